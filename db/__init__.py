@@ -1,0 +1,1 @@
+"""The only SQL: tables, migrations and queries of the API database and of the cell databases."""

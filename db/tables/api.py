@@ -1,0 +1,214 @@
+"""Tables of the API database."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from db.tables.types import NAMING, BigId, Json, Name, Time, Uuid, table
+
+metadata = sa.MetaData(naming_convention=NAMING)
+
+# -- what operators define; a change bumps the row of its kind in `epochs` ------------------------------------------------
+
+epochs = table(
+    "epochs",
+    metadata,
+    sa.Column("name", sa.String(32), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False, default=0),
+)
+
+cell_mappings = table(
+    "cell_mappings",
+    metadata,
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("name", Name, nullable=False, unique=True),
+    sa.Column("database_url", sa.Text, nullable=False),
+    sa.Column("transport_url", sa.Text, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False, default=0),
+)
+
+host_mappings = table(
+    "host_mappings",
+    metadata,
+    sa.Column("host", Name, primary_key=True),
+    sa.Column("cell_uuid", Uuid, nullable=False, index=True),
+    sa.Column("created_at", Time, nullable=False),
+)
+
+flavors = table(
+    "flavors",
+    metadata,
+    sa.Column("flavor_id", Name, primary_key=True),
+    sa.Column("name", Name, nullable=False, unique=True),
+    sa.Column("vcpus", sa.Integer, nullable=False),
+    sa.Column("memory_mb", sa.Integer, nullable=False),
+    sa.Column("root_gb", sa.Integer, nullable=False, default=0),
+    sa.Column("ephemeral_gb", sa.Integer, nullable=False, default=0),
+    sa.Column("swap_mb", sa.Integer, nullable=False, default=0),
+    sa.Column("is_public", sa.Boolean, nullable=False, default=True),
+    sa.Column("disabled", sa.Boolean, nullable=False, default=False),
+    sa.Column("description", sa.Text),
+    sa.Column("extra_specs", Json, nullable=False),
+)
+
+aggregates = table(
+    "aggregates",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("name", Name, nullable=False, unique=True),
+    sa.Column("metadata", Json, nullable=False),
+)
+
+aggregate_hosts = table(
+    "aggregate_hosts",
+    metadata,
+    sa.Column("aggregate_id", BigId, primary_key=True),
+    sa.Column("host", Name, primary_key=True),
+)
+
+server_groups = table(
+    "server_groups",
+    metadata,
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("project_id", Name, nullable=False),
+    sa.Column("user_id", Name, nullable=False, default=""),
+    sa.Column("policy", sa.String(32), nullable=False),
+    sa.Column("max_server_per_host", sa.Integer, nullable=False, default=1),
+    sa.UniqueConstraint("project_id", "name"),
+)
+
+# -- the durable queue and what it turns into ------------------------------------------------------------------------------
+
+request_specs = table(
+    "request_specs",
+    metadata,
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("spec", Json, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+)
+
+build_requests = table(
+    "build_requests",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("batch_id", Uuid, nullable=False, index=True),
+    sa.Column("state", sa.String(16), nullable=False),  # queued | leased
+    sa.Column("owner", Name),
+    sa.Column("lease_until", Time, nullable=False, default=0.0),
+    sa.Column("fence", sa.BigInteger, nullable=False, default=0),
+    sa.Column("deadline", Time, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False, default=0),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Index("ix_build_requests_queue", "lease_until", "priority", "created_at"),
+)
+
+instance_mappings = table(
+    "instance_mappings",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("batch_id", Uuid, nullable=False, index=True),
+    sa.Column("cell_uuid", Uuid),  # NULL: still a build request; written once
+    sa.Column("deleted", sa.Boolean, nullable=False, default=False),  # true once
+    sa.Column("fence", sa.BigInteger, nullable=False, default=0),
+    sa.Column("seen", sa.BigInteger, nullable=False, default=0),  # row version of the last feed event applied
+    sa.Column("project_id", Name, nullable=False),
+    sa.Column("user_id", Name, nullable=False),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("launch_index", sa.Integer, nullable=False, default=0),
+    sa.Column("created_at", Time, nullable=False),
+    # the summary: what lists show while, or although, the cell cannot be asked
+    sa.Column("state", sa.String(16), nullable=False),  # building | active | error | deleted
+    sa.Column("host", Name),
+    sa.Column("node", Name),
+    sa.Column("availability_zone", Name),
+    sa.Column("updated_at", Time, nullable=False),
+    sa.Column("launched_at", Time),
+    sa.Column("terminated_at", Time),
+    sa.Column("fault", sa.Text),
+    sa.Index("ix_instance_mappings_list", "project_id", "deleted", "created_at", "instance_uuid"),
+    sa.Index("ix_instance_mappings_deleting", "deleted", "state"),
+)
+
+client_tokens = table(
+    "client_tokens",
+    metadata,
+    sa.Column("project_id", Name, primary_key=True),
+    sa.Column("token", Name, primary_key=True),
+    sa.Column("batch_id", Uuid, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+)
+
+feed_cursors = table(
+    "feed_cursors",
+    metadata,
+    sa.Column("cell_uuid", Uuid, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False, default=0),
+)
+
+# -- claims: written only by db/claims.py ------------------------------------------------------------------------------------
+
+writers = table(
+    "writers",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("started", Time, nullable=False),
+)
+
+inventories = table(
+    "inventories",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("host", Name, nullable=False),
+    sa.Column("node", Name, nullable=False),
+    sa.Column("cell_uuid", Uuid, nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False, default=0),
+    sa.Column("cap_vcpus", sa.Double, nullable=False),  # capacity x ratio, minus reserved
+    sa.Column("cap_memory_mb", sa.Double, nullable=False),
+    sa.Column("cap_disk_gb", sa.Double, nullable=False),
+    sa.Column("used_vcpus", sa.BigInteger, nullable=False, default=0),
+    sa.Column("used_memory_mb", sa.BigInteger, nullable=False, default=0),
+    sa.Column("used_disk_gb", sa.BigInteger, nullable=False, default=0),
+    sa.Column("instances", sa.BigInteger, nullable=False, default=0),
+    sa.Column("writer", sa.BigInteger, nullable=False, default=0),
+    sa.Column("wseq", sa.BigInteger, nullable=False, default=0),
+    sa.UniqueConstraint("host", "node"),
+    sa.Index("ix_inventories_log", "writer", "wseq"),
+)
+
+allocations = table(
+    "allocations",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("inventory_id", BigId, nullable=False, index=True),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("vcpus", sa.Integer, nullable=False),
+    sa.Column("memory_mb", sa.Integer, nullable=False),
+    sa.Column("disk_gb", sa.Integer, nullable=False),
+    sa.Column("group_uuid", Uuid),
+    sa.Column("selection", Json, nullable=False),  # [Selection, alternates...] as answered: asked again, the same comes back
+    sa.Column("writer", sa.BigInteger, nullable=False),
+    sa.Column("wseq", sa.BigInteger, nullable=False),
+)
+
+group_slots = table(
+    "group_slots",
+    metadata,
+    sa.Column("group_uuid", Uuid, primary_key=True),
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("host", Name, primary_key=True),
+    sa.Column("held", sa.Boolean, nullable=False, default=False),  # an alternate kept free until the build ends
+    sa.Index("ix_group_slots_instance_uuid", "instance_uuid"),
+)
+
+decisions = table(
+    "decisions",
+    metadata,
+    sa.Column("id", Uuid, primary_key=True),
+    sa.Column("batch_id", Uuid, nullable=False),
+    sa.Column("at", Time, nullable=False),
+    sa.Column("decision", Json, nullable=False),
+    sa.Index("ix_decisions_batch_id_at", "batch_id", "at"),
+)

@@ -1,0 +1,130 @@
+"""Tables of a cell database, and of cell0."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from db.tables.types import NAMING, BigId, Json, Name, Time, Uuid, table
+
+metadata = sa.MetaData(naming_convention=NAMING)
+
+instances = table(
+    "instances",
+    metadata,
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False, default=1),
+    sa.Column("builder", Name),
+    sa.Column("version", sa.BigInteger, nullable=False, default=0),
+    sa.Column("host", Name),
+    sa.Column("node", Name),
+    sa.Column("availability_zone", Name),
+    sa.Column("batch_id", Uuid),
+    sa.Column("project_id", Name, nullable=False, default=""),
+    sa.Column("user_id", Name, nullable=False, default=""),
+    sa.Column("name", Name, nullable=False, default=""),
+    sa.Column("flavor", Name, nullable=False, default=""),
+    sa.Column("launch_index", sa.Integer, nullable=False, default=0),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("updated_at", Time, nullable=False),
+    sa.Column("launched_at", Time),
+    sa.Column("terminated_at", Time),
+    sa.Index("ix_instances_state", "state", "updated_at"),
+    sa.Index("ix_instances_host", "host", "state"),
+)
+
+builds = table(
+    "builds",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("spec", Json, nullable=False),  # RequestSpec
+    sa.Column("limits", Json),  # Limits of the host in force
+    sa.Column("alternates", Json, nullable=False),  # [Selection...] not tried yet, left to right
+    sa.Column("max_attempts", sa.Integer, nullable=False),
+    sa.Column("history", Json, nullable=False),  # [Attempt...]
+    sa.Column("deadline", Time, nullable=False),
+    sa.Column("sent_at", Time, nullable=False, default=0.0),  # when the order in force was last sent
+)
+
+tags = table(
+    "tags",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("tag", sa.String(80), primary_key=True),
+)
+
+block_device_mappings = table(
+    "block_device_mappings",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("mapping", Json, nullable=False),
+)
+
+instance_actions = table(
+    "instance_actions",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("instance_uuid", Uuid, nullable=False, index=True),
+    sa.Column("action", sa.String(32), nullable=False),
+    sa.Column("request_id", Name),
+    sa.Column("started_at", Time, nullable=False),
+    sa.Column("finished_at", Time),
+    sa.Column("message", sa.Text),
+)
+
+instance_faults = table(
+    "instance_faults",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("instance_uuid", Uuid, nullable=False, index=True),
+    sa.Column("code", sa.Integer, nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("details", sa.Text),
+    sa.Column("created_at", Time, nullable=False),
+)
+
+services = table(
+    "services",
+    metadata,
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("host", Name, nullable=False),
+    sa.Column("binary", sa.String(64), nullable=False),
+    sa.Column("report_count", sa.BigInteger, nullable=False, default=0),
+    sa.Column("last_seen", Time, nullable=False),
+    sa.Column("disabled", sa.Boolean, nullable=False, default=False),
+    sa.Column("disabled_reason", sa.Text),
+    sa.Column("forced_down", sa.Boolean, nullable=False, default=False),
+    sa.Column("version", sa.Integer, nullable=False, default=1),
+    sa.UniqueConstraint("host", "binary"),
+)
+
+compute_nodes = table(
+    "compute_nodes",
+    metadata,
+    sa.Column("host", Name, primary_key=True),
+    sa.Column("node", Name, primary_key=True),
+    sa.Column("stats", Json, nullable=False),  # ComputeNode
+    sa.Column("updated_at", Time, nullable=False),
+)
+
+feed_head = table(
+    "feed_head",
+    metadata,
+    # One row, id 1. Its lock is what puts sequence numbers in commit order: taken last in a transaction, held to its end.
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("sequence", sa.BigInteger, nullable=False, default=0),
+    sa.Column("trimmed", sa.BigInteger, nullable=False, default=0),  # highest sequence that was trimmed away
+)
+
+feed = table(
+    "feed",
+    metadata,
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("key", Name, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False, default=0),
+    sa.Column("payload", Json, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+)

@@ -1,0 +1,21 @@
+"""The common base of everything that is stored as JSON or crosses the bus."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+
+class Object(msgspec.Struct, frozen=True, kw_only=True):
+    """A frozen record. Unknown fields are ignored on decoding, so a newer minor version may add fields with defaults."""
+
+
+class Message(Object, frozen=True, kw_only=True):
+    """A record that crosses the bus or is stored, under a name (its class name) and a version.
+
+    ``VERSION`` is ``major.minor``: a newer minor only adds fields with defaults, a newer major is refused by the reader.
+    ``tests/unit/rpc`` keeps a fingerprint of every message, so a field cannot change without its version.
+    """
+
+    VERSION: ClassVar[str] = "1.0"

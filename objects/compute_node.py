@@ -1,0 +1,49 @@
+"""Hosts, their nodes and the services on them, as a cell records them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from objects.base import Message, Object
+
+
+class ComputeNode(Message, frozen=True, kw_only=True):
+    """What one hypervisor node offers and what its agent counts as used: vCPUs, MiB, GiB.
+
+    The field names are the ``stats`` of ``update_resource_stats``. ``*_used`` is the agent's own count over all guests on the node,
+    whether our records know them or not.
+    """
+
+    host: str
+    node: str
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    vcpus_used: int = 0
+    memory_mb_used: int = 0
+    disk_gb_used: int = 0
+    cpu_allocation_ratio: float = 4.0
+    ram_allocation_ratio: float = 1.0
+    disk_allocation_ratio: float = 1.0
+    reserved_memory_mb: int = 0
+    reserved_disk_gb: int = 0
+    running_vms: int = 0
+    queued_builds: int = 0
+    hypervisor_type: str = ""
+    hypervisor_version: int = 0
+    failed_builds: float = 0.0
+    attributes: dict[str, Any] = {}
+
+
+class Service(Object, frozen=True, kw_only=True):
+    """One process of a role. ``report_count`` rises with every heartbeat: readers judge by their own clock when it last rose."""
+
+    uuid: str
+    host: str
+    binary: str
+    report_count: int
+    last_seen: float
+    disabled: bool = False
+    disabled_reason: str | None = None
+    forced_down: bool = False
+    version: int = 1

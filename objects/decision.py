@@ -1,0 +1,57 @@
+"""A scheduling decision as it is stored and explained."""
+
+from __future__ import annotations
+
+from objects.base import Message, Object
+
+
+class FilterCount(Object, frozen=True, kw_only=True):
+    """One filter of the chain, in order: how many hosts it was shown and how many it left."""
+
+    name: str
+    before: int
+    after: int
+    reason: str = ""
+
+
+class Candidate(Object, frozen=True, kw_only=True):
+    """A host with its total score and the weighted part each weigher added."""
+
+    host: str
+    node: str
+    cell: str
+    score: float
+    parts: dict[str, float] = {}
+
+
+class Choice(Object, frozen=True, kw_only=True):
+    """What one instance of the batch got; ``host`` is None where nothing was found."""
+
+    instance_uuid: str
+    host: str | None
+    node: str | None = None
+    cell: str | None = None
+    alternates: tuple[str, ...] = ()
+
+
+class Decision(Message, frozen=True, kw_only=True):
+    """Why a batch went where it went, or nowhere.
+
+    ``filters`` are the counts for the first instance that found no host, or else for the first instance of the batch. ``cells``
+    maps each cell's name to the age in seconds of the view used, or to None where nothing is known of it. ``seed`` replays every
+    random choice. ``message`` is safe for a tenant; all else is for administrators.
+    """
+
+    id: str
+    batch_id: str
+    request_id: str
+    at: float
+    driver: str
+    hosts: int
+    filters: tuple[FilterCount, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    cells: dict[str, float | None] = {}
+    seed: int = 0
+    message: str = ""
+    elapsed_ms: float = 0.0

@@ -1,0 +1,66 @@
+"""The errors of the project. Each one that may cross the bus is a ``SuperconductorError`` whose arguments are plain text."""
+
+from __future__ import annotations
+
+
+class SuperconductorError(Exception):
+    """Base of all errors of ours. ``str(error)`` is one sentence that may be shown to whoever asked."""
+
+
+class NotFound(SuperconductorError):
+    """Something named does not exist."""
+
+
+class Conflict(SuperconductorError):
+    """The change does not go together with what is already there."""
+
+
+class Invalid(SuperconductorError):
+    """Input that can never be accepted; the message names the field and what is allowed."""
+
+
+class Forbidden(SuperconductorError):
+    """The caller may not do this."""
+
+
+class NoValidHost(SuperconductorError):
+    """No host, or not enough hosts, can take the request. The text is safe to show to a tenant.
+
+    ``decision_id`` names the stored decision that says why, filter by filter.
+    """
+
+    def __init__(self, message: str, decision_id: str | None = None) -> None:
+        super().__init__(message, decision_id)
+        self.message = message
+        self.decision_id = decision_id
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class HostNotMapped(SuperconductorError):
+    """A host has no row in the host-mapping table, or the row names another cell than the Selection."""
+
+
+class CellUnavailable(SuperconductorError):
+    """A cell's database or bus did not answer in time, or its breaker is open."""
+
+
+class DatabaseUnavailable(SuperconductorError):
+    """A database cannot be reached; the text names it with its password masked."""
+
+
+class Unsupported(SuperconductorError):
+    """A peer speaks a version of a message that this process does not."""
+
+
+class Misconfigured(SuperconductorError):
+    """The configuration cannot work; the text says which option, and which values would."""
+
+
+class BuildAborted(SuperconductorError):
+    """A build failed for a cause that lies in the request: another host would not help."""
+
+
+class BuildFailed(SuperconductorError):
+    """A build failed on this host; another host may succeed."""

@@ -1,0 +1,44 @@
+"""Change events of a cell."""
+
+from __future__ import annotations
+
+import enum
+
+from objects.base import Message
+
+
+class EventKind(enum.StrEnum):
+    MOVED = "moved"  # SCHEDULED on another host
+    ACTIVE = "active"
+    ENDED = "ended"  # ERROR or DELETED
+    HOST = "host"  # a compute node appeared or changed; payload: ComputeNode
+    SERVICE = "service"  # a service was disabled, enabled or forced down
+
+
+class FeedEvent(Message, frozen=True, kw_only=True):
+    """One change in a cell, written in the transaction of the change. ``sequence`` is in commit order within the cell.
+
+    ``key`` is the instance uuid, or ``host``; ``version`` the instance row's version after the change; ``payload`` JSON text:
+    an ``InstanceSummary`` for instance events, a ``ComputeNode`` for host events.
+    """
+
+    sequence: int
+    kind: EventKind
+    key: str
+    version: int
+    payload: str
+
+
+class InstanceSummary(Message, frozen=True, kw_only=True):
+    """What the API level keeps of an instance, so that lists and quota are right while its cell is down."""
+
+    state: str
+    host: str | None = None
+    node: str | None = None
+    availability_zone: str | None = None
+    launched_at: float | None = None
+    terminated_at: float | None = None
+    updated_at: float = 0.0
+    fault: str | None = None
+    attempt: int = 1
+    has_group: bool = False

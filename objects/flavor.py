@@ -1,0 +1,26 @@
+"""Flavors: named sizes."""
+
+from __future__ import annotations
+
+from objects.base import Object
+
+
+class Flavor(Object, frozen=True, kw_only=True):
+    """A size a server can have. Memory in MiB, disk in GiB, swap in MiB."""
+
+    flavor_id: str
+    name: str
+    vcpus: int
+    memory_mb: int
+    root_gb: int = 0
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    is_public: bool = True
+    disabled: bool = False
+    description: str | None = None
+    extra_specs: dict[str, str] = {}
+
+    @property
+    def disk_gb(self) -> int:
+        """Local disk a server of this flavor takes, in GiB, swap rounded up."""
+        return self.root_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)

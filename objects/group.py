@@ -1,0 +1,31 @@
+"""Server groups and their policies."""
+
+from __future__ import annotations
+
+import enum
+
+from objects.base import Object
+
+
+class Policy(enum.StrEnum):
+    """Where members of one group may run in relation to each other."""
+
+    AFFINITY = "affinity"
+    ANTI_AFFINITY = "anti-affinity"
+    SOFT_AFFINITY = "soft-affinity"
+    SOFT_ANTI_AFFINITY = "soft-anti-affinity"
+
+    @property
+    def strict(self) -> bool:
+        return self in (Policy.AFFINITY, Policy.ANTI_AFFINITY)
+
+
+class ServerGroup(Object, frozen=True, kw_only=True):
+    """A group of servers of one project. ``max_server_per_host`` counts for anti-affinity only."""
+
+    uuid: str
+    name: str
+    project_id: str
+    policy: Policy
+    user_id: str = ""
+    max_server_per_host: int = 1

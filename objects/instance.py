@@ -1,0 +1,100 @@
+"""An instance as its cell keeps it."""
+
+from __future__ import annotations
+
+import enum
+
+from objects.base import Message, Object
+from objects.selection import Limits, Selection
+
+
+class State(enum.StrEnum):
+    """States of an instance row in a cell; ``objects/lifecycle.py`` owns the changes between them."""
+
+    STAGED = "staged"
+    SCHEDULED = "scheduled"
+    BUILDING = "building"
+    ACTIVE = "active"
+    ERROR = "error"
+    DELETING = "deleting"
+    DELETED = "deleted"
+
+
+class FailureClass(enum.StrEnum):
+    """Whose fault a failed build is; it decides what happens next."""
+
+    HOST = "host"  # another host may succeed
+    NO_ROOM = "no-room"  # the host's own claim refused: another host, no mark on this one
+    POLICY = "policy"  # a placement policy would be broken here: another host, no mark
+    REQUEST = "request"  # the request itself cannot be built anywhere: ERROR at once
+    DEADLINE = "deadline"  # the time allowed is over: ERROR
+
+
+class Failure(Message, frozen=True, kw_only=True):
+    """Why one attempt failed. ``at`` in seconds since the epoch."""
+
+    kind: FailureClass
+    error: str
+    message: str
+    at: float
+
+
+class Attempt(Object, frozen=True, kw_only=True):
+    """One finished, failed attempt of a build."""
+
+    number: int
+    host: str
+    node: str
+    failure: Failure
+
+
+class Instance(Object, frozen=True, kw_only=True):
+    """The protocol's view of one instance row and of its build: everything a transition may read or change.
+
+    ``fence``, ``attempt`` and ``builder`` are the three fencing values of ``docs/protocol.md``; ``version`` rises with every
+    change and travels with the row's feed events. Times are seconds since the epoch.
+    """
+
+    uuid: str
+    state: State
+    fence: int
+    attempt: int = 1
+    builder: str | None = None
+    version: int = 0
+    host: str | None = None
+    node: str | None = None
+    limits: Limits | None = None
+    availability_zone: str | None = None
+    alternates: tuple[Selection, ...] = ()
+    max_attempts: int = 3
+    history: tuple[Attempt, ...] = ()
+    deadline: float = 0.0
+    has_group: bool = False
+    launched_at: float | None = None
+    terminated_at: float | None = None
+    fault: str | None = None
+
+
+class Server(Object, frozen=True, kw_only=True):
+    """One server as the API level knows it: its instance mapping and summary. ``state`` is the summary's, for lists.
+
+    ``cell_uuid`` None means that it is still a build request. ``state`` is one of building, active, error, deleted.
+    """
+
+    uuid: str
+    batch_id: str
+    project_id: str
+    user_id: str
+    name: str
+    state: str
+    created_at: float
+    updated_at: float
+    cell_uuid: str | None = None
+    deleted: bool = False
+    launch_index: int = 0
+    host: str | None = None
+    node: str | None = None
+    availability_zone: str | None = None
+    launched_at: float | None = None
+    terminated_at: float | None = None
+    fault: str | None = None

@@ -1,0 +1,151 @@
+"""The only place that knows which change of an instance row is allowed, and on what condition.
+
+Each function takes the row as read in the caller's transaction and returns a ``Change`` (write this row, tell the feed this) or a
+``Refused`` with the reason. The caller writes under the guard ``version = <version read>``. The guards and the traces that forced
+them are in ``docs/protocol.md``; none of them looks at a clock.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from objects.base import Object
+from objects.feed import EventKind
+from objects.instance import Attempt, Failure, FailureClass, Instance, State
+
+LIVE = frozenset({State.SCHEDULED, State.BUILDING})
+"""States of a build under way in the cell."""
+
+
+class Change(Object, frozen=True, kw_only=True):
+    """The row after the transition, and the feed event it owes (None: nobody outside the cell needs to know)."""
+
+    row: Instance
+    event: EventKind | None = None
+
+
+class Refused(Object, frozen=True, kw_only=True):
+    """The guard does not hold. ``done``: because the same transition was made before, so the caller may go on as if it had won."""
+
+    reason: str
+    done: bool = False
+
+
+Outcome = Change | Refused
+
+
+def _next(row: Instance, event: EventKind | None = None, /, **changes: object) -> Change:
+    return Change(row=msgspec.structs.replace(row, version=row.version + 1, **changes), event=event)
+
+
+def activate(row: Instance, fence: int, *, cell0: bool) -> Outcome:
+    """The settler found the mapping decided for this cell with ``fence``: STAGED -> SCHEDULED (in cell0: ERROR)."""
+    if row.state is not State.STAGED or row.fence != fence:
+        return Refused(reason=f"{row.state} under fence {row.fence}")
+    return _next(row, state=State.ERROR if cell0 else State.SCHEDULED)
+
+
+def accept(row: Instance, host: str, fence: int, attempt: int, builder: str) -> Outcome:
+    """An agent asks to spawn: STAGED (an order exists only after hand_over) or SCHEDULED -> BUILDING."""
+    if (row.host, row.fence, row.attempt) != (host, fence, attempt):
+        return Refused(reason=f"attempt {row.attempt} on {row.host} is in force")
+    if row.state in (State.STAGED, State.SCHEDULED):
+        return _next(row, state=State.BUILDING, builder=builder)
+    return Refused(reason=str(row.state), done=row.state is State.BUILDING and row.builder == builder)
+
+
+def active(row: Instance, host: str, fence: int, attempt: int, builder: str, now: float) -> Outcome:
+    """The agent's guest runs: BUILDING -> ACTIVE. ``now`` only fills ``launched_at``."""
+    if (row.host, row.fence, row.attempt, row.builder) != (host, fence, attempt, builder):
+        return Refused(reason=f"attempt {row.attempt} on {row.host} is in force")
+    if row.state is State.BUILDING:
+        return _next(row, EventKind.ACTIVE, state=State.ACTIVE, launched_at=now)
+    return Refused(reason=str(row.state), done=row.state is State.ACTIVE)
+
+
+def failed(row: Instance, host: str, fence: int, attempt: int, builder: str, failure: Failure) -> Outcome:
+    """The agent gives the attempt up: on to the next alternate, or ERROR with the whole history."""
+    if (row.host, row.fence, row.attempt) != (host, fence, attempt):
+        return Refused(reason=f"attempt {row.attempt} on {row.host} is in force")
+    if row.state in (State.STAGED, State.SCHEDULED) or (row.state is State.BUILDING and row.builder == builder):
+        return next_attempt(row, failure)
+    return Refused(reason=str(row.state))
+
+
+def host_dead(row: Instance, attempt: int, failure: Failure) -> Outcome:
+    """The sweep calls the row's host dead: as ``failed``, guarded by the attempt that was read."""
+    if row.state not in LIVE or row.attempt != attempt:
+        return Refused(reason=f"{row.state}, attempt {row.attempt}")
+    return next_attempt(row, failure)
+
+
+def deadline(row: Instance, attempt: int, failure: Failure) -> Outcome:
+    """The time allowed for the build is over: ERROR, under a new attempt that fences the agent off."""
+    if row.state not in LIVE or row.attempt != attempt:
+        return Refused(reason=f"{row.state}, attempt {row.attempt}")
+    return _give_up(row, _with(row, failure), f"Build timed out: {failure.message}")
+
+
+def next_attempt(row: Instance, failure: Failure) -> Change:
+    """Alternates are used left to right; ``max_attempts`` travels with the row. No call goes upward, no host is tried twice."""
+    history = _with(row, failure)
+    if failure.kind is FailureClass.REQUEST:
+        return _give_up(row, history, f"Build of instance {row.uuid} aborted: {failure.message}")
+    if row.attempt >= row.max_attempts:
+        return _give_up(row, history, f"Exceeded maximum number of attempts ({row.max_attempts}).")
+    if not row.alternates:
+        return _give_up(row, history, "Exhausted all hosts available for retrying build failures.")
+    selection, *rest = row.alternates
+    return _next(
+        row,
+        EventKind.MOVED,
+        state=State.SCHEDULED,
+        attempt=row.attempt + 1,
+        builder=None,
+        host=selection.host,
+        node=selection.node,
+        limits=selection.limits,
+        availability_zone=selection.availability_zone,
+        alternates=tuple(rest),
+        history=history,
+    )
+
+
+def delete(row: Instance, now: float) -> Outcome:
+    """A delete decided at the API level reaches the cell. What may have a guest goes through DELETING."""
+    if row.state in (State.STAGED, State.SCHEDULED, State.ERROR):
+        return _deleted(row, now)
+    if row.state in (State.BUILDING, State.ACTIVE):
+        return _next(row, state=State.DELETING)
+    return Refused(reason=str(row.state), done=True)
+
+
+def gone(row: Instance, host: str, attempt: int, now: float) -> Outcome:
+    """The agent destroyed the guest, or its host is called dead: DELETING -> DELETED."""
+    if row.state is not State.DELETING or (row.host, row.attempt) != (host, attempt):
+        return Refused(reason=str(row.state), done=row.state is State.DELETED)
+    return _deleted(row, now)
+
+
+def tombstone(uuid: str, now: float) -> Change:
+    """A delete found no row: leave one, so that a late stage finds the uuid taken."""
+    row = Instance(uuid=uuid, state=State.DELETED, fence=0, attempt=0, version=1, terminated_at=now)
+    return Change(row=row, event=EventKind.ENDED)
+
+
+def describe(history: tuple[Attempt, ...]) -> str:
+    """The attempts so far as one readable text, oldest first."""
+    return " ".join(f"Attempt {a.number} on {a.host}: {a.failure.error}: {a.failure.message.rstrip('.')}." for a in history)
+
+
+def _with(row: Instance, failure: Failure) -> tuple[Attempt, ...]:
+    return (*row.history, Attempt(number=row.attempt, host=row.host or "", node=row.node or "", failure=failure))
+
+
+def _give_up(row: Instance, history: tuple[Attempt, ...], sentence: str) -> Change:
+    fault = f"{sentence} {describe(history)}".strip()
+    return _next(row, EventKind.ENDED, state=State.ERROR, attempt=row.attempt + 1, builder=None, history=history, fault=fault)
+
+
+def _deleted(row: Instance, now: float) -> Change:
+    return _next(row, EventKind.ENDED, state=State.DELETED, builder=None, alternates=(), terminated_at=now)

@@ -1,0 +1,25 @@
+"""The scheduler's answer."""
+
+from __future__ import annotations
+
+from objects.base import Message, Object
+
+
+class Limits(Object, frozen=True, kw_only=True):
+    """What the host may hold in all, allocation ratios applied: vCPUs, MiB, GiB. The agent's own claim tests against these."""
+
+    vcpus: float
+    memory_mb: float
+    disk_gb: float
+
+
+class Selection(Message, frozen=True, kw_only=True):
+    """One ``(host, node)`` for one instance. The first of a list is claimed under ``fence``; the others are alternates."""
+
+    host: str
+    node: str
+    cell_uuid: str
+    limits: Limits | None = None
+    availability_zone: str | None = None
+    fence: int = 0
+    decision_id: str | None = None

@@ -1,0 +1,1 @@
+"""What every process needs and no room owns: configuration, logging, periodic threads, coalescing. No SQL, no bus."""

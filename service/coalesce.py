@@ -1,0 +1,62 @@
+"""Group what several threads ask in one moment into one piece of work (a transaction, a message)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Coalescer(Generic[T, R]):
+    """Callable that hands single items to ``handle`` in groups and returns each caller its own result.
+
+    The first caller of a group leads: it waits until the group before has ended, then ``window`` seconds more, and runs ``handle``
+    with all that has come meanwhile, in its own thread. ``handle`` gets a list and returns as many results in the same order; a
+    result that is an exception is raised in its caller, an exception raised by ``handle`` in all of them. Used for group commit:
+    under load the group before is what one waits for, so the groups grow by themselves.
+    """
+
+    def __init__(self, handle: Callable[[Sequence[T]], Sequence[R | Exception]], *, window: float = 0.0, limit: int = 500) -> None:
+        self._handle = handle
+        self._window = window
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        self._waiting: list[tuple[T, Future[R]]] = []
+
+    def __call__(self, item: T) -> R:
+        future: Future[R] = Future()
+        with self._lock:
+            self._waiting.append((item, future))
+            leads = len(self._waiting) == 1 or len(self._waiting) > self._limit
+        if leads:
+            with self._turn:
+                if self._window and not future.done():
+                    time.sleep(self._window)
+                self._run()
+        return future.result()
+
+    def _run(self) -> None:
+        with self._lock:
+            group, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
+            followers = bool(self._waiting)
+        if not group:
+            return
+        try:
+            results = self._handle([item for item, _ in group])
+            for (_, future), result in zip(group, results, strict=True):
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+        except Exception as error:  # noqa: BLE001 - handed to every caller that waits, who raises it
+            for _, future in group:
+                if not future.done():
+                    future.set_exception(error)
+        if followers:
+            self._run()

@@ -1,0 +1,84 @@
+"""A thread that runs one function again and again: every sweep of the project is one of these."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from objects import errors
+
+LOG = logging.getLogger(__name__)
+
+
+class Periodic:
+    """Call ``function`` every ``interval`` seconds (jittered by 10 %) until stopped, and at once when woken.
+
+    The function may return True to say that there is more to do: it is then called again without a pause. An error ends that one
+    call, never the thread; the same error is logged in full once and then counted.
+    """
+
+    def __init__(self, name: str, interval: float, function: Callable[[], bool | None]) -> None:
+        self.name = name
+        self._interval = interval
+        self._function = function
+        self._wake = threading.Event()
+        self._stopping = False
+        self._last_error = ""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> Periodic:
+        self._thread.start()
+        return self
+
+    def wake(self) -> None:
+        """Run now (again, if a run is under way)."""
+        self._wake.set()
+
+    def stop(self, timeout: float | None = 10.0) -> None:
+        """Ask the thread to end and wait up to ``timeout`` seconds for the run under way."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            more = self._run_once()
+            if not more and not self._stopping:
+                self._wake.wait(self._interval * random.uniform(0.9, 1.1))
+
+    def _run_once(self) -> bool:
+        try:
+            more = bool(self._function())
+        except errors.SuperconductorError as error:
+            self._say(error, with_trace=False)
+        except Exception as error:  # noqa: BLE001 - a sweep that dies would strand what it owns; the error is logged
+            self._say(error, with_trace=True)
+        else:
+            if self._last_error:
+                LOG.info("%s: works again", self.name)
+            self._last_error = ""
+            return more
+        return False
+
+    def _say(self, error: Exception, *, with_trace: bool) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if text == self._last_error:
+            LOG.debug("%s: still failing: %s", self.name, text)
+        else:
+            LOG.warning("%s: %s", self.name, text, exc_info=with_trace)
+        self._last_error = text
+
+
+def wait_until(condition: Callable[[], bool], timeout: float, pause: float = 0.02) -> bool:
+    """Poll ``condition`` until it holds or ``timeout`` seconds have passed; return whether it held."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(pause)
+    return True
