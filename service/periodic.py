@@ -74,6 +74,21 @@ class Periodic:
         self._last_error = text
 
 
+class Every:
+    """True once per ``seconds`` of monotonic time, for a slow job within a fast loop."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next = 0.0
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self._seconds
+        return True
+
+
 def wait_until(condition: Callable[[], bool], timeout: float, pause: float = 0.02) -> bool:
     """Poll ``condition`` until it holds or ``timeout`` seconds have passed; return whether it held."""
     end = time.monotonic() + timeout

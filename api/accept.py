@@ -1,0 +1,112 @@
+"""Turn a checked body into a batch of build requests: everything it names is looked up, then one transaction makes it durable."""
+
+from __future__ import annotations
+
+import time
+from uuid import uuid4
+
+from api import create
+from api.call import Call
+from api.catalog import Catalog
+from api.create import CreateBody
+from api.opts import Settings
+from db import builds
+from db.builds import Accepted, NewServer
+from db.engine import Database
+from objects import errors
+from objects.base import Object
+from objects.flavor import Flavor
+from objects.group import ServerGroup
+from objects.spec import RequestSpec
+
+LONGEST_TOKEN = 255
+
+
+class Destination(Object, frozen=True, kw_only=True):
+    """What ``availability_zone`` asks for: a zone, and for an administrator (``zone:host:node``) a host and node by force."""
+
+    zone: str | None = None
+    hosts: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+class Acceptor:
+    """Looks up, decides, writes. It asks no cell and no scheduler."""
+
+    def __init__(self, settings: Settings, database: Database, catalog: Catalog) -> None:
+        self._settings = settings
+        self._database = database
+        self._catalog = catalog
+
+    def accept(self, call: Call, body: CreateBody, token: str | None) -> Accepted:
+        """Make the batch durable. Raises errors.Invalid and errors.Forbidden, naming the field."""
+        if token is not None and not 0 < len(token) <= LONGEST_TOKEN:
+            raise errors.Invalid(f"Idempotency-Key: must have 1 to {LONGEST_TOKEN} characters")
+        server = body.server
+        count = create.counts(server, self._settings.max_servers_per_request)
+        spec = self._spec(call, body, count)
+        servers = [
+            NewServer(uuid=str(uuid4()), name=name, launch_index=index) for index, name in enumerate(create.names(server, count))
+        ]
+        now = time.time()
+        deadline = now + self._settings.build_timeout
+        return self._database.write(builds.accept, spec, servers, now=now, deadline=deadline, token=token)
+
+    def _spec(self, call: Call, body: CreateBody, count: int) -> RequestSpec:
+        server, context = body.server, call.context
+        destination = self._destination(call, server.availability_zone)
+        hints = body.hints()
+        return RequestSpec(
+            batch_id=str(uuid4()),
+            request_id=context.request_id,
+            project_id=context.project_id,
+            user_id=context.user_id,
+            name=server.name,
+            flavor=self._flavor(call, create.flavor_ref(server)),
+            image=create.image(server),
+            num_instances=count,
+            availability_zone=destination.zone,
+            group=self._group(call, hints.get("group", ()), body.hints_field),
+            ignore_hosts=_ignored(call, hints.get("ignore_hosts", ()), body.hints_field),
+            force_hosts=destination.hosts,
+            force_nodes=destination.nodes,
+            scheduler_hints=hints,
+            # Who names the host wants that host or none.
+            max_attempts=1 if destination.hosts or destination.nodes else self._settings.max_attempts,
+            properties=create.properties(server),
+        )
+
+    def _flavor(self, call: Call, flavor_id: str) -> Flavor:
+        flavor = self._catalog.flavor(flavor_id, call.context)
+        if flavor is None or flavor.disabled:
+            raise errors.Invalid(f"server.flavorRef: flavor {flavor_id[:80]!r} could not be found")
+        return flavor
+
+    def _destination(self, call: Call, given: str | None) -> Destination:
+        if given is None:
+            return Destination()
+        zone, _, rest = given.partition(":")
+        host, _, node = rest.partition(":")
+        if ":" in given and not call.context.is_admin:
+            raise errors.Forbidden("server.availability_zone: only an administrator may name a host (zone:host:node)")
+        if ":" in node or (":" in given and not (host or node)):
+            raise errors.Invalid(f"server.availability_zone: {given[:80]!r} is neither a zone nor zone:host:node")
+        if zone and not self._catalog.has_zone(zone):
+            raise errors.Invalid(f"server.availability_zone: zone {zone[:80]!r} could not be found")
+        return Destination(zone=zone or None, hosts=(host,) if host else (), nodes=(node,) if node else ())
+
+    def _group(self, call: Call, references: tuple[str, ...], field: str) -> ServerGroup | None:
+        if not references:
+            return None
+        if len(references) > 1:
+            raise errors.Invalid(f"{field}.group: a server can be in one group only")
+        group = self._catalog.group(references[0], call.context)
+        if group is None:
+            raise errors.Invalid(f"{field}.group: server group {references[0][:80]!r} could not be found")
+        return group
+
+
+def _ignored(call: Call, hosts: tuple[str, ...], field: str) -> tuple[str, ...]:
+    if hosts and not call.context.is_admin:
+        raise errors.Forbidden(f"{field}.ignore_hosts: only an administrator may name hosts")
+    return hosts

@@ -1,0 +1,85 @@
+"""What a request may name: flavors, zones and server groups, cached until their epochs change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from db import aggregates, flavors, server_groups
+from db.cache import EpochCache
+from db.connection import Connection
+from db.engine import Database
+from objects.base import Object
+from objects.context import RequestContext
+from objects.flavor import Flavor
+from objects.group import ServerGroup
+
+POLL = 1.0
+"""Seconds between looks at the epochs."""
+
+
+class Offer(Object, frozen=True, kw_only=True):
+    """Flavors by id, in their order of size, and the names of the zones that aggregates make."""
+
+    flavors: dict[str, Flavor]
+    zones: frozenset[str]
+
+
+class Groups(Object, frozen=True, kw_only=True):
+    by_uuid: dict[str, ServerGroup]
+    by_name: dict[tuple[str, str], ServerGroup]
+
+
+class Catalog:
+    """Answers from the cache; a name it does not know is looked for once more in the database before it is refused."""
+
+    def __init__(self, database: Database) -> None:
+        self._offer = EpochCache(database, ("flavors", "aggregates"), _load_offer, interval=POLL)
+        self._groups = EpochCache(database, ("groups",), _load_groups, interval=POLL)
+
+    def flavors(self, context: RequestContext) -> list[Flavor]:
+        """Those the caller may see: private ones are an administrator's, as no project is given access to any."""
+        return [flavor for flavor in self._offer.get().flavors.values() if _visible(flavor, context)]
+
+    def flavor(self, flavor_id: str, context: RequestContext) -> Flavor | None:
+        found = self._offer.get().flavors.get(flavor_id)
+        if found is None:
+            self._offer.refresh()
+            found = self._offer.get().flavors.get(flavor_id)
+        return found if found is not None and _visible(found, context) else None
+
+    def has_zone(self, name: str) -> bool:
+        if name in self._offer.get().zones:
+            return True
+        self._offer.refresh()
+        return name in self._offer.get().zones
+
+    def group(self, reference: str, context: RequestContext) -> ServerGroup | None:
+        """A group of the caller's project by uuid or name; an administrator may name any group by its uuid."""
+        found = _find_group(self._groups.get(), reference, context)
+        if found is None:
+            self._groups.refresh()
+            found = _find_group(self._groups.get(), reference, context)
+        return found
+
+
+def _load_offer(tx: Connection) -> Offer:
+    every: Sequence[Flavor] = flavors.list_all(tx)
+    ordered = sorted(every, key=lambda f: (f.memory_mb, f.vcpus, f.flavor_id))
+    zones = frozenset(a.availability_zone for a in aggregates.list_all(tx) if a.availability_zone)
+    return Offer(flavors={f.flavor_id: f for f in ordered}, zones=zones)
+
+
+def _load_groups(tx: Connection) -> Groups:
+    every: Sequence[ServerGroup] = server_groups.list_all(tx)
+    return Groups(by_uuid={g.uuid: g for g in every}, by_name={(g.project_id, g.name): g for g in every})
+
+
+def _visible(flavor: Flavor, context: RequestContext) -> bool:
+    return flavor.is_public or context.is_admin
+
+
+def _find_group(groups: Groups, reference: str, context: RequestContext) -> ServerGroup | None:
+    group = groups.by_uuid.get(reference) or groups.by_name.get((context.project_id, reference))
+    if group is None or (group.project_id != context.project_id and not context.is_admin):
+        return None
+    return group

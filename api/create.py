@@ -1,0 +1,196 @@
+"""The body of ``POST /servers`` as a record, and what each of its fields means for the build."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from api import schemas
+from api.validation import is_uuid
+from objects import errors
+from objects.base import Object
+from objects.spec import Image, ServerProperties
+
+Boolean = bool | str
+Count = int | str
+
+LONGEST_NAME = 255
+
+_HINTS = "os:scheduler_hints"
+_OLD_HINTS = "OS-SCH-HNT:scheduler_hints"
+_LAST_OF_URL = re.compile(r"^https?://.*/([^/]+)$")
+
+
+class BlockDevice(Object, frozen=True, kw_only=True):
+    """One entry of ``block_device_mapping_v2``."""
+
+    source_type: str
+    uuid: str | None = None
+    destination_type: str = "local"
+    boot_index: Count | None = None
+    delete_on_termination: Boolean = True
+    volume_size: Count | None = None
+    device_name: str | None = None
+    guest_format: str | None = None
+    device_type: str | None = None
+    disk_bus: str | None = None
+    tag: str | None = None
+
+    @property
+    def boots(self) -> bool:
+        return self.boot_index is not None and int(self.boot_index) == 0
+
+    def stored(self) -> dict[str, str | int | bool | None]:
+        """As the request spec keeps it: numbers and booleans as such, nothing that was not given."""
+        clean = msgspec.structs.replace(
+            self,
+            boot_index=None if self.boot_index is None else int(self.boot_index),
+            volume_size=None if self.volume_size is None else int(self.volume_size),
+            delete_on_termination=schemas.BOOLEANS[self.delete_on_termination],
+        )
+        return {name: value for name, value in msgspec.structs.asdict(clean).items() if value is not None}
+
+
+class Network(Object, frozen=True, kw_only=True):
+    uuid: str | None = None
+    port: str | None = None
+    fixed_ip: str | None = None
+
+
+class SecurityGroup(Object, frozen=True, kw_only=True):
+    name: str = "default"
+
+
+class ServerBody(Object, frozen=True, kw_only=True):
+    """The ``server`` of the body."""
+
+    name: str
+    flavor_ref: str | int = field(name="flavorRef")
+    image_ref: str = field(name="imageRef", default="")
+    block_devices: tuple[BlockDevice, ...] = field(name="block_device_mapping_v2", default=())
+    networks: str | tuple[Network, ...] = ()
+    availability_zone: str | None = None
+    min_count: Count | None = None
+    max_count: Count | None = None
+    return_reservation_id: Boolean = False
+    metadata: dict[str, str] = {}
+    tags: tuple[str, ...] = ()
+    description: str | None = None
+    user_data: str | None = None
+    config_drive: Boolean = False
+    key_name: str | None = None
+    security_groups: tuple[SecurityGroup, ...] = (SecurityGroup(),)
+    disk_config: str = field(name="OS-DCF:diskConfig", default="MANUAL")
+
+    def __repr__(self) -> str:
+        """Without what may hold secrets."""
+        return f"ServerBody(name={self.name!r})"
+
+
+class CreateBody(Object, frozen=True, kw_only=True):
+    """A whole request body that its schema has passed."""
+
+    server: ServerBody
+    new_hints: dict[str, str | tuple[str, ...]] | None = field(name=_HINTS, default=None)
+    old_hints: dict[str, str | tuple[str, ...]] | None = field(name=_OLD_HINTS, default=None)
+
+    @property
+    def hints_field(self) -> str:
+        """The name under which the hints were given."""
+        return _OLD_HINTS if self.new_hints is None and self.old_hints is not None else _HINTS
+
+    def hints(self) -> dict[str, tuple[str, ...]]:
+        """Scheduler hints, each as a list, as it may be given more than once."""
+        given = self.new_hints if self.new_hints is not None else self.old_hints or {}
+        return {key: (value,) if isinstance(value, str) else value for key, value in given.items() if value}
+
+
+def parse(body: dict[str, Any]) -> CreateBody:
+    """The body, checked by its schema before, as a record."""
+    try:
+        return msgspec.convert(body, CreateBody)
+    except msgspec.ValidationError as error:
+        raise errors.Invalid(f"The body is not valid: {error}") from error
+
+
+def counts(server: ServerBody, most: int) -> int:
+    """How many servers to make: ``max_count``. The whole number or nothing, so ``min_count`` is only held against it.
+
+    Raises errors.Invalid.
+    """
+    least = int(server.min_count) if server.min_count is not None else 1
+    wanted = int(server.max_count) if server.max_count is not None else least
+    if least < 1 or wanted < 1:
+        raise errors.Invalid("server.min_count: must be 1 or more, and so must max_count")
+    if least > wanted:
+        raise errors.Invalid(f"server.min_count: {least} is more than max_count, {wanted}")
+    if wanted > most:
+        raise errors.Invalid(f"server.max_count: {wanted} is more than one request may ask for, {most}")
+    return wanted
+
+
+def flavor_ref(server: ServerBody) -> str:
+    """The flavor's id; clients may send its whole URL."""
+    reference = str(server.flavor_ref)
+    match = _LAST_OF_URL.match(reference)
+    return match[1] if match else reference
+
+
+def image(server: ServerBody) -> Image:
+    """What the server boots from: ``imageRef``, or the block device that boots first; both may be given if they agree.
+
+    Raises errors.Invalid.
+    """
+    boots = [(n, device) for n, device in enumerate(server.block_devices) if device.boots]
+    if len(boots) > 1:
+        raise errors.Invalid("server.block_device_mapping_v2: more than one device has boot_index 0")
+    for number, device in enumerate(server.block_devices):
+        if device.source_type == "image" and not (device.uuid and is_uuid(device.uuid)):
+            raise errors.Invalid(f"server.block_device_mapping_v2[{number}].uuid: must be the uuid of an image")
+    device_image: str | None = None
+    if boots:
+        number, first = boots[0]
+        if first.source_type != "image":
+            raise errors.Invalid(f"server.block_device_mapping_v2[{number}].source_type: the device that boots must be an image")
+        device_image = first.uuid
+        if server.image_ref and server.image_ref != device_image:
+            raise errors.Invalid(f"server.block_device_mapping_v2[{number}].uuid: is not the image of imageRef")
+    chosen = server.image_ref or device_image
+    if not chosen:
+        raise errors.Invalid("server.imageRef: is required, or a block device with an image and boot_index 0")
+    return Image(id=chosen)
+
+
+def properties(server: ServerBody) -> ServerProperties:
+    """All that does not bear on placement."""
+    return ServerProperties(
+        metadata=server.metadata,
+        tags=tuple(dict.fromkeys(server.tags)),
+        user_data=server.user_data,
+        key_name=server.key_name,
+        config_drive=schemas.BOOLEANS[server.config_drive],
+        networks=_networks(server),
+        description=server.description,
+        block_devices=tuple(device.stored() for device in server.block_devices),
+    )
+
+
+def names(server: ServerBody, count: int) -> list[str]:
+    """The name itself for one server, ``name-1`` and so on for several.
+
+    Raises errors.Invalid for a name that leaves no room for the number.
+    """
+    if count == 1:
+        return [server.name]
+    if len(f"{server.name}-{count}") > LONGEST_NAME:
+        raise errors.Invalid(f"server.name: is too long, {LONGEST_NAME} is the most with the number of the server behind it")
+    return [f"{server.name}-{number}" for number in range(1, count + 1)]
+
+
+def _networks(server: ServerBody) -> str:
+    if isinstance(server.networks, str):
+        return server.networks
+    return ",".join(network.port or network.uuid or "" for network in server.networks) or "none"

@@ -1,0 +1,85 @@
+"""Errors as the Compute API words them: ``{"itemNotFound": {"code": 404, "message": ...}}``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import falcon
+import msgspec
+
+from objects import errors
+
+LOG = logging.getLogger(__name__)
+
+NAMES = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    409: "conflictingRequest",
+    413: "overLimit",
+    415: "badMediaType",
+    429: "overLimit",
+    501: "notImplemented",
+    503: "serviceUnavailable",
+}
+"""Keys of the error body; any other status is a ``computeFault``."""
+
+_STATUS: tuple[tuple[type[errors.SuperconductorError], int], ...] = (
+    (errors.Invalid, 400),
+    (errors.Forbidden, 403),
+    (errors.NotFound, 404),
+    (errors.Conflict, 409),
+    (errors.DatabaseUnavailable, 503),
+    (errors.CellUnavailable, 503),
+)
+
+_HIDDEN = {
+    500: "Unexpected API error. The log of the service says more, under the request id in this answer's headers.",
+    503: "The service cannot reach one of its databases. Try again in a moment.",
+}
+"""Said instead of the error itself, which may name machines."""
+
+
+def install(app: falcon.App[falcon.Request, falcon.Response]) -> None:
+    """Make every error of the app leave in this form."""
+    app.set_error_serializer(_serialize)
+    app.add_error_handler(errors.SuperconductorError, _ours)
+    app.add_error_handler(Exception, _unexpected)
+
+
+def write(resp: falcon.Response, status: int, message: str) -> None:
+    body = {NAMES.get(status, "computeFault"): {"code": status, "message": message}}
+    resp.status = status
+    resp.content_type = falcon.MEDIA_JSON
+    resp.data = msgspec.json.encode(body)
+
+
+def _serialize(req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
+    message = error.description
+    if error.status_code == 404:
+        message = message or "The resource could not be found."
+    if error.status_code == 405:
+        message = message or f"{req.method} is not possible here."
+    write(resp, error.status_code, message or error.title or "")
+
+
+def _ours(req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
+    for kind, status in _STATUS:
+        if isinstance(error, kind):
+            if status >= 500:
+                LOG.warning("%s: %s %s: %s", _request_id(req), req.method, req.path, error)
+            write(resp, status, _HIDDEN.get(status, str(error)))
+            return
+    _unexpected(req, resp, error, params)
+
+
+def _unexpected(req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
+    LOG.error("%s: %s %s failed", _request_id(req), req.method, req.path, exc_info=error)
+    write(resp, 500, _HIDDEN[500])
+
+
+def _request_id(req: falcon.Request) -> str:
+    return str(req.context.get("request_id", "-"))

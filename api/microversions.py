@@ -1,0 +1,83 @@
+"""Microversions: which are spoken, how one is asked for, and what each one changed in the parts of the API served here."""
+
+from __future__ import annotations
+
+import enum
+import re
+
+from objects.base import Object
+
+Version = tuple[int, int]
+
+MINIMUM: Version = (2, 1)
+MAXIMUM: Version = (2, 53)
+SERVICE = "compute"
+HEADER = "OpenStack-API-Version"
+LEGACY_HEADER = "X-OpenStack-Nova-API-Version"
+
+_FORM = re.compile(r"([1-9]\d{0,8})\.(0|[1-9]\d{0,8})", re.ASCII)
+
+
+class Since(enum.Enum):
+    """The first version in which something is so. ``Since.TAGS.holds(version)`` is the only question asked about versions."""
+
+    SERVER_ATTRIBUTES = (2, 3)  # hostname, reservation_id and so on; volumes tell whether they go with the server
+    LOCKED = (2, 9)
+    HOST_STATUS = (2, 16)
+    DESCRIPTION = (2, 19)
+    TAGS = (2, 26)
+    NETWORKS_REQUIRED = (2, 37)  # and the words auto and none
+    STATUS_CHECKED = (2, 38)  # a filter by an unknown status is an error, no longer an empty list
+    FLAVOR_EMBEDDED = (2, 47)
+    TAGS_AT_CREATE = (2, 52)
+
+    def holds(self, version: Version) -> bool:
+        first: Version = self.value
+        return version >= first
+
+
+DEVICE_TAGS = (((2, 32), (2, 32)), ((2, 42), MAXIMUM))
+"""Versions in which a block device may carry a tag: taken back once, as it broke with 2.33."""
+
+NETWORK_TAGS = (((2, 32), (2, 36)), ((2, 42), MAXIMUM))
+
+
+def within(ranges: tuple[tuple[Version, Version], ...], version: Version) -> bool:
+    return any(first <= version <= last for first, last in ranges)
+
+
+class Refusal(Object, frozen=True, kw_only=True):
+    """Why a version cannot be served. ``known``: well-formed, but not one of ours (406 rather than 400)."""
+
+    reason: str
+    known: bool
+
+
+def text(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def requested(header: str | None, legacy: str | None) -> Version | Refusal:
+    """The version that the two headers ask for; the first one wins, none of them means 2.1, ``latest`` the newest served."""
+    wanted = _of_service(header) or (legacy or "").strip()
+    if not wanted:
+        return MINIMUM
+    if wanted == "latest":
+        return MAXIMUM
+    match = _FORM.fullmatch(wanted)
+    if match is None:
+        return Refusal(reason=f"{HEADER}: {wanted[:40]!r} is no version; give one like {text(MAXIMUM)}, or latest", known=False)
+    version = (int(match[1]), int(match[2]))
+    if not MINIMUM <= version <= MAXIMUM:
+        ours = f"Minimum is {text(MINIMUM)} and maximum is {text(MAXIMUM)}."
+        return Refusal(reason=f"Version {wanted} is not supported by the API. {ours}", known=True)
+    return version
+
+
+def _of_service(header: str | None) -> str:
+    """``compute 2.53`` out of a header that may list several services."""
+    for part in (header or "").split(","):
+        service, _, version = part.strip().partition(" ")
+        if service.lower() == SERVICE:
+            return version.strip()
+    return ""

@@ -1,0 +1,161 @@
+"""A server as the Compute API shows it, in every microversion served."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from api.call import Call
+from api.microversions import Since
+from objects.flavor import Flavor
+from objects.instance import Server
+from objects.spec import RequestSpec, ServerProperties
+
+Document = dict[str, Any]
+
+STATUSES = {"building": "BUILD", "active": "ACTIVE", "error": "ERROR", "deleting": "ACTIVE", "deleted": "DELETED"}
+"""State of a server as the API level knows it -> status."""
+
+_POWER = {"active": 1, "deleting": 1}
+_ATTEMPTS = re.compile(r"\s*Attempt \d+ on .*", re.DOTALL)
+
+
+def summary(server: Server, call: Call) -> Document:
+    """An entry of the short list."""
+    return {"id": server.uuid, "name": server.name, "links": call.link("servers", server.uuid)}
+
+
+def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: str) -> Document:
+    """The whole server. ``host_status`` is shown to administrators, in the versions that have it."""
+    asked = spec.properties if spec is not None else ServerProperties()
+    document = summary(server, call) | {
+        "status": STATUSES[server.state],
+        "tenant_id": server.project_id,
+        "user_id": server.user_id,
+        "metadata": asked.metadata,
+        "hostId": _host_id(server),
+        "image": _image(spec, call),
+        "flavor": _flavor(spec.flavor, call) if spec is not None else {},
+        "created": iso(server.created_at),
+        "updated": iso(server.updated_at),
+        "addresses": {},
+        "accessIPv4": "",
+        "accessIPv6": "",
+        "OS-DCF:diskConfig": "MANUAL",
+        "OS-EXT-AZ:availability_zone": server.availability_zone or "",
+        "OS-EXT-STS:vm_state": "active" if server.state == "deleting" else server.state,
+        "OS-EXT-STS:task_state": _task(server),
+        "OS-EXT-STS:power_state": _POWER.get(server.state, 0),
+        "OS-SRV-USG:launched_at": _micro(server.launched_at),
+        "OS-SRV-USG:terminated_at": _micro(server.terminated_at),
+        "os-extended-volumes:volumes_attached": [],
+        "key_name": asked.key_name,
+        "config_drive": "True" if asked.config_drive else "",
+    }
+    if server.state in ("building", "active", "deleting"):
+        document["progress"] = 0
+    if server.state == "error":
+        document["fault"] = _fault(server, call)
+    _add_newer(document, asked, call)
+    if call.context.is_admin:
+        _add_administrators(document, server, asked, call, host_status)
+    return document
+
+
+def _add_newer(document: Document, asked: ServerProperties, call: Call) -> None:
+    if call.has(Since.LOCKED):
+        document["locked"] = False
+    if call.has(Since.DESCRIPTION):
+        document["description"] = asked.description
+    if call.has(Since.TAGS):
+        document["tags"] = list(asked.tags)
+
+
+def _add_administrators(document: Document, server: Server, asked: ServerProperties, call: Call, host_status: str) -> None:
+    attributes: Document = {
+        "host": server.host,
+        "hypervisor_hostname": server.node,
+        "instance_name": f"instance-{server.uuid[:8]}",
+    }
+    if call.has(Since.SERVER_ATTRIBUTES):
+        attributes |= {
+            "hostname": _hostname(server),
+            "reservation_id": reservation_id(server.batch_id),
+            "launch_index": server.launch_index,
+            "kernel_id": "",
+            "ramdisk_id": "",
+            "root_device_name": "/dev/vda",
+            "user_data": asked.user_data,
+        }
+    document |= {f"OS-EXT-SRV-ATTR:{name}": value for name, value in attributes.items()}
+    if call.has(Since.HOST_STATUS):
+        document["host_status"] = host_status
+
+
+def reservation_id(batch_id: str) -> str:
+    """What all servers of one request have in common."""
+    return f"r-{batch_id.replace('-', '')}"
+
+
+def iso(at: float) -> str:
+    """Seconds since the epoch as ``2026-01-31T12:00:00Z``."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def tenant_fault(fault: str) -> str:
+    """The fault without the attempts, which name hosts."""
+    return _ATTEMPTS.sub("", fault)
+
+
+def _micro(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
+def _task(server: Server) -> str | None:
+    if server.state == "building":
+        return "scheduling" if server.cell_uuid is None else "spawning"
+    return "deleting" if server.state == "deleting" else None
+
+
+def _host_id(server: Server) -> str:
+    """The same for two servers of one project on one host, and tells nobody which host."""
+    return hashlib.sha224((server.project_id + server.host).encode()).hexdigest() if server.host else ""
+
+
+def _image(spec: RequestSpec | None, call: Call) -> Document | str:
+    if spec is None or spec.image is None:
+        return ""
+    image_id = spec.image.id
+    return {"id": image_id, "links": [{"rel": "bookmark", "href": f"{call.prefix}/images/{image_id}"}]}
+
+
+def _flavor(flavor: Flavor, call: Call) -> Document:
+    if not call.has(Since.FLAVOR_EMBEDDED):
+        links = [{"rel": "bookmark", "href": f"{call.prefix}/flavors/{flavor.flavor_id}"}]
+        return {"id": flavor.flavor_id, "links": links}
+    document: Document = {
+        "original_name": flavor.name,
+        "vcpus": flavor.vcpus,
+        "ram": flavor.memory_mb,
+        "disk": flavor.root_gb,
+        "ephemeral": flavor.ephemeral_gb,
+        "swap": flavor.swap_mb,
+    }
+    if call.context.is_admin or flavor.is_public:
+        document["extra_specs"] = flavor.extra_specs
+    return document
+
+
+def _fault(server: Server, call: Call) -> Document:
+    message = server.fault or "The build failed."
+    if not call.context.is_admin:
+        message = tenant_fault(message)
+    return {"code": 500, "created": iso(server.updated_at), "message": message}
+
+
+def _hostname(server: Server) -> str:
+    """The name as a DNS label."""
+    label = re.sub(r"[^a-z0-9-]+", "-", server.name.lower()).strip("-")[:63].rstrip("-")
+    return label or f"server-{server.uuid}"

@@ -1,0 +1,145 @@
+"""Check a request body against its schema, and say in one sentence which field is wrong and why."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import falcon
+import jsonschema  # type: ignore[import-untyped]  # ships no type information
+import msgspec
+
+from objects import errors
+
+_SECRET = frozenset({"user_data", "metadata", "adminPass", "personality"})
+"""Fields whose value is not repeated in a message."""
+
+_LONGEST = 80
+"""Characters of a wrong value that a message quotes."""
+
+
+def read_body(req: falcon.Request, limit: int) -> dict[str, Any]:
+    """The body as JSON. Raises errors.Invalid, or falcon's errors for a body too large or of another media type."""
+    kind = (req.content_type or falcon.MEDIA_JSON).split(";")[0].strip().lower()
+    if kind != falcon.MEDIA_JSON:
+        raise falcon.HTTPUnsupportedMediaType(description=f"Content-Type: {kind[:40]!r} is not application/json")
+    raw = req.bounded_stream.read(limit + 1)
+    if len(raw) > limit:
+        raise falcon.HTTPContentTooLarge(description=f"The body is larger than {limit} bytes.")
+    try:
+        body = msgspec.json.decode(raw)
+    except msgspec.DecodeError as error:
+        raise errors.Invalid(f"The body is not JSON: {error}") from error
+    except UnicodeDecodeError as error:
+        raise errors.Invalid("The body is not JSON: it is not UTF-8 text") from error
+    except RecursionError as error:
+        raise errors.Invalid("The body is not JSON that can be read: it is nested too deeply") from error
+    if not isinstance(body, dict):
+        raise errors.Invalid("The body must be a JSON object.")
+    return body
+
+
+class Validator:
+    """One schema, ready to be used from several threads."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._validator = jsonschema.Draft202012Validator(schema, format_checker=_formats())
+
+    def check(self, body: Any) -> None:
+        """Raises errors.Invalid, naming the first field that is wrong."""
+        error = next(self._validator.iter_errors(body), None)
+        if error is not None:
+            raise errors.Invalid(_sentence(error))
+
+
+def _sentence(error: Any) -> str:
+    where = _path(error.absolute_path)
+    if error.validator == "required":
+        missing = next(name for name in error.validator_value if name not in error.instance)
+        return f"{_join(where, missing)}: is required"
+    if error.validator == "additionalProperties" and error.validator_value is False:
+        known = error.schema.get("properties", {})
+        unknown = next(name for name in error.instance if name not in known)
+        return f"{_join(where, unknown)}: is not a field that can be given here"
+    if any(part in _SECRET for part in error.absolute_path):
+        return f"{where}: is not valid ({error.validator} {_quote(error.validator_value)})"
+    return f"{where}: {_reason(error)}"
+
+
+def _reason(error: Any) -> str:
+    value, rule = error.instance, error.validator_value
+    match error.validator:
+        case "type":
+            kinds = rule if isinstance(rule, str) else " or ".join(rule)
+            return f"{_quote(value)} is not of type {kinds}"
+        case "enum":
+            return f"{_quote(value)} is not one of {', '.join(str(choice) for choice in rule)}"
+        case "format":
+            return f"{_quote(value)} is not a valid {rule.replace('-', ' ')}"
+        case "maxLength" | "maxItems":
+            return f"is too long, {rule} is the most"
+        case "minLength" | "minItems":
+            return "must not be empty"
+        case _:
+            return f"{_quote(value)} does not fit ({error.validator} {rule})"
+
+
+def _path(parts: Iterable[str | int]) -> str:
+    text = ""
+    for part in parts:
+        text = f"{text}[{part}]" if isinstance(part, int) else _join(text, part)
+    return text or "body"
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name[:_LONGEST]}" if where and where != "body" else name[:_LONGEST]
+
+
+def _quote(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def _formats() -> jsonschema.FormatChecker:
+    checker = jsonschema.FormatChecker(formats=())
+    for name, test in (
+        ("uuid", is_uuid),
+        ("uuid-or-empty", lambda value: value == "" or is_uuid(value)),
+        ("base64", _is_base64),
+        ("name", _is_name),
+        ("printable", _is_printable),
+    ):
+        checker.checks(name)(test)
+    return checker
+
+
+def is_uuid(value: object) -> bool:
+    """A uuid in its usual form, or one without dashes. What is no text is left to the check of types."""
+    if not isinstance(value, str):
+        return True
+    try:
+        return str(uuid.UUID(value)).replace("-", "") == value.lower().replace("-", "")
+    except ValueError:
+        return False
+
+
+def _is_base64(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    try:
+        base64.b64decode("".join(value.split()), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _is_printable(value: object) -> bool:
+    return not isinstance(value, str) or all(c.isprintable() or c in "\t\r\n" for c in value)
+
+
+def _is_name(value: object) -> bool:
+    """Printable, and neither blank nor with blanks at an end."""
+    return not isinstance(value, str) or (value.isprintable() and value == value.strip())

@@ -1,0 +1,61 @@
+"""Version documents: what a client reads first. And the identity document that some clients ask for without an identity service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon
+import msgspec
+
+from api import call, microversions
+
+UPDATED = "2026-01-01T00:00:00Z"
+"""When the set of versions served was last changed."""
+
+
+def answer(resp: falcon.Response, document: Any, status: int = 200) -> None:
+    """Send a JSON document."""
+    resp.status = status
+    resp.content_type = falcon.MEDIA_JSON
+    resp.data = msgspec.json.encode(document)
+
+
+def _entry(prefix: str) -> dict[str, Any]:
+    return {
+        "id": "v2.1",
+        "status": "CURRENT",
+        "version": microversions.text(microversions.MAXIMUM),
+        "min_version": microversions.text(microversions.MINIMUM),
+        "updated": UPDATED,
+        "links": [{"rel": "self", "href": f"{prefix}/v2.1/"}],
+    }
+
+
+class Versions:
+    """``GET /``"""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        answer(resp, {"versions": [_entry(call.of(req).prefix)]})
+
+
+class ComputeVersion:
+    """``GET /v2.1``"""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        media = {"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}
+        answer(resp, {"version": _entry(call.of(req).prefix) | {"media-types": [media]}})
+
+
+class IdentityVersion:
+    """``GET /identity/v3``: enough for clients that look for an identity service although nobody is authenticated."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        link = {"rel": "self", "href": f"{call.of(req).prefix}/identity/v3/"}
+        answer(resp, {"version": {"id": "v3.14", "status": "stable", "updated": UPDATED, "links": [link]}})
+
+
+class Extensions:
+    """``GET /v2.1/extensions``: there are none."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        answer(resp, {"extensions": []})

@@ -1,0 +1,113 @@
+"""What an operator does to cells: create, list, show. Works on the API database alone, beside a running deployment."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Sequence
+
+from cells.urls import NO_TRANSPORT, database_place, transport_place
+from db import cell_mappings
+from db.connection import Connection
+from db.engine import Database
+from objects import errors
+from objects.base import Object
+from objects.cell import CELL0_UUID, CellMapping, CellState
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+
+
+class NewCell(Object, frozen=True, kw_only=True):
+    """What a cell is created from. cell0 has a fixed uuid and no transport."""
+
+    name: str
+    database_url: str
+    transport_url: str = ""
+    cell0: bool = False
+    enabled: bool = True
+
+    def __repr__(self) -> str:
+        return f"NewCell({self.name!r})"  # the URLs may hold passwords
+
+
+def create_cell(api_database: Database, new: NewCell, prepare: Callable[[CellMapping], object] | None = None) -> CellMapping:
+    """Register a cell. Every process that follows the cells' epoch uses it within seconds.
+
+    ``prepare`` is called with the mapping after all checks and before it is saved: to apply the schema, or to try the database.
+    What it raises is raised here, and then nothing was saved. Raises Invalid or Misconfigured for a malformed name or URL, and
+    Conflict where the name or one of the places the URLs mean belongs to another cell already.
+    """
+    mapping = _mapping(new)
+    api_database.read(_refuse_duplicates, mapping)
+    if prepare is not None:
+        prepare(mapping)
+    return api_database.write(_create, mapping)
+
+
+def list_cells(api_database: Database) -> list[CellMapping]:
+    """All cells by name, cell0 first."""
+    return sorted(api_database.read(cell_mappings.list_all), key=lambda m: (not m.is_cell0, m.name))
+
+
+def find_cell(api_database: Database, name_or_uuid: str) -> CellMapping:
+    """Raises NotFound, naming the cells there are."""
+    mappings = list_cells(api_database)
+    for mapping in mappings:
+        if name_or_uuid in (mapping.name, mapping.uuid):
+            return mapping
+    known = f"there are: {', '.join(m.name for m in mappings)}" if mappings else "there is none yet"
+    raise errors.NotFound(f"No cell is called {name_or_uuid!r}; {known}.")
+
+
+def _mapping(new: NewCell) -> CellMapping:
+    if not _NAME.fullmatch(new.name):
+        raise errors.Invalid(f"Cell name {new.name!r} must be letters, digits, '.', '_' and '-', and begin with a letter or digit.")
+    if new.cell0 and new.transport_url not in ("", NO_TRANSPORT):
+        raise errors.Invalid(f"cell0 has no bus: leave its transport URL out, or give {NO_TRANSPORT}")
+    if new.cell0 and not new.enabled:
+        raise errors.Invalid("cell0 cannot be disabled.")
+    if not new.cell0 and not new.transport_url:
+        raise errors.Invalid(f"Cell {new.name!r} needs a transport URL, as rabbit://user:password@host:5672/vhost")
+    database_place(new.database_url)
+    if not new.cell0:
+        transport_place(new.transport_url)
+    return CellMapping(
+        uuid=CELL0_UUID if new.cell0 else str(uuid.uuid4()),
+        name=new.name,
+        database_url=new.database_url,
+        transport_url=NO_TRANSPORT if new.cell0 else new.transport_url,
+        state=CellState.ENABLED if new.enabled else CellState.DISABLED,
+    )
+
+
+def _create(tx: Connection, mapping: CellMapping) -> CellMapping:
+    _refuse_duplicates(tx, mapping)
+    cell_mappings.create(tx, mapping)
+    return mapping
+
+
+def _refuse_duplicates(tx: Connection, mapping: CellMapping) -> None:
+    others = cell_mappings.list_all(tx)
+    for other in others:
+        if other.name == mapping.name or other.uuid == mapping.uuid:
+            kind = "is cell0 already" if other.is_cell0 and mapping.is_cell0 else f"has the uuid {other.uuid}"
+            raise errors.Conflict(f"Cell {other.name!r} exists already: it {kind}.")
+    place = database_place(mapping.database_url)
+    _refuse_place("database", place, others, lambda other: _place(database_place, other.database_url))
+    if mapping.transport_url != NO_TRANSPORT:
+        place = transport_place(mapping.transport_url)
+        _refuse_place("transport", place, others, lambda other: _place(transport_place, other.transport_url))
+
+
+def _refuse_place(kind: str, place: str, others: Sequence[CellMapping], place_of: Callable[[CellMapping], str | None]) -> None:
+    for other in others:
+        if place_of(other) == place:
+            raise errors.Conflict(f"Cell {other.name!r} ({other.uuid}) uses this {kind} already: each cell needs one of its own.")
+
+
+def _place(of: Callable[[str], str], url: str) -> str | None:
+    """None for a URL that was not saved by us, and for ``none:///``: equal to no other."""
+    try:
+        return of(url)
+    except (errors.Invalid, errors.Misconfigured):
+        return None

@@ -1,0 +1,124 @@
+"""Keep one sick database or broker from holding up whoever calls it: bounded threads, a deadline, a breaker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from cells.breaker import Breaker
+from cells.workers import Workers
+from objects import errors
+from objects.base import Object
+
+T = TypeVar("T")
+
+
+class BulkheadSettings(Object, frozen=True, kw_only=True):
+    """Bounds for the calls to one resource of one cell (its database, or its bus). Times in seconds.
+
+    ``timeout``: the longest a caller is held. ``threads``: calls under way at once. ``failures`` in a row open the breaker, and
+    while it is open one call every ``pause`` tries whether the resource is back.
+    """
+
+    timeout: float = 10.0
+    threads: int = 4
+    failures: int = 3
+    pause: float = 2.0
+
+
+class Bulkhead:
+    """Runs calls to one resource, and answers ``CellUnavailable`` in bounded time where the resource does not.
+
+    ``what`` and ``resource`` name it in refusals: "cell 'east'", "database". The exceptions in ``silent`` mean that the resource
+    did not answer; they are turned into CellUnavailable. All others pass: a resource that says no is well.
+
+    With ``inline`` calls run in the caller's thread and no deadline is kept. That is for resources that cannot hang - a SQLite
+    file, which waits for its lock a bounded time, and the bus inside this process - where handing the call to another thread would
+    cost more than the call itself. The breaker works all the same.
+
+    A call must not call the same bulkhead again: it would wait for a thread while holding one.
+    """
+
+    def __init__(
+        self, what: str, resource: str, settings: BulkheadSettings, *, inline: bool, silent: Sequence[type[Exception]] = ()
+    ) -> None:
+        self.breaker = Breaker(what, threshold=settings.failures, pause=settings.pause)
+        self._what = what
+        self._resource = resource
+        self._timeout = settings.timeout
+        self._silent = tuple(silent)
+        self._workers = None if inline else Workers(f"{what} {resource}", settings.threads)
+
+    def run(self, call: Callable[[], T], timeout: float | None = None) -> T:
+        """The result of ``call()``, within ``timeout`` seconds (None: as configured).
+
+        Raises CellUnavailable: refused by the breaker, not answered in time, or failed with one of ``silent``. When it came too
+        late to be called back its effect is unknown: it may still happen, so only calls that may be repeated belong here.
+        """
+        self._admit()
+        if self._workers is None:
+            return self._judged(call)
+        return self._started(self._workers, call, timeout)()
+
+    def begin(self, call: Callable[[], T], timeout: float | None = None) -> Callable[[], T]:
+        """Start ``call()`` and return what waits for its result: so that many cells can be asked at the same time.
+
+        The deadline counts from now. The outcome, whatever it is, comes from the function returned, which is to be called once.
+        Inline it is that function that makes the call: cells that cannot hang are asked one after the other.
+        """
+        if self._workers is None:
+            return lambda: self.run(call)
+        try:
+            self._admit()
+        except errors.CellUnavailable as refused:
+            return partial(_raise, refused)
+        return self._started(self._workers, call, timeout)
+
+    def close(self) -> None:
+        """End the threads once they are idle. A bulkhead that is closed still runs what it is given."""
+        if self._workers is not None:
+            self._workers.close()
+
+    def _admit(self) -> None:
+        refusal = self.breaker.refusal()
+        if refusal is not None:
+            raise errors.CellUnavailable(refusal)
+
+    def _started(self, workers: Workers, call: Callable[[], T], timeout: float | None) -> Callable[[], T]:
+        allowed = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + allowed
+        job = workers.submit(call)
+
+        def collect() -> T:
+            if not job.wait(deadline - time.monotonic()):
+                started = workers.give_up(job)
+                if not job.wait(0):
+                    raise self._late(allowed, started)
+            return self._judged(job.result)
+
+        return collect
+
+    def _late(self, allowed: float, started: bool) -> errors.CellUnavailable:
+        if not started:  # whoever holds the threads will tell the breaker how that ended: being busy is no failure
+            return errors.CellUnavailable(f"{self._what}: its {self._resource} is busy, no call began within {allowed:.3g} s")
+        reason = f"its {self._resource} gave no answer within {allowed:.3g} s"
+        self.breaker.failed(reason)
+        return errors.CellUnavailable(f"{self._what}: {reason}")
+
+    def _judged(self, call: Callable[[], T]) -> T:
+        try:
+            result = call()
+        except self._silent as error:
+            self.breaker.failed(str(error))
+            raise errors.CellUnavailable(f"{self._what}: {error}") from error
+        except Exception:
+            self.breaker.succeeded()
+            raise
+        self.breaker.succeeded()
+        return result
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error

@@ -1,0 +1,116 @@
+"""A cell as a process holds it: its database, its bus, and a bulkhead before each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Concatenate, ParamSpec, TypeVar
+
+from cells.bulkhead import Bulkhead, BulkheadSettings
+from db.connection import Connection
+from db.engine import Database
+from objects import errors
+from objects.cell import CellMapping
+from rpc.compute import ComputeClient
+from rpc.errors import Timeout, Unreachable
+from rpc.transport import Bus
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Cell:
+    """Holding a ``Cell`` is being targeted at it: there is no other state that says where a query or an order goes.
+
+    ``compute`` is the client for the cell's agents; cell0 has no bus and no agents, so there it is None. Every call to the cell
+    goes through ``read``, ``write`` or ``send``, which raise CellUnavailable within the configured time where the cell does not
+    answer. Errors of the function itself pass unchanged.
+    """
+
+    def __init__(self, mapping: CellMapping, database: Database, bus: Bus | None, settings: BulkheadSettings) -> None:
+        self._mapping = mapping
+        self.database = database
+        self._bus = bus
+        self.compute = ComputeClient(bus) if bus is not None else None
+        what = f"cell {mapping.name!r}"
+        file = database.dialect == "sqlite"
+        self._rows = Bulkhead(what, "database", settings, inline=file, silent=(errors.DatabaseUnavailable,))
+        embedded = mapping.transport_url.startswith("embedded:")
+        self._wire = Bulkhead(what, "bus", settings, inline=embedded, silent=(Timeout, Unreachable))
+
+    @property
+    def mapping(self) -> CellMapping:
+        """As last read from the API database: state and name may change while the cell is held, its URLs never do."""
+        return self._mapping
+
+    @property
+    def uuid(self) -> str:
+        return self._mapping.uuid
+
+    @property
+    def name(self) -> str:
+        return self._mapping.name
+
+    @property
+    def silent_since(self) -> float | None:
+        """Since when (seconds since the epoch) its database or its bus has not answered; None: both did when last asked."""
+        since = [s for s in (self._rows.breaker.silent_since, self._wire.breaker.silent_since) if s is not None]
+        return min(since, default=None)
+
+    def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``fn(tx, ...)`` in a read-only transaction of the cell's database."""
+        return self._rows.run(partial(self.database.read, fn, *args, **kwargs))
+
+    def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``fn(tx, ...)`` in a transaction of the cell's database. After CellUnavailable it may or may not have been committed."""
+        return self._rows.run(partial(self.database.write, fn, *args, **kwargs))
+
+    def begin_read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
+        """Start a ``read`` and return what waits for its result (see Bulkhead.begin)."""
+        return self._rows.begin(partial(self.database.read, fn, *args, **kwargs))
+
+    def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``fn(...)``, a call or cast of one of the cell's clients: ``cell.send(cell.compute.build_instances, context, ...)``."""
+        return self._wire.run(partial(fn, *args, **kwargs))
+
+    def within(self, timeout: float) -> Deadline:
+        """The same cell for a caller who waits at most ``timeout`` seconds."""
+        return Deadline(self, self._rows, self._wire, timeout)
+
+    def follow(self, mapping: CellMapping) -> bool:
+        """Take over a change of the mapping; False where its URLs differ, so that another Cell must be made."""
+        old = self._mapping
+        if (old.database_url, old.transport_url) != (mapping.database_url, mapping.transport_url):
+            return False
+        self._mapping = mapping
+        return True
+
+    def close(self) -> None:
+        """Let go of threads and connections. Calls under way are not interrupted."""
+        self._rows.close()
+        self._wire.close()
+        self.database.dispose()
+        if self._bus is not None:
+            self._bus.close()
+
+    def __repr__(self) -> str:
+        return f"Cell({self.name!r}, {self.uuid})"
+
+
+class Deadline:
+    """``read``, ``write`` and ``send`` of a cell, with another time limit than the configured one."""
+
+    def __init__(self, cell: Cell, rows: Bulkhead, wire: Bulkhead, timeout: float) -> None:
+        self._cell = cell
+        self._rows = rows
+        self._wire = wire
+        self._timeout = timeout
+
+    def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._rows.run(partial(self._cell.database.read, fn, *args, **kwargs), self._timeout)
+
+    def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._rows.run(partial(self._cell.database.write, fn, *args, **kwargs), self._timeout)
+
+    def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wire.run(partial(fn, *args, **kwargs), self._timeout)

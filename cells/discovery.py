@@ -1,0 +1,94 @@
+"""Map the hosts that have reported to their cells but are not in the host-mapping table yet."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from cells.fan_out import Answered, Unanswered, fan_out
+from cells.registry import CellRegistry
+from db import host_mappings, services
+from db.connection import Connection
+from db.engine import Database
+from objects.base import Object
+from objects.cell import HostMapping
+
+AGENT = "superconductor-compute"
+"""The binary whose service record in a cell makes a host of its host name."""
+
+
+class HostConflict(Object, frozen=True, kw_only=True):
+    """One host name in several cells, or in another cell than it is mapped to. It is left as it was; a person has to decide.
+
+    ``mapped_to`` is the name (or uuid) of the cell the host stays mapped to, None where it stays unmapped.
+    """
+
+    host: str
+    seen_in: tuple[str, ...]
+    mapped_to: str | None
+
+    def __str__(self) -> str:
+        kept = f"stays mapped to cell {self.mapped_to!r}" if self.mapped_to else "is not mapped"
+        seen = " and ".join(repr(name) for name in self.seen_in)
+        return f"Host {self.host!r} reports in cell {seen} and {kept}: rename it, or stop its agent and delete its service there."
+
+
+class Unreachable(Object, frozen=True, kw_only=True):
+    """A cell that could not be asked for its hosts."""
+
+    cell: str
+    reason: str
+
+
+class Discovery(Object, frozen=True, kw_only=True):
+    """``mapped``: the hosts added by this run. ``hosts``: how many hosts the cells that answered have in all."""
+
+    mapped: tuple[HostMapping, ...] = ()
+    conflicts: tuple[HostConflict, ...] = ()
+    unreachable: tuple[Unreachable, ...] = ()
+    hosts: int = 0
+
+
+def discover(registry: CellRegistry, api_database: Database, now: float | None = None) -> Discovery:
+    """Ask every cell for its agents and map those that are new. Cells that do not answer are reported, the others are done.
+
+    Safe to run several times at once: what is mapped stays, and the same host is never mapped twice. A host found in two cells is
+    mapped to neither, unless it was mapped before.
+    """
+    answers = fan_out(registry.cells(), services.list_all)
+    seen: dict[str, list[str]] = defaultdict(list)
+    for answer in answers:
+        if isinstance(answer, Answered):
+            for service in answer.value:
+                if service.binary == AGENT:
+                    seen[service.host].append(answer.cell.uuid)
+    names = {cell.uuid: cell.name for cell in registry.cells()}
+    mapped, conflicts = _map(api_database, seen, names, time.time() if now is None else now)
+    missing = [Unreachable(cell=a.cell.name, reason=a.reason) for a in answers if isinstance(a, Unanswered)]
+    missing += [Unreachable(cell=uuid, reason=reason) for uuid, reason in registry.broken().items()]
+    return Discovery(mapped=mapped, conflicts=conflicts, unreachable=tuple(missing), hosts=len(seen))
+
+
+def _map(
+    api_database: Database, seen: Mapping[str, list[str]], names: Mapping[str, str], now: float
+) -> tuple[tuple[HostMapping, ...], tuple[HostConflict, ...]]:
+    known = api_database.read(_known)
+    new = [HostMapping(host=host, cell_uuid=cells[0]) for host, cells in seen.items() if host not in known and len(cells) == 1]
+    if new:  # most runs find nothing, and then nothing is written
+        api_database.write(host_mappings.add, new, now)
+        known = api_database.read(_known)
+    mapped = tuple(mapping for mapping in new if known.get(mapping.host) == mapping.cell_uuid)
+    return mapped, tuple(_conflicts(seen, known, names))
+
+
+def _known(tx: Connection) -> dict[str, str]:
+    return {mapping.host: mapping.cell_uuid for mapping in host_mappings.list_all(tx)}
+
+
+def _conflicts(seen: Mapping[str, list[str]], known: Mapping[str, str], names: Mapping[str, str]) -> Iterable[HostConflict]:
+    for host, cells in sorted(seen.items()):
+        home = known.get(host)
+        if len(cells) > 1 or home != cells[0]:
+            seen_in = tuple(sorted(names.get(uuid, uuid) for uuid in cells))
+            yield HostConflict(host=host, seen_in=seen_in, mapped_to=names.get(home, home) if home else None)

@@ -1,0 +1,60 @@
+"""Options of the [cells] group: how patient a process is with a cell."""
+
+from __future__ import annotations
+
+from oslo_config import cfg
+
+from cells.bulkhead import BulkheadSettings
+from cells.registry import RegistrySettings
+
+GROUP = "cells"
+
+OPTIONS: tuple[cfg.Opt, ...] = (
+    cfg.FloatOpt(
+        "timeout",
+        default=10.0,
+        min=0.1,
+        help="Seconds that a call to a cell's database or bus may take before its caller is told that the cell is unavailable.",
+    ),
+    cfg.IntOpt(
+        "threads",
+        default=4,
+        min=1,
+        help="Calls under way at once to one cell's database, and to its bus. SQLite and the embedded bus need no threads.",
+    ),
+    cfg.IntOpt(
+        "breaker_failures",
+        default=3,
+        min=1,
+        help="Calls to a cell that fail in a row before further ones are refused at once.",
+    ),
+    cfg.FloatOpt(
+        "breaker_pause",
+        default=2.0,
+        min=0.1,
+        help="Seconds between two attempts to reach a cell whose calls are being refused.",
+    ),
+    cfg.FloatOpt(
+        "poll_interval",
+        default=1.0,
+        min=0.1,
+        help="Seconds after which a change of cells or host mappings is noticed.",
+    ),
+)
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """For the generator of the sample configuration."""
+    return [(GROUP, list(OPTIONS))]
+
+
+def settings(conf: cfg.ConfigOpts) -> RegistrySettings:
+    """The options as a frozen record. Registers them where that has not been done."""
+    conf.register_opts(OPTIONS, group=GROUP)
+    group = conf[GROUP]
+    return RegistrySettings(
+        poll_interval=group.poll_interval,
+        bulkhead=BulkheadSettings(
+            timeout=group.timeout, threads=group.threads, failures=group.breaker_failures, pause=group.breaker_pause
+        ),
+    )

@@ -1,0 +1,194 @@
+"""The cells this process knows, kept as the API database has them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from cells.bulkhead import BulkheadSettings
+from cells.cell import Cell
+from db import cell_mappings, host_mappings
+from db.cache import EpochCache
+from db.connection import Connection
+from db.engine import Database
+from objects import errors
+from objects.base import Object
+from objects.cell import CELL0_UUID, CellMapping
+from objects.mask import mask_url
+from rpc.transport import Bus
+
+LOG = logging.getLogger(__name__)
+
+OpenDatabase = Callable[[CellMapping], Database]
+OpenBus = Callable[[CellMapping], Bus | None]
+
+
+class RegistrySettings(Object, frozen=True, kw_only=True):
+    """How soon changes are noticed, and how patient the process is with each cell. Times in seconds.
+
+    A Cell that was replaced or removed is closed ``linger`` seconds later, when whoever still held it has finished.
+    """
+
+    poll_interval: float = 1.0
+    linger: float = 30.0
+    bulkhead: BulkheadSettings = BulkheadSettings()
+
+
+def open_database(mapping: CellMapping) -> Database:
+    """The cell's database; connects when first used."""
+    return Database(mapping.database_url, name=f"cell {mapping.name}")
+
+
+def open_bus(mapping: CellMapping) -> Bus | None:
+    """The cell's bus; connects when first used. A transport ``none:///`` means that there is none."""
+    if mapping.transport_url.startswith("none:"):
+        return None
+    return Bus(mapping.transport_url, name=f"cell {mapping.name}")
+
+
+class CellRegistry:
+    """Gives out ``Cell`` objects. Follows the epochs of cells and of host mappings, so no process needs a signal or a restart.
+
+    A cell whose URLs did not change keeps its Cell object, with its connections and what its breaker knows, for as long as the
+    registry lives. While the API database cannot be asked, the registry goes on with what it knew. Safe for threads.
+    """
+
+    def __init__(
+        self,
+        api_database: Database,
+        settings: RegistrySettings | None = None,
+        *,
+        open_database: OpenDatabase = open_database,
+        open_bus: OpenBus = open_bus,
+    ) -> None:
+        self._settings = settings or RegistrySettings()
+        self._open_database = open_database
+        self._open_bus = open_bus
+        interval = self._settings.poll_interval
+        self._mappings = EpochCache(api_database, ("cells",), cell_mappings.list_all, interval=interval)
+        self._hosts = EpochCache(api_database, ("hosts",), _hosts, interval=interval)
+        self._grouped: dict[str, frozenset[str]] = {}
+        self._grouped_from: dict[str, str] | None = None
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._cells: dict[str, Cell] = {}
+        self._listed: tuple[Cell, ...] = ()
+        self._broken: dict[str, str] = {}
+        self._retired: list[tuple[float, Cell]] = []
+
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells but cell0, enabled or not, by name. Cells whose URLs cannot be used are left out; see ``broken``."""
+        self._follow()
+        return self._listed
+
+    def get(self, uuid: str) -> Cell:
+        """Raises NotFound, or CellUnavailable where the mapping's URLs cannot be used."""
+        self._follow()
+        if uuid not in self._cells:
+            self.refresh()  # it may be younger than the last look
+        if uuid in self._broken:
+            raise errors.CellUnavailable(self._broken[uuid])
+        try:
+            return self._cells[uuid]
+        except KeyError:
+            raise errors.NotFound(f"No cell has the uuid {uuid}.") from None
+
+    @property
+    def cell0(self) -> Cell:
+        """Raises NotFound where it was not created."""
+        self._follow()
+        if CELL0_UUID not in self._cells:
+            raise errors.NotFound("There is no cell0: create it with 'superconductor cell create cell0 --cell0'.")
+        return self._cells[CELL0_UUID]
+
+    def of_host(self, host: str) -> Cell:
+        """The cell the host is mapped to. Raises HostNotMapped."""
+        uuid = self._hosts.get().get(host)
+        if uuid is None:
+            self._hosts.refresh()
+            uuid = self._hosts.get().get(host)
+        if uuid is None:
+            raise errors.HostNotMapped(f"Host {host!r} is not mapped to a cell: run 'superconductor host discover'.")
+        try:
+            return self.get(uuid)
+        except errors.NotFound:
+            raise errors.HostNotMapped(f"Host {host!r} is mapped to cell {uuid}, which does not exist.") from None
+
+    def hosts_of(self, uuid: str) -> frozenset[str]:
+        """The hosts mapped to a cell. The same object is returned while no host mapping changes."""
+        hosts = self._hosts.get()
+        if hosts is not self._grouped_from:
+            groups: dict[str, set[str]] = {}
+            for host, cell_uuid in hosts.items():
+                groups.setdefault(cell_uuid, set()).add(host)
+            self._grouped, self._grouped_from = {cell: frozenset(names) for cell, names in groups.items()}, hosts
+        return self._grouped.get(uuid, frozenset())
+
+    def broken(self) -> dict[str, str]:
+        """Cells that cannot be used whatever their servers do, because a URL is malformed: uuid -> reason."""
+        self._follow()
+        return dict(self._broken)
+
+    def refresh(self) -> None:
+        """Look for changes now rather than at the next poll."""
+        self._mappings.refresh()
+        self._hosts.refresh()
+        self._follow()
+
+    def close(self) -> None:
+        """Close every cell. The registry must not be used afterwards."""
+        with self._lock:
+            cells = [*self._cells.values(), *(cell for _, cell in self._retired)]
+            self._cells, self._listed, self._retired = {}, (), []
+        for cell in cells:
+            cell.close()
+
+    def _follow(self) -> None:
+        """Make the cells agree with the mappings, if these have changed."""
+        mappings = self._mappings.get()
+        if mappings is not self._seen:
+            with self._lock:
+                if mappings is not self._seen:
+                    self._agree(mappings)
+                    self._seen = mappings
+        if self._retired:
+            self._close_retired()
+
+    def _agree(self, mappings: Sequence[CellMapping]) -> None:
+        before, self._cells, self._broken = self._cells, {}, {}
+        for mapping in mappings:
+            cell = before.get(mapping.uuid)
+            if cell is not None and cell.follow(mapping):
+                self._cells[mapping.uuid] = before.pop(mapping.uuid)
+            else:
+                self._open(mapping)
+        self._listed = tuple(sorted((c for c in self._cells.values() if not c.mapping.is_cell0), key=lambda c: c.name))
+        closing_at = time.monotonic() + self._settings.linger
+        self._retired += [(closing_at, cell) for cell in before.values()]
+        for cell in before.values():
+            LOG.info("cell %s (%s) was removed or has moved: its connections are closed soon", cell.name, cell.uuid)
+
+    def _open(self, mapping: CellMapping) -> None:
+        """One malformed URL must not take the other cells from us."""
+        try:
+            cell = Cell(mapping, self._open_database(mapping), self._open_bus(mapping), self._settings.bulkhead)
+        except errors.SuperconductorError as error:
+            self._broken[mapping.uuid] = f"cell {mapping.name!r} cannot be used: {error}"
+            LOG.error("%s", self._broken[mapping.uuid])
+        else:
+            self._cells[mapping.uuid] = cell
+            LOG.info("cell %s (%s): database %s", mapping.name, mapping.uuid, mask_url(mapping.database_url))
+
+    def _close_retired(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            due = [cell for at, cell in self._retired if at <= now]
+            self._retired = [(at, cell) for at, cell in self._retired if at > now]
+        for cell in due:
+            cell.close()
+
+
+def _hosts(tx: Connection) -> dict[str, str]:
+    return {mapping.host: mapping.cell_uuid for mapping in host_mappings.list_all(tx)}

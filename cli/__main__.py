@@ -1,0 +1,7 @@
+"""``python -m cli`` is ``superconductor``."""
+
+import sys
+
+from cli.app import main
+
+sys.exit(main())

@@ -1,0 +1,159 @@
+"""Every role in one process, on SQLite files and the embedded bus, in one folder."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from api.main import ApiService
+from api.opts import Settings as ApiSettings
+from cells.registry import CellRegistry
+from compute.main import ComputeService
+from compute.opts import Settings as ComputeSettings
+from compute.opts import SimulatedSettings
+from conductor.main import CellConductorService, SuperConductorService
+from conductor.opts import ConductorSettings
+from db.engine import Database
+from objects import errors
+from objects.base import Object
+from rpc.transport import Bus
+from scheduler.main import SchedulerService
+from scheduler.opts import Settings as SchedulerSettings
+
+LOG = logging.getLogger(__name__)
+
+API_BUS = "embedded://api/"
+
+
+class SimulatedHost(Object, frozen=True, kw_only=True):
+    """A host to simulate: CPUs, MiB, GiB; ``failure_rate`` of its builds fail; spawns take up to ``spawn_delay`` seconds."""
+
+    name: str
+    cell: str
+    vcpus: int = 16
+    memory_mb: int = 65536
+    disk_gb: int = 1000
+    failure_rate: float = 0.0
+    spawn_delay: tuple[float, float] = (0.05, 0.2)
+
+
+class StateFolder:
+    """One deployment's folder: ``api.db``, ``cell0.db``, a file for each cell, ``hosts/`` with the guests, and a lock.
+
+    Raises ``errors.Conflict`` if another process holds the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        (self.path / "hosts").mkdir(parents=True, exist_ok=True)
+        self._lock: IO[str] = (self.path / "lock").open("a+")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.seek(0)
+            owner = self._lock.read().strip() or "unknown"
+            raise errors.Conflict(
+                f"{self.path} is in use by process {owner}: stop that one, or give another folder with --state."
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(f"{os.getpid()}\n")
+        self._lock.flush()
+
+    def database_url(self, name: str) -> str:
+        return f"sqlite:///{self.path / name}.db"
+
+    def release(self) -> None:
+        self._lock.close()
+
+
+class Pace(Object, frozen=True, kw_only=True):
+    """How impatient a deployment in one process may be; times in seconds. ``build_timeout``: from accept to ACTIVE or ERROR."""
+
+    spawn_timeout: float = 60.0
+    build_timeout: float = 600.0
+    lease_seconds: float = 10.0
+    sweep_interval: float = 1.0
+    feed_interval: float = 0.25
+    report_interval: float = 5.0
+    down_time: float = 30.0
+
+
+class AllInOne:
+    """API, super conductor, scheduler, and for every cell of the API database a conductor and its simulated hosts.
+
+    ``start`` expects synced databases (see ``cli/bootstrap.py``). What was building when the process before died goes on.
+    """
+
+    def __init__(self, folder: StateFolder, hosts: Sequence[SimulatedHost], *, api: ApiSettings, pace: Pace | None = None) -> None:
+        self._folder = folder
+        self._pace = pace = pace or Pace()
+        self._api_database = Database(folder.database_url("api"), name="api", max_pool_size=20)
+        self._bus = Bus(API_BUS, name="api")
+        self._registry = CellRegistry(self._api_database)
+        conductor = ConductorSettings(
+            lease_seconds=pace.lease_seconds,
+            sweep_interval=pace.sweep_interval,
+            feed_interval=pace.feed_interval,
+            service_down_time=pace.down_time,
+        )
+        self._closing: list[Bus | Database] = [self._bus, self._api_database]
+        self._services: list[CellConductorService | ComputeService | SchedulerService | SuperConductorService | ApiService] = []
+        for cell in self._registry.cells():
+            self._add_cell(cell.name, cell.mapping.database_url, cell.mapping.transport_url, conductor, hosts)
+        scheduler = SchedulerSettings(service_down_time=pace.down_time)
+        self._services.append(SchedulerService(scheduler, self._registry, self._api_database, self._bus))
+        self._services.append(SuperConductorService(conductor, self._registry, self._api_database, self._bus))
+        self._api = ApiService(api, self._registry, self._api_database, self._bus)
+        self._services.append(self._api)
+
+    def _add_cell(
+        self, name: str, database_url: str, transport_url: str, settings: ConductorSettings, hosts: Sequence[SimulatedHost]
+    ) -> None:
+        database = Database(database_url, name=f"conductor of {name}", max_pool_size=10)
+        bus = Bus(transport_url, name=name)
+        self._closing += [bus, database]
+        self._services.append(CellConductorService(settings, name, database, bus))
+        for host in hosts:
+            if host.cell == name:
+                self._services.append(ComputeService(self._compute_settings(host), bus))
+
+    def _compute_settings(self, host: SimulatedHost) -> ComputeSettings:
+        return ComputeSettings(
+            host=host.name,
+            spawn_timeout=self._pace.spawn_timeout,
+            report_interval=self._pace.report_interval,
+            stats_interval=2.0,
+            audit_interval=10.0,
+            simulated=SimulatedSettings(
+                state_path=str(self._folder.path / "hosts"),
+                vcpus=host.vcpus,
+                memory_mb=host.memory_mb,
+                disk_gb=host.disk_gb,
+                spawn_delay_min=host.spawn_delay[0],
+                spawn_delay_max=host.spawn_delay[1],
+                failure_rate=host.failure_rate,
+            ),
+        )
+
+    @property
+    def endpoint(self) -> str:
+        """Where the API answers."""
+        return f"http://127.0.0.1:{self._api.port}/v2.1"
+
+    def start(self) -> None:
+        """Start every role, the ones that others call first."""
+        for service in self._services:
+            service.start()
+
+    def stop(self) -> None:
+        """Stop in the opposite order; what is still building goes on at the next start."""
+        for service in reversed(self._services):
+            service.stop()
+        self._registry.close()
+        for thing in self._closing:
+            thing.close() if isinstance(thing, Bus) else thing.dispose()
+        self._folder.release()

@@ -1,0 +1,223 @@
+"""The ``superconductor`` command: its table of commands, its global options, and how errors are told."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import logging
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import metadata
+from typing import Any, NoReturn
+
+from cliff import _argparse
+from cliff.app import App
+from cliff.command import Command
+from cliff.commandmanager import CommandManager
+from cliff.help import HelpCommand, HelpExit
+
+from objects import errors
+from objects.mask import mask_url
+
+NAME = "superconductor"
+
+COMMANDS: tuple[tuple[str, str, str], ...] = (
+    # name, class, what `superconductor --help` says about it. A class is imported only when its command is run.
+    ("standalone", "cli.standalone:Standalone", "run a whole deployment in this process, its state in one folder"),
+    ("demo", "cli.demo:Demo", "boot a workload on an all-in-one of its own, and check every outcome"),
+    ("status", "cli.status:Status", "show the state of the deployment"),
+    ("server boot", "cli.server:ServerBoot", "boot one server, or several equal ones"),
+    ("server list", "cli.server:ServerList", "list servers"),
+    ("server show", "cli.server:ServerShow", "show one server"),
+    ("server delete", "cli.server:ServerDelete", "delete servers"),
+    ("explain", "cli.explain:Explain", "say why a server went where it is, or nowhere"),
+    ("db sync", "cli.db:DbSync", "bring the schemas of the databases up to date"),
+    ("db version", "cli.db:DbVersion", "show the schema version of each database"),
+    ("cell create", "cli.cell:CellCreate", "register a cell"),
+    ("cell list", "cli.cell:CellList", "list the cells"),
+    ("cell show", "cli.cell:CellShow", "show one cell"),
+    ("host discover", "cli.host:HostDiscover", "map the hosts that have reported to their cells"),
+    ("host list", "cli.host:HostList", "list the hosts of all cells, with state and capacity"),
+    ("flavor create", "cli.flavor:FlavorCreate", "create a flavor"),
+    ("flavor set", "cli.flavor:FlavorSet", "change a flavor"),
+    ("flavor list", "cli.flavor:FlavorList", "list the flavors"),
+    ("flavor show", "cli.flavor:FlavorShow", "show one flavor"),
+    ("flavor delete", "cli.flavor:FlavorDelete", "delete flavors"),
+    ("aggregate create", "cli.aggregate:AggregateCreate", "create a host aggregate, or an availability zone"),
+    ("aggregate set", "cli.aggregate:AggregateSet", "change an aggregate"),
+    ("aggregate list", "cli.aggregate:AggregateList", "list the aggregates"),
+    ("aggregate show", "cli.aggregate:AggregateShow", "show one aggregate"),
+    ("aggregate delete", "cli.aggregate:AggregateDelete", "delete aggregates"),
+    ("aggregate add host", "cli.aggregate:AggregateAddHost", "put hosts into an aggregate"),
+    ("aggregate remove host", "cli.aggregate:AggregateRemoveHost", "take hosts out of an aggregate"),
+    ("group create", "cli.group:GroupCreate", "create a server group"),
+    ("group list", "cli.group:GroupList", "list server groups"),
+    ("group show", "cli.group:GroupShow", "show one server group"),
+    ("group delete", "cli.group:GroupDelete", "delete server groups"),
+)
+
+USAGE_ERROR = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def usage_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """End with status 2 after one line, where argparse prints the whole usage."""
+    parser.exit(USAGE_ERROR, f"{parser.prog}: {message}; see '{parser.prog} --help'\n")
+
+
+class Superconductor(App):
+    """Finds the command, runs it, and turns what it raises into one line on standard error and an exit status."""
+
+    NAME = NAME
+
+    def __init__(self) -> None:
+        manager = CommandManager()
+        super().__init__("Operate a Superconductor deployment.", None, manager, deferred_help=True)
+        for name, path, _ in COMMANDS:
+            manager.commands[name] = metadata.EntryPoint(name, path, NAME)
+        manager.add_command("help", Help)
+
+    def build_option_parser(
+        self, description: str | None, version: str | None, argparse_kwargs: dict[str, Any] | None = None
+    ) -> argparse.ArgumentParser:
+        """The options that every command has. They may stand before the command or after it."""
+        parser = _argparse.ArgumentParser(prog=NAME, description=description, add_help=False, allow_abbrev=False)
+        parser.error = partial(usage_error, parser)  # type: ignore[method-assign]  # argparse would print the whole usage first
+        parser.add_argument(
+            "-h", "--help", dest="deferred_help", action="store_true", help="show this text, or a command's, and exit"
+        )
+        parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+        parser.add_argument("-v", "--verbose", dest="verbose_level", action="count", default=1, help="say more; may be repeated")
+        parser.add_argument("-q", "--quiet", dest="verbose_level", action="store_const", const=0, help="say only what went wrong")
+        parser.add_argument("--debug", action="store_true", help="show the trace of an error")
+        parser.add_argument(
+            "--config-file",
+            metavar="FILE",
+            action="append",
+            default=[],
+            help="configuration file; may be repeated (default: what SUPERCONDUCTOR_CONFIG names, or /etc/superconductor)",
+        )
+        parser.add_argument(
+            "--config-dir", metavar="DIR", action="append", default=[], help="folder of *.conf files, read after the files"
+        )
+        parser.add_argument("--state", metavar="DIR", help="folder of an all-in-one deployment: use its api.db")
+        return parser
+
+    def configure_logging(self) -> None:
+        """Warnings of ours and of libraries go to standard error, more with -v. Commands that run services replace this."""
+        handler = logging.StreamHandler(self.stderr)
+        handler.setFormatter(_OneLine(f"{NAME}: %(message)s"))
+        root = logging.getLogger()
+        root.addHandler(handler)
+        root.setLevel((logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)[min(self.options.verbose_level, 3)])
+
+    def initialize_app(self, argv: list[str]) -> None:
+        """Show the overview where it was asked for, or where no command was given."""
+        if self.options.deferred_help or not argv:
+            self.print_overview()
+            raise HelpExit(0 if self.options.deferred_help else USAGE_ERROR)
+
+    def print_overview(self) -> None:
+        """The global options and the table of commands. cliff's own imports every command for this."""
+        width = max(len(name) for name, _, _ in COMMANDS)
+        lines = [f"  {name:<{width}}  {summary}" for name, _, summary in COMMANDS]
+        print(f"{self.parser.format_help()}\ncommands:", *lines, sep="\n", file=self.stdout)
+        print(f"\n'{NAME} COMMAND --help' tells more about a command, with an example.", file=self.stdout)
+
+    def run_subcommand(self, argv: list[str]) -> int:
+        """Run the command that ``argv`` begins with; return its exit status."""
+        try:
+            factory, name, rest = self.command_manager.find_command(argv)
+        except ValueError:
+            return self._unknown(argv)
+        command: Command = factory(self, self.options)
+        try:
+            return command.run(command.get_parser(f"{NAME} {name}").parse_args(rest))
+        except (BrokenPipeError, KeyboardInterrupt):
+            raise
+        except errors.SuperconductorError as error:
+            return self._fail(str(error))
+        except Exception as error:  # noqa: BLE001 - the last place where it can be told in a line
+            return self._fail(f"{type(error).__name__}: {error} (--debug shows the trace)")
+
+    def _fail(self, text: str) -> int:
+        if self.options.debug:
+            traceback.print_exc(file=self.stderr)
+        self.say(text)
+        return 1
+
+    def say(self, text: str) -> None:
+        """One line on standard error."""
+        print(f"{NAME}: {_one_line(text)}", file=self.stderr)
+
+    def _unknown(self, argv: Sequence[str]) -> int:
+        words = " ".join(word for word in argv if not word.startswith("-"))
+        names = [name for name, _, _ in COMMANDS]
+        near = [name for name in names if name.startswith(f"{words} ")] or difflib.get_close_matches(words, names, 3, 0.7)
+        hint = f"perhaps: {', '.join(near)}" if near else f"'{NAME} --help' lists them all"
+        self.say(f"{words or argv[0]!r} is not a command; {hint}")
+        return USAGE_ERROR
+
+
+class Help(HelpCommand):
+    """Show the list of commands, or the help of one command.
+
+    Example: superconductor help cell create
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        if isinstance(self.app, Superconductor) and not parsed_args.cmd:
+            self.app.print_overview()
+            return 0
+        return super().take_action(parsed_args)
+
+
+class _OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return _one_line(super().format(record)) if record.exc_info is None else mask_url(super().format(record))
+
+
+def _one_line(text: str) -> str:
+    return mask_url(" ".join(text.split()))
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        try:
+            version = metadata.version(NAME)
+        except metadata.PackageNotFoundError:
+            version = "(not installed)"
+        print(f"{NAME} {version}", file=sys.stdout)
+        parser.exit()
+
+
+@contextlib.contextmanager
+def _logging_restored() -> Iterator[None]:
+    """What a command does to logging ends with it, so that many can run in one process."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status: 0 done, 1 failed or done in part, 2 wrong usage."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    with _logging_restored():
+        try:
+            return Superconductor().run(arguments)
+        except SystemExit as exit_:  # how argparse and help end
+            return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except BrokenPipeError:
+            return BROKEN_PIPE

@@ -1,0 +1,147 @@
+"""What the commands of operators have in common."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from cliff._argparse import SmartHelpFormatter
+from cliff.command import Command
+from cliff.lister import Lister
+from cliff.show import ShowOne
+
+from cli.app import Superconductor, usage_error
+from cli.deployment import Deployment
+
+Row = tuple[object, ...]
+Table = tuple[Sequence[str], Iterable[Row]]
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter, SmartHelpFormatter):
+    """Keeps the lines of docstrings, which hold examples."""
+
+
+class Admin(Command):
+    """A command that works on the databases. Its docstring is its help: a sentence, then an example.
+
+    ``status`` becomes the exit status: a command that did only a part of its work sets it to 1 and says which on standard error.
+    """
+
+    app: Superconductor
+
+    def __init__(self, app: Superconductor, app_args: argparse.Namespace | None, cmd_name: str | None = None) -> None:
+        super().__init__(app, app_args, None)  # a name would make cliff search all installed packages for hooks
+        self.deployment = Deployment(app.options)
+        self.status = 0
+
+    def get_epilog(self) -> str:
+        """Nothing: cliff would search all installed packages for the one that a command comes from."""
+        return ""
+
+    def get_description(self) -> str:
+        return inspect.cleandoc(type(self).__doc__ or "")
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.formatter_class = HelpFormatter
+        parser.error = partial(usage_error, parser)  # type: ignore[method-assign]  # argparse would print the whole usage first
+        self.add_arguments(parser)
+        return parser
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """The command's own arguments."""
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        try:
+            return super().run(parsed_args) or self.status
+        finally:
+            self.deployment.close()
+
+    def warn(self, text: str) -> None:
+        """One line on standard error, beside the result."""
+        self.app.say(text)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether only failures are to be told."""
+        return bool(self.app.options.verbose_level == 0)
+
+    @property
+    def verbose(self) -> bool:
+        return bool(self.app.options.verbose_level > 1)
+
+
+class AdminLister(Admin, Lister):
+    """A command whose result is a table."""
+
+
+class AdminShow(Admin, ShowOne):
+    """A command whose result is one object."""
+
+
+class ActionLister(AdminLister):
+    """A command that does something, and shows a table of what it did unless told to be quiet."""
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]) -> int:
+        return 0 if self.quiet else super().produce_output(parsed_args, column_names, data)
+
+
+class ActionShow(AdminShow):
+    """A command that makes or changes one object, and shows it unless told to be quiet."""
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
+        return 0 if self.quiet else super().produce_output(parsed_args, column_names, data)
+
+
+# -- values of arguments: each raises ArgumentTypeError with what is allowed, which argparse turns into a usage error ------------
+
+_MOST = 2**31 - 1  # what an integer column holds on every server
+
+
+def at_least(least: int, text: str) -> int:
+    """A whole number from ``least`` up: ``type=partial(at_least, 1)``."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if not least <= number <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {_MOST}")
+    return number
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """``key=value``; the value may be empty and may hold further '='."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    if len(key) > 255 or len(value) > 255:
+        raise argparse.ArgumentTypeError(f"{key[:20]!r}...: keys and values have at most 255 characters")
+    return key.strip(), value
+
+
+def name(text: str) -> str:
+    """A name of 1 to 255 printable characters, not beginning or ending with a space."""
+    if not 1 <= len(text) <= 255 or not text.isprintable() or text != text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name of 1 to 255 printable characters without outer spaces")
+    return text
+
+
+def add_properties(parser: argparse.ArgumentParser, what: str) -> None:
+    """``--property KEY=VALUE``, any number of times."""
+    parser.add_argument(
+        "--property",
+        dest="properties",
+        metavar="KEY=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        help=f"{what}; may be repeated",
+    )
+
+
+def shown(properties: dict[str, str]) -> str:
+    """Properties as one readable cell of a table."""
+    return ", ".join(f"{key}={value}" for key, value in sorted(properties.items()))

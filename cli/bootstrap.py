@@ -1,0 +1,66 @@
+"""Make a new all-in-one deployment with the project's own commands, printing each as an operator would type it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TextIO
+
+from cli.all_in_one import StateFolder
+from db import cell_mappings, flavors
+from db.engine import Database
+from objects import errors
+
+
+class Commands:
+    """Runs ``superconductor`` commands in this process against one state folder."""
+
+    def __init__(self, folder: StateFolder, out: TextIO | None) -> None:
+        self._state = str(folder.path)
+        self._out = out
+
+    def run(self, *words: str) -> None:
+        """Run one command. Raises ``errors.Invalid`` if it fails; what it says is on stderr then."""
+        from cli import app  # the application imports this module through its table of commands
+
+        if self._out:
+            print("$ superconductor " + shlex.join(words), file=self._out, flush=True)
+        if app.main(["--quiet", "--state", self._state, *words]) != 0:
+            raise errors.Invalid(f"'superconductor {shlex.join(words)}' failed")
+
+
+def bootstrap(folder: StateFolder, cells: Sequence[str], commands: Commands) -> None:
+    """Sync the schemas, and create cell0 and ``cells`` where they are missing."""
+    commands.run("db", "sync", "--api")
+    known = _names(folder)
+    if "cell0" not in known:
+        commands.run("cell", "create", "cell0", "--cell0", "--database-connection", folder.database_url("cell0"))
+    for name in cells:
+        if name not in known:
+            commands.run(
+                *("cell", "create", name, "--database-connection", folder.database_url(name)),
+                *("--transport-url", f"embedded://{name}/"),
+            )
+    commands.run("db", "sync")
+
+
+def starter_flavors(folder: StateFolder, commands: Commands) -> None:
+    """A few usual sizes, for a deployment that has none yet."""
+    database = Database(folder.database_url("api"), name="api")
+    try:
+        if database.read(flavors.list_all):
+            return
+    finally:
+        database.dispose()
+    for name, vcpus, ram, disk in (("m1.tiny", 1, 512, 1), ("m1.small", 1, 2048, 20), ("m1.medium", 2, 4096, 40)):
+        commands.run("flavor", "create", name, "--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
+
+
+def _names(folder: StateFolder) -> set[str]:
+    database = Database(folder.database_url("api"), name="api")
+    try:
+        return {mapping.name for mapping in database.read(cell_mappings.list_all)}
+    finally:
+        database.dispose()
+
+

@@ -1,0 +1,85 @@
+"""The deployment that a command works on: its API database and cells, found from the command line or the configuration."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from objects import errors
+
+if TYPE_CHECKING:  # imported where they are used: a usage error or a help text should not wait for them
+    from oslo_config import cfg
+
+    from cells.registry import CellRegistry
+    from db.engine import Database
+
+CONFIG_VARIABLE = "SUPERCONDUCTOR_CONFIG"
+"""Environment variable that names configuration files or folders of them, separated as in PATH."""
+
+
+class Deployment:
+    """Opens what a command asks for, once, and closes it at the end. Databases only: commands never use a bus."""
+
+    def __init__(self, options: argparse.Namespace, environment: os._Environ[str] | dict[str, str] = os.environ) -> None:
+        self._options = options
+        self._environment = environment
+
+    @cached_property
+    def state(self) -> Path | None:
+        """The folder given with --state."""
+        return Path(self._options.state).absolute() if self._options.state else None
+
+    @cached_property
+    def api_url(self) -> str:
+        """URL of the API database. Raises Misconfigured where none is named."""
+        if self.state is not None:
+            return f"sqlite:///{self.state / 'api.db'}"
+        url: str | None = self.conf.api_database.connection
+        if not url:
+            raise errors.Misconfigured(
+                "No API database is named: give --state DIR, or a --config-file with 'connection' in [api_database]"
+                f" (or name the file in {CONFIG_VARIABLE})"
+            )
+        return url
+
+    @cached_property
+    def api_database(self) -> Database:
+        from db.engine import Database
+
+        return Database(self.api_url, name="api")
+
+    @cached_property
+    def registry(self) -> CellRegistry:
+        """The cells, without their buses."""
+        from cells import opts
+        from cells.registry import CellRegistry
+
+        return CellRegistry(self.api_database, opts.settings(self.conf), open_bus=lambda _: None)
+
+    @cached_property
+    def conf(self) -> cfg.ConfigOpts:
+        """The configuration. Raises Misconfigured."""
+        from oslo_config import cfg
+
+        from cells import opts
+        from service import config
+
+        api_database = [("api_database", [cfg.StrOpt("connection", secret=True, help="URL of the API database.")])]
+        return config.load(self._arguments(), api_database, opts.list_opts(), files=[] if self.state else None)
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for name in ("registry", "api_database"):
+            opened = self.__dict__.get(name)  # where cached_property keeps what was asked for
+            if opened is not None:
+                opened.close() if name == "registry" else opened.dispose()
+
+    def _arguments(self) -> list[str]:
+        files, folders = list(self._options.config_file), list(self._options.config_dir)
+        if not files and not folders and self.state is None:
+            named = [Path(p) for p in self._environment.get(CONFIG_VARIABLE, "").split(os.pathsep) if p]
+            files, folders = [str(p) for p in named if not p.is_dir()], [str(p) for p in named if p.is_dir()]
+        return [f"--config-file={file}" for file in files] + [f"--config-dir={folder}" for folder in folders]

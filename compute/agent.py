@@ -1,0 +1,172 @@
+"""Orders in, guests and reports out: ``Builds`` decides, this carries it out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from compute import failures
+from compute.builds import Build, Builds
+from compute.driver import Driver, Guest
+from compute.opts import Settings
+from compute.reports import Answer, Reporter
+from compute.workers import Workers
+from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
+from objects.instance import Failure
+from objects.spec import RequestSpec
+
+LOG = logging.getLogger(__name__)
+
+DESTROYERS = 4
+"""Destroys under way at once."""
+
+
+class Agent:
+    """Everything one host does for its cell. Every method returns soon; what takes time happens in threads of its own.
+
+    An order is a claim, then a question: the driver is asked to spawn only after the cell accepted the attempt for this very start
+    of the agent. A failed or refused guest is destroyed before a word is said about it, so what the cell hears is always true.
+    """
+
+    def __init__(self, settings: Settings, driver: Driver, builds: Builds, reporter: Reporter) -> None:
+        self._settings = settings
+        self._driver = driver
+        self._builds = builds
+        self._reporter = reporter
+        self._spawners = Workers(f"spawn-{settings.host}", settings.max_concurrent_builds)
+        self._destroyers = Workers(f"destroy-{settings.host}", DESTROYERS)
+
+    @property
+    def queued_builds(self) -> int:
+        """Accepted builds that wait for a thread."""
+        return self._spawners.waiting
+
+    def build(self, orders: BuildOrders) -> None:
+        """Start what is new among these orders: one accept for all of them."""
+        builds = []
+        for order in orders.orders:
+            if order.host != self._settings.host:
+                LOG.warning("Ignoring an order for host %s: this is %s", order.host, self._settings.host)
+                continue
+            build = self._builds.begin(guest_of(order, orders.spec, self._builds.builder), order.limits)
+            if build is None:
+                LOG.debug("Attempt %d of instance %s was started or passed before", order.attempt, order.instance_uuid)
+            else:
+                builds.append(build)
+        self._report(builds)
+
+    def delete(self, orders: Sequence[DeleteOrder]) -> None:
+        """End whatever runs for these instances, destroy their guests, and answer that they are gone."""
+        for order in orders:
+            build = self._builds.delete(order.instance_uuid, order.attempt)
+            if build is not None:
+                self._destroyers.submit(partial(self._destroy, build))
+
+    def found(self, guests: Sequence[Guest]) -> None:
+        """Guests are on the host that no order of this start made: the cell decides whether they may stay."""
+        self._report([build for guest in guests if (build := self._builds.found(guest)) is not None])
+
+    def doubt(self, uuids: Sequence[str]) -> None:
+        """Report these guests again: the cell's records do not show them as they should."""
+        self._report([build for uuid in uuids if (build := self._builds.doubted(uuid)) is not None])
+
+    def hand_back(self, uuid: str, fence: int, attempt: int, builder: str) -> None:
+        """A build that died with an earlier start."""
+        build = self._builds.hand_back(uuid, fence, attempt, builder)
+        if build is not None:
+            LOG.info("Handing back attempt %d of instance %s: its build died with an earlier start", attempt, uuid)
+            self._destroyers.submit(partial(self._destroy, build))
+
+    def keep_up(self) -> None:
+        """Cancel spawns whose time is over, and try failed destroys again. Called every second or so."""
+        failure = failures.timed_out(self._settings.spawn_timeout, time.time())
+        for build in self._builds.overdue(time.monotonic(), failure):
+            LOG.warning("Instance %s: %s Cancelling its spawn", build.uuid, failure.message)
+        for build in self._builds.stuck():
+            self._destroyers.submit(partial(self._destroy, build))
+
+    def drain(self, timeout: float) -> bool:
+        """Give what was accepted up to ``timeout`` seconds, then cancel it; return whether all came to its end by itself."""
+        if self._spawners.drain(timeout):
+            return self._destroyers.drain(timeout)
+        self._spawners.stop()
+        self._builds.cancel_all(failures.stopped(time.time()))
+        self._spawners.drain(1.0)
+        return False
+
+    # -- one build ------------------------------------------------------------------------------------------------------
+
+    def _report(self, builds: Sequence[Build]) -> None:
+        """Ask or tell what each of these is at, all in one message."""
+        reports: list[tuple[Report, Answer | None]] = []
+        for build in builds:
+            report = self._builds.report(build)
+            if report is not None:
+                reports.append((report, partial(self._answered, build, report)))
+        self._reporter.submit(reports)
+
+    def _answered(self, build: Build, report: Report, verdict: Verdict) -> None:
+        """The cell's verdict on a report of ``_report``."""
+        match report.kind:
+            case "accept" if verdict.accepted:
+                if self._builds.granted(build):
+                    self._spawners.submit(partial(self._spawn, build))
+            case "accept":
+                if self._builds.refused(build):
+                    LOG.info("Attempt %d of instance %s is not ours to build: %s", build.attempt, build.uuid, verdict.reason)
+            case "active" if verdict.accepted:
+                self._builds.confirmed(build)
+            case "active":
+                if self._builds.rejected(build):
+                    LOG.warning("The guest of instance %s was refused (%s): destroying it", build.uuid, verdict.reason)
+                    self._destroyers.submit(partial(self._destroy, build))
+            case "failed":
+                self._builds.settled(build)
+
+    def _spawn(self, build: Build) -> None:
+        timeout = self._settings.spawn_timeout
+        guest = build.guest
+        if guest is None or not self._builds.spawn(build, time.monotonic() + timeout if timeout else None):
+            return
+        failure: Failure | None = None
+        try:
+            self._driver.spawn(guest, build.cancel)
+        except Exception as error:  # noqa: BLE001 - drivers raise what they like; the table of failures takes them all
+            failure = failures.classify(error, time.time())
+        if self._builds.spawned(build, failure):
+            self._report([build])
+        else:
+            self._destroy(build)
+
+    def _destroy(self, build: Build) -> None:
+        try:
+            self._driver.destroy(build.uuid)
+        except Exception:  # nothing is reported that is not so: the entry stays, and keep_up comes back to it
+            LOG.exception("The guest of instance %s could not be destroyed, trying again", build.uuid)
+            self._builds.not_destroyed(build)
+            return
+        report = self._builds.destroyed(build)
+        if report is not None:
+            if report.failure is not None:
+                LOG.info("Attempt %d of instance %s failed: %s", report.attempt, build.uuid, report.failure.message)
+            self._reporter.submit([(report, partial(self._answered, build, report))])
+
+
+def guest_of(order: BuildOrder, spec: RequestSpec, builder: str) -> Guest:
+    """The guest that an order asks for, under this start's name."""
+    return Guest(
+        uuid=order.instance_uuid,
+        name=order.name,
+        node=order.node,
+        fence=order.fence,
+        attempt=order.attempt,
+        builder=builder,
+        vcpus=spec.flavor.vcpus,
+        memory_mb=spec.flavor.memory_mb,
+        disk_gb=spec.flavor.disk_gb,
+        batch_id=spec.batch_id,
+        image_id=spec.image.id if spec.image else None,
+        metadata=spec.properties.metadata,
+    )

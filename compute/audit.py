@@ -1,0 +1,95 @@
+"""Compare the host with what its cell has on record, and set going what does not agree.
+
+The records are read in one call per period and are a snapshot that may be stale by the time it is looked at, so they only
+decide WHAT TO ASK. Whether a guest may stay is always decided by the transaction behind a report: a guest that the snapshot
+confirms (ACTIVE, and the same fence, attempt and builder: exactly what ``active`` would find) has nothing to ask; any other is
+reported ``active`` once more and destroyed if that is refused; a build that nobody here has is reported ``failed`` under the
+builder that the record names, which the cell refuses if the record has moved on. At the start of the agent every guest is
+reported, confirmed or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from compute.agent import Agent
+from compute.builds import Builds, Phase
+from compute.driver import Driver, Guest
+from objects.base import Object
+from objects.build import DeleteOrder, Holding
+from objects.context import RequestContext
+from objects.instance import State
+from rpc.cell_conductor import CellConductorClient
+
+LOG = logging.getLogger(__name__)
+
+
+class Findings(Object, frozen=True, kw_only=True):
+    """What does not agree. ``missing``: uuids that are ACTIVE on record without a guest here."""
+
+    doubted: tuple[str, ...] = ()
+    deleted: tuple[DeleteOrder, ...] = ()
+    handed_back: tuple[Holding, ...] = ()
+    missing: frozenset[str] = frozenset()
+
+
+def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterable[Holding]) -> Findings:
+    """What to do about an agent's entries and the cell's records of its host."""
+    records = {holding.instance_uuid: holding for holding in holdings}
+    return Findings(
+        doubted=tuple(
+            uuid
+            for uuid, (phase, guest) in entries.items()
+            if phase is Phase.RUNNING and guest is not None and not _confirms(records.get(uuid), guest)
+        ),
+        deleted=tuple(
+            DeleteOrder(instance_uuid=record.instance_uuid, attempt=record.attempt)
+            for record in records.values()
+            if record.state == State.DELETING
+        ),
+        handed_back=tuple(
+            record for record in records.values() if record.state == State.BUILDING and record.instance_uuid not in entries
+        ),
+        missing=frozenset(uuid for uuid, record in records.items() if record.state == State.ACTIVE and uuid not in entries),
+    )
+
+
+def _confirms(record: Holding | None, guest: Guest) -> bool:
+    if record is None:
+        return False
+    if record.state == State.DELETING:
+        return True  # nothing to ask: it is being deleted just now
+    same = (record.fence, record.attempt, record.builder) == (guest.fence, guest.attempt, guest.builder)
+    return same and record.state == State.ACTIVE
+
+
+class Audit:
+    """The comparison as a periodic piece of work of one agent."""
+
+    def __init__(self, agent: Agent, builds: Builds, driver: Driver, client: CellConductorClient, context: RequestContext) -> None:
+        self._agent = agent
+        self._builds = builds
+        self._driver = driver
+        self._client = client
+        self._context = context
+        self._missing: frozenset[str] = frozenset()
+
+    def run(self) -> None:
+        """Ask the cell once. Raises what the call raises: nothing is concluded from no answer, every guest stays."""
+        holdings = self._client.holdings(self._context, self._builds.host)
+        entries = self._builds.snapshot()
+        unknown = [guest for guest in self._driver.guests() if guest.uuid not in entries]
+        self._agent.found(unknown)
+        findings = compare(entries, holdings)
+        self._agent.doubt(findings.doubted)
+        self._agent.delete(findings.deleted)
+        for holding in findings.handed_back:
+            self._agent.hand_back(holding.instance_uuid, holding.fence, holding.attempt, holding.builder or "")
+        self._say_missing(findings.missing)
+
+    def _say_missing(self, missing: frozenset[str]) -> None:
+        """Said at the second sight: at the first it may be a guest whose delete is on its way."""
+        for uuid in sorted(missing & self._missing):
+            LOG.error("Instance %s is ACTIVE on record, but this host has no guest of it: delete it, or restore its guest", uuid)
+        self._missing = missing

@@ -1,0 +1,33 @@
+"""Find a driver by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import stevedore
+
+from compute import opts
+from compute.driver import Driver
+from compute.simulated import SimulatedDriver
+from objects import errors
+
+NAMESPACE = "superconductor.compute.drivers"
+"""Entry points of this group are called with the agent's settings and return a ``Driver``."""
+
+Factory = Callable[[opts.Settings], Driver]
+
+BUILT_IN: Mapping[str, Factory] = {"simulated": SimulatedDriver}
+"""Drivers that need no installed package metadata, so a source checkout works; the entry points name them too."""
+
+
+def load(settings: opts.Settings) -> Driver:
+    """Open the driver that ``[compute] driver`` names. Raises ``errors.Misconfigured`` with the names there are."""
+    factory = BUILT_IN.get(settings.driver)
+    if factory is None:
+        found: stevedore.ExtensionManager[Driver] = stevedore.ExtensionManager(NAMESPACE)
+        if settings.driver not in found:
+            names = ", ".join(sorted({*BUILT_IN, *found.names()}))
+            raise errors.Misconfigured(f"[compute] driver: there is no {settings.driver!r}; choose one of: {names}.")
+        factory = cast(Factory, found[settings.driver].plugin)
+    return factory(settings)

@@ -1,0 +1,114 @@
+"""The guests of one simulated host: a file that lives outside every database and survives the agent's death.
+
+One JSON line per change, handed to the kernel before the change counts, so ``kill -9`` loses nothing that was reported. (A power
+cut may: it would also have ended real guests.) The file is rewritten without its past at start. Nothing here keeps a uuid from
+being added twice: a doubled guest is to be seen, not hidden.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import msgspec
+
+from compute.driver import Guest
+from objects import errors
+from objects.base import Object
+
+
+class Entry(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """One change: a guest that was spawned, or the uuid whose guests were destroyed."""
+
+    spawned: Guest | None = None
+    destroyed: str | None = None
+
+
+def read_entries(path: Path) -> list[Entry]:
+    """Every complete line, oldest first; no file means none. Readable beside a running agent.
+
+    The last line is ignored while it has no end: it was never finished. A broken line elsewhere raises ``errors.Misconfigured``.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    entries = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            entries.append(msgspec.json.decode(line, type=Entry))
+        except msgspec.MsgspecError as error:
+            message = (
+                f"{path} is damaged at line {number} ({error}); remove that line, or the file if no guest of the host is needed."
+            )
+            raise errors.Misconfigured(message) from error
+    return entries
+
+
+def replay(entries: list[Entry]) -> list[Guest]:
+    """The guests that are left after these changes, oldest first."""
+    guests: list[Guest] = []
+    for entry in entries:
+        if entry.spawned is not None:
+            guests.append(entry.spawned)
+        if entry.destroyed is not None:
+            guests = [guest for guest in guests if guest.uuid != entry.destroyed]
+    return guests
+
+
+def read_guests(path: Path) -> list[Guest]:
+    """The guests on the host whose journal this is."""
+    return replay(read_entries(path))
+
+
+class Journal:
+    """The file, open for appending. The caller sees to it that only one process does this (``simulated.py`` holds the lock)."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._guests = read_guests(path)
+        self._compact(path)
+        self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND)
+
+    def guests(self) -> list[Guest]:
+        with self._lock:
+            return list(self._guests)
+
+    def add(self, guest: Guest) -> None:
+        with self._lock:
+            self._append(Entry(spawned=guest))
+            self._guests.append(guest)
+
+    def remove(self, uuid: str) -> None:
+        """Does nothing if there is no such guest."""
+        with self._lock:
+            kept = [guest for guest in self._guests if guest.uuid != uuid]
+            if len(kept) < len(self._guests):
+                self._append(Entry(destroyed=uuid))
+                self._guests = kept
+
+    def close(self) -> None:
+        with self._lock:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+
+    def _compact(self, path: Path) -> None:
+        """Replace the file by one that only spawns what is left: atomic, so a death on the way leaves the old or the new one."""
+        fresh = path.with_name(path.name + ".new")
+        with fresh.open("wb") as file:
+            file.writelines(msgspec.json.encode(Entry(spawned=guest)) + b"\n" for guest in self._guests)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+
+    def _append(self, entry: Entry) -> None:
+        """One write for the whole line; a line that did not fit (disk full) is taken back, or the next one would be glued to it."""
+        if self._file is None:
+            raise errors.BuildFailed("The host's journal is closed.")
+        line = msgspec.json.encode(entry) + b"\n"
+        written = os.write(self._file, line)
+        if written < len(line):
+            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            raise errors.BuildFailed("The host's journal could not be written: is the disk full?")

@@ -1,0 +1,134 @@
+"""Compose the agent of one host: the only place where its parts meet."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+
+import msgspec
+
+from compute.agent import Agent
+from compute.audit import Audit
+from compute.builds import Builds
+from compute.driver import Driver
+from compute.drivers import load
+from compute.opts import Settings
+from compute.reports import Reporter
+from compute.rounds import Round, Rounds
+from compute.stats import StatsSender
+from compute.tracker import ResourceTracker
+from objects.build import BuildOrders, DeleteOrder
+from objects.compute_node import ComputeNode
+from objects.context import RequestContext
+from rpc.cell_conductor import CellConductorClient
+from rpc.scheduler import SchedulerClient
+from rpc.transport import Bus
+from service.periodic import Every
+
+LOG = logging.getLogger(__name__)
+
+BINARY = "superconductor-compute"
+VERSION = 1
+"""The agent's service version: rises when it speaks something that older cell conductors or conductors do not."""
+
+
+class Endpoint:
+    """What the bus may call on this host."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
+        """Build these instances here. Doubled and stale orders are ignored."""
+        del context  # the orders carry all there is to know
+        self._agent.build(orders)
+
+    def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
+        """Leave no guest of these instances, and report each one gone."""
+        del context
+        self._agent.delete(orders)
+
+
+class ComputeService:
+    """One agent. ``bus`` is its cell's and stays the caller's to close; so does a ``reporter`` that several agents share.
+
+    ``stop`` lets what was begun come to its end within the drain time-out. Leaving it out, as ``kill -9`` does, loses nothing:
+    guests stay, and the next start reports them and hands back what was building.
+    """
+
+    def __init__(self, settings: Settings, bus: Bus, *, driver: Driver | None = None, reporter: Reporter | None = None) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._driver = driver if driver is not None else load(settings)
+        self.builder = f"{settings.host}:{uuid.uuid4().hex[:12]}"
+        self._context = RequestContext(request_id=f"req-{self.builder}", is_admin=True)
+        self._client = CellConductorClient(bus)
+        self._shared = reporter is not None
+        self._reporter = reporter or make_reporter(settings, bus)
+        self._tracker = ResourceTracker([_offer(node, settings) for node in self._driver.nodes()])
+        self._builds = Builds(settings.host, self.builder, self._tracker, time.time)
+        self._agent = Agent(settings, self._driver, self._builds, self._reporter)
+        self._audit = Audit(self._agent, self._builds, self._driver, self._client, self._context)
+        stats = StatsSender(
+            SchedulerClient(bus), self._context, self._tracker, lambda: self._agent.queued_builds, settings.stats_full_interval
+        )
+        rounds = [
+            Round("Stats", settings.stats_interval, stats.send),
+            Round("Audit", settings.audit_interval, self._audit.run, due=time.monotonic() + settings.audit_interval),
+        ]
+        self._rounds = Rounds(settings.host, self._beat, self._first, rounds)
+        self._heartbeat_due = Every(settings.report_interval)
+
+    def start(self) -> None:
+        """Report the guests that are there, take orders, and keep looking for the cell conductor. Does not wait for any of it."""
+        if not self._shared:
+            self._reporter.start()
+        guests = self._driver.guests()
+        LOG.info("Host %s starts as %s with %d guests", self._settings.host, self.builder, len(guests))
+        self._agent.found(guests)
+        self._server = self._bus.serve("compute", self._settings.host, [Endpoint(self._agent)])
+        self._rounds.start()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Take no more orders, finish within ``timeout`` seconds (None: the drain time-out), let go of the host."""
+        end = time.monotonic() + (self._settings.drain_timeout if timeout is None else timeout)
+        self._server.stop()
+        self._agent.drain(max(0.0, end - time.monotonic()))
+        self._rounds.stop()
+        if not self._shared:
+            self._reporter.stop(max(0.1, end - time.monotonic()))
+        self._driver.close()
+        LOG.info("Host %s has stopped", self._settings.host)
+
+    def _first(self) -> None:
+        """What must have worked once before anything else by the clock makes sense."""
+        self._audit.run()
+        self._report_state()
+
+    def _beat(self) -> None:
+        self._agent.keep_up()
+        if self._heartbeat_due():
+            self._report_state()
+
+    def _report_state(self) -> None:
+        self._client.report_state(self._context, self._settings.host, BINARY, VERSION)
+
+
+def make_reporter(settings: Settings, bus: Bus) -> Reporter:
+    """A reporter for one agent, or to be shared (and started and stopped by whoever shares it) by agents on one bus."""
+    context = RequestContext(request_id="req-reports", is_admin=True)
+    return Reporter(CellConductorClient(bus), context, window=settings.report_window, longest_pause=settings.report_retry_max)
+
+
+def _offer(node: ComputeNode, settings: Settings) -> ComputeNode:
+    """The driver knows the hardware; what of it is offered is the operator's to say."""
+    return msgspec.structs.replace(
+        node,
+        cpu_allocation_ratio=settings.cpu_allocation_ratio,
+        ram_allocation_ratio=settings.ram_allocation_ratio,
+        disk_allocation_ratio=settings.disk_allocation_ratio,
+        reserved_memory_mb=settings.reserved_memory_mb,
+        reserved_disk_gb=settings.reserved_disk_gb,
+    )

@@ -1,0 +1,121 @@
+"""Options of the agent and of its simulated driver."""
+
+from __future__ import annotations
+
+import socket
+
+from oslo_config import cfg
+
+from objects import errors
+from objects.base import Object
+
+COMPUTE = [
+    cfg.HostAddressOpt(
+        "host",
+        default=socket.gethostname(),
+        sample_default="<this machine's name>",
+        help="Name of this host, unique in the whole deployment. It must not change while the host has guests.",
+    ),
+    cfg.StrOpt("driver", default="simulated", help="Hypervisor driver: an entry point of superconductor.compute.drivers."),
+    cfg.IntOpt(
+        "max_concurrent_builds",
+        default=10,
+        min=1,
+        help="Builds that may spawn at once. More wait in the agent; how many is part of the host's stats.",
+    ),
+    cfg.FloatOpt(
+        "spawn_timeout",
+        default=600.0,
+        min=0.0,
+        help="Seconds after which a spawn is cancelled and another host is tried. 0: never.",
+    ),
+    cfg.FloatOpt("report_interval", default=10.0, min=0.1, help="Seconds between two heartbeats."),
+    cfg.FloatOpt(
+        "stats_interval", default=5.0, min=0.1, help="Seconds between two looks at the host's stats, sent if they changed."
+    ),
+    cfg.FloatOpt("stats_full_interval", default=300.0, min=1.0, help="Seconds after which unchanged stats are sent all the same."),
+    cfg.FloatOpt(
+        "audit_interval", default=60.0, min=0.1, help="Seconds between two comparisons of guests with the cell's records."
+    ),
+    cfg.FloatOpt(
+        "report_window",
+        default=0.005,
+        min=0.0,
+        max=1.0,
+        help="Seconds that a report on a finished build or delete waits for others to share its message.",
+    ),
+    cfg.FloatOpt(
+        "report_retry_max", default=5.0, min=0.1, help="Longest pause, in seconds, before an unanswered report is repeated."
+    ),
+    cfg.IntOpt("dispatch_threads", default=2, min=1, help="Threads that take orders from the bus."),
+    cfg.FloatOpt("drain_timeout", default=10.0, min=0.0, help="Seconds that a stopping agent gives to what it has begun."),
+    cfg.FloatOpt("cpu_allocation_ratio", default=4.0, min=0.0, help="Virtual CPUs to offer per physical one."),
+    cfg.FloatOpt("ram_allocation_ratio", default=1.0, min=0.0, help="Guest memory to offer per memory of the host."),
+    cfg.FloatOpt("disk_allocation_ratio", default=1.0, min=0.0, help="Guest disk to offer per disk of the host."),
+    cfg.IntOpt("reserved_memory_mb", default=0, min=0, help="Memory in MiB kept for the host itself."),
+    cfg.IntOpt("reserved_disk_gb", default=0, min=0, help="Disk in GiB kept for the host itself."),
+]
+
+SIMULATED = [
+    cfg.IntOpt("vcpus", default=16, min=0, help="CPUs of the simulated host."),
+    cfg.IntOpt("memory_mb", default=65536, min=0, help="Memory of the simulated host in MiB."),
+    cfg.IntOpt("disk_gb", default=1000, min=0, help="Disk of the simulated host in GiB."),
+    cfg.FloatOpt("spawn_delay_min", default=0.0, min=0.0, help="Shortest time a spawn takes, in seconds."),
+    cfg.FloatOpt("spawn_delay_max", default=0.0, min=0.0, help="Longest time a spawn takes, in seconds."),
+    cfg.FloatOpt(
+        "failure_rate", default=0.0, min=0.0, max=1.0, help="Share of builds that fail on this host (and may succeed on another)."
+    ),
+    cfg.StrOpt(
+        "state_path",
+        default="/var/lib/superconductor/simulated",
+        help="Folder of the files in which simulated hosts keep their guests: one file per host.",
+    ),
+]
+
+
+class SimulatedSettings(Object, frozen=True, kw_only=True):
+    """``[simulated]``: CPUs, MiB, GiB, seconds."""
+
+    state_path: str
+    vcpus: int = 16
+    memory_mb: int = 65536
+    disk_gb: int = 1000
+    spawn_delay_min: float = 0.0
+    spawn_delay_max: float = 0.0
+    failure_rate: float = 0.0
+
+
+class Settings(Object, frozen=True, kw_only=True):
+    """``[compute]`` with the settings of the simulated driver; times in seconds. The defaults are those of the options."""
+
+    host: str
+    simulated: SimulatedSettings
+    driver: str = "simulated"
+    max_concurrent_builds: int = 10
+    spawn_timeout: float = 600.0
+    report_interval: float = 10.0
+    stats_interval: float = 5.0
+    stats_full_interval: float = 300.0
+    audit_interval: float = 60.0
+    report_window: float = 0.005
+    report_retry_max: float = 5.0
+    dispatch_threads: int = 2
+    drain_timeout: float = 10.0
+    cpu_allocation_ratio: float = 4.0
+    ram_allocation_ratio: float = 1.0
+    disk_allocation_ratio: float = 1.0
+    reserved_memory_mb: int = 0
+    reserved_disk_gb: int = 0
+
+
+def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
+    """Groups and options, for the generated sample and for whoever loads a configuration."""
+    return [("compute", list(COMPUTE)), ("simulated", list(SIMULATED))]
+
+
+def settings(conf: cfg.ConfigOpts) -> Settings:
+    """Read both groups once. Raises ``errors.Misconfigured`` for values that do not go together."""
+    simulated = SimulatedSettings(**{option.dest: conf.simulated[option.dest] for option in SIMULATED})
+    if simulated.spawn_delay_max < simulated.spawn_delay_min:
+        raise errors.Misconfigured("[simulated] spawn_delay_max must not be less than spawn_delay_min.")
+    return Settings(simulated=simulated, **{option.dest: conf.compute[option.dest] for option in COMPUTE})

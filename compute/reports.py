@@ -1,0 +1,161 @@
+"""The way back to the cell: every report is repeated until it is answered."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from objects import errors
+from objects.build import Report, ReportKind, Verdict
+from objects.context import RequestContext
+from rpc.cell_conductor import CellConductorClient
+from rpc.errors import Timeout, Unreachable
+
+LOG = logging.getLogger(__name__)
+
+Answer = Callable[[Verdict], None]
+Send = Callable[[Sequence[Report]], Sequence[Verdict]]
+
+LIMIT = 500
+"""Reports in one message: what one transaction of the cell takes in its stride."""
+
+WEATHER = (Timeout, Unreachable, errors.CellUnavailable, errors.DatabaseUnavailable)
+"""Errors that say nothing about a message. After any other its reports go one by one: a bad one must not hold up the good."""
+
+FIRST_PAUSE = 0.1
+"""Seconds before a report is repeated for the first time; doubled from then on."""
+
+
+@dataclass(eq=False, slots=True)
+class Pending:
+    """One report on its way."""
+
+    report: Report
+    answer: Answer | None
+    due: float
+    tries: int = 0
+    alone: bool = False  # its message was refused as a whole: the next one carries nothing else
+
+
+class Reporter:
+    """One thread that sends what all others submit: accepts at once, the rest after a short window, together in one message.
+
+    While a message is under way the next one fills up, so under load messages grow instead of multiplying. Nothing is dropped while
+    the process lives: a report that got no answer is sent again after a pause that doubles up to ``longest_pause`` seconds, with
+    jitter. A repeated report is harmless: the cell judges it by fence, attempt and builder, and says the same again. Several agents
+    of one cell in one process may share one reporter, since every report names its host.
+    """
+
+    def __init__(self, client: CellConductorClient, context: RequestContext, *, window: float, longest_pause: float) -> None:
+        self._client = client
+        self._context = context
+        self._window = window
+        self._longest_pause = longest_pause
+        self._changed = threading.Condition()
+        self._pending: dict[tuple[str, str, ReportKind, int], Pending] = {}
+        self._stop_at: float | None = None
+        self._trouble = ""
+        self._thread = threading.Thread(target=self._run, name="compute-reports", daemon=True)
+
+    def start(self) -> Reporter:
+        self._thread.start()
+        return self
+
+    def submit(self, reports: Sequence[tuple[Report, Answer | None]]) -> None:
+        """Send these soon; each answer is called once, in the reporter's thread, and must not block."""
+        now = time.monotonic()
+        with self._changed:
+            for report, answer in reports:
+                key = (report.host, report.instance_uuid, report.kind, report.attempt)
+                due = now if report.kind is ReportKind.ACCEPT else now + self._window
+                self._pending[key] = Pending(report, answer, due)
+            if reports:
+                self._changed.notify()
+
+    @property
+    def waiting(self) -> int:
+        """Reports that are not answered yet."""
+        return len(self._pending)
+
+    def stop(self, timeout: float) -> bool:
+        """Go on for at most ``timeout`` seconds, then end; return whether every report was answered."""
+        with self._changed:
+            self._stop_at = time.monotonic() + timeout
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        return not self._pending
+
+    def _run(self) -> None:
+        while (group := self._next()) is not None:
+            failed = [pending for pending in group if pending.report.kind is ReportKind.FAILED]
+            others = [pending for pending in group if pending.report.kind is not ReportKind.FAILED]
+            self._send(others, lambda reports: self._client.report(self._context, reports))
+            self._send(failed, lambda reports: self._client.build_instances(self._context, reports))
+
+    def _next(self) -> list[Pending] | None:
+        """Wait for something due, and take all that is pending for the first time along with it. None: stop."""
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                if self._stop_at is not None and (now >= self._stop_at or not self._pending):
+                    return None
+                due = [pending for pending in self._pending.values() if pending.due <= now]
+                if due:
+                    alone = next((pending for pending in due if pending.alone), None)
+                    fresh = [pending for pending in self._pending.values() if pending.tries == 0 or pending.due <= now]
+                    return [alone] if alone else [pending for pending in fresh if not pending.alone][:LIMIT]
+                times = [pending.due for pending in self._pending.values()]
+                times += [self._stop_at] if self._stop_at is not None else []
+                self._changed.wait(min(times) - now if times else None)
+
+    def _send(self, group: Sequence[Pending], send: Send) -> None:
+        if not group:
+            return
+        try:
+            verdicts = send([pending.report for pending in group])
+            if [verdict.instance_uuid for verdict in verdicts] != [pending.report.instance_uuid for pending in group]:
+                raise errors.Unsupported("The cell conductor's answer does not match the reports.")
+        except Exception as error:  # noqa: BLE001 - whatever it was, the reports are still owed; the error is logged
+            self._postpone(group, error)
+            return
+        if self._trouble:
+            LOG.info("The cell conductor takes reports again.")
+            self._trouble = ""
+        with self._changed:
+            for pending in group:
+                self._remove(pending)
+        for pending, verdict in zip(group, verdicts, strict=True):
+            _answer(pending, verdict)
+
+    def _remove(self, pending: Pending) -> None:
+        report = pending.report
+        key = (report.host, report.instance_uuid, report.kind, report.attempt)
+        if self._pending.get(key) is pending:  # else the same was submitted again meanwhile, and waits for its own answer
+            del self._pending[key]
+
+    def _postpone(self, group: Sequence[Pending], error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if text != self._trouble:
+            LOG.warning("%d reports to the cell conductor were not answered, they will be repeated: %s", len(group), text)
+            self._trouble = text
+        with self._changed:
+            now = time.monotonic()
+            for pending in group:
+                pending.tries += 1
+                pause = min(self._longest_pause, FIRST_PAUSE * 2 ** min(pending.tries - 1, 16))
+                pending.due = now + pause * random.uniform(0.5, 1.0)
+                pending.alone = pending.alone or not isinstance(error, WEATHER)
+
+
+def _answer(pending: Pending, verdict: Verdict) -> None:
+    if pending.answer is None:
+        return
+    try:
+        pending.answer(verdict)
+    except Exception:  # the other answers of the message must still be heard
+        LOG.exception("The answer to %s of instance %s could not be acted upon", pending.report.kind, verdict.instance_uuid)

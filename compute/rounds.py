@@ -1,0 +1,98 @@
+"""What an agent does by the clock: one thread that ticks, and borrowed ones for calls that may block."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from compute.workers import Workers
+from objects import errors
+from service.periodic import Periodic
+
+LOG = logging.getLogger(__name__)
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 5.0
+"""Seconds between two attempts to reach the cell conductor at start, doubled from the first to the longest."""
+
+
+@dataclass(eq=False, slots=True)
+class Round:
+    """One piece of periodic work: its function, its interval and when it is next due, in seconds."""
+
+    name: str
+    interval: float
+    function: Callable[[], None]
+    due: float = 0.0
+    running: bool = False
+    trouble: str = ""
+
+
+class Rounds:
+    """Runs ``beat`` in the ticking thread and each round in a thread of its own, never twice at once.
+
+    The heartbeat must not wait for a call that hangs, or a slow conductor would make the whole cell look dead; so whatever asks
+    for an answer is a round. Rounds begin when ``first`` has succeeded: it is tried until the cell conductor answers.
+    """
+
+    def __init__(self, host: str, beat: Callable[[], None], first: Callable[[], None], rounds: Sequence[Round]) -> None:
+        self._host = host
+        self._first = first
+        self._rounds = rounds
+        self._workers = Workers(f"rounds-{host}", len(rounds) + 1)
+        self._ready = False
+        self._stopping = threading.Event()
+        self._beat = beat
+        interval = min(1.0, *(one.interval for one in rounds))
+        self._ticker = Periodic(f"compute-{host}", interval, self._tick)
+
+    def start(self) -> None:
+        self._workers.submit(self._wait_for_conductor)
+        self._ticker.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._ticker.stop()
+        self._workers.stop()
+
+    def _tick(self) -> None:
+        self._beat()
+        now = time.monotonic()
+        for one in self._rounds:
+            if self._ready and not one.running and one.due <= now:
+                one.running = True
+                one.due = now + one.interval
+                self._workers.submit(partial(self._run, one))
+
+    def _run(self, one: Round) -> None:
+        try:
+            one.function()
+        except errors.SuperconductorError as error:
+            text = f"{type(error).__name__}: {error}"
+            LOG.log(logging.DEBUG if text == one.trouble else logging.WARNING, "%s of host %s: %s", one.name, self._host, text)
+            one.trouble = text
+        else:
+            one.trouble = ""
+        finally:
+            one.running = False
+
+    def _wait_for_conductor(self) -> None:
+        pause, waited = FIRST_PAUSE, False
+        while not self._stopping.is_set():
+            try:
+                self._first()
+            except errors.SuperconductorError as error:
+                if not waited:
+                    LOG.warning("Host %s waits for its cell conductor, trying again and again: %s", self._host, error)
+                waited = True
+                self._stopping.wait(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+            else:
+                LOG.info("Host %s is served by its cell conductor", self._host)
+                self._ready = True
+                self._ticker.wake()
+                return

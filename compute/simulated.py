@@ -1,0 +1,126 @@
+"""A hypervisor without machines: capacity from the configuration, guests in a journal, failures on demand.
+
+What fails is no accident: ``scripted_outcome`` tells anyone beforehand, so that a deployment of simulated hosts can be judged from
+outside: which boot must have failed where, and which guest must be on which host.
+"""
+
+from __future__ import annotations
+
+import enum
+import fcntl
+import hashlib
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from compute import opts
+from compute.driver import Guest
+from compute.journal import Journal
+from objects import errors
+from objects.compute_node import ComputeNode
+
+METADATA_KEY = "simulated:outcome"
+"""Server metadata that scripts the outcome on every host: ``fail``, ``abort`` or ``hang``."""
+
+
+class Outcome(enum.StrEnum):
+    """How a simulated spawn ends."""
+
+    OK = "ok"
+    FAIL = "fail"  # another host may succeed
+    ABORT = "abort"  # no host would
+    HANG = "hang"  # never, until cancelled
+
+
+def draw(host: str, uuid: str, purpose: str) -> float:
+    """A number in [0, 1) that depends on nothing but its arguments."""
+    digest = hashlib.blake2b(f"{purpose}\n{host}\n{uuid}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64
+
+
+def scripted_outcome(host: str, uuid: str, rate: float, metadata: Mapping[str, str]) -> Outcome:
+    """What spawning this instance on this host will do. Metadata decides if it names an outcome, else the host's failure rate."""
+    wanted = metadata.get(METADATA_KEY)
+    if wanted in set(Outcome):
+        return Outcome(wanted)
+    return Outcome.FAIL if draw(host, uuid, "outcome") < rate else Outcome.OK
+
+
+def journal_path(state_path: str, host: str) -> Path:
+    """The file that holds the guests of this simulated host."""
+    return Path(state_path) / f"{host}.guests"
+
+
+class SimulatedDriver:
+    """The driver ``simulated``.
+
+    Opening it raises ``errors.Misconfigured`` if another agent holds the host, or the state path cannot be used.
+    """
+
+    def __init__(self, settings: opts.Settings) -> None:
+        self._host = settings.host
+        self._settings = settings.simulated
+        path = journal_path(self._settings.state_path, self._host)
+        self._hold = _hold(path)
+        try:
+            self._journal = Journal(path)
+        except BaseException:
+            os.close(self._hold)
+            raise
+
+    def spawn(self, guest: Guest, cancel: threading.Event) -> None:
+        outcome = scripted_outcome(self._host, guest.uuid, self._settings.failure_rate, guest.metadata)
+        shortest, longest = self._settings.spawn_delay_min, self._settings.spawn_delay_max
+        delay = shortest + max(0.0, longest - shortest) * draw(self._host, guest.uuid, "delay")
+        cancelled = cancel.wait(None if outcome is Outcome.HANG else delay) if delay or outcome is Outcome.HANG else cancel.is_set()
+        if cancelled:
+            raise errors.BuildFailed("The build was cancelled.")
+        if outcome is Outcome.ABORT:
+            raise errors.BuildAborted("The simulated hypervisor was told to abort this build.")
+        if outcome is Outcome.FAIL:
+            raise errors.BuildFailed("The simulated hypervisor was told to fail this build.")
+        self._journal.add(msgspec.structs.replace(guest, metadata={}))  # a tenant's metadata is not ours to leave in a file
+
+    def destroy(self, uuid: str) -> None:
+        self._journal.remove(uuid)
+
+    def guests(self) -> list[Guest]:
+        return self._journal.guests()
+
+    def nodes(self) -> list[ComputeNode]:
+        s = self._settings
+        node = ComputeNode(
+            host=self._host,
+            node=self._host,
+            vcpus=s.vcpus,
+            memory_mb=s.memory_mb,
+            disk_gb=s.disk_gb,
+            hypervisor_type="simulated",
+            hypervisor_version=1,
+        )
+        return [node]
+
+    def close(self) -> None:
+        self._journal.close()
+        if self._hold >= 0:
+            os.close(self._hold)
+            self._hold = -1
+
+
+def _hold(path: Path) -> int:
+    """Take the host's lock file for as long as the descriptor is open: the kernel lets go of it when the process dies, however."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise errors.Misconfigured(f"[simulated] state_path: {path.parent} cannot be used: {error.strerror}.") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        message = f"Another agent holds the host in {path}: stop it, or give this one another [compute] host."
+        raise errors.Misconfigured(message) from error
+    return descriptor

@@ -1,0 +1,49 @@
+"""Tell the scheduler what the host offers and holds, through the one call there is for it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from compute.tracker import ResourceTracker
+from objects.compute_node import ComputeNode
+from objects.context import RequestContext
+from rpc.scheduler import SchedulerClient
+
+LOG = logging.getLogger(__name__)
+
+
+class StatsSender:
+    """Remembers what was last taken by the other side, so that only changes are sent, and a change until it is taken.
+
+    Every ``full_interval`` seconds all is sent, changed or not: the cell may have lost it (a database restored, a host deleted).
+    """
+
+    def __init__(
+        self,
+        scheduler: SchedulerClient,
+        context: RequestContext,
+        tracker: ResourceTracker,
+        queued_builds: Callable[[], int],
+        full_interval: float,
+    ) -> None:
+        self._scheduler = scheduler
+        self._context = context
+        self._tracker = tracker
+        self._queued_builds = queued_builds
+        self._full_interval = full_interval
+        self._taken: dict[str, ComputeNode] = {}
+        self._full_at = 0.0
+
+    def send(self) -> None:
+        """Send what changed. Raises what the call raises, and sends the same again next time."""
+        now = time.monotonic()
+        if now >= self._full_at:
+            self._taken.clear()
+        for stats in self._tracker.stats(self._queued_builds(), now):
+            if self._taken.get(stats.node) != stats:
+                self._scheduler.update_resource_stats(self._context, (stats.host, stats.node), stats)
+                self._taken[stats.node] = stats
+        if now >= self._full_at:
+            self._full_at = now + self._full_interval

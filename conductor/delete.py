@@ -1,0 +1,61 @@
+"""Deletes decided at the API level, carried into the cells until each cell has them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from cells.registry import CellRegistry
+from conductor.orders import send_deletes
+from db import instances, mappings
+from db.engine import Database
+from objects import errors
+from objects.context import RequestContext
+from objects.instance import Server, State
+
+LOG = logging.getLogger(__name__)
+
+PAGE = 500
+
+
+class Deleter:
+    """Each call may be repeated at any time: a cell that has the delete already changes nothing."""
+
+    def __init__(self, api_database: Database, registry: CellRegistry) -> None:
+        self._database = api_database
+        self._registry = registry
+
+    def carry_out(self, uuids: Iterable[str]) -> None:
+        """Deletes that were just decided."""
+        found = [self._database.read(mappings.get, uuid) for uuid in uuids]
+        self._carry([server for server in found if server is not None and server.deleted])
+
+    def sweep(self) -> None:
+        """Every delete that no cell has confirmed, one page of uuids after the other."""
+        after = ""
+        while servers := self._database.read(mappings.deleting, PAGE, after):
+            self._carry(servers)
+            after = servers[-1].uuid
+
+    def _carry(self, servers: Sequence[Server]) -> None:
+        by_cell: dict[str, list[str]] = defaultdict(list)
+        for server in servers:
+            if server.cell_uuid is not None:
+                by_cell[server.cell_uuid].append(server.uuid)
+        for cell_uuid, uuids in by_cell.items():
+            try:
+                self._carry_into(cell_uuid, uuids)
+            except (errors.CellUnavailable, errors.DatabaseUnavailable, errors.NotFound) as error:
+                LOG.warning("%d deletes wait for cell %s: %s", len(uuids), cell_uuid, error)
+
+    def _carry_into(self, cell_uuid: str, uuids: Sequence[str]) -> None:
+        cell = self._registry.get(cell_uuid)
+        rows = cell.write(instances.delete, uuids, time.time())
+        if cell.mapping.is_cell0:  # it has no feed that would tell
+            gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
+            self._database.write(mappings.ended, gone, time.time())
+            return
+        deleting = [row for row in rows.values() if row.state is State.DELETING]
+        send_deletes(cell, RequestContext(request_id=f"delete-{cell.name}"), deleting)

@@ -1,0 +1,69 @@
+"""The API level's sweeps over the cells: one thread for each cell, so that a sick cell holds up nobody else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from cells.cell import Cell
+from cells.registry import CellRegistry
+from conductor.apply import Applier
+from conductor.settle import settle
+from db.claims import Ledger
+from db.engine import Database
+from objects import errors
+from service.periodic import Every, Periodic
+
+LOG = logging.getLogger(__name__)
+
+
+class CellKeeper:
+    """Follows one cell's feed and settles its STAGED rows."""
+
+    def __init__(self, api_database: Database, ledger: Ledger, registry: CellRegistry, cell: Cell, settle_age: float) -> None:
+        self._database = api_database
+        self._registry = registry
+        self._cell = cell
+        self._applier = Applier(api_database, ledger, cell)
+        self._settle_age = settle_age
+        self._settle_now = Every(settle_age)
+
+    def keep(self) -> bool:
+        """One round; returns whether there is more to do at once."""
+        more = False
+        if not self._cell.mapping.is_cell0:
+            self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid))
+            try:
+                more = self._applier.apply()
+            except errors.Conflict as behind:
+                LOG.debug("%s", behind)
+        if self._settle_now():
+            more = settle(self._database, self._cell, self._settle_age) or more
+        return more
+
+
+class Keepers:
+    """One running keeper per cell of the registry, cell0 included; cells that come and go are followed."""
+
+    def __init__(self, registry: CellRegistry, keeper: Callable[[Cell], CellKeeper], interval: float) -> None:
+        self._registry = registry
+        self._keeper = keeper
+        self._interval = interval
+        self._running: dict[str, tuple[Cell, Periodic]] = {}
+
+    def follow(self) -> None:
+        """Start keepers of new or changed cells, stop those of cells that are gone."""
+        wanted = {cell.uuid: cell for cell in (*self._registry.cells(), self._registry.cell0)}
+        for uuid, (cell, periodic) in list(self._running.items()):
+            if wanted.get(uuid) is not cell:
+                periodic.stop()
+                del self._running[uuid]
+        for uuid, cell in wanted.items():
+            if uuid not in self._running:
+                periodic = Periodic(f"keep-{cell.name}", self._interval, self._keeper(cell).keep)
+                self._running[uuid] = (cell, periodic.start())
+
+    def stop(self) -> None:
+        for _, periodic in self._running.values():
+            periodic.stop()
+        self._running.clear()

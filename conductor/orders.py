@@ -1,0 +1,69 @@
+"""Build and delete orders on their way to hosts. A lost order costs seconds: the cell's sweeps send it again."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from db.instances import Order
+from objects import errors
+from objects.build import BuildOrder, BuildOrders, DeleteOrder
+from objects.context import RequestContext
+from objects.instance import Instance
+from rpc.compute import ComputeClient
+
+LOG = logging.getLogger(__name__)
+
+
+class Sender(Protocol):
+    """Where orders can be sent: a cell, with its deadlines and breaker, or a cell conductor's own bus."""
+
+    name: str
+
+    @property
+    def compute(self) -> ComputeClient | None: ...
+
+    def send(self, function: Callable[..., None], /, *args: object) -> None: ...
+
+
+def send_orders(to: Sender, context: RequestContext, orders: Iterable[Order]) -> None:
+    """One cast per host and batch. What cannot be sent is logged and left to the sweep."""
+    groups: dict[tuple[str, str], list[Order]] = defaultdict(list)
+    for order in orders:
+        groups[order.instance.host or "", order.spec.batch_id].append(order)
+    for (host, _), members in groups.items():
+        message = BuildOrders(spec=members[0].spec, orders=tuple(_build_order(order) for order in members))
+        _cast(to, lambda client, h=host, m=message: client.build_instances(context, h, m), host)
+
+
+def send_deletes(to: Sender, context: RequestContext, rows: Iterable[Instance]) -> None:
+    """One cast per host."""
+    by_host: Mapping[str, list[DeleteOrder]] = defaultdict(list)
+    for row in rows:
+        by_host[row.host or ""].append(DeleteOrder(instance_uuid=row.uuid, attempt=row.attempt))
+    for host, deletes in by_host.items():
+        _cast(to, lambda client, h=host, d=deletes: client.delete_instances(context, h, d), host)
+
+
+def _cast(to: Sender, send: Callable[[ComputeClient], None], host: str) -> None:
+    if to.compute is None:
+        raise RuntimeError(f"{to.name} has no bus, and so no hosts to send orders to")
+    try:
+        to.send(send, to.compute)
+    except errors.SuperconductorError as error:
+        LOG.warning("%s: order for host %s not sent, the sweep will: %s", to.name, host, error)
+
+
+def _build_order(order: Order) -> BuildOrder:
+    row = order.instance
+    return BuildOrder(
+        instance_uuid=row.uuid,
+        name=order.name,
+        host=row.host or "",
+        node=row.node or "",
+        fence=row.fence,
+        attempt=row.attempt,
+        limits=row.limits,
+    )

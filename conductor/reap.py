@@ -1,0 +1,22 @@
+"""Free claims that nothing stands on any more.
+
+Only the API database is asked: a cell's silence about an instance says nothing about it. Every fact used is final, and a claim's
+guard lets nothing be created again after it, so there need be no lock between the reading and the freeing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from db import claims
+from db.engine import Database
+
+LOG = logging.getLogger(__name__)
+
+
+def reap(api_database: Database, ledger: claims.Ledger) -> None:
+    """One round of the claim reaper."""
+    orphans = api_database.read(claims.orphans)
+    if orphans:
+        freed = ledger.write(claims.release, orphans)
+        LOG.info("freed %d claims whose requests have ended", freed)

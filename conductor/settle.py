@@ -1,0 +1,48 @@
+"""Settle STAGED rows: what a conductor left behind is activated or removed by reading the decided mapping."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from cells.cell import Cell
+from db import instances, mappings, staging
+from db.engine import Database
+from objects import lifecycle
+from objects.instance import Instance
+
+LOG = logging.getLogger(__name__)
+
+PAGE = 200
+
+
+def settle(api_database: Database, cell: Cell, age: float) -> bool:
+    """Settle rows of ``cell`` that have been STAGED for ``age`` seconds; return whether there may be more.
+
+    The mapping is read after the row was seen, and what it says is final once decided, so acting on it late is harmless. A row
+    whose request is still queued or driven is left alone.
+    """
+    found = cell.read(staging.staged, time.time() - age, PAGE)
+    if not found:
+        return False
+    fates = api_database.read(mappings.fates, found)
+    fences: dict[str, int] = {}
+    astray: list[str] = []
+    for uuid in found:
+        fate = fates.get(uuid)
+        if fate is None or (fate.cell_uuid is None and fate.deleted) or fate.cell_uuid not in (None, cell.uuid):
+            astray.append(uuid)
+        elif fate.cell_uuid == cell.uuid and not fate.deleted:
+            fences[uuid] = fate.fence
+    now = time.time()
+    if astray:
+        cell.write(staging.remove_staged, astray)
+    if fences:
+        cell.write(instances.transition, fences, lambda row: _activate(row, fences, cell), now)
+    if astray or fences:
+        LOG.info("cell %s: settled %d staged rows, removed %d", cell.name, len(fences), len(astray))
+    return len(found) == PAGE and bool(astray or fences)
+
+
+def _activate(row: Instance, fences: dict[str, int], cell: Cell) -> lifecycle.Outcome:
+    return lifecycle.activate(row, fences[row.uuid], cell0=cell.mapping.is_cell0)

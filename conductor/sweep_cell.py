@@ -1,0 +1,100 @@
+"""A cell's own sweeps: orders and deletes that were lost, hosts that died, builds that took too long."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+
+from conductor.cell_conductor import CellConductor
+from conductor.orders import Sender, send_deletes, send_orders
+from db import feed, instances, services
+from db.engine import Database
+from objects import lifecycle
+from objects.context import RequestContext
+from objects.instance import Failure, FailureClass, Instance, State
+from objects.lifecycle import Change, Outcome
+from service.liveness import Liveness
+from service.periodic import Every
+
+LOG = logging.getLogger(__name__)
+
+PAGE = 200
+COMPUTE = "superconductor-compute"
+
+
+class CellSweep:
+    """Every round may be repeated or run early: each write is conditional on what was read."""
+
+    def __init__(
+        self, database: Database, sender: Sender, conductor: CellConductor, *, resend_age: float, down_time: float, feed_age: float
+    ) -> None:
+        self._database = database
+        self._sender = sender
+        self._conductor = conductor
+        self._resend_age = resend_age
+        self._feed_age = feed_age
+        self._trim_now = Every(60.0)
+        self._liveness = Liveness(down_time)
+        self._context = RequestContext(request_id=f"sweep-{sender.name}")
+
+    def sweep(self) -> None:
+        """One round of all of them."""
+        self.dead_hosts()
+        self.deadlines()
+        self.orders()
+        self.deletes()
+        if self._trim_now():
+            self._database.write(feed.trim, time.time() - self._feed_age)
+
+    def orders(self) -> None:
+        """SCHEDULED and not accepted for a while: the order was lost, or its host is slow; sending it again is harmless."""
+        now = time.time()
+        orders = self._database.read(instances.unaccepted, now - self._resend_age, PAGE)
+        if orders:
+            self._database.write(instances.sent, [order.instance.uuid for order in orders], now)
+            send_orders(self._sender, self._context, orders)
+
+    def deletes(self) -> None:
+        """DELETING for a while: the delete order or its answer was lost."""
+        rows = self._database.read(instances.in_state, [State.DELETING], time.time() - self._resend_age, PAGE)
+        send_deletes(self._sender, self._context, rows)
+
+    def deadlines(self) -> None:
+        """Builds whose time is over end as ERROR, under a new attempt that fences their agent off."""
+        now = time.time()
+        late = {row.uuid: row for row in self._database.read(instances.overdue, now, PAGE)}
+        if late:
+            self._database.write(instances.transition, late, lambda row: _deadline(row, late[row.uuid], now), now)
+
+    def dead_hosts(self) -> None:
+        """Builds on a host that is down go on to their alternates; guests being deleted there are called gone."""
+        found = self._database.read(services.list_all)
+        down = self._liveness.down((s for s in found if s.binary == COMPUTE), time.monotonic())
+        if not down:
+            return
+        now = time.time()
+        states = [*lifecycle.LIVE, State.DELETING]
+        rows = {row.uuid: row for row in self._database.read(instances.on_hosts, sorted(down), states)}
+        if not rows:
+            return
+        outcomes = self._database.write(instances.transition, rows, lambda row: _host_dead(row, rows[row.uuid], now), now)
+        self._conductor.resend(self._context, _rescheduled(outcomes.values()))
+        LOG.warning("hosts down: %s; %d builds and deletes there were taken off them", ", ".join(sorted(down)), len(rows))
+
+
+def _host_dead(row: Instance, read: Instance, now: float) -> Outcome:
+    if row.state is State.DELETING:
+        return lifecycle.gone(row, read.host or "", read.attempt, now)
+    failure = Failure(kind=FailureClass.HOST, error="HostDown", message=f"Host {read.host} stopped reporting", at=now)
+    return lifecycle.host_dead(row, read.attempt, failure)
+
+
+def _deadline(row: Instance, read: Instance, now: float) -> Outcome:
+    stage = "building" if read.state is State.BUILDING else "waiting for its host"
+    failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message=f"timed out in {stage}", at=now)
+    return lifecycle.deadline(row, read.attempt, failure)
+
+
+def _rescheduled(outcomes: Iterable[Outcome]) -> list[str]:
+    return [o.row.uuid for o in outcomes if isinstance(o, Change) and o.row.state is State.SCHEDULED]

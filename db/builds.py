@@ -1,0 +1,231 @@
+"""The durable queue: how requests enter it and how they leave it. Who drives them meanwhile: ``db/leases.py``.
+
+The guards are those of ``docs/protocol.md``. A build request's deletion is the one point where a hand-over, a burial and a user's
+delete are decided against each other: every one of them deletes the request first and touches the mapping after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import claims, dialect, leases
+from db.tables.api import build_requests, client_tokens, instance_mappings, request_specs
+from objects import errors, stored
+from objects.base import Object
+from objects.cell import CELL0_UUID
+from objects.spec import RequestSpec
+
+
+class NewServer(Object, frozen=True, kw_only=True):
+    uuid: str
+    name: str
+    launch_index: int = 0
+
+
+class Accepted(Object, frozen=True, kw_only=True):
+    """``replayed``: the client token had been used before; these are the servers of that first time."""
+
+    batch_id: str
+    uuids: tuple[str, ...]
+    replayed: bool = False
+
+
+class HandOver(Object, frozen=True, kw_only=True):
+    """One request's move into its cell, on the host its claim names."""
+
+    instance_uuid: str
+    fence: int
+    cell_uuid: str
+    host: str
+    node: str
+    availability_zone: str | None
+
+
+class Burial(Object, frozen=True, kw_only=True):
+    """One request that never got a host, and why."""
+
+    instance_uuid: str
+    fence: int
+    fault: str
+
+
+class Deleted(Object, frozen=True, kw_only=True):
+    """A won delete. ``cell_uuid`` None: the request was still queued and nothing is left of it."""
+
+    cell_uuid: str | None
+
+
+# -- accept ------------------------------------------------------------------------------------------------------------------
+
+_INSERT_SPEC = sa.insert(request_specs)
+_INSERT_REQUESTS = sa.insert(build_requests)
+_INSERT_MAPPINGS = sa.insert(instance_mappings)
+
+
+def accept(
+    tx: Connection, spec: RequestSpec, servers: Sequence[NewServer], *, now: float, deadline: float, token: str | None = None
+) -> Accepted:
+    """Make the whole batch durable. With a client token that was used before, answer what was accepted then.
+
+    Raises ``errors.Conflict`` if a uuid is taken.
+    """
+    if token is not None and (earlier := _replay(tx, spec, token, now)) is not None:
+        return earlier
+    tx.execute(_INSERT_SPEC, {"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now})
+    common = {"batch_id": spec.batch_id, "created_at": now}
+    request = common | {"state": "queued", "lease_until": 0.0, "fence": 0, "deadline": deadline, "priority": 0}
+    tx.execute(_INSERT_REQUESTS, [request | {"instance_uuid": s.uuid} for s in servers])
+    mapping = common | {
+        "deleted": False,
+        "fence": 0,
+        "seen": 0,
+        "project_id": spec.project_id,
+        "user_id": spec.user_id,
+        "state": "building",
+        "availability_zone": spec.availability_zone,
+        "updated_at": now,
+    }
+    tx.execute(
+        _INSERT_MAPPINGS, [mapping | {"instance_uuid": s.uuid, "name": s.name, "launch_index": s.launch_index} for s in servers]
+    )
+    return Accepted(batch_id=spec.batch_id, uuids=tuple(s.uuid for s in servers))
+
+
+def _replay(tx: Connection, spec: RequestSpec, token: str, now: float) -> Accepted | None:
+    row = {"project_id": spec.project_id, "token": token, "batch_id": spec.batch_id, "created_at": now}
+    if dialect.insert_new(tx, client_tokens, [row]):
+        return None
+    batch_id = tx.execute(
+        sa.select(client_tokens.c.batch_id).where(client_tokens.c.project_id == spec.project_id, client_tokens.c.token == token)
+    ).scalar_one()
+    query = sa.select(instance_mappings.c.instance_uuid).where(instance_mappings.c.batch_id == batch_id)
+    uuids = tx.execute(query.order_by(instance_mappings.c.launch_index)).scalars()
+    return Accepted(batch_id=batch_id, uuids=tuple(uuids), replayed=True)
+
+
+# -- leaving the queue -------------------------------------------------------------------------------------------------------
+
+_TAKE = (
+    sa.delete(build_requests)
+    .where(
+        build_requests.c.instance_uuid.in_(dialect.uuids()),
+        build_requests.c.state == "leased",
+        build_requests.c.fence == sa.bindparam("held"),
+    )
+    .returning(build_requests.c.instance_uuid)
+)
+_UNDECIDED = sa.and_(
+    instance_mappings.c.instance_uuid == sa.bindparam("uuid"),
+    instance_mappings.c.cell_uuid.is_(None),
+    instance_mappings.c.deleted.is_(sa.false()),
+)
+_MAP = (
+    sa.update(instance_mappings)
+    .where(_UNDECIDED)
+    .values(
+        cell_uuid=sa.bindparam("to_cell"),
+        fence=sa.bindparam("to_fence"),
+        host=sa.bindparam("to_host"),
+        node=sa.bindparam("to_node"),
+        availability_zone=sa.bindparam("to_zone"),
+        updated_at=sa.bindparam("now"),
+    )
+)
+_BURY = (
+    sa.update(instance_mappings)
+    .where(_UNDECIDED)
+    .values(
+        cell_uuid=CELL0_UUID,
+        fence=sa.bindparam("to_fence"),
+        state="error",
+        fault=sa.bindparam("why"),
+        updated_at=sa.bindparam("now"),
+    )
+)
+
+
+def hand_over(tx: Connection, items: Sequence[HandOver], now: float) -> list[str]:
+    """mapping NULL -> cell and request deleted, for each request still leased under the fence given; returns the uuids won.
+
+    Who is missing from the answer lost to a delete or to a successor, and must be left alone.
+    """
+    won = _take(tx, {item.instance_uuid: item.fence for item in items})
+    rows = [
+        {
+            "uuid": item.instance_uuid,
+            "to_cell": item.cell_uuid,
+            "to_fence": item.fence,
+            "to_host": item.host,
+            "to_node": item.node,
+            "to_zone": item.availability_zone,
+            "now": now,
+        }
+        for item in items
+        if item.instance_uuid in won
+    ]
+    _decide(tx, _MAP, rows)
+    return [item.instance_uuid for item in items if item.instance_uuid in won]
+
+
+def bury(tx: Connection, stamp: claims.Stamp, items: Sequence[Burial], now: float) -> list[str]:
+    """hand_over to cell0 with the reason, freeing the claim in the same transaction; returns the uuids won."""
+    won = _take(tx, {item.instance_uuid: item.fence for item in items})
+    rows = [
+        {"uuid": item.instance_uuid, "to_fence": item.fence, "why": item.fault, "now": now}
+        for item in items
+        if item.instance_uuid in won
+    ]
+    _decide(tx, _BURY, rows)
+    claims.release(tx, stamp, sorted(won))
+    return [item.instance_uuid for item in items if item.instance_uuid in won]
+
+
+def _take(tx: Connection, fences: Mapping[str, int]) -> set[str]:
+    won: set[str] = set()
+    for fence, uuids in leases.by_fence(fences).items():
+        for chunk in leases.chunks(uuids):
+            won.update(tx.execute(_TAKE, {"uuids": chunk, "held": fence}).scalars())
+    return won
+
+
+def _decide(tx: Connection, statement: sa.Update, rows: list[dict[str, Any]]) -> None:
+    if rows and tx.execute(statement, rows).rowcount != len(rows):
+        # A request and a decided mapping never exist together (invariant S6), so this rolls back rather than overwrite one.
+        raise errors.Conflict("an instance mapping was decided while its build request was still queued")
+
+
+# -- delete ------------------------------------------------------------------------------------------------------------------
+
+_GONE = sa.delete(build_requests).where(build_requests.c.instance_uuid == sa.bindparam("uuid"))
+_MARK = (
+    sa.update(instance_mappings)
+    .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"), instance_mappings.c.deleted.is_(sa.false()))
+    .values(deleted=sa.true(), updated_at=sa.bindparam("now"))
+)
+_OWNER_AND_CELL = sa.select(instance_mappings.c.project_id, instance_mappings.c.cell_uuid, instance_mappings.c.deleted).where(
+    instance_mappings.c.instance_uuid == sa.bindparam("uuid")
+)
+
+
+def delete(tx: Connection, stamp: claims.Stamp, uuid: str, *, project_id: str | None, now: float) -> Deleted | None:
+    """Win the build request, or mark the mapping so that a sweep carries the delete into the cell.
+
+    None: there is no such server that is not deleted already, or it belongs to another project than ``project_id``.
+    """
+    before = tx.execute(_OWNER_AND_CELL, {"uuid": uuid}).one_or_none()
+    if before is None or before.deleted or project_id not in (None, before.project_id):
+        return None
+    queued = tx.execute(_GONE, {"uuid": uuid}).rowcount
+    if not tx.execute(_MARK, {"uuid": uuid, "now": now}).rowcount:
+        return None
+    if not queued:
+        return Deleted(cell_uuid=tx.execute(_OWNER_AND_CELL, {"uuid": uuid}).one().cell_uuid)
+    claims.release(tx, stamp, [uuid])
+    tx.execute(
+        sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == uuid).values(state="deleted", terminated_at=now)
+    )
+    return Deleted(cell_uuid=None)

@@ -1,0 +1,37 @@
+"""One number per kind of thing that processes cache; it rises in the transaction of every change."""
+
+from __future__ import annotations
+
+import enum
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db.dialect import insert_new
+from db.tables.api import epochs
+
+
+class Epoch(enum.StrEnum):
+    """The kinds."""
+
+    CELLS = "cells"
+    HOSTS = "hosts"
+    FLAVORS = "flavors"
+    AGGREGATES = "aggregates"
+    GROUPS = "groups"
+
+
+_BUMP = sa.update(epochs).where(epochs.c.name == sa.bindparam("kind")).values(epoch=epochs.c.epoch + 1)
+_READ = sa.select(epochs.c.name, epochs.c.epoch)
+
+
+def bump(tx: Connection, name: str) -> None:
+    """Call it last in the transaction of a change: the row stays locked until the commit, which puts the numbers in commit order."""
+    if tx.execute(_BUMP, {"kind": name}).rowcount == 0:
+        insert_new(tx, epochs, [{"name": name, "epoch": 0}])
+        tx.execute(_BUMP, {"kind": name})
+
+
+def read(tx: Connection) -> dict[str, int]:
+    """All epochs in one statement. Read them before what they guard: then a change that comes between is seen the next time."""
+    return {name: epoch for name, epoch in tx.execute(_READ)}

@@ -1,0 +1,136 @@
+"""A cell's feed applied to the API database: summaries, claims and the reader's cursor in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import claims, dialect
+from db.tables.api import feed_cursors, instance_mappings
+from objects import errors, stored
+from objects.base import Object
+from objects.feed import EventKind, FeedEvent, InstanceSummary
+
+
+class Position(Object, frozen=True, kw_only=True):
+    """A reader's place in one cell's feed: everything up to ``cursor`` is applied; this page takes it to ``upto``."""
+
+    cell_uuid: str
+    cursor: int
+    upto: int
+
+
+def cursor(tx: Connection, cell_uuid: str) -> int:
+    """How far this cell's feed has been applied; 0 for a cell never read before."""
+    query = sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)
+    found = tx.execute(query).scalar_one_or_none()
+    if found is None:
+        dialect.insert_new(tx, feed_cursors, [{"cell_uuid": cell_uuid, "sequence": 0}])
+    return found or 0
+
+
+_ADVANCE = (
+    sa.update(feed_cursors)
+    .where(feed_cursors.c.cell_uuid == sa.bindparam("cell"), feed_cursors.c.sequence == sa.bindparam("read"))
+    .values(sequence=sa.bindparam("upto"))
+)
+_APPLY = (
+    sa.update(instance_mappings)
+    .where(
+        instance_mappings.c.instance_uuid == sa.bindparam("uuid"),
+        instance_mappings.c.cell_uuid == sa.bindparam("cell"),
+        instance_mappings.c.seen < sa.bindparam("version"),
+    )
+    .values(
+        seen=sa.bindparam("version"),
+        state=sa.bindparam("new_state"),
+        host=sa.bindparam("new_host"),
+        node=sa.bindparam("new_node"),
+        availability_zone=sa.bindparam("new_zone"),
+        updated_at=sa.bindparam("new_updated_at"),
+        launched_at=sa.bindparam("new_launched_at"),
+        terminated_at=sa.bindparam("new_terminated_at"),
+        fault=sa.bindparam("new_fault"),
+    )
+)
+_FRESH = (
+    sa.select(instance_mappings.c.instance_uuid, instance_mappings.c.seen)
+    .where(
+        instance_mappings.c.instance_uuid.in_(dialect.uuids()),
+        instance_mappings.c.cell_uuid == sa.bindparam("cell"),
+    )
+    .order_by(instance_mappings.c.instance_uuid)
+    .with_for_update()
+)
+
+
+def apply(tx: Connection, stamp: claims.Stamp, position: Position, events: Sequence[FeedEvent]) -> None:
+    """Apply the instance events of one page and advance the cursor by compare-and-set.
+
+    An event counts only if the mapping names the feed's cell and the event is newer than the last one applied. Raises
+    ``errors.Conflict`` if another reader has moved the cursor: nothing is written then, and the page is to be read again.
+    """
+    moved_cursor = tx.execute(_ADVANCE, {"cell": position.cell_uuid, "read": position.cursor, "upto": position.upto}).rowcount
+    if not moved_cursor:
+        raise errors.Conflict(f"the feed of cell {position.cell_uuid} is read by another applier")
+    by_uuid: dict[str, list[FeedEvent]] = {}
+    for event in events:
+        if event.kind in (EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED):
+            by_uuid.setdefault(event.key, []).append(event)
+    if by_uuid:
+        _apply_claims(tx, stamp, position.cell_uuid, by_uuid)
+        tx.execute(_APPLY, [_values(position.cell_uuid, seen[-1]) for seen in by_uuid.values()])
+
+
+def _apply_claims(tx: Connection, stamp: claims.Stamp, cell_uuid: str, by_uuid: Mapping[str, Sequence[FeedEvent]]) -> None:
+    """Let claims follow what happened. A build that went ACTIVE where it was claimed, as nearly all do, needs no look at them."""
+    last = {uuid: stored.load(events[-1].payload, InstanceSummary) for uuid, events in by_uuid.items()}
+    bearing = [
+        uuid
+        for uuid, events in by_uuid.items()
+        if last[uuid].has_group or any(event.kind is not EventKind.ACTIVE for event in events)
+    ]
+    if not bearing:
+        return
+    seen: dict[str, int] = {}
+    for start in range(0, len(bearing), dialect.IN_LIST):
+        chunk = sorted(bearing)[start : start + dialect.IN_LIST]
+        for row in tx.execute(_FRESH, {"uuids": chunk, "cell": cell_uuid}):
+            seen[row.instance_uuid] = row.seen
+    fresh = {uuid: [e for e in by_uuid[uuid] if e.version > seen[uuid]] for uuid in seen}
+    ended = [uuid for uuid, events in fresh.items() if any(e.kind is EventKind.ENDED for e in events)]
+    moves = [
+        claims.Move(instance_uuid=uuid, host=last[uuid].host or "", node=last[uuid].node or "")
+        for uuid, events in fresh.items()
+        if uuid not in ended and any(e.kind is EventKind.MOVED for e in events)
+    ]
+    built = [
+        uuid
+        for uuid, events in fresh.items()
+        if uuid not in ended and last[uuid].has_group and any(e.kind is EventKind.ACTIVE for e in events)
+    ]
+    if ended:
+        claims.release(tx, stamp, ended)
+    if moves:
+        claims.move(tx, stamp, moves)
+    if built:
+        claims.free_slots(tx, built)
+
+
+def _values(cell_uuid: str, event: FeedEvent) -> dict[str, object]:
+    summary = stored.load(event.payload, InstanceSummary)
+    return {
+        "uuid": event.key,
+        "cell": cell_uuid,
+        "version": event.version,
+        "new_state": summary.state,
+        "new_host": summary.host,
+        "new_node": summary.node,
+        "new_zone": summary.availability_zone,
+        "new_updated_at": summary.updated_at,
+        "new_launched_at": summary.launched_at,
+        "new_terminated_at": summary.terminated_at,
+        "new_fault": summary.fault,
+    }

@@ -1,0 +1,93 @@
+"""A cell's change feed: one row per change, numbered in commit order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db.tables.cell import feed, feed_head
+from objects.base import Object
+from objects.feed import EventKind, FeedEvent
+
+
+class NewEvent(Object, frozen=True, kw_only=True):
+    """An event that has no number yet."""
+
+    kind: EventKind
+    key: str
+    version: int
+    payload: str
+
+
+class Page(Object, frozen=True, kw_only=True):
+    """Events after a cursor, in order. ``trimmed``: some of them are gone, so the reader must rebuild from state."""
+
+    events: tuple[FeedEvent, ...]
+    head: int
+    trimmed: bool
+
+
+_ADVANCE = sa.update(feed_head).where(feed_head.c.id == 1).values(sequence=feed_head.c.sequence + sa.bindparam("count"))
+_HEAD = sa.select(feed_head.c.sequence).where(feed_head.c.id == 1)
+_APPEND = sa.insert(feed).values(sequence=_HEAD.scalar_subquery() - sa.bindparam("behind"))
+_READ = (
+    sa.select(feed_head.c.sequence.label("head"), feed_head.c.trimmed, feed)
+    .select_from(feed_head.outerjoin(feed, feed.c.sequence > sa.bindparam("after")))
+    .where(feed_head.c.id == 1)
+    .order_by(feed.c.sequence)
+    .limit(sa.bindparam("limit"))
+)
+
+
+def append(tx: Connection, events: Sequence[NewEvent], now: float) -> None:
+    """Write events in the transaction of the changes they tell of. Call it last: the head row's lock is held until the commit.
+
+    That lock is what makes the numbers visible in their order on every server: a cursor never passes a number that commits later.
+    """
+    if not events:
+        return
+    tx.execute(_ADVANCE, {"count": len(events)})
+    tx.execute(
+        _APPEND,
+        [
+            {
+                "behind": len(events) - 1 - index,
+                "kind": event.kind,
+                "key": event.key,
+                "version": event.version,
+                "payload": event.payload,
+                "created_at": now,
+            }
+            for index, event in enumerate(events)
+        ],
+    )
+
+
+def read(tx: Connection, after: int, limit: int) -> Page:
+    """At most ``limit`` events numbered above ``after``, in one statement."""
+    rows = tx.execute(_READ, {"after": after, "limit": limit}).all()
+    if not rows:
+        return Page(events=(), head=0, trimmed=False)
+    events = tuple(
+        FeedEvent(sequence=r.sequence, kind=EventKind(r.kind), key=r.key, version=r.version, payload=r.payload)
+        for r in rows
+        if r.sequence is not None
+    )
+    return Page(events=events, head=rows[0].head, trimmed=rows[0].trimmed > after)
+
+
+def head(tx: Connection) -> int:
+    """The number of the newest event."""
+    return tx.execute(_HEAD).scalar() or 0
+
+
+def trim(tx: Connection, before: float) -> int:
+    """Remove events written before ``before`` (seconds since the epoch); return how many."""
+    last: int | None = tx.execute(sa.select(sa.func.max(feed.c.sequence)).where(feed.c.created_at < before)).scalar()
+    if last is None:
+        return 0
+    removed = tx.execute(sa.delete(feed).where(feed.c.sequence <= last)).rowcount
+    tx.execute(sa.update(feed_head).where(feed_head.c.id == 1).values(trimmed=last))
+    return removed

@@ -1,0 +1,295 @@
+"""Instance rows of a cell: changed by a transition, read by sweeps.
+
+``objects/lifecycle.py`` decides what may change; this module locks, writes and tells the feed, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import dialect, feed, staging
+from db.tables.cell import builds, instance_faults, instances
+from objects import lifecycle, stored
+from objects.base import Object
+from objects.build import Holding
+from objects.feed import InstanceSummary
+from objects.instance import Attempt, Instance, State
+from objects.lifecycle import Change, Outcome, Refused
+from objects.selection import Limits, Selection
+from objects.spec import RequestSpec
+
+
+class Order(Object, frozen=True, kw_only=True):
+    """All that is needed to send an instance's build order (again)."""
+
+    instance: Instance
+    name: str
+    spec: RequestSpec
+
+
+# -- transitions -------------------------------------------------------------------------------------------------------------
+
+_PROTOCOL = sa.select(
+    instances,
+    builds.c.instance_uuid.label("build"),
+    builds.c.limits,
+    builds.c.alternates,
+    builds.c.max_attempts,
+    builds.c.history,
+    builds.c.deadline,
+    builds.c.has_group,
+).select_from(instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid))
+_LOCKED = _PROTOCOL.where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid).with_for_update(of=instances)
+_WRITE = (
+    sa.update(instances)
+    .where(instances.c.uuid == sa.bindparam("row"), instances.c.version == sa.bindparam("read_version"))
+    .values({
+        name: sa.bindparam(f"new_{name}")
+        for name in (
+            "state", "attempt", "builder", "version", "host", "node", "availability_zone", "launched_at", "terminated_at",
+            "updated_at",
+        )
+    })
+)  # fmt: skip
+_WRITE_BUILD = (
+    sa.update(builds)
+    .where(builds.c.instance_uuid == sa.bindparam("row"))
+    .values(
+        limits=sa.bindparam("new_limits"),
+        alternates=sa.bindparam("new_alternates"),
+        history=sa.bindparam("new_history"),
+        sent_at=sa.bindparam("new_sent_at"),
+    )
+)
+
+
+def transition(tx: Connection, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
+    """Lock the rows in uuid order, ask ``decide`` about each, write what it changed and the feed events it owes.
+
+    A uuid without a row is refused.
+    """
+    outcomes: dict[str, Outcome] = {}
+    changes: list[tuple[Instance, Change]] = []
+    wanted = sorted(set(uuids))
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        for found in tx.execute(_LOCKED, {"uuids": wanted[start : start + dialect.IN_LIST]}).all():
+            row = _instance(found)
+            outcomes[row.uuid] = outcome = decide(row)
+            if isinstance(outcome, Change):
+                changes.append((row, outcome))
+    _write(tx, changes, now)
+    return {uuid: outcomes.get(uuid, Refused(reason="no such instance in this cell")) for uuid in wanted}
+
+
+def delete(tx: Connection, uuids: Iterable[str], now: float) -> dict[str, Instance]:
+    """Carry a decided delete into the cell; returns the rows as they are now. An absent one leaves a tombstone."""
+    wanted = sorted(set(uuids))
+    outcomes = transition(tx, wanted, lambda row: lifecycle.delete(row, now), now)
+    rows = {uuid: outcome.row for uuid, outcome in outcomes.items() if isinstance(outcome, Change)}
+    refused = [uuid for uuid in wanted if uuid not in rows]
+    present = {row.uuid: row for row in read(tx, refused)}
+    absent = [lifecycle.tombstone(uuid, now) for uuid in refused if uuid not in present]
+    for change in absent:
+        values = {"uuid": change.row.uuid, "state": change.row.state, "fence": 0, "attempt": 0, "version": change.row.version}
+        times = {"created_at": now, "updated_at": now, "terminated_at": now}
+        texts = {"project_id": "", "user_id": "", "name": "", "flavor": "", "launch_index": 0}
+        if dialect.insert_new(tx, instances, [values | times | texts]):
+            _tell(tx, [change], now)
+            rows[change.row.uuid] = change.row
+    return rows | present
+
+
+def _write(tx: Connection, changes: Sequence[tuple[Instance, Change]], now: float) -> None:
+    if not changes:
+        return
+    written = tx.execute(_WRITE, [_new_values(old, change.row, now) for old, change in changes]).rowcount
+    if written != len(changes):
+        raise RuntimeError(f"{len(changes) - written} locked instance rows changed under their lock")
+    rebuilt = [
+        change.row for old, change in changes if (old.history, old.alternates) != (change.row.history, change.row.alternates)
+    ]
+    if rebuilt:
+        tx.execute(
+            _WRITE_BUILD,
+            [
+                {
+                    "row": row.uuid,
+                    "new_limits": stored.dump(row.limits),
+                    "new_alternates": stored.dump(row.alternates),
+                    "new_history": stored.dump(row.history),
+                    "new_sent_at": now,
+                }
+                for row in rebuilt
+            ],
+        )
+    faults = [staging.fault_row(change.row, now) for old, change in changes if change.row.fault and change.row.fault != old.fault]
+    if faults:
+        tx.execute(sa.insert(instance_faults), faults)
+    _tell(tx, [change for _, change in changes], now)
+
+
+def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
+    return {
+        "row": row.uuid,
+        "read_version": old.version,
+        "new_state": row.state,
+        "new_attempt": row.attempt,
+        "new_builder": row.builder,
+        "new_version": row.version,
+        "new_host": row.host,
+        "new_node": row.node,
+        "new_availability_zone": row.availability_zone,
+        "new_launched_at": row.launched_at,
+        "new_terminated_at": row.terminated_at,
+        "new_updated_at": now,
+    }
+
+
+def _tell(tx: Connection, changes: Sequence[Change], now: float) -> None:
+    feed.append(
+        tx,
+        [
+            feed.NewEvent(
+                kind=change.event, key=change.row.uuid, version=change.row.version, payload=stored.dump(summary(change.row, now))
+            )
+            for change in changes
+            if change.event is not None
+        ],
+        now,
+    )
+
+
+def summary(row: Instance, now: float) -> InstanceSummary:
+    """What lists show of a row without asking the cell."""
+    shown = {State.ACTIVE: "active", State.ERROR: "error", State.DELETED: "deleted"}.get(row.state, "building")
+    return InstanceSummary(
+        state=shown,
+        host=row.host,
+        node=row.node,
+        availability_zone=row.availability_zone,
+        launched_at=row.launched_at,
+        terminated_at=row.terminated_at,
+        updated_at=now,
+        fault=row.fault,
+        attempt=row.attempt,
+        has_group=row.has_group,
+    )
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------------
+
+
+_LAST_FAULT = (
+    sa.select(instance_faults.c.message)
+    .where(instance_faults.c.instance_uuid == instances.c.uuid)
+    .order_by(instance_faults.c.id.desc())
+    .limit(1)
+    .scalar_subquery()
+    .label("fault")
+)
+_SHOW = _PROTOCOL.add_columns(_LAST_FAULT).where(instances.c.uuid == sa.bindparam("uuid"))
+
+
+def read(tx: Connection, uuids: Iterable[str]) -> list[Instance]:
+    """The rows of these uuids with their latest faults, unlocked, in uuid order."""
+    wanted = sorted(set(uuids))
+    rows: list[Instance] = []
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        chunk = wanted[start : start + dialect.IN_LIST]
+        query = _PROTOCOL.add_columns(_LAST_FAULT).where(instances.c.uuid.in_(chunk)).order_by(instances.c.uuid)
+        rows += [_instance(found, found.fault) for found in tx.execute(query)]
+    return rows
+
+
+def get(tx: Connection, uuid: str) -> Instance | None:
+    """One row with its latest fault."""
+    row = tx.execute(_SHOW, {"uuid": uuid}).one_or_none()
+    return None if row is None else _instance(row, row.fault)
+
+
+def unaccepted(tx: Connection, before: float, limit: int) -> list[Order]:
+    """SCHEDULED rows whose order was last sent before ``before`` and that no agent has accepted."""
+    query = (
+        _PROTOCOL.add_columns(builds.c.spec)
+        .where(instances.c.state == State.SCHEDULED, instances.c.updated_at < before, builds.c.sent_at < before)
+        .order_by(instances.c.updated_at)
+        .limit(limit)
+    )
+    return _orders(tx, query)
+
+
+def orders(tx: Connection, uuids: Iterable[str]) -> list[Order]:
+    """The orders of these instances."""
+    return _orders(tx, _PROTOCOL.add_columns(builds.c.spec).where(instances.c.uuid.in_(sorted(uuids))))
+
+
+def sent(tx: Connection, uuids: Iterable[str], now: float) -> None:
+    """Note when orders were sent again, so that the sweep leaves the agents some time."""
+    tx.execute(sa.update(builds).where(builds.c.instance_uuid.in_(sorted(uuids))).values(sent_at=now))
+
+
+def in_state(tx: Connection, states: Sequence[State], before: float, limit: int) -> list[Instance]:
+    """Rows in these states since before ``before``, the oldest first."""
+    query = (
+        _PROTOCOL.where(instances.c.state.in_(states), instances.c.updated_at < before)
+        .order_by(instances.c.updated_at)
+        .limit(limit)
+    )
+    return [_instance(row) for row in tx.execute(query)]
+
+
+def on_hosts(tx: Connection, hosts: Sequence[str], states: Sequence[State]) -> list[Instance]:
+    """Rows in these states on these hosts."""
+    query = _PROTOCOL.where(instances.c.host.in_(sorted(hosts)), instances.c.state.in_(states))
+    return [_instance(row) for row in tx.execute(query)]
+
+
+def overdue(tx: Connection, now: float, limit: int) -> list[Instance]:
+    """Builds under way whose deadline has passed."""
+    query = _PROTOCOL.where(instances.c.state.in_(list(lifecycle.LIVE)), builds.c.deadline < now).limit(limit)
+    return [_instance(row) for row in tx.execute(query)]
+
+
+def holdings(tx: Connection, host: str) -> list[Holding]:
+    """What this cell's records say is on a host or on its way there, ERROR and STAGED rows left out."""
+    query = sa.select(instances).where(
+        instances.c.host == host, instances.c.state.in_([*lifecycle.LIVE, State.ACTIVE, State.DELETING])
+    )
+    return [
+        Holding(instance_uuid=r.uuid, state=r.state, fence=r.fence, attempt=r.attempt, builder=r.builder) for r in tx.execute(query)
+    ]
+
+
+def _orders(tx: Connection, query: sa.Select[Any]) -> list[Order]:
+    return [Order(instance=_instance(row), name=row.name, spec=stored.load(row.spec, RequestSpec)) for row in tx.execute(query)]
+
+
+def _instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
+    if row.build is None:
+        return Instance(
+            uuid=row.uuid, state=State(row.state), fence=row.fence, attempt=row.attempt, version=row.version, fault=fault
+        )
+    return Instance(
+        uuid=row.uuid,
+        state=State(row.state),
+        fence=row.fence,
+        attempt=row.attempt,
+        builder=row.builder,
+        version=row.version,
+        host=row.host,
+        node=row.node,
+        limits=stored.load(row.limits, Limits | None) if row.limits else None,  # type: ignore[arg-type]  # a union is a type form
+        availability_zone=row.availability_zone,
+        alternates=() if row.alternates == "[]" else stored.load(row.alternates, tuple[Selection, ...]),
+        max_attempts=row.max_attempts,
+        history=() if row.history == "[]" else stored.load(row.history, tuple[Attempt, ...]),
+        deadline=row.deadline,
+        has_group=row.has_group,
+        launched_at=row.launched_at,
+        terminated_at=row.terminated_at,
+        fault=fault,
+    )

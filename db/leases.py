@@ -1,0 +1,143 @@
+"""Who drives a queued request: leases, and the fences that come with them.
+
+A lease only decides when to try; every later write is conditional on the fence, never on the clock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import dialect
+from db.tables.api import build_requests, instance_mappings, request_specs
+from objects import stored
+from objects.base import Object
+from objects.spec import RequestSpec
+
+
+class Request(Object, frozen=True, kw_only=True):
+    """One build request under the lease of its reader. Times in seconds since the epoch."""
+
+    instance_uuid: str
+    fence: int
+    name: str
+    launch_index: int
+    deadline: float
+    created_at: float
+
+
+class Batch(Object, frozen=True, kw_only=True):
+    """The requests of one batch that were leased together."""
+
+    batch_id: str
+    spec: RequestSpec
+    requests: tuple[Request, ...]
+
+
+_FREE = build_requests.c.lease_until <= sa.bindparam("now")
+_WAITING = (
+    sa.select(build_requests.c.batch_id)
+    .where(_FREE)
+    .group_by(build_requests.c.batch_id)
+    .order_by(sa.func.max(build_requests.c.priority).desc(), sa.func.min(build_requests.c.created_at))
+    .limit(sa.bindparam("limit"))
+)
+_LEASABLE = (
+    sa.select(build_requests, instance_mappings.c.name, instance_mappings.c.launch_index, request_specs.c.spec)
+    .join(instance_mappings, instance_mappings.c.instance_uuid == build_requests.c.instance_uuid)
+    .join(request_specs, request_specs.c.batch_id == build_requests.c.batch_id)
+    .where(build_requests.c.batch_id.in_(dialect.uuids("batches")), _FREE)
+    .order_by(build_requests.c.batch_id, instance_mappings.c.launch_index)
+    .with_for_update(of=build_requests, skip_locked=True)
+)
+_LEASE = (
+    sa.update(build_requests)
+    .where(build_requests.c.instance_uuid.in_(dialect.uuids()))
+    .values(
+        state="leased",
+        owner=sa.bindparam("new_owner"),
+        lease_until=sa.bindparam("until"),
+        fence=build_requests.c.fence + 1,
+    )
+)
+
+
+def waiting(tx: Connection, now: float, limit: int) -> list[str]:
+    """Batches with requests that nobody drives, the most urgent and oldest first."""
+    return list(tx.execute(_WAITING, {"now": now, "limit": limit}).scalars())
+
+
+def lease(tx: Connection, owner: str, batch_ids: Sequence[str], now: float, seconds: float) -> list[Batch]:
+    """Take what is queued, or was left by a driver whose lease ran out, under a new fence for each request.
+
+    Rows another conductor is taking at this moment are skipped where the server can do so, and found taken elsewhere.
+    """
+    rows = tx.execute(_LEASABLE, {"batches": list(batch_ids), "now": now}).all()
+    if not rows:
+        return []
+    for chunk in chunks([r.instance_uuid for r in rows]):
+        tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
+    requests: dict[str, list[Request]] = defaultdict(list)
+    for r in rows:
+        requests[r.batch_id].append(
+            Request(
+                instance_uuid=r.instance_uuid,
+                fence=r.fence + 1,
+                name=r.name,
+                launch_index=r.launch_index,
+                deadline=r.deadline,
+                created_at=r.created_at,
+            )
+        )
+    specs = {r.batch_id: r.spec for r in rows}
+    return [
+        Batch(batch_id=batch, spec=stored.load(specs[batch], RequestSpec), requests=tuple(members))
+        for batch, members in requests.items()
+    ]
+
+
+def refence(tx: Connection, fences: Mapping[str, int]) -> dict[str, int]:
+    """Change one's mind about host or cell: a new fence for each request still held under the fence given.
+
+    Returns the new fences; a uuid that is missing was lost to a delete or to a successor.
+    """
+    query = sa.select(build_requests.c.instance_uuid, build_requests.c.fence).where(
+        build_requests.c.instance_uuid.in_(dialect.uuids()), build_requests.c.state == "leased"
+    )
+    held: list[str] = []
+    for chunk in chunks(sorted(fences)):
+        rows = tx.execute(query.with_for_update(), {"uuids": chunk}).all()
+        held += [r.instance_uuid for r in rows if r.fence == fences[r.instance_uuid]]
+    for chunk in chunks(held):
+        tx.execute(
+            sa.update(build_requests).where(build_requests.c.instance_uuid.in_(chunk)).values(fence=build_requests.c.fence + 1)
+        )
+    return {uuid: fences[uuid] + 1 for uuid in held}
+
+
+def renew(tx: Connection, fences: Mapping[str, int], until: float) -> None:
+    """Extend the lease of requests still held under the fence given. Losing it does no harm, so nothing is returned."""
+    for fence, uuids in by_fence(fences).items():
+        for chunk in chunks(uuids):
+            tx.execute(
+                sa.update(build_requests)
+                .where(build_requests.c.instance_uuid.in_(chunk), build_requests.c.fence == fence)
+                .values(lease_until=until)
+            )
+
+
+def by_fence(fences: Mapping[str, int]) -> dict[int, list[str]]:
+    """Uuids grouped by their fence; a batch leased at once has one."""
+    groups: dict[int, list[str]] = defaultdict(list)
+    for uuid in sorted(fences):
+        groups[fences[uuid]].append(uuid)
+    return groups
+
+
+def chunks(uuids: Sequence[str]) -> Iterable[list[str]]:
+    """Pieces no longer than an IN list may be."""
+    for start in range(0, len(uuids), dialect.IN_LIST):
+        yield list(uuids[start : start + dialect.IN_LIST])

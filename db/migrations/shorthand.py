@@ -1,0 +1,39 @@
+"""What revisions write tables with. It is frozen history: ``db/tables/types.py`` may change, this may only be added to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import mysql
+
+Uuid = sa.String(36)
+Name = sa.String(255)
+Time: sa.types.TypeEngine[float] = sa.Double()
+Json = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
+BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def column(name: str, kind: Any, *, null: bool = False) -> sa.Column[Any]:
+    """A column; the kind may be a type of SQLAlchemy's or its class, for which it has no common name."""
+    return sa.Column(name, kind, nullable=null)
+
+
+def create_table(name: str, *columns: sa.Column[Any], key: tuple[str, ...], unique: tuple[str, ...] = ()) -> None:
+    """A table with its primary key and at most one unique constraint. Skipped where an interrupted run on MariaDB had made it.
+
+    A key of one integer column of kind ``BigId`` counts by itself.
+    """
+    if len(key) == 1:
+        counts = any(c.name == key[0] and c.type is BigId for c in columns)
+        columns = tuple(sa.Column(c.name, c.type, nullable=False, autoincrement=counts) if c.name == key[0] else c for c in columns)
+    items: list[Any] = [*columns, sa.PrimaryKeyConstraint(*key, name=f"pk_{name}")]
+    if unique:
+        items.append(sa.UniqueConstraint(*unique, name=f"uq_{name}_{'_'.join(unique)}"))
+    op.create_table(name, *items, if_not_exists=True, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate="utf8mb4_bin")
+
+
+def create_index(table: str, *columns: str, name: str = "") -> None:
+    """An index, named for its table and columns unless a name says what it is for."""
+    op.create_index(f"ix_{table}_{name or '_'.join(columns)}", table, list(columns), if_not_exists=True)

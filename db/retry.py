@@ -1,0 +1,148 @@
+"""The one policy by which a transaction is tried again, and the one place that tells passing trouble from lasting trouble.
+
+Waits are drawn at random between 0 and an exponentially growing bound ("full jitter": AWS Architecture Blog, "Exponential Backoff
+And Jitter", 2015), so that transactions that met once do not meet again. Attempts and total time are bounded.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+import tenacity
+from oslo_db import exception as oslo_exception
+from sqlalchemy import exc as sa_exception
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ATTEMPTS = 12
+TOTAL = 12.0
+"""Seconds after which a transaction that keeps meeting others is given up."""
+LOST_ATTEMPTS = 3
+LOST_TOTAL = 1.0
+"""Seconds for a database that does not answer: whoever asks has a sweep that comes again, so it fails early."""
+
+_POSTGRESQL_MEETING = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock time-out
+_MARIADB_MEETING = (1020, 1205, 1213)  # record changed since last read, lock wait time-out, deadlock
+_MARIADB_UNREACHABLE = (1040, 1053, 1203)  # too many connections, shutting down, too many connections of this user
+
+
+class Trouble(enum.Enum):
+    """What an error of the database means for the transaction that met it."""
+
+    MEETING = "meeting"  # it met another transaction: run it again
+    LOST = "lost"  # no connection, or the connection broke: try a few times
+    LASTING = "lasting"  # the database cannot do this now, and trying again would not help: full disk, wrong password
+    UNSYNCED = "unsynced"  # the schema is missing or old
+    OTHER = "other"  # not the database's: a fault of ours, a broken constraint
+
+
+def classify(error: BaseException) -> Trouble:
+    """Tell what ``error``, raised by oslo.db, SQLAlchemy or a driver, means."""
+    if isinstance(error, (oslo_exception.DBDeadlock, oslo_exception.DBConsistencyError, oslo_exception.RetryRequest)):
+        return Trouble.MEETING
+    if isinstance(error, oslo_exception.DBConnectionError):
+        return Trouble.LOST
+    if isinstance(error, (oslo_exception.DBNonExistentTable,)):
+        return Trouble.UNSYNCED
+    if isinstance(error, (oslo_exception.DBNonExistentDatabase, sa_exception.TimeoutError)):
+        return Trouble.LASTING
+    driver_error = cause(error)
+    if isinstance(driver_error, sqlite3.Error):
+        return _classify_sqlite(driver_error)
+    if isinstance(error, sa_exception.DBAPIError):
+        return _classify_server(error, driver_error)
+    return Trouble.OTHER
+
+
+def cause(error: BaseException) -> BaseException:
+    """The driver's own error inside ``error``: the only text of the three that holds neither SQL nor parameters."""
+    inner = getattr(error, "inner_exception", None) or error
+    return getattr(inner, "orig", None) or inner
+
+
+def _classify_sqlite(error: sqlite3.Error) -> Trouble:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the low byte is the primary code
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Trouble.MEETING
+    lasting = (
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    )
+    if code in lasting:
+        return Trouble.LASTING
+    if "no such table" in str(error) or "no such column" in str(error):
+        return Trouble.UNSYNCED
+    return Trouble.OTHER
+
+
+def _classify_server(error: sa_exception.DBAPIError, driver_error: BaseException) -> Trouble:
+    state = getattr(driver_error, "sqlstate", None)
+    number = driver_error.args[0] if driver_error.args else None
+    if state in _POSTGRESQL_MEETING or number in _MARIADB_MEETING:
+        return Trouble.MEETING
+    if state in ("42P01", "42703") or number in (1054, 1146):
+        return Trouble.UNSYNCED
+    if error.connection_invalidated or number in _MARIADB_UNREACHABLE:
+        return Trouble.LOST
+    if not isinstance(error, sa_exception.OperationalError):
+        return Trouble.OTHER
+    if type(driver_error).__module__.startswith("psycopg"):
+        # psycopg has no state for a connection that was never made; 08: connection, 53: resources, 57: operator's intervention
+        return Trouble.LOST if state is None or state[:2] in ("08", "53", "57") else Trouble.LASTING
+    return Trouble.LASTING
+
+
+def again(transaction: Callable[[], T], first: Exception) -> T:
+    """Go on after ``transaction`` failed with ``first`` for passing trouble: run it again, as often as the policy allows.
+
+    Raises the last error when the bounds are reached, and any error that is not passing at once.
+    """
+    failed: list[Exception] = [first]
+
+    def attempt() -> T:
+        if failed:
+            raise failed.pop()
+        return transaction()
+
+    policy = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(_passing),
+        wait=tenacity.wait_random_exponential(multiplier=0.02, max=1.0),
+        stop=_stop,
+        before_sleep=_say,
+        reraise=True,
+    )
+    return policy(attempt)
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether running the whole transaction again may succeed."""
+    return _passing(error)
+
+
+def _passing(error: BaseException) -> bool:
+    return classify(error) in (Trouble.MEETING, Trouble.LOST)
+
+
+def _stop(state: tenacity.RetryCallState) -> bool:
+    error = state.outcome.exception() if state.outcome else None
+    seconds = state.seconds_since_start or 0.0
+    if error is not None and classify(error) is Trouble.LOST:
+        return state.attempt_number >= LOST_ATTEMPTS or seconds >= LOST_TOTAL
+    return state.attempt_number >= ATTEMPTS or seconds >= TOTAL
+
+
+def _say(state: tenacity.RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    if error is not None:
+        LOG.debug("transaction attempt %d failed and is tried again: %s", state.attempt_number, cause(error))

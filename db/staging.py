@@ -1,0 +1,146 @@
+"""Rows written before hand_over: staged, settled away again, and inert in between.
+
+Nobody in a cell acts on a STAGED row, and writing or removing one tells the feed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import dialect
+from db.tables.cell import block_device_mappings, builds, instance_faults, instances, tags
+from objects import stored
+from objects.base import Object
+from objects.instance import Instance, State
+from objects.spec import RequestSpec
+
+
+class NewInstance(Object, frozen=True, kw_only=True):
+    """An instance row to be staged: the protocol's view and what only the tenant cares about."""
+
+    instance: Instance
+    name: str
+    launch_index: int
+    created_at: float
+
+
+def stage(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> list[str]:
+    """Write STAGED rows; nobody in the cell acts on them. Returns the uuids that now stand as asked.
+
+    Absent: inserted. STAGED under a lower fence: overwritten. STAGED under the same fence: was done before. Anything else is
+    refused and left alone: the caller has lost that one.
+    """
+    text = stored.dump(spec)
+    rows = [_instance_row(spec, new, now) for new in news]
+    inserted = dialect.insert_new(tx, instances, rows)
+    if inserted == len(rows):
+        tx.execute(sa.insert(builds), [_build_row(new.instance, text) for new in news])
+        _attach(tx, spec, news, now)
+        return [new.instance.uuid for new in news]
+    return _restage(tx, spec, news, now)
+
+
+def _restage(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> list[str]:
+    """The rare path: some uuid was there before. Which of the others were just inserted is told by their missing build."""
+    text = stored.dump(spec)
+    staged: list[str] = []
+    by_uuid = {new.instance.uuid: new for new in news}
+    query = (
+        sa.select(instances.c.uuid, instances.c.state, instances.c.fence, builds.c.instance_uuid.label("build"))
+        .select_from(instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid))
+        .where(instances.c.uuid.in_(sorted(by_uuid)))
+        .order_by(instances.c.uuid)
+        .with_for_update(of=instances)
+    )
+    for row in tx.execute(query).all():
+        new = by_uuid[row.uuid]
+        if row.state != State.STAGED or row.fence > new.instance.fence:
+            continue
+        staged.append(row.uuid)
+        if row.build is None:
+            tx.execute(sa.insert(builds), _build_row(new.instance, text))
+            _attach(tx, spec, [new], now)
+        elif row.fence < new.instance.fence:
+            tx.execute(sa.update(instances).where(instances.c.uuid == row.uuid), _instance_row(spec, new, now) | {"uuid": row.uuid})
+            tx.execute(sa.update(builds).where(builds.c.instance_uuid == row.uuid), _build_row(new.instance, text))
+    return [new.instance.uuid for new in news if new.instance.uuid in staged]
+
+
+def _instance_row(spec: RequestSpec, new: NewInstance, now: float) -> dict[str, Any]:
+    row = new.instance
+    return {
+        "uuid": row.uuid,
+        "state": row.state,
+        "fence": row.fence,
+        "attempt": row.attempt,
+        "builder": None,
+        "version": 0,
+        "host": row.host,
+        "node": row.node,
+        "availability_zone": row.availability_zone,
+        "batch_id": spec.batch_id,
+        "project_id": spec.project_id,
+        "user_id": spec.user_id,
+        "name": new.name,
+        "flavor": spec.flavor.name,
+        "launch_index": new.launch_index,
+        "created_at": new.created_at,
+        "updated_at": now,
+    }
+
+
+def _build_row(row: Instance, spec_text: str) -> dict[str, Any]:
+    return {
+        "instance_uuid": row.uuid,
+        "spec": spec_text,
+        "limits": stored.dump(row.limits),
+        "alternates": stored.dump(row.alternates),
+        "max_attempts": row.max_attempts,
+        "history": stored.dump(row.history),
+        "deadline": row.deadline,
+        "has_group": row.has_group,
+        "sent_at": 0.0,
+    }
+
+
+def _attach(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> None:
+    """What hangs off an instance from its first moment: tags, block devices, and in cell0 the fault."""
+    uuids = [new.instance.uuid for new in news]
+    if spec.properties.tags:
+        tx.execute(sa.insert(tags), [{"instance_uuid": uuid, "tag": tag} for uuid in uuids for tag in spec.properties.tags])
+    if spec.properties.block_devices:
+        devices = [(position, stored.dump(device)) for position, device in enumerate(spec.properties.block_devices)]
+        rows = [{"instance_uuid": u, "position": position, "mapping": text} for u in uuids for position, text in devices]
+        tx.execute(sa.insert(block_device_mappings), rows)
+    faults = [fault_row(new.instance, now) for new in news if new.instance.fault]
+    if faults:
+        tx.execute(sa.insert(instance_faults), faults)
+
+
+def staged(tx: Connection, before: float, limit: int) -> dict[str, int]:
+    """Fences of rows that have been STAGED since before ``before``: the settler's work."""
+    query = (
+        sa.select(instances.c.uuid, instances.c.fence)
+        .where(instances.c.state == State.STAGED, instances.c.updated_at < before)
+        .order_by(instances.c.updated_at)
+        .limit(limit)
+    )
+    return {row.uuid: row.fence for row in tx.execute(query)}
+
+
+def remove_staged(tx: Connection, uuids: Iterable[str]) -> None:
+    """Remove rows that are STAGED and whose uuid was decided to be elsewhere, or nowhere. No feed event."""
+    for uuid in sorted(uuids):
+        gone = tx.execute(sa.delete(instances).where(instances.c.uuid == uuid, instances.c.state == State.STAGED)).rowcount
+        if gone:
+            for table in (builds, tags, block_device_mappings, instance_faults):
+                tx.execute(sa.delete(table).where(table.c.instance_uuid == uuid))
+
+
+def fault_row(row: Instance, now: float) -> dict[str, Any]:
+    """A row of instance_faults: the sentence, and the attempts behind it as JSON."""
+    return {"instance_uuid": row.uuid, "code": 500, "message": row.fault, "details": stored.dump(row.history), "created_at": now}

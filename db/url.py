@@ -1,0 +1,107 @@
+"""Database URLs: what they may say, what they leave open, and what a connection made from one is told first."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from typing import Any
+
+import sqlalchemy as sa
+
+from objects import errors
+from objects.mask import mask_url
+
+CONNECT_TIMEOUT = 2
+"""Seconds to wait for a server to accept a connection."""
+ANSWER_TIMEOUT = 15
+"""Seconds to wait for the answer to one statement (MariaDB); it must outlast LOCK_TIMEOUT."""
+LOCK_TIMEOUT = 5
+"""Seconds a statement waits for a row lock on a server before the transaction is run again."""
+BUSY_TIMEOUT = 5
+"""Seconds SQLite polls for another process's write to end before the transaction is run again."""
+
+_DRIVERS = {"sqlite": "sqlite", "mysql": "mysql+pymysql", "mariadb": "mysql+pymysql", "postgresql": "postgresql+psycopg"}
+_SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
+_EXAMPLES = (
+    "examples: sqlite:////var/lib/file.db, mysql+pymysql://user:password@host/name, postgresql+psycopg://user:password@host/name"
+)
+
+
+def parse(url: str) -> sa.URL:
+    """Read a database URL, and complete it with the driver, character set and time-outs it leaves open.
+
+    Raises Misconfigured, with the password masked.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):
+        raise errors.Misconfigured(f"Database URL '{mask_url(url)}' cannot be read; {_EXAMPLES}") from None
+    backend = parsed.get_backend_name()
+    if backend not in _DRIVERS:
+        raise errors.Misconfigured(f"Database URL '{masked(parsed)}' names no known kind of database; {_EXAMPLES}")
+    if "+" not in parsed.drivername:
+        parsed = parsed.set(drivername=_DRIVERS[backend])
+    if backend == "mariadb":  # the errors of this server are known to oslo.db under its older name only
+        parsed = parsed.set(drivername=f"mysql+{parsed.get_driver_name()}")
+    if backend != "sqlite":
+        return parsed.update_query_dict({**_options(parsed), **parsed.query})
+    if parsed.database in (None, "", ":memory:"):
+        raise errors.Misconfigured("SQLite needs a file that all threads and processes can open: sqlite:////path/to/file.db")
+    synchronous(parsed)
+    return parsed
+
+
+def masked(url: sa.URL | str) -> str:
+    """The URL, fit to be shown."""
+    return mask_url(sa.make_url(url).render_as_string(hide_password=True))
+
+
+def file_of(url: sa.URL) -> str | None:
+    """The real path of an SQLite file; None for a server."""
+    return os.path.realpath(str(url.database)) if url.get_backend_name() == "sqlite" else None
+
+
+def synchronous(url: sa.URL) -> str:
+    """How SQLite writes to the disk: ``?synchronous=FULL`` in the URL, or NORMAL.
+
+    With a write-ahead log and NORMAL a commit is handed to the operating system, and forced to the disk only when the log is folded
+    into the file. So a process that is killed at any moment loses nothing that it committed; only when the machine loses power or
+    crashes may the last commits be missing, from the end, and the file stays consistent. FULL forces every commit to the disk.
+    """
+    value = str(url.query.get("synchronous", "NORMAL")).upper()
+    if value not in _SYNCHRONOUS:
+        raise errors.Misconfigured(f"Database URL: synchronous={value} is not one of {', '.join(_SYNCHRONOUS)}")
+    return value
+
+
+def for_driver(url: sa.URL) -> str:
+    """The URL as SQLAlchemy takes it, password included, without what only we read."""
+    return url.difference_update_query(["synchronous"]).render_as_string(hide_password=False)
+
+
+def settle(connection: Any, url: sa.URL) -> None:
+    """Tell a new driver connection what it has to know. The driver's type differs by server, hence Any."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT * 1000}")  # first: the next one may meet another process
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={synchronous(url)}")
+        connection.execute("PRAGMA foreign_keys=ON")
+        return
+    with connection.cursor() as cursor:
+        if url.get_backend_name() == "postgresql":
+            cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}s'")
+        else:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT}")
+    connection.commit()
+
+
+def _options(url: sa.URL) -> dict[str, str]:
+    if url.get_backend_name() == "postgresql":
+        return {"connect_timeout": str(CONNECT_TIMEOUT)}
+    options = {"charset": "utf8mb4"}
+    if url.get_driver_name() == "pymysql":
+        answer = str(ANSWER_TIMEOUT)
+        options |= {"connect_timeout": str(CONNECT_TIMEOUT), "read_timeout": answer, "write_timeout": answer}
+    return options

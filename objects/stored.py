@@ -1,0 +1,31 @@
+"""Objects as JSON text, the way they are kept in database columns."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def dump(value: Any) -> str:
+    """Encode an object, or a list or tuple of objects, as JSON text."""
+    return _ENCODER.encode(value).decode()
+
+
+@functools.cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def load(text: str | bytes, kind: type[T]) -> T:
+    """Decode text written by ``dump``, by this version or a newer minor one.
+
+    Raises ``msgspec.ValidationError`` for text that is no such object.
+    """
+    decoded: T = _decoder(kind).decode(text)  # type: ignore[arg-type]  # a type is hashable
+    return decoded

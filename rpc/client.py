@@ -1,0 +1,84 @@
+"""Send to a topic and get answers or errors of ours back. The typed clients beside this module are what others use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import oslo_messaging as om  # type: ignore[import-untyped]  # oslo.messaging ships no types
+
+from objects import errors
+from objects.context import RequestContext
+from rpc.counting import Kind
+from rpc.errors import RemoteFault, Timeout
+
+if TYPE_CHECKING:
+    from rpc.transport import Bus
+
+T = TypeVar("T")
+
+SEND_TIMEOUT = 5.0
+"""Seconds a broker has to take a message."""
+
+
+class Client:
+    """Calls and casts to one topic of one bus, or to one server of it.
+
+    Every method may raise ``Unreachable``; what else is said there.
+    """
+
+    def __init__(self, bus: Bus, rpc: Any, topic: str, timeout: float) -> None:
+        self._bus = bus
+        self._rpc = rpc
+        self._topic = topic
+        self._timeout = timeout
+
+    def on(self, server: str) -> Client:
+        """The same for one server of the topic."""
+        return Client(self._bus, self._rpc.prepare(server=server), self._topic, self._timeout)
+
+    def call(self, context: RequestContext, method: str, returns: type[T], /, **arguments: object) -> T:
+        """Ask, and wait for the answer, which must be a ``returns``.
+
+        Raises Timeout if there is none in time, an error of ours if that is the answer, Unsupported if the server does not know the
+        method or speaks another version, RemoteFault if it failed for another reason.
+        """
+        self._bus.observe(self._topic, method, Kind.CALL)
+        try:
+            answer = self._bus.send(lambda: self._rpc.call(context, method, **arguments), self._timeout + SEND_TIMEOUT)
+        except errors.SuperconductorError as error:
+            raise _as_itself(error) from None
+        except om.MessagingTimeout:
+            raise Timeout(f"{self._topic} did not answer {method} within {self._timeout:g} s.") from None
+        except om.RemoteError as error:
+            raise self._explain(method, error) from None
+        try:
+            return msgspec.convert(answer, returns)
+        except msgspec.ValidationError as error:
+            raise RemoteFault(f"{self._topic} gave an answer to {method} that cannot be used: {error}.") from None
+
+    def cast(self, context: RequestContext, method: str, /, **arguments: object) -> None:
+        """Send and go on: it may be handled never, once, or late."""
+        self._send(Kind.CAST, method, lambda: self._rpc.cast(context, method, **arguments))
+
+    def fanout(self, context: RequestContext, method: str, /, **arguments: object) -> None:
+        """Send to every server that listens on the topic now, and go on."""
+        self._send(Kind.FANOUT, method, lambda: self._rpc.prepare(fanout=True).cast(context, method, **arguments))
+
+    def _send(self, kind: Kind, method: str, send: Callable[[], None]) -> None:
+        self._bus.observe(self._topic, method, kind)
+        self._bus.send(send, SEND_TIMEOUT)
+
+    def _explain(self, method: str, error: Any) -> errors.SuperconductorError:
+        if error.exc_type in ("NoSuchMethod", "UnsupportedVersion"):
+            return errors.Unsupported(f"The {self._topic} that answered does not offer {method}: {error.value}.")
+        return RemoteFault(f"{self._topic} failed at {method}: {error.exc_type}. Its log says more.")
+
+
+def _as_itself(error: errors.SuperconductorError) -> errors.SuperconductorError:
+    """Undo what oslo.messaging does to a remote error: a class ``X_Remote`` derived from X, whose text holds the traceback."""
+    cls = type(error)
+    if cls.__module__.endswith("_Remote"):
+        error.__class__ = cls.__bases__[0]
+    return error.with_traceback(None)

@@ -1,0 +1,43 @@
+"""Count what is sent on a bus: for benchmarks and tests. A ``Bus`` calls its observer, if it has one, for every message it sends."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+
+class Kind(enum.StrEnum):
+    CALL = "call"  # two messages: the question and its answer
+    CAST = "cast"
+    FANOUT = "fanout"  # one message, as many copies as there are servers
+
+
+Observer = Callable[[str, str, Kind], None]
+"""Called with topic, method and kind before a message is sent, in the sender's thread."""
+
+
+class MessageCounter:
+    """An observer that counts. One may watch several buses."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, str, Kind]] = Counter()
+
+    def __call__(self, topic: str, method: str, kind: Kind) -> None:
+        with self._lock:
+            self._counts[topic, method, kind] += 1
+
+    def counts(self) -> dict[tuple[str, str, Kind], int]:
+        """How many were sent so far, by (topic, method, kind); a call counts once."""
+        with self._lock:
+            return dict(self._counts)
+
+    def messages(self) -> int:
+        """How many messages that makes on the bus; a call counts twice, for its answer."""
+        return sum(number * (2 if kind is Kind.CALL else 1) for (_, _, kind), number in self.counts().items())
+
+    def reset(self) -> None:
+        with self._lock:
+            self._counts.clear()

@@ -1,0 +1,120 @@
+"""What RabbitMQ needs beyond its driver: our defaults in the URL, and callers that a dead broker cannot hold.
+
+Found by running it: with the broker down, the driver's first call waits for ever for its reply queue whatever time-out it was
+given, and with the broker frozen a cast blocks for the socket's time-out, which is most of a minute. Hence ``Link``.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from amqp.exceptions import AMQPError  # type: ignore[import-untyped]  # the library ships no types
+from kombu.exceptions import KombuError
+
+import oslo_messaging as om  # type: ignore[import-untyped]  # oslo.messaging ships no types
+from objects import errors
+from rpc.errors import Unreachable
+from rpc.guard import Guard, Late
+
+T = TypeVar("T")
+
+LOG = logging.getLogger(__name__)
+
+DEFAULTS = {
+    "amqp_durable_queues": "true",  # a restarted broker keeps its queues and what is in them
+    "kombu_reconnect_delay": "0.2",  # seconds slept before each reconnect
+    "rabbit_retry_interval": "1",  # seconds to the second attempt, then 1 more each, up to
+    "rabbit_retry_backoff": "1",
+    "rabbit_interval_max": "3",  # seconds: a broker that is back is found again soon
+    "heartbeat_timeout_threshold": "15",  # seconds until a silent broker counts as dead; also the socket's time-out
+    "kombu_missing_consumer_retry_timeout": "15",  # seconds a server tries to send an answer whose caller is gone
+}
+"""Options of the driver that a URL without them gets. Any option of the driver may be given in the URL's query."""
+
+RETRY = 2
+"""Attempts after the first to send one message: a pooled connection may have died unnoticed since it was used last."""
+
+PROBE_TIMEOUT = 1.0
+SENDERS = 64
+_HEADER = b"AMQP\x00\x00\x09\x01"
+_UNDELIVERED = (om.MessageDeliveryFailure, om.MessageUndeliverable, om.ClientSendError, KombuError, AMQPError, OSError)
+
+
+def fill_in(url: Any) -> None:
+    """Add our defaults to the query of a parsed transport URL, where it does not say otherwise."""
+    for option, value in DEFAULTS.items():
+        url.query.setdefault(option, value)
+
+
+class Link:
+    """Sends through one transport, in bounded time.
+
+    Each send runs in a guarded thread with a deadline. After one that failed or was late, and before the first, the broker is asked
+    for a sign of life, so that while it is down senders learn it within ``PROBE_TIMEOUT`` a host and no thread gets stuck.
+    """
+
+    def __init__(self, url: Any, label: str) -> None:
+        self._hosts = [(host.hostname or "localhost", host.port or 5672) for host in url.hosts] or [("localhost", 5672)]
+        self._tls = str(url.query.get("ssl", "")).lower() in ("true", "1", "yes", "on")
+        self._label = label
+        self._guard = Guard("rabbit-send", SENDERS)
+        self._trusted = False
+
+    def run(self, send: Callable[[], T], timeout: float) -> T:
+        """Return or raise what ``send`` does. Raises Unreachable if the broker cannot be reached, or did not take it in ``timeout`` s."""
+        if not self._trusted:
+            self.probe()
+        try:
+            result = self._guard.run(send, timeout)
+        except Late:
+            self._trusted = False
+            raise Unreachable(f"The bus {self._label} did not take a message within {timeout:g} s.") from None
+        except (om.MessagingTimeout, om.RemoteError, errors.SuperconductorError):
+            self._trusted = True  # a message went out
+            raise
+        except _UNDELIVERED as error:
+            self._trusted = False
+            raise Unreachable(f"The bus {self._label} cannot be reached: {error}.") from None
+        self._trusted = True
+        return result
+
+    def probe(self) -> None:
+        """Raise Unreachable unless one of the hosts speaks AMQP."""
+        trouble = ""
+        for address in self._hosts:
+            try:
+                _greet(address, self._tls)
+            except OSError as error:
+                trouble = str(error)
+            else:
+                return
+        raise Unreachable(f"The bus {self._label} cannot be reached: {trouble}.")
+
+    def wait(self, stopping: Callable[[], bool], pause: float = 1.0) -> bool:
+        """Wait until the broker can be reached (True) or ``stopping`` says so (False)."""
+        while not stopping():
+            try:
+                self.probe()
+            except Unreachable as error:
+                LOG.debug("Still waiting: %s", error)
+                time.sleep(pause)
+            else:
+                return True
+        return False
+
+    def close(self) -> None:
+        self._guard.close()
+
+
+def _greet(address: tuple[str, int], tls: bool) -> None:
+    """Say hello to a broker and wait for its first word. A frozen one accepts connections (its kernel does) but says nothing."""
+    with socket.create_connection(address, timeout=PROBE_TIMEOUT) as connection:
+        if tls:
+            return  # its first word would come after a handshake that only the driver has the keys for
+        connection.sendall(_HEADER)
+        if not connection.recv(1):
+            raise ConnectionError(f"{address[0]}:{address[1]} closed the connection at once")

@@ -1,0 +1,112 @@
+"""Serve a topic: endpoints wrapped so that errors of ours travel to the caller, and bugs are logged here."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import oslo_messaging as om  # type: ignore[import-untyped]  # oslo.messaging ships no types
+
+from objects import errors
+from objects.context import RequestContext
+from rpc.errors import RemoteFault
+from rpc.rabbit import Link
+from rpc.serializer import expected
+
+LOG = logging.getLogger(__name__)
+
+ERROR_MODULES = ("objects.errors", "rpc.errors")
+"""Where the errors are defined that cross the bus as themselves."""
+
+VERSION = "1.0"
+"""Version of all interfaces: what a client asks for, and what a server offers at least."""
+
+START_TIMEOUT = 5.0
+
+
+class Endpoint:
+    """The methods of one endpoint object as the bus may call them, and no others."""
+
+    target = om.Target(version=VERSION)
+
+    def __init__(self, topic: str, endpoint: object, methods: Iterable[str]) -> None:
+        self._topic = topic
+        for name in methods:
+            setattr(self, name, self._wrap(name, getattr(endpoint, name)))
+
+    def _wrap(self, name: str, method: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(method)
+        def handle(context: RequestContext, **arguments: object) -> object:
+            try:
+                return method(context, **arguments)
+            except errors.SuperconductorError as error:
+                LOG.info("%s.%s (%s): %s: %s", self._topic, name, context.request_id, type(error).__name__, error)
+                raise expected(_known(error)) from None
+            except Exception as error:
+                LOG.exception("%s.%s (%s) failed", self._topic, name, context.request_id)
+                raise expected(RemoteFault(f"{self._topic} failed at {name}: {type(error).__name__}. Its log says more.")) from None
+
+        return handle
+
+
+def methods_of(kind: type) -> list[str]:
+    """The public methods of a class: of an endpoint Protocol, those that make the interface."""
+    return [name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")]
+
+
+def _known(error: errors.SuperconductorError) -> errors.SuperconductorError:
+    """The error itself, or if a caller could not know its class, its nearest ancestor that the caller knows."""
+    cls = next(cls for cls in type(error).__mro__ if cls.__module__ in ERROR_MODULES)
+    return error if cls is type(error) else cls(str(error))
+
+
+class Server:
+    """One server of one topic. It listens from ``start`` on, or as soon as its broker can be reached."""
+
+    def __init__(self, rpc: Any, name: str, threads: int, link: Link | None) -> None:
+        self.name = name
+        self._rpc = rpc
+        self._threads = threads
+        self._link = link
+        self._listening = threading.Event()
+        self._stopping = threading.Event()
+
+    @property
+    def listening(self) -> bool:
+        return self._listening.is_set()
+
+    def start(self) -> Server:
+        """Listen. A broker that is down is waited for in the background, without holding up the caller for long."""
+        if self._link is None:
+            self._listen()
+            return self
+        threading.Thread(target=self._listen, name=f"listen {self.name}", daemon=True).start()
+        if not self._listening.wait(START_TIMEOUT):
+            LOG.warning("%s: the bus cannot be reached; listening begins as soon as it can", self.name)
+        return self
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Take no more messages and wait up to ``timeout`` seconds for those that were taken. May be repeated."""
+        self._stopping.set()
+        if not self.listening:
+            return
+        ending = threading.Thread(target=self._end, name=f"stop {self.name}", daemon=True)  # with a dead broker it may not return
+        ending.start()
+        ending.join(timeout)
+        if ending.is_alive():
+            LOG.warning("%s: still at work %.0f s after it was stopped; left behind", self.name, timeout)
+
+    def _listen(self) -> None:
+        if self._link is None or self._link.wait(self._stopping.is_set):
+            self._rpc.start(override_pool_size=self._threads)
+            self._listening.set()
+            if self._stopping.is_set():
+                self._end()
+
+    def _end(self) -> None:
+        self._rpc.stop()
+        self._rpc.wait()

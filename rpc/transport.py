@@ -1,0 +1,134 @@
+"""The bus: one oslo.messaging transport with its own configuration, clients and servers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import oslo_messaging as om  # type: ignore[import-untyped]  # oslo.messaging ships no types
+from oslo_config import cfg
+from oslo_messaging._metrics import client as metrics  # type: ignore[import-untyped]
+from oslo_messaging._tracing import client as tracing  # type: ignore[import-untyped]
+from oslo_messaging.transport import RPCTransport, Transport  # type: ignore[import-untyped]
+
+from objects import errors
+from objects.mask import mask_url
+from rpc import rabbit
+from rpc.client import Client
+from rpc.codec import Codec
+from rpc.counting import Kind, Observer
+from rpc.embedded import EmbeddedDriver
+from rpc.serializer import Serializer, ServerSerializer
+from rpc.server import ERROR_MODULES, VERSION, Endpoint, Server, methods_of
+
+T = TypeVar("T")
+
+EXCHANGE = "superconductor"
+CALL_TIMEOUT = 60.0
+CLOSE_TIMEOUT = 5.0
+
+
+class Bus:
+    """One message bus, named by its URL. Nothing is connected before the first client or server uses it.
+
+    ``embedded://NAME/VHOST``: inside this process; buses of the same name and virtual host are one. ``rabbit://...``: RabbitMQ; any
+    option of the driver may be given in the query of the URL, where ``rpc.rabbit.DEFAULTS`` are filled in. A process that forks must
+    make its buses afterwards. Raises Misconfigured for a URL that can never work.
+
+    ``observer`` (see ``rpc.counting``) is told of every message sent; it may be set and unset at any time.
+    """
+
+    def __init__(self, url: str, *, name: str = "", observer: Observer | None = None) -> None:
+        self.url_masked = mask_url(url)
+        self.name = name or self.url_masked
+        self.observer = observer
+        label = f"{name} ({self.url_masked})" if name else self.url_masked
+        self._transport = open_transport(url)
+        self._link = None if _embedded(url) else rabbit.Link(om.TransportURL.parse(private_conf(), url), label)
+        self._serializer = Serializer(codec := Codec())
+        self._server_serializer = ServerSerializer(codec)
+        self._servers: list[Server] = []
+
+    def __repr__(self) -> str:
+        return f"Bus({self.url_masked!r}, name={self.name!r})"
+
+    def client(self, topic: str, *, timeout: float = CALL_TIMEOUT) -> Client:
+        """A client of a topic whose calls wait up to ``timeout`` seconds for their answer."""
+        target = om.Target(topic=topic, version=VERSION)
+        retry = None if self._link is None else rabbit.RETRY
+        rpc = om.get_rpc_client(self._transport, target, serializer=self._serializer, timeout=timeout, retry=retry)
+        return Client(self, rpc, topic, timeout)
+
+    def serve(
+        self, topic: str, server: str, endpoints: Sequence[object], *, threads: int = 4, interface: type | None = None
+    ) -> Server:
+        """Listen on ``topic`` as ``server`` and let up to ``threads`` threads call the endpoints' methods.
+
+        A method gets the RequestContext and the arguments by name. ``interface`` (a Protocol) says which methods are offered;
+        without it, all public ones are. Servers of one topic share what is sent to it.
+        """
+        wrapped = [Endpoint(topic, endpoint, methods_of(interface or type(endpoint))) for endpoint in endpoints]
+        target = om.Target(topic=topic, server=server)
+        rpc = om.get_rpc_server(self._transport, target, wrapped, serializer=self._server_serializer)
+        made = Server(rpc, f"{topic}.{server} on {self.name}", threads, self._link)
+        self._servers.append(made)
+        return made.start()
+
+    def send(self, send: Callable[[], T], timeout: float) -> T:
+        """Run one send of a client: in bounded time where a broker could hold it up (raises Unreachable)."""
+        return send() if self._link is None else self._link.run(send, timeout)
+
+    def observe(self, topic: str, method: str, kind: Kind) -> None:
+        if self.observer is not None:
+            self.observer(topic, method, kind)
+
+    def close(self) -> None:
+        """Stop the servers and give up the connections; bounded, whatever the broker does. May be repeated."""
+        for server in self._servers:
+            server.stop()
+        if self._link is None:
+            self._transport.cleanup()
+            return
+        self._link.close()
+        closing = threading.Thread(target=self._transport.cleanup, name=f"close {self.name}", daemon=True)
+        closing.start()
+        closing.join(CLOSE_TIMEOUT)
+
+
+def open_transport(url: str, kind: type[Transport] = RPCTransport) -> Any:
+    """Return an oslo.messaging transport for ``url``: for RPC, or given NotificationTransport, for notifications.
+
+    The embedded driver is made directly rather than through its entry point, so that a checkout that was never installed works the
+    same. Raises Misconfigured.
+    """
+    conf = private_conf()
+    modules = list(ERROR_MODULES)
+    try:
+        if _embedded(url):
+            return kind(EmbeddedDriver(conf, om.TransportURL.parse(conf, url), EXCHANGE, modules))
+        if not url.startswith("rabbit://"):
+            raise errors.Misconfigured(f"The bus URL {mask_url(url)} must begin with rabbit:// or embedded://.")
+        parsed = om.TransportURL.parse(conf, url)
+        rabbit.fill_in(parsed)
+        return om.get_rpc_transport(conf, url=parsed, allowed_remote_exmods=modules, transport_cls=kind)
+    except (om.InvalidTransportURL, om.DriverLoadFailure, cfg.Error, ValueError) as error:
+        raise errors.Misconfigured(f"The bus URL {mask_url(url)} cannot be used: {mask_url(str(error))}.") from None
+
+
+def private_conf() -> Any:
+    """A configuration of our own for oslo.messaging, which reads no file and no command line.
+
+    oslo.messaging registers the options of its tracing and metrics only with the global configuration, but looks them up in the one
+    it was given, and fails at the first call if they are missing.
+    """
+    conf = cfg.ConfigOpts()
+    conf([], project="superconductor", default_config_files=[], default_config_dirs=[])
+    conf.register_opts(tracing.oslo_messaging_tracing, group="oslo_messaging_tracing")
+    conf.register_opts(metrics.oslo_messaging_metrics, group="oslo_messaging_metrics")
+    conf.register_opt(cfg.StrOpt("control_exchange", default=EXCHANGE))
+    return conf
+
+
+def _embedded(url: str) -> bool:
+    return url.startswith("embedded://")

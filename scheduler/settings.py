@@ -1,0 +1,46 @@
+"""What can be configured of the scheduler, as a frozen record. ``scheduler/opts.py`` makes one from the configuration."""
+
+from __future__ import annotations
+
+from objects.base import Object
+
+DEFAULT_FILTERS = (
+    "ComputeFilter",
+    "AvailabilityZoneFilter",
+    "RamFilter",
+    "CoreFilter",
+    "DiskFilter",
+    "ServerGroupAntiAffinityFilter",
+    "ServerGroupAffinityFilter",
+)
+DEFAULT_WEIGHERS = (
+    "RAMWeigher",
+    "CPUWeigher",
+    "DiskWeigher",
+    "NumInstancesWeigher",
+    "ServerGroupSoftAffinityWeigher",
+    "ServerGroupSoftAntiAffinityWeigher",
+)
+
+
+class Settings(Object, frozen=True, kw_only=True):
+    """All times in seconds. The names, and the defaults of the weights, are those of Nova where Nova has them."""
+
+    driver: str = "filter"
+    enabled_filters: tuple[str, ...] = DEFAULT_FILTERS
+    enabled_weighers: tuple[str, ...] = DEFAULT_WEIGHERS
+    host_subset_size: int = 1
+    shuffle_best_same_weighed_hosts: bool = True
+    ram_weight_multiplier: float = 1.0
+    cpu_weight_multiplier: float = 1.0
+    disk_weight_multiplier: float = 1.0
+    num_instances_weight_multiplier: float = 0.0
+    soft_affinity_weight_multiplier: float = 1.0
+    soft_anti_affinity_weight_multiplier: float = 1.0
+    default_availability_zone: str = "nova"
+    service_down_time: float = 60.0
+    service_poll_interval: float = 2.0
+    feed_poll_interval: float = 1.0
+    claims_poll_interval: float = 1.0
+    claim_window: float = 0.001
+    warm_up: float = 15.0

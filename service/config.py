@@ -1,0 +1,61 @@
+"""Read configuration into a ``ConfigOpts`` of its own: no process-wide CONF, so many can live side by side in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from oslo_config import cfg
+
+from objects import errors
+from service import logs
+
+PROJECT = "superconductor"
+
+Listing = Sequence[tuple[str | None, Sequence[cfg.Opt]]]
+"""What every room's ``opts.list_opts()`` returns: option groups (None: DEFAULT) with their options."""
+
+
+def load(
+    argv: Sequence[str],
+    *listings: Listing,
+    files: Sequence[str | Path] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> cfg.ConfigOpts:
+    """Return the options of ``listings``, and those of logging, with their values; every value has been looked at once.
+
+    From weakest to strongest: the options' defaults; ``files`` in order (None: ``superconductor.conf`` and the folder
+    ``superconductor.conf.d`` in ``~/.superconductor`` or ``/etc/superconductor``); variables of the environment called
+    ``OS_GROUP__OPTION``; ``argv`` (``--config-file``, ``--config-dir``, ``--debug``...), whose files replace the default ones;
+    ``overrides``, by ``option`` or ``group.option``.
+
+    Raises ``errors.Misconfigured`` for a file that is missing or cannot be parsed and for a value or an override that does not fit.
+    ``SystemExit`` ends ``argv`` with ``--help``, or with what is no option.
+    """
+    conf = cfg.ConfigOpts()
+    logs.register(conf)
+    for listing in listings:
+        for group, options in listing:
+            conf.register_opts(options, group=group)
+    try:
+        conf(
+            list(argv),
+            project=PROJECT,
+            default_config_files=None if files is None else [str(file) for file in files],
+            default_config_dirs=None if files is None else [],
+        )
+        for name, value in (overrides or {}).items():
+            group, _, option = name.rpartition(".")
+            conf.set_override(option, value, group=group or None)
+        _look_at_all(conf, listings)
+    except (cfg.Error, ValueError) as error:
+        raise errors.Misconfigured(f"Configuration: {' '.join(str(error).split())}") from error
+    return conf
+
+
+def _look_at_all(conf: cfg.ConfigOpts, listings: Sequence[Listing]) -> None:
+    """oslo.config judges a value when it is first read; a role should not find out in the middle of its work."""
+    for listing in listings:
+        for group, options in listing:
+            for option in options:
+                conf[group][option.dest] if group else conf[option.dest]

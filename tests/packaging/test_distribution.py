@@ -1,0 +1,95 @@
+"""What is installed under our import names: all of it, only ours, and working.
+
+The same tests look at an editable installation and, from outside the checkout, at the built wheel.
+"""
+
+from __future__ import annotations
+
+import configparser
+import importlib
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(os.environ.get("SUPERCONDUCTOR_CHECKOUT", Path(__file__).parents[2]))
+NOT_SHIPPED = {"bench", "ci", "docs", "etc", "tests", "build", "dist"}
+
+
+def listed_packages() -> list[str]:
+    config = configparser.ConfigParser()
+    config.read(CHECKOUT / "setup.cfg")
+    return config["options"]["packages"].split()
+
+
+ROOMS = sorted({name.split(".")[0] for name in listed_packages()})
+
+
+def shipped_files(room: str) -> set[str]:
+    return {
+        str(path.relative_to(CHECKOUT))
+        for path in (CHECKOUT / room).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_every_folder_with_modules_is_listed_and_nothing_else() -> None:
+    folders = {path.parent.relative_to(CHECKOUT) for path in CHECKOUT.glob("[!.]*/**/*.py")}
+    found = {".".join(folder.parts) for folder in folders if folder.parts[0] not in NOT_SHIPPED}
+
+    assert sorted(listed_packages()) == sorted(found)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_file_of_a_room_is_installed(room: str) -> None:
+    imported = importlib.import_module(room)
+    assert imported.__file__ is not None, f"{room} is not a package: it lacks __init__.py"
+    site = Path(imported.__file__).parents[1]
+
+    assert [name for name in sorted(shipped_files(room)) if not (site / name).exists()] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_an_import_name_has_one_owner(room: str) -> None:
+    owners = {
+        dist.name
+        for dist in metadata.distributions()
+        if any(file.parts[0] in (room, f"{room}.py") for file in dist.files or ())
+        or room in (dist.read_text("top_level.txt") or "").split()
+    }
+
+    assert owners == {"superconductor"}
+    assert room not in sys.stdlib_module_names
+
+
+def test_every_entry_point_leads_somewhere() -> None:
+    found = list(metadata.distribution("superconductor").entry_points)
+
+    assert found
+    for entry_point in found:
+        assert entry_point.load() is not None, entry_point
+
+
+def test_every_module_can_be_imported_and_none_loads_eventlet() -> None:
+    code = f"""
+import importlib, pkgutil, sys
+for room in {ROOMS!r}:
+    for module in pkgutil.walk_packages(importlib.import_module(room).__path__, room + "."):
+        if not module.name.endswith((".env", ".__main__")):  # run by Alembic, and by python -m
+            importlib.import_module(module.name)
+print(sys.modules.get("eventlet"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
+
+
+def test_it_can_not_be_uploaded_by_mistake_and_says_its_licence() -> None:
+    said = metadata.metadata("superconductor")
+
+    assert "Private :: Do Not Upload" in said.get_all("Classifier", [])
+    assert said["License-Expression"] == "Apache-2.0"
+    assert any(str(file).endswith("LICENSE") for file in metadata.files("superconductor") or ())

@@ -1,0 +1,81 @@
+"""What a log line holds and what it never holds."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service import config, logs
+
+LOG = logging.getLogger("tests.logs")
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Iterator[Path]:
+    """A file that all records go to; afterwards logging is again as pytest had it."""
+    root = logging.getLogger()
+    handlers, level, hook = list(root.handlers), root.level, sys.excepthook
+    path = tmp_path / "process.log"
+    logs.setup(config.load(["--log-file", str(path)], files=[]))
+    yield path
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+        handler.close()
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(level)
+    sys.excepthook = hook
+
+
+def test_passwords_are_masked_in_messages_and_in_tracebacks(log_file: Path) -> None:
+    LOG.warning("cannot reach %s", "mysql://nova:hidden1@db/cell1")
+    try:
+        raise OSError("rabbit://guest:hidden2@broker:5672/ refused")
+    except OSError:
+        LOG.exception("no bus")
+
+    text = log_file.read_text()
+    assert "mysql://nova:***@db/cell1" in text
+    assert "rabbit://guest:***@broker" in text
+    assert "hidden" not in text
+
+
+def test_request_id_follows_the_thread_it_was_bound_in(log_file: Path) -> None:
+    with logs.bound("req-1"):
+        LOG.info("inside")
+        other = threading.Thread(target=LOG.info, args=("beside",))
+        other.start()
+        other.join()
+        LOG.info("given", extra={"request_id": "req-2"})
+    LOG.info("outside")
+
+    brackets = {line.rsplit("] ", 1)[1]: line.rsplit("[", 1)[1].split("]")[0] for line in log_file.read_text().splitlines()}
+    assert brackets == {"inside": "req-1", "beside": "-", "given": "req-2", "outside": "-"}
+
+
+def test_libraries_are_quiet_where_our_own_rooms_are_not(log_file: Path) -> None:
+    logging.getLogger("kombu.connection").info("chatter")
+    logging.getLogger("sqlalchemy.engine").info("SELECT 1")
+    logging.getLogger("conductor.build").info("built")
+
+    assert [line.rsplit(" ", 1)[1] for line in log_file.read_text().splitlines()] == ["built"]
+
+
+def test_lines_go_to_standard_error_and_eventlet_stays_out() -> None:
+    code = """
+import logging, sys
+from service import config, logs
+logs.setup(config.load([], files=[]))
+logging.getLogger("tests").info("heard")
+print("eventlet" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"
+    assert done.stderr.endswith(" heard\n")

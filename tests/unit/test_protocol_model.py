@@ -1,0 +1,53 @@
+"""The protocol's guards are enough in a small world, and the check of them would notice a missing one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.faults.protocol_check import search, walk
+from tests.faults.protocol_model import GUARDS, Model
+
+TWO_CELLS = [("a1", "A"), ("b1", "B")]
+ONE_CELL = [("a1", "A"), ("a2", "A")]
+THREE_HOSTS = [("a1", "A"), ("a2", "A"), ("b1", "B")]
+
+
+def test_with_all_guards_no_state_of_a_small_world_is_wrong() -> None:
+    found = search(Model(TWO_CELLS, faults=1))
+
+    assert (found.broken, found.complete) == (None, True)
+    assert found.states == 17_718
+    assert set(found.ends) == {"ACTIVE attempt 1", "ERROR attempt 2", "ERROR cell0", "deleted"}
+
+
+def test_with_all_guards_random_walks_of_two_requests_come_to_rest() -> None:
+    model, rng = Model(THREE_HOSTS, requests=2, faults=8), random.Random(7)
+
+    assert [found.trace for found in (walk(model, rng) for _ in range(40)) if found.broken] == []
+
+
+WHY = [
+    ("inert-stage", 8),
+    ("no-undo", 11),
+    ("no-loser-free", 10),
+    ("handover-fence", 10),
+    ("claim-guard", 10),
+    ("tombstone", 12),
+    ("settler", 5),
+    ("accept", 9),
+    ("audit", 12),
+    ("reap-rule", 7),
+    ("resend", 8),
+    ("delete-sweep", 6),
+]
+"""A guard, and in how few steps an invariant breaks without it when at most two faults happen."""
+
+
+@pytest.mark.parametrize(("guard", "length"), WHY)
+def test_without_a_guard_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
+    found = search(Model(THREE_HOSTS, without=[guard]), limit=100_000)
+
+    assert found.broken is not None, GUARDS[guard]
+    assert len(found.trace) == length
