@@ -13,11 +13,15 @@ from objects.context import RequestContext
 
 
 class Call(Object, frozen=True, kw_only=True):
-    """Who asks, in which microversion, and what links in the answer begin with."""
+    """Who asks, in which microversion, and what links in the answer begin with.
+
+    ``prefix`` is scheme, host and port; ``project_path`` is ``/{project_id}`` where the request's path has it: links keep it.
+    """
 
     context: RequestContext
     version: Version
     prefix: str
+    project_path: str = ""
 
     def has(self, feature: Since) -> bool:
         return feature.holds(self.version)
@@ -34,10 +38,15 @@ class Call(Object, frozen=True, kw_only=True):
 
     def link(self, collection: str, item: str) -> list[dict[str, str]]:
         """The self and bookmark links of one item."""
-        return [
-            {"rel": "self", "href": f"{self.prefix}/v2.1/{collection}/{item}"},
-            {"rel": "bookmark", "href": f"{self.prefix}/{collection}/{item}"},
-        ]
+        return [{"rel": "self", "href": self.url(f"{collection}/{item}")}, self.bookmark(collection, item)]
+
+    def bookmark(self, collection: str, item: str) -> dict[str, str]:
+        """The link to an item without a version."""
+        return {"rel": "bookmark", "href": f"{self.prefix}{self.project_path}/{collection}/{item}"}
+
+    def url(self, path: str) -> str:
+        """The address of ``path``, which stands behind the version and the project."""
+        return f"{self.prefix}/v2.1{self.project_path}/{path}"
 
 
 def of(request: falcon.Request) -> Call:

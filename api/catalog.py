@@ -18,9 +18,10 @@ POLL = 1.0
 
 
 class Offer(Object, frozen=True, kw_only=True):
-    """Flavors by id, in their order of size, and the names of the zones that aggregates make."""
+    """Flavors by id, in their order of size, and by name, and the names of the zones that aggregates make."""
 
     flavors: dict[str, Flavor]
+    flavors_by_name: dict[str, Flavor]
     zones: frozenset[str]
 
 
@@ -41,10 +42,11 @@ class Catalog:
         return [flavor for flavor in self._offer.get().flavors.values() if _visible(flavor, context)]
 
     def flavor(self, flavor_id: str, context: RequestContext) -> Flavor | None:
-        found = self._offer.get().flavors.get(flavor_id)
+        """By id, else by name: who types a flavor knows its name."""
+        found = _find_flavor(self._offer.get(), flavor_id)
         if found is None:
             self._offer.refresh()
-            found = self._offer.get().flavors.get(flavor_id)
+            found = _find_flavor(self._offer.get(), flavor_id)
         return found if found is not None and _visible(found, context) else None
 
     def has_zone(self, name: str) -> bool:
@@ -66,12 +68,16 @@ def _load_offer(tx: Connection) -> Offer:
     every: Sequence[Flavor] = flavors.list_all(tx)
     ordered = sorted(every, key=lambda f: (f.memory_mb, f.vcpus, f.flavor_id))
     zones = frozenset(a.availability_zone for a in aggregates.list_all(tx) if a.availability_zone)
-    return Offer(flavors={f.flavor_id: f for f in ordered}, zones=zones)
+    return Offer(flavors={f.flavor_id: f for f in ordered}, flavors_by_name={f.name: f for f in ordered}, zones=zones)
 
 
 def _load_groups(tx: Connection) -> Groups:
     every: Sequence[ServerGroup] = server_groups.list_all(tx)
     return Groups(by_uuid={g.uuid: g for g in every}, by_name={(g.project_id, g.name): g for g in every})
+
+
+def _find_flavor(offer: Offer, reference: str) -> Flavor | None:
+    return offer.flavors.get(reference) or offer.flavors_by_name.get(reference)
 
 
 def _visible(flavor: Flavor, context: RequestContext) -> bool:

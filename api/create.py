@@ -76,7 +76,7 @@ class ServerBody(Object, frozen=True, kw_only=True):
     min_count: Count | None = None
     max_count: Count | None = None
     return_reservation_id: Boolean = False
-    metadata: dict[str, str] = {}
+    metadata: dict[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     description: str | None = None
     user_data: str | None = None

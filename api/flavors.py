@@ -28,11 +28,11 @@ class Flavors:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
-        self._answer(req, resp, [(f.flavor_id, _summary(f, call)) for f in self._wanted(req, call)])
+        self._answer(req, resp, "flavors", [(f.flavor_id, _summary(f, call)) for f in self._wanted(req, call)])
 
     def on_get_detail(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
-        self._answer(req, resp, [(f.flavor_id, _detail(f, call)) for f in self._wanted(req, call)])
+        self._answer(req, resp, "flavors/detail", [(f.flavor_id, _detail(f, call)) for f in self._wanted(req, call)])
 
     def _wanted(self, req: falcon.Request, call: Call) -> list[Flavor]:
         public = _is_public(req, call)
@@ -40,14 +40,14 @@ class Flavors:
         least_memory, least_disk = _least(req, "minRam"), _least(req, "minDisk")
         return [f for f in found if f.memory_mb >= least_memory and f.root_gb >= least_disk]
 
-    def _answer(self, req: falcon.Request, resp: falcon.Response, entries: list[tuple[str, dict[str, Any]]]) -> None:
+    def _answer(self, req: falcon.Request, resp: falcon.Response, path: str, entries: list[tuple[str, dict[str, Any]]]) -> None:
         page = page_of(req, self._settings.max_limit)
         ids = [flavor_id for flavor_id, _ in entries]
         start = _start(ids, page)
         shown = entries[start : start + page.limit]
         document: dict[str, Any] = {"flavors": [entry for _, entry in shown]}
         if shown and start + page.limit < len(entries):
-            document["flavors_links"] = [next_link(req, calls.of(req).prefix, shown[-1][0])]
+            document["flavors_links"] = [next_link(req, path, shown[-1][0])]
         answer(resp, document)
 
 

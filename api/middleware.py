@@ -42,6 +42,7 @@ class Intake:
             context=self._identity(req, request_id, in_path),
             version=version,
             prefix=self._settings.public_endpoint.rstrip("/") or req.prefix,
+            project_path=f"/{in_path}" if in_path else "",
         )
 
     def process_response(self, req: falcon.Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:

@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import falcon
 
+from api import call as calls
 from objects import errors
 from objects.base import Object
 
@@ -28,7 +29,7 @@ def page_of(req: falcon.Request, most: int) -> Page:
     return Page(limit=limit, marker=req.get_param("marker") or None)
 
 
-def next_link(req: falcon.Request, prefix: str, marker: str) -> dict[str, str]:
-    """The same list from behind ``marker`` on."""
+def next_link(req: falcon.Request, path: str, marker: str) -> dict[str, str]:
+    """The list at ``path``, asked for as it was, from behind ``marker`` on."""
     query = [(key, value) for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key != "marker"]
-    return {"rel": "next", "href": f"{prefix}{req.path}?{urlencode([*query, ('marker', marker)])}"}
+    return {"rel": "next", "href": f"{calls.of(req).url(path)}?{urlencode([*query, ('marker', marker)])}"}

@@ -35,7 +35,7 @@ _BLOCK_DEVICE: dict[str, Schema] = {
     "destination_type": {"enum": ["local"]},
     "boot_index": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]{1,9}$"},
     "delete_on_termination": _BOOLEAN,
-    "volume_size": {"type": ["integer", "string"], "pattern": "^[0-9]{1,9}$", "minimum": 1, "maximum": 2147483647},
+    "volume_size": {"type": ["integer", "string"], "pattern": "^0*[1-9][0-9]{0,8}$", "minimum": 1, "maximum": 2147483647},
     "device_name": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9._/-]*$"},
     "guest_format": {"type": "string", "maxLength": 255},
     "device_type": {"type": "string", "maxLength": 255},
@@ -44,7 +44,7 @@ _BLOCK_DEVICE: dict[str, Schema] = {
 _NETWORK: dict[str, Schema] = {
     "uuid": _UUID,
     "port": {"type": ["string", "null"], "format": "uuid"},
-    "fixed_ip": {"type": "string", "maxLength": 64},
+    "fixed_ip": {"type": "string", "format": "ip-address"},
 }
 _HINTS: Schema = {
     "type": "object",

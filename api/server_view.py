@@ -86,7 +86,7 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
             "launch_index": server.launch_index,
             "kernel_id": "",
             "ramdisk_id": "",
-            "root_device_name": "/dev/vda",
+            "root_device_name": None,
             "user_data": asked.user_data,
         }
     document |= {f"OS-EXT-SRV-ATTR:{name}": value for name, value in attributes.items()}
@@ -128,13 +128,12 @@ def _image(spec: RequestSpec | None, call: Call) -> Document | str:
     if spec is None or spec.image is None:
         return ""
     image_id = spec.image.id
-    return {"id": image_id, "links": [{"rel": "bookmark", "href": f"{call.prefix}/images/{image_id}"}]}
+    return {"id": image_id, "links": [call.bookmark("images", image_id)]}
 
 
 def _flavor(flavor: Flavor, call: Call) -> Document:
     if not call.has(Since.FLAVOR_EMBEDDED):
-        links = [{"rel": "bookmark", "href": f"{call.prefix}/flavors/{flavor.flavor_id}"}]
-        return {"id": flavor.flavor_id, "links": links}
+        return {"id": flavor.flavor_id, "links": [call.bookmark("flavors", flavor.flavor_id)]}
     document: Document = {
         "original_name": flavor.name,
         "vcpus": flavor.vcpus,

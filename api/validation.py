@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import uuid
 from collections.abc import Iterable
 from typing import Any
 
 import falcon
-import jsonschema  # type: ignore[import-untyped]  # ships no type information
+import jsonschema
 import msgspec
 
 from objects import errors
@@ -109,6 +110,7 @@ def _formats() -> jsonschema.FormatChecker:
         ("uuid", is_uuid),
         ("uuid-or-empty", lambda value: value == "" or is_uuid(value)),
         ("base64", _is_base64),
+        ("ip-address", _is_address),
         ("name", _is_name),
         ("printable", _is_printable),
     ):
@@ -132,6 +134,16 @@ def _is_base64(value: object) -> bool:
     try:
         base64.b64decode("".join(value.split()), validate=True)
     except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _is_address(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
         return False
     return True
 

@@ -5,9 +5,21 @@ from __future__ import annotations
 from oslo_config import cfg
 
 from cells.bulkhead import BulkheadSettings
-from cells.registry import RegistrySettings
+from objects.base import Object
 
 GROUP = "cells"
+
+
+class RegistrySettings(Object, frozen=True, kw_only=True):
+    """How soon changes are noticed, and how patient the process is with each cell. Times in seconds.
+
+    A Cell that was replaced or removed is closed ``linger`` seconds later, when whoever still held it has finished.
+    """
+
+    poll_interval: float = 1.0
+    linger: float = 30.0
+    bulkhead: BulkheadSettings = BulkheadSettings()
+
 
 OPTIONS: tuple[cfg.Opt, ...] = (
     cfg.FloatOpt(

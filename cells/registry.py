@@ -5,35 +5,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from cells.bulkhead import BulkheadSettings
 from cells.cell import Cell
+from cells.opts import RegistrySettings as RegistrySettings  # offered from here too: it is what a registry is made with
 from db import cell_mappings, host_mappings
 from db.cache import EpochCache
 from db.connection import Connection
 from db.engine import Database
 from objects import errors
-from objects.base import Object
 from objects.cell import CELL0_UUID, CellMapping
 from objects.mask import mask_url
 from rpc.transport import Bus
 
 LOG = logging.getLogger(__name__)
 
+CLOSE_TIMEOUT = 15.0
+"""Seconds to wait for cells to close when a process ends; what hangs longer is left behind."""
+
 OpenDatabase = Callable[[CellMapping], Database]
 OpenBus = Callable[[CellMapping], Bus | None]
-
-
-class RegistrySettings(Object, frozen=True, kw_only=True):
-    """How soon changes are noticed, and how patient the process is with each cell. Times in seconds.
-
-    A Cell that was replaced or removed is closed ``linger`` seconds later, when whoever still held it has finished.
-    """
-
-    poll_interval: float = 1.0
-    linger: float = 30.0
-    bulkhead: BulkheadSettings = BulkheadSettings()
 
 
 def open_database(mapping: CellMapping) -> Database:
@@ -87,7 +78,8 @@ class CellRegistry:
         """Raises NotFound, or CellUnavailable where the mapping's URLs cannot be used."""
         self._follow()
         if uuid not in self._cells:
-            self.refresh()  # it may be younger than the last look
+            self._mappings.refresh()  # it may be younger than the last look
+            self._follow()
         if uuid in self._broken:
             raise errors.CellUnavailable(self._broken[uuid])
         try:
@@ -107,8 +99,7 @@ class CellRegistry:
         """The cell the host is mapped to. Raises HostNotMapped."""
         uuid = self._hosts.get().get(host)
         if uuid is None:
-            self._hosts.refresh()
-            uuid = self._hosts.get().get(host)
+            uuid = self._hosts.refresh().get(host)
         if uuid is None:
             raise errors.HostNotMapped(f"Host {host!r} is not mapped to a cell: run 'superconductor host discover'.")
         try:
@@ -138,12 +129,13 @@ class CellRegistry:
         self._follow()
 
     def close(self) -> None:
-        """Close every cell. The registry must not be used afterwards."""
+        """Close every cell, all at the same time, and wait for that a bounded while. The registry must not be used afterwards."""
         with self._lock:
             cells = [*self._cells.values(), *(cell for _, cell in self._retired)]
             self._cells, self._listed, self._retired = {}, (), []
-        for cell in cells:
-            cell.close()
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        for closing in _closing(cells):
+            closing.join(max(0.0, deadline - time.monotonic()))
 
     def _follow(self) -> None:
         """Make the cells agree with the mappings, if these have changed."""
@@ -186,8 +178,15 @@ class CellRegistry:
         with self._lock:
             due = [cell for at, cell in self._retired if at <= now]
             self._retired = [(at, cell) for at, cell in self._retired if at > now]
-        for cell in due:
-            cell.close()
+        _closing(due)
+
+
+def _closing(cells: Iterable[Cell]) -> list[threading.Thread]:
+    """Close cells in threads of their own: a dead broker takes its time, and whoever came by should not have to wait for it."""
+    threads = [threading.Thread(target=cell.close, name=f"close {cell.name}", daemon=True) for cell in cells]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 def _hosts(tx: Connection) -> dict[str, str]:

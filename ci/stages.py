@@ -35,7 +35,8 @@ def run(*command: str | Path, cwd: Path = ROOT, environment: Mapping[str, str] |
     print("  $", " ".join(str(part) for part in command), flush=True)
     variables = {**os.environ, **(environment or {})}
     if subprocess.run([str(part) for part in command], cwd=cwd, env=variables, check=False).returncode:
-        raise StageFailed(str(command[0]))
+        tool = command[2] if command[1] == "-m" else command[0]
+        raise StageFailed(Path(tool).name)
 
 
 def run_all(commands: Sequence[Command]) -> None:

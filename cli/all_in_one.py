@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 from collections.abc import Sequence
@@ -20,13 +21,13 @@ from conductor.opts import ConductorSettings
 from db.engine import Database
 from objects import errors
 from objects.base import Object
+from objects.cell import CellMapping
+from rpc.counting import Observer
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
 from scheduler.opts import Settings as SchedulerSettings
 
 LOG = logging.getLogger(__name__)
-
-API_BUS = "embedded://api/"
 
 
 class SimulatedHost(Object, frozen=True, kw_only=True):
@@ -66,6 +67,10 @@ class StateFolder:
     def database_url(self, name: str) -> str:
         return f"sqlite:///{self.path / name}.db"
 
+    def bus_url(self, name: str) -> str:
+        """An embedded bus that no other folder's deployment in this process shares."""
+        return f"embedded://{hashlib.blake2b(bytes(self.path), digest_size=4).hexdigest()}/{name}"
+
     def release(self) -> None:
         self._lock.close()
 
@@ -88,12 +93,22 @@ class AllInOne:
     ``start`` expects synced databases (see ``cli/bootstrap.py``). What was building when the process before died goes on.
     """
 
-    def __init__(self, folder: StateFolder, hosts: Sequence[SimulatedHost], *, api: ApiSettings, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        folder: StateFolder,
+        hosts: Sequence[SimulatedHost],
+        *,
+        api: ApiSettings,
+        pace: Pace | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """``observer`` is told of every message sent on any bus."""
         self._folder = folder
+        self._observer = observer
         self._pace = pace = pace or Pace()
         self._api_database = Database(folder.database_url("api"), name="api", max_pool_size=20)
-        self._bus = Bus(API_BUS, name="api")
-        self._registry = CellRegistry(self._api_database)
+        self._bus = Bus(folder.bus_url("api"), name="api", observer=observer)
+        self.registry = CellRegistry(self._api_database, open_bus=self._open_bus)
         conductor = ConductorSettings(
             lease_seconds=pace.lease_seconds,
             sweep_interval=pace.sweep_interval,
@@ -102,24 +117,30 @@ class AllInOne:
         )
         self._closing: list[Bus | Database] = [self._bus, self._api_database]
         self._services: list[CellConductorService | ComputeService | SchedulerService | SuperConductorService | ApiService] = []
-        for cell in self._registry.cells():
+        for cell in self.registry.cells():
             self._add_cell(cell.name, cell.mapping.database_url, cell.mapping.transport_url, conductor, hosts)
-        scheduler = SchedulerSettings(service_down_time=pace.down_time)
-        self._services.append(SchedulerService(scheduler, self._registry, self._api_database, self._bus))
-        self._services.append(SuperConductorService(conductor, self._registry, self._api_database, self._bus))
-        self._api = ApiService(api, self._registry, self._api_database, self._bus)
+        scheduler = SchedulerSettings(service_down_time=pace.down_time, feed_poll_interval=pace.feed_interval)
+        self._scheduler = SchedulerService(scheduler, self.registry, self._api_database, self._bus)
+        self._services.append(self._scheduler)
+        self._services.append(SuperConductorService(conductor, self.registry, self._api_database, self._bus))
+        self._api = ApiService(api, self.registry, self._api_database, self._bus)
         self._services.append(self._api)
 
     def _add_cell(
         self, name: str, database_url: str, transport_url: str, settings: ConductorSettings, hosts: Sequence[SimulatedHost]
     ) -> None:
         database = Database(database_url, name=f"conductor of {name}", max_pool_size=10)
-        bus = Bus(transport_url, name=name)
+        bus = Bus(transport_url, name=name, observer=self._observer)
         self._closing += [bus, database]
         self._services.append(CellConductorService(settings, name, database, bus))
         for host in hosts:
             if host.cell == name:
                 self._services.append(ComputeService(self._compute_settings(host), bus))
+
+    def _open_bus(self, mapping: CellMapping) -> Bus | None:
+        if mapping.is_cell0:
+            return None
+        return Bus(mapping.transport_url, name=mapping.name, observer=self._observer)
 
     def _compute_settings(self, host: SimulatedHost) -> ComputeSettings:
         return ComputeSettings(
@@ -144,6 +165,10 @@ class AllInOne:
         """Where the API answers."""
         return f"http://127.0.0.1:{self._api.port}/v2.1"
 
+    def schedulable(self) -> int:
+        """Hosts that the scheduler could place something on."""
+        return self._scheduler.schedulable()
+
     def start(self) -> None:
         """Start every role, the ones that others call first."""
         for service in self._services:
@@ -153,7 +178,7 @@ class AllInOne:
         """Stop in the opposite order; what is still building goes on at the next start."""
         for service in reversed(self._services):
             service.stop()
-        self._registry.close()
+        self.registry.close()
         for thing in self._closing:
             thing.close() if isinstance(thing, Bus) else thing.dispose()
         self._folder.release()

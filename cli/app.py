@@ -27,7 +27,7 @@ NAME = "superconductor"
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     # name, class, what `superconductor --help` says about it. A class is imported only when its command is run.
     ("standalone", "cli.standalone:Standalone", "run a whole deployment in this process, its state in one folder"),
-    ("demo", "cli.demo:Demo", "boot a workload on an all-in-one of its own, and check every outcome"),
+    ("demo", "cli.demo.command:Demo", "boot a workload on an all-in-one of its own, and check every outcome"),
     ("status", "cli.status:Status", "show the state of the deployment"),
     ("server boot", "cli.server:ServerBoot", "boot one server, or several equal ones"),
     ("server list", "cli.server:ServerList", "list servers"),
@@ -158,6 +158,7 @@ class Superconductor(App):
         words = " ".join(word for word in argv if not word.startswith("-"))
         names = [name for name, _, _ in COMMANDS]
         near = [name for name in names if name.startswith(f"{words} ")] or difflib.get_close_matches(words, names, 3, 0.7)
+        near = near or [name for name in names if words and name.startswith(f"{words.split()[0]} ")]
         hint = f"perhaps: {', '.join(near)}" if near else f"'{NAME} --help' lists them all"
         self.say(f"{words or argv[0]!r} is not a command; {hint}")
         return USAGE_ERROR
@@ -193,7 +194,7 @@ class _Version(argparse.Action):
             version = metadata.version(NAME)
         except metadata.PackageNotFoundError:
             version = "(not installed)"
-        print(f"{NAME} {version}", file=sys.stdout)
+        sys.stdout.write(f"{NAME} {version}\n")
         parser.exit()
 
 

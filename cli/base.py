@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from cliff._argparse import SmartHelpFormatter
 from cliff.command import Command
@@ -15,7 +15,9 @@ from cliff.show import ShowOne
 
 from cli.app import Superconductor, usage_error
 from cli.deployment import Deployment
+from objects import errors
 
+T = TypeVar("T")
 Row = tuple[object, ...]
 Table = tuple[Sequence[str], Iterable[Row]]
 
@@ -59,6 +61,17 @@ class Admin(Command):
             return super().run(parsed_args) or self.status
         finally:
             self.deployment.close()
+
+    def each(self, items: Iterable[T], work: Callable[[T], object]) -> None:
+        """Do ``work`` for every item. Where one is refused that is told, the others are done and the exit status becomes 1."""
+        for item in items:
+            try:
+                work(item)
+            except errors.DatabaseUnavailable:
+                raise
+            except errors.SuperconductorError as error:
+                self.status = 1
+                self.warn(str(error))
 
     def warn(self, text: str) -> None:
         """One line on standard error, beside the result."""
@@ -131,14 +144,9 @@ def name(text: str) -> str:
 
 def add_properties(parser: argparse.ArgumentParser, what: str) -> None:
     """``--property KEY=VALUE``, any number of times."""
+    text = f"{what}; may be repeated"
     parser.add_argument(
-        "--property",
-        dest="properties",
-        metavar="KEY=VALUE",
-        type=key_value,
-        action="append",
-        default=[],
-        help=f"{what}; may be repeated",
+        "--property", dest="properties", metavar="KEY=VALUE", type=key_value, action="append", default=[], help=text
     )
 
 

@@ -39,7 +39,7 @@ def bootstrap(folder: StateFolder, cells: Sequence[str], commands: Commands) -> 
         if name not in known:
             commands.run(
                 *("cell", "create", name, "--database-connection", folder.database_url(name)),
-                *("--transport-url", f"embedded://{name}/"),
+                *("--transport-url", folder.bus_url(name)),
             )
     commands.run("db", "sync")
 
@@ -62,5 +62,3 @@ def _names(folder: StateFolder) -> set[str]:
         return {mapping.name for mapping in database.read(cell_mappings.list_all)}
     finally:
         database.dispose()
-
-

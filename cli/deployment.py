@@ -62,12 +62,11 @@ class Deployment:
     @cached_property
     def conf(self) -> cfg.ConfigOpts:
         """The configuration. Raises Misconfigured."""
-        from oslo_config import cfg
-
         from cells import opts
         from service import config
+        from service.opts import API_DATABASE
 
-        api_database = [("api_database", [cfg.StrOpt("connection", secret=True, help="URL of the API database.")])]
+        api_database = [("api_database", [API_DATABASE])]
         return config.load(self._arguments(), api_database, opts.list_opts(), files=[] if self.state else None)
 
     def close(self) -> None:

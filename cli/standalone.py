@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 import threading
 from pathlib import Path
 
-from cliff.command import Command
-
 from api.opts import Settings as ApiSettings
 from cli.all_in_one import AllInOne, SimulatedHost, StateFolder
+from cli.base import Admin
 from cli.bootstrap import Commands, bootstrap, starter_flavors
 from cli.discovering import discover_until
 from db import cell_mappings
 from db.engine import Database
 
-LOG = logging.getLogger(__name__)
 
-
-class Standalone(Command):
+class Standalone(Admin):
     """Run API, conductors, scheduler and simulated hosts in this one process, until Ctrl-C.
 
     Example: superconductor standalone --state ./region
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument("--state", dest="folder", type=Path, help="folder that keeps everything (default: ./superconductor-state)")
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address of the API (default: 127.0.0.1)")
         parser.add_argument("--port", type=int, default=8774, help="port of the API, 0 for a free one (default: 8774)")
         parser.add_argument("--cells", type=int, default=2, help="cells to create in a new folder (default: 2)")
         parser.add_argument("--hosts", type=int, default=12, help="simulated hosts in each cell (default: 12)")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        path = parsed_args.folder or getattr(self.app_args, "state", None) or "superconductor-state"
-        folder = StateFolder(Path(path))
+        folder = StateFolder(Path(self.app.options.state or "superconductor-state"))
         commands = Commands(folder, sys.stderr)
         bootstrap(folder, [f"cell{n + 1}" for n in range(parsed_args.cells)], commands)
         starter_flavors(folder, commands)
@@ -53,11 +45,11 @@ class Standalone(Command):
             signal.signal(number, lambda *_: stopped.set())
         region.start()
         try:
-            discover_until(folder, {host.name for host in hosts}, commands, stopped)
-            print(f"superconductor serves at {region.endpoint}, state in {folder.path}; Ctrl-C stops it", file=sys.stderr, flush=True)
+            discover_until(folder, region, {host.name for host in hosts}, commands, stopped)
+            self.app.say(f"serving at {region.endpoint}, state in {folder.path}; Ctrl-C stops it")
             stopped.wait()
         finally:
-            print("stopping", file=sys.stderr, flush=True)
+            self.app.say("stopping")
             region.stop()
 
 

@@ -23,6 +23,7 @@ from objects.build import BuildOrders, DeleteOrder
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from rpc.cell_conductor import CellConductorClient
+from rpc.compute import serve
 from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
 from service.periodic import Every
@@ -64,7 +65,7 @@ class ComputeService:
         self._driver = driver if driver is not None else load(settings)
         self.builder = f"{settings.host}:{uuid.uuid4().hex[:12]}"
         self._context = RequestContext(request_id=f"req-{self.builder}", is_admin=True)
-        self._client = CellConductorClient(bus)
+        self._client = CellConductorClient(bus, timeout=settings.call_timeout)
         self._shared = reporter is not None
         self._reporter = reporter or make_reporter(settings, bus)
         self._tracker = ResourceTracker([_offer(node, settings) for node in self._driver.nodes()])
@@ -88,7 +89,7 @@ class ComputeService:
         guests = self._driver.guests()
         LOG.info("Host %s starts as %s with %d guests", self._settings.host, self.builder, len(guests))
         self._agent.found(guests)
-        self._server = self._bus.serve("compute", self._settings.host, [Endpoint(self._agent)])
+        self._server = serve(self._bus, self._settings.host, Endpoint(self._agent), threads=self._settings.dispatch_threads)
         self._rounds.start()
 
     def stop(self, timeout: float | None = None) -> None:
@@ -119,7 +120,8 @@ class ComputeService:
 def make_reporter(settings: Settings, bus: Bus) -> Reporter:
     """A reporter for one agent, or to be shared (and started and stopped by whoever shares it) by agents on one bus."""
     context = RequestContext(request_id="req-reports", is_admin=True)
-    return Reporter(CellConductorClient(bus), context, window=settings.report_window, longest_pause=settings.report_retry_max)
+    client = CellConductorClient(bus, timeout=settings.call_timeout)
+    return Reporter(client, context, window=settings.report_window, longest_pause=settings.report_retry_max)
 
 
 def _offer(node: ComputeNode, settings: Settings) -> ComputeNode:

@@ -45,6 +45,9 @@ COMPUTE = [
         help="Seconds that a report on a finished build or delete waits for others to share its message.",
     ),
     cfg.FloatOpt(
+        "call_timeout", default=10.0, min=0.1, help="Seconds to wait for the cell conductor's answer before asking again."
+    ),
+    cfg.FloatOpt(
         "report_retry_max", default=5.0, min=0.1, help="Longest pause, in seconds, before an unanswered report is repeated."
     ),
     cfg.IntOpt("dispatch_threads", default=2, min=1, help="Threads that take orders from the bus."),
@@ -98,6 +101,7 @@ class Settings(Object, frozen=True, kw_only=True):
     stats_full_interval: float = 300.0
     audit_interval: float = 60.0
     report_window: float = 0.005
+    call_timeout: float = 10.0
     report_retry_max: float = 5.0
     dispatch_threads: int = 2
     drain_timeout: float = 10.0

@@ -25,7 +25,6 @@ from objects.context import RequestContext
 from objects.instance import Instance, State
 from objects.selection import Selection
 from objects.spec import RequestSpec
-from rpc.errors import Timeout, Unreachable
 from rpc.scheduler import SchedulerClient
 
 LOG = logging.getLogger(__name__)
@@ -107,7 +106,7 @@ class Builder:
                 self._leave(batch, f"{refusal} (without {len(excluded_cells)} unreachable cells)")
             else:
                 self._bury(batch, dict.fromkeys(batch.requests, str(refusal)))
-        except (Timeout, Unreachable) as trouble:
+        except errors.SuperconductorError as trouble:  # no answer in time, or one that says "come again"
             self._leave(batch, str(trouble))
         return None
 

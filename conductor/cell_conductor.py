@@ -63,14 +63,13 @@ class CellConductor:
         results: list[dict[str, Outcome]] = [{} for _ in groups]
         left = [(index, report) for index, group in enumerate(groups) for report in group]
         while left:
-            round_, later, seen = [], [], set()
+            first: dict[str, tuple[int, Report]] = {}
             for index, report in left:
-                (later if report.instance_uuid in seen else round_).append((index, report))
-                seen.add(report.instance_uuid)
-            outcomes = self._transition({report.instance_uuid: report for _, report in round_})
-            for index, report in round_:
-                results[index][report.instance_uuid] = outcomes[report.instance_uuid]
-            left = later
+                first.setdefault(report.instance_uuid, (index, report))
+            outcomes = self._transition({uuid: report for uuid, (_, report) in first.items()})
+            for uuid, (index, _) in first.items():
+                results[index][uuid] = outcomes[uuid]
+            left = [(index, report) for index, report in left if first[report.instance_uuid][1] is not report]
         return list(results)
 
     def _transition(self, reports: Mapping[str, Report]) -> dict[str, Outcome]:

@@ -6,6 +6,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
@@ -27,6 +28,9 @@ from rpc.transport import Bus
 from service.periodic import Periodic
 
 SERVER = socket.gethostname()
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class SuperConductorService:
@@ -82,8 +86,8 @@ class _OwnCell:
         self.name = name
         self.compute: ComputeClient | None = ComputeClient(bus)
 
-    def send(self, function: Callable[..., None], /, *args: object) -> None:
-        function(*args)
+    def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return fn(*args, **kwargs)
 
 
 class CellConductorService:

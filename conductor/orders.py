@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
 
 from db.instances import Order
 from objects import errors
@@ -16,16 +17,19 @@ from rpc.compute import ComputeClient
 
 LOG = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class Sender(Protocol):
     """Where orders can be sent: a cell, with its deadlines and breaker, or a cell conductor's own bus."""
 
-    name: str
+    compute: ComputeClient | None
 
     @property
-    def compute(self) -> ComputeClient | None: ...
+    def name(self) -> str: ...
 
-    def send(self, function: Callable[..., None], /, *args: object) -> None: ...
+    def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
 def send_orders(to: Sender, context: RequestContext, orders: Iterable[Order]) -> None:
@@ -35,23 +39,27 @@ def send_orders(to: Sender, context: RequestContext, orders: Iterable[Order]) ->
         groups[order.instance.host or "", order.spec.batch_id].append(order)
     for (host, _), members in groups.items():
         message = BuildOrders(spec=members[0].spec, orders=tuple(_build_order(order) for order in members))
-        _cast(to, lambda client, h=host, m=message: client.build_instances(context, h, m), host)
+        _cast(to, host, partial(_client(to).build_instances, context, host, message))
 
 
 def send_deletes(to: Sender, context: RequestContext, rows: Iterable[Instance]) -> None:
     """One cast per host."""
-    by_host: Mapping[str, list[DeleteOrder]] = defaultdict(list)
+    by_host: dict[str, list[DeleteOrder]] = defaultdict(list)
     for row in rows:
         by_host[row.host or ""].append(DeleteOrder(instance_uuid=row.uuid, attempt=row.attempt))
     for host, deletes in by_host.items():
-        _cast(to, lambda client, h=host, d=deletes: client.delete_instances(context, h, d), host)
+        _cast(to, host, partial(_client(to).delete_instances, context, host, deletes))
 
 
-def _cast(to: Sender, send: Callable[[ComputeClient], None], host: str) -> None:
+def _client(to: Sender) -> ComputeClient:
     if to.compute is None:
         raise RuntimeError(f"{to.name} has no bus, and so no hosts to send orders to")
+    return to.compute
+
+
+def _cast(to: Sender, host: str, send: Callable[[], None]) -> None:
     try:
-        to.send(send, to.compute)
+        to.send(send)
     except errors.SuperconductorError as error:
         LOG.warning("%s: order for host %s not sent, the sweep will: %s", to.name, host, error)
 

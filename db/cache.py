@@ -23,8 +23,8 @@ class EpochCache(Generic[T]):
     """A value loaded from the database and loaded again when one of its epochs has risen.
 
     ``names`` are the epochs it depends on. They are looked at when the value is asked for and the last look is ``interval`` seconds
-    old; nothing happens while nobody asks. Safe for threads: one looks, the others go on with the value they have. While the database
-    cannot be asked the value stays what it was; only before the first load is DatabaseUnavailable raised.
+    old; nothing happens while nobody asks. Safe for threads: one looks, the others go on with the value they have. While the
+    database cannot be asked the value stays what it was; only before the first load is DatabaseUnavailable raised.
     The same object is returned until something changed, and it is shared: do not change it.
     """
 

@@ -32,7 +32,10 @@ def list_all(tx: Connection) -> list[CellMapping]:
 
 
 def update(tx: Connection, mapping: CellMapping) -> None:
-    """Replace name, URLs and state; its epoch rises by one, whatever ``mapping`` says. Raises NotFound, and Conflict if the name is taken."""
+    """Replace name, URLs and state; its epoch rises by one, whatever ``mapping`` says.
+
+    Raises NotFound, and Conflict if the new name is taken.
+    """
     values = _values(mapping) | {"epoch": cell_mappings.c.epoch + 1}
     statement = sa.update(cell_mappings).where(cell_mappings.c.uuid == mapping.uuid).values(values)
     named.update(tx, statement, {}, f"Cell '{mapping.name}'")

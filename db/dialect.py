@@ -16,7 +16,8 @@ def insert_new(tx: Connection, table: sa.Table, rows: list[dict[str, Any]]) -> i
     """Insert the rows whose primary key is not there yet, leave the others as they are; return how many were inserted."""
     if not rows:
         return 0
-    return tx.execute(_INSERT_NEW[tx.dialect.name](table), rows).rowcount
+    statement = _INSERT_NEW[tx.dialect.name](table).execution_options(preserve_rowcount=True)  # psycopg: -1 without
+    return tx.execute(statement, rows).rowcount
 
 
 def _sqlite(table: sa.Table) -> sa.Insert:

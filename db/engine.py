@@ -1,4 +1,4 @@
-"""One database: how transactions begin, end, are tried again and fail. Everything of oslo.db that has no types stays in here."""
+"""One database: how transactions begin, end, are tried again and fail."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
+import msgspec
 import sqlalchemy as sa
 from oslo_db import exception as oslo_exception
-from oslo_db.sqlalchemy import enginefacade
-from sqlalchemy.pool import QueuePool
 
-from db import retry
+from db import facade, retry
 from db import url as urls
+from db.facade import Opening
 from db.turn import Turn, turn_of
 from objects import errors
 from objects.mask import mask_url
@@ -27,14 +27,14 @@ DuplicateEntry: type[Exception] = oslo_exception.DBDuplicateEntry
 
 TURN_TIMEOUT = 30.0
 """Seconds a thread waits for the other writers of its process before it gives up."""
-MAX_OVERFLOW = 20
-"""Connections beyond the pool's size that may be open for a moment."""
-POOL_TIMEOUT = 10.0
-"""Seconds a transaction waits for a connection of the pool."""
 
 
 class NestedWrite(RuntimeError):
     """A write transaction was begun inside another one of the same thread and database: a fault in the program."""
+
+
+class WriteInRead(RuntimeError):
+    """A function run by ``read`` tried to write, which would have been lost: a fault in the program. Only SQLite notices."""
 
 
 class OutcomeUnknown(errors.DatabaseUnavailable):
@@ -55,17 +55,20 @@ class Database:
     """
 
     def __init__(self, url: str, *, name: str = "", max_pool_size: int = 5, create: bool = False) -> None:
-        self._url = urls.parse(url)
-        self._file = urls.file_of(self._url)
-        self._create = create
-        self._max_pool_size = max_pool_size
-        self.dialect: str = self._url.get_backend_name()
+        parsed = urls.parse(url)
+        urls.check_driver(parsed)
+        self.dialect: str = parsed.get_backend_name()
         self.url_masked: str = urls.masked(url)
-        self.name = name or os.path.basename(str(self._url.database))
+        self.name = name or os.path.basename(str(parsed.database))
+        self._file = urls.file_of(parsed)
         self._turn = turn_of(self._file) if self._file else Turn(exclusive=False)
-        self._facade = self._make_facade()
-        self._reader = self._facade.reader.connection
-        self._writer = self._facade.writer.connection
+        opening = Opening(url=url, name=self.name, max_pool_size=max_pool_size, create=create)
+        writing = facade.make(opening)
+        # SQLite's connections for reading refuse to write: a function given to the wrong method is noticed in the first test of it.
+        reading = facade.make(msgspec.structs.replace(opening, query_only=True)) if self._file else writing
+        self._facades = (writing, reading)
+        self._writer = writing.writer.connection
+        self._reader = reading.reader.connection
 
     def __repr__(self) -> str:
         return f"Database({self.name!r}, {self.url_masked!r})"
@@ -79,12 +82,12 @@ class Database:
 
     def read(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run ``fn`` in one transaction that is rolled back at its end. On SQLite it sees one moment and waits for no writer."""
-        return self._run(lambda: self._transact(self._reader, "BEGIN", lambda tx: fn(tx, *args, **kwargs)))
+        return self._run(lambda: self._read_once(lambda tx: fn(tx, *args, **kwargs)))
 
     def dispose(self) -> None:
         """Close the idle connections. The next transaction opens new ones."""
-        if self._facade.is_started:
-            self._facade.dispose_pool()
+        for opened in self._facades:
+            opened.dispose_pool()
 
     def _run(self, transaction: Callable[[], T]) -> T:
         try:
@@ -110,25 +113,36 @@ class Database:
             raise errors.DatabaseUnavailable(f"Database {self.url_masked} is busy: no turn to write within {TURN_TIMEOUT:.0f} s")
         self._turn.writers.add(me)
         try:
-            return self._transact(self._writer, "BEGIN IMMEDIATE", body)
+            return self._write_in_turn(body)
         finally:
             self._turn.writers.discard(me)
             self._turn.hand_on()
 
-    def _transact(self, scope: Any, begin: str, body: Callable[[sa.Connection], T]) -> T:
+    def _write_in_turn(self, body: Callable[[sa.Connection], T]) -> T:
         committing = False
         try:
-            with scope.using(_Context()) as tx:
+            with self._writer.using(_Context()) as tx:
                 if self._file:
                     # A deferred BEGIN that comes to write after it has read fails at once if another has written meanwhile, and no
-                    # busy time-out helps. It is sent to the driver itself: a fifth of the time of a whole statement.
-                    cast(sqlite3.Connection, tx.connection.driver_connection).execute(begin)
+                    # busy time-out helps.
+                    _begin(tx, "BEGIN IMMEDIATE")
                 result = body(tx)
-                committing = scope is self._writer
+                committing = True
             return result
         except Exception as error:
             if committing and retry.classify(error) is retry.Trouble.LOST:
                 raise OutcomeUnknown(f"Database {self.url_masked} was lost during a commit: {retry.cause(error)}") from error
+            raise
+
+    def _read_once(self, body: Callable[[sa.Connection], T]) -> T:
+        try:
+            with self._reader.using(_Context()) as tx:
+                if self._file:
+                    _begin(tx, "BEGIN")
+                return body(tx)
+        except Exception as error:
+            if getattr(retry.cause(error), "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY:
+                raise WriteInRead(f"a function that writes was given to read() of {self!r}") from error
             raise
 
     def _unavailable(self, error: Exception) -> errors.DatabaseUnavailable | None:
@@ -144,58 +158,7 @@ class Database:
             return None
         return errors.DatabaseUnavailable(text)
 
-    def _make_facade(self) -> Any:
-        facade = enginefacade.transaction_context()
-        if not self._file:
-            facade.configure(max_pool_size=self._max_pool_size, max_overflow=MAX_OVERFLOW, pool_timeout=POOL_TIMEOUT)
-        facade.configure(
-            connection=urls.for_driver(self._url),
-            connection_recycle_time=3600,
-            max_retries=0,  # a dead server is told at once; who asked decides when to ask again
-            thread_checkin=False,  # only for green threads
-            logging_name=self.name,
-        )
-        facade.append_on_engine_create(self._tune)
-        return facade
 
-    def _tune(self, engine: sa.Engine) -> None:
-        engine.hide_parameters = True  # parameters hold user data and URLs of cells; errors must not show them
-
-        @sa.event.listens_for(engine, "connect")
-        def settle(driver_connection: Any, record: object) -> None:
-            urls.settle(driver_connection, self._url)
-
-        if self._file:
-            self._tune_sqlite(engine, self._file)
-
-    def _tune_sqlite(self, engine: sa.Engine, file: str) -> None:
-        # oslo.db would open and close a connection for every transaction; closing the last one folds the log into the file,
-        # with two forced writes to the disk. A pool that keeps them is ten times faster.
-        old = engine.pool
-        engine.pool = QueuePool(
-            old._creator,
-            pool_size=self._max_pool_size,
-            max_overflow=MAX_OVERFLOW,
-            timeout=POOL_TIMEOUT,
-            use_lifo=True,  # the connection used last has the warmest cache
-            dialect=engine.dialect,
-            _dispatch=old.dispatch,
-        )
-        old.dispose()
-
-        @sa.event.listens_for(engine, "do_connect")
-        def refuse_missing(dialect: object, record: object, args: list[Any], kwargs: dict[str, Any]) -> None:
-            if os.path.exists(file):
-                return
-            if not self._create:
-                raise errors.DatabaseUnavailable(
-                    f"Database {self.url_masked} does not exist; make it and apply the schema with 'superconductor db sync'"
-                )
-            try:
-                os.makedirs(os.path.dirname(file), exist_ok=True)
-            except OSError as error:
-                raise errors.DatabaseUnavailable(f"Database {self.url_masked} cannot be made: {error.strerror}") from error
-
-        @sa.event.listens_for(engine, "engine_connect")
-        def begin_is_ours(tx: sa.Connection) -> None:
-            tx.info["in_transaction"] = True  # oslo.db's mark of a transaction begun: it sends no BEGIN of its own then
+def _begin(tx: sa.Connection, statement: str) -> None:
+    """Speak to the SQLite driver itself: it takes a tenth of the time of a statement of SQLAlchemy's."""
+    cast(sqlite3.Connection, tx.connection.driver_connection).execute(statement)

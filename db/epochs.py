@@ -26,7 +26,7 @@ _READ = sa.select(epochs.c.name, epochs.c.epoch)
 
 
 def bump(tx: Connection, name: str) -> None:
-    """Call it last in the transaction of a change: the row stays locked until the commit, which puts the numbers in commit order."""
+    """Tell every process that caches this kind, when the transaction commits. Until then the epoch's row is locked for others."""
     if tx.execute(_BUMP, {"kind": name}).rowcount == 0:
         insert_new(tx, epochs, [{"name": name, "epoch": 0}])
         tx.execute(_BUMP, {"kind": name})
@@ -34,4 +34,4 @@ def bump(tx: Connection, name: str) -> None:
 
 def read(tx: Connection) -> dict[str, int]:
     """All epochs in one statement. Read them before what they guard: then a change that comes between is seen the next time."""
-    return {name: epoch for name, epoch in tx.execute(_READ)}
+    return {row.name: row.epoch for row in tx.execute(_READ)}

@@ -23,7 +23,9 @@ def create(tx: Connection, flavor: Flavor) -> None:
 
 def get(tx: Connection, flavor_id: str) -> Flavor:
     """Raises NotFound."""
-    return _flavor(named.found(tx.execute(sa.select(flavors).where(flavors.c.flavor_id == flavor_id)).first(), f"Flavor '{flavor_id}'"))
+    return _flavor(
+        named.found(tx.execute(sa.select(flavors).where(flavors.c.flavor_id == flavor_id)).first(), f"Flavor '{flavor_id}'")
+    )
 
 
 def find(tx: Connection, reference: str) -> Flavor:
@@ -40,7 +42,7 @@ def list_all(tx: Connection) -> list[Flavor]:
 
 
 def update(tx: Connection, flavor: Flavor) -> None:
-    """Replace all but the id. Servers keep the flavor they were made with. Raises NotFound, and Conflict if the new name is taken."""
+    """Replace all but the id; servers keep the flavor they were made with. Raises NotFound, and Conflict if the name is taken."""
     named.update(tx, sa.update(flavors).where(flavors.c.flavor_id == flavor.flavor_id), _values(flavor), _what(flavor))
     epochs.bump(tx, Epoch.FLAVORS)
 

@@ -10,7 +10,10 @@ from sqlalchemy import Connection
 from db import dialect, epochs, named
 from db.epochs import Epoch
 from db.tables.api import host_mappings
+from objects import errors
 from objects.cell import HostMapping
+
+_COLUMNS = (host_mappings.c.host, host_mappings.c.cell_uuid)
 
 
 def add(tx: Connection, mappings: Sequence[HostMapping], now: float) -> list[HostMapping]:
@@ -18,26 +21,27 @@ def add(tx: Connection, mappings: Sequence[HostMapping], now: float) -> list[Hos
 
     A host that is mapped to the same cell is no conflict, and changes nothing.
     """
-    wanted = {mapping.host: mapping for mapping in sorted(mappings, key=lambda m: m.host)}
-    rows = [{"host": m.host, "cell_uuid": m.cell_uuid, "created_at": now} for m in wanted.values()]
-    existing = _of(tx, list(wanted))
-    dialect.insert_new(tx, host_mappings, [row for row in rows if row["host"] not in existing])
-    there = _of(tx, list(wanted))
-    if there.keys() != existing.keys():
+    wanted = {mapping.host: mapping.cell_uuid for mapping in sorted(mappings, key=lambda m: m.host)}
+    rows = [{"host": host, "cell_uuid": cell_uuid, "created_at": now} for host, cell_uuid in wanted.items()]
+    inserted = dialect.insert_new(tx, host_mappings, rows)
+    if inserted:
         epochs.bump(tx, Epoch.HOSTS)
-    return [there[m.host] for m in wanted.values() if m.host in there and there[m.host].cell_uuid != m.cell_uuid]
+    if inserted == len(rows):
+        return []
+    return [mapping for mapping in _of(tx, list(wanted)) if mapping.cell_uuid != wanted[mapping.host]]
 
 
 def get(tx: Connection, host: str) -> HostMapping:
     """Raises NotFound."""
     found = _of(tx, [host])
-    named.found(None, f"Host '{host}'") if host not in found else None
-    return found[host]
+    if not found:
+        raise errors.NotFound(f"Host '{host}' not found")
+    return found[0]
 
 
 def list_all(tx: Connection) -> list[HostMapping]:
     """By host."""
-    rows = tx.execute(sa.select(host_mappings.c.host, host_mappings.c.cell_uuid).order_by(host_mappings.c.host))
+    rows = tx.execute(sa.select(*_COLUMNS).order_by(host_mappings.c.host))
     return [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
 
 
@@ -45,3 +49,12 @@ def delete(tx: Connection, host: str) -> None:
     """Raises NotFound."""
     named.delete(tx, sa.delete(host_mappings).where(host_mappings.c.host == host), f"Host '{host}'")
     epochs.bump(tx, Epoch.HOSTS)
+
+
+def _of(tx: Connection, hosts: Sequence[str]) -> list[HostMapping]:
+    query = sa.select(*_COLUMNS).where(host_mappings.c.host.in_(dialect.uuids("hosts"))).order_by(host_mappings.c.host)
+    found: list[HostMapping] = []
+    for start in range(0, len(hosts), dialect.IN_LIST):
+        rows = tx.execute(query, {"hosts": hosts[start : start + dialect.IN_LIST]})
+        found += [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
+    return found

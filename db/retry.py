@@ -48,22 +48,28 @@ def classify(error: BaseException) -> Trouble:
         return Trouble.MEETING
     if isinstance(error, oslo_exception.DBConnectionError):
         return Trouble.LOST
-    if isinstance(error, (oslo_exception.DBNonExistentTable,)):
+    if isinstance(error, oslo_exception.DBNonExistentTable):
         return Trouble.UNSYNCED
     if isinstance(error, (oslo_exception.DBNonExistentDatabase, sa_exception.TimeoutError)):
         return Trouble.LASTING
     driver_error = cause(error)
     if isinstance(driver_error, sqlite3.Error):
         return _classify_sqlite(driver_error)
-    if isinstance(error, sa_exception.DBAPIError):
-        return _classify_server(error, driver_error)
+    wrapped = _wrapped(error)
+    if isinstance(wrapped, sa_exception.DBAPIError):
+        return _classify_server(wrapped, driver_error)
     return Trouble.OTHER
 
 
 def cause(error: BaseException) -> BaseException:
     """The driver's own error inside ``error``: the only text of the three that holds neither SQL nor parameters."""
-    inner = getattr(error, "inner_exception", None) or error
+    inner = _wrapped(error)
     return getattr(inner, "orig", None) or inner
+
+
+def _wrapped(error: BaseException) -> BaseException:
+    """SQLAlchemy's error inside one of oslo.db's."""
+    return getattr(error, "inner_exception", None) or error
 
 
 def _classify_sqlite(error: sqlite3.Error) -> Trouble:

@@ -9,7 +9,9 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
+from db import url as urls
 from db.engine import Database
 from objects import errors
 
@@ -30,7 +32,7 @@ def sync(url: str, kind: Kind) -> str:
     around it. MariaDB commits each change for itself, so changes there are written so that an interrupted run can be repeated.
     A missing SQLite file is made, and its folder. Raises DatabaseUnavailable, and Misconfigured where the URL cannot be right.
     """
-    database = Database(url, create=True)
+    database = Database(urls.patient(url), create=True)
     try:
         return database.write(_upgrade, kind)
     finally:
@@ -48,8 +50,6 @@ def current(url: str, kind: Kind) -> str | None:
 
 def latest(kind: Kind) -> str:
     """The version that ``sync`` reaches."""
-    from alembic.script import ScriptDirectory
-
     return str(ScriptDirectory.from_config(_config(kind)).get_current_head())
 
 

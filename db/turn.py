@@ -21,6 +21,11 @@ class Turn:
         self._taken = False
         self._waiting: deque[threading.Lock] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """How many threads wait for their turn."""
+        return len(self._waiting)
+
     def take(self, timeout: float) -> bool:
         """Wait for the turn, ``timeout`` seconds at most; return whether it is ours now."""
         if not self._exclusive:
@@ -32,13 +37,22 @@ class Turn:
             mine = threading.Lock()
             mine.acquire()
             self._waiting.append(mine)
-        if mine.acquire(timeout=timeout):
-            return True
+        try:
+            if mine.acquire(timeout=timeout):
+                return True
+        except BaseException:  # Ctrl-C: the turn must not come to a thread that has gone
+            if not self._leave(mine):
+                self.hand_on()
+            raise
+        return not self._leave(mine)
+
+    def _leave(self, mine: threading.Lock) -> bool:
+        """Stop waiting; return False if the turn came to us in that very moment."""
         with self._mutex:
             if mine in self._waiting:
                 self._waiting.remove(mine)
-                return False
-            return True  # handed to us in the very moment we gave up
+                return True
+            return False
 
     def hand_on(self) -> None:
         """End the turn: the thread that has waited longest has it now."""

@@ -15,12 +15,17 @@ CONNECT_TIMEOUT = 2
 """Seconds to wait for a server to accept a connection."""
 ANSWER_TIMEOUT = 15
 """Seconds to wait for the answer to one statement (MariaDB); it must outlast LOCK_TIMEOUT."""
+SCHEMA_TIMEOUT = 3600
+"""The same for the statements of a schema change."""
 LOCK_TIMEOUT = 5
 """Seconds a statement waits for a row lock on a server before the transaction is run again."""
+IDLE_TIMEOUT = 60
+"""Seconds after which a server ends a transaction whose client says nothing, so that a machine that vanished holds no locks."""
 BUSY_TIMEOUT = 5
 """Seconds SQLite polls for another process's write to end before the transaction is run again."""
 
 _DRIVERS = {"sqlite": "sqlite", "mysql": "mysql+pymysql", "mariadb": "mysql+pymysql", "postgresql": "postgresql+psycopg"}
+_EXTRAS = {"mysql+pymysql": "mysql", "postgresql+psycopg": "postgres"}
 _SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 _EXAMPLES = (
     "examples: sqlite:////var/lib/file.db, mysql+pymysql://user:password@host/name, postgresql+psycopg://user:password@host/name"
@@ -45,10 +50,30 @@ def parse(url: str) -> sa.URL:
         parsed = parsed.set(drivername=f"mysql+{parsed.get_driver_name()}")
     if backend != "sqlite":
         return parsed.update_query_dict({**_options(parsed), **parsed.query})
-    if parsed.database in (None, "", ":memory:"):
+    if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:"):
         raise errors.Misconfigured("SQLite needs a file that all threads and processes can open: sqlite:////path/to/file.db")
     synchronous(parsed)
     return parsed
+
+
+def patient(url: str) -> str:
+    """The URL with time for a schema change, which may take long, where it does not say how much."""
+    parsed = parse(url)
+    given = sa.make_url(url).query
+    long = {key: str(SCHEMA_TIMEOUT) for key in ("read_timeout", "write_timeout") if key in parsed.query and key not in given}
+    return parsed.update_query_dict(long).render_as_string(hide_password=False) if long else url
+
+
+def check_driver(url: sa.URL) -> None:
+    """Raise Misconfigured, saying what to install, where the driver the URL asks for is missing."""
+    try:
+        url.get_dialect().import_dbapi()
+    except (ImportError, sa.exc.NoSuchModuleError):
+        extra = _EXTRAS.get(url.drivername)
+        what = f"'superconductor[{extra}]'" if extra else f"the driver {url.get_driver_name() or url.drivername}"
+        raise errors.Misconfigured(
+            f"Database URL '{masked(url)}' needs a driver that is not installed: pip install {what}"
+        ) from None
 
 
 def masked(url: sa.URL | str) -> str:
@@ -79,27 +104,31 @@ def for_driver(url: sa.URL) -> str:
     return url.difference_update_query(["synchronous"]).render_as_string(hide_password=False)
 
 
-def settle(connection: Any, url: sa.URL) -> None:
+def settle(connection: Any, url: sa.URL, *, query_only: bool = False) -> None:
     """Tell a new driver connection what it has to know. The driver's type differs by server, hence Any."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT * 1000}")  # first: the next one may meet another process
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={synchronous(url)}")
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(f"PRAGMA query_only={'ON' if query_only else 'OFF'}")  # last: setting the journal mode writes
         return
     with connection.cursor() as cursor:
         if url.get_backend_name() == "postgresql":
             cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
             cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}s'")
+            cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_TIMEOUT}s'")
         else:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT}")
+            idle = f"/*M! , SESSION idle_transaction_timeout = {IDLE_TIMEOUT} */"  # MySQL reads it as a comment
+            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT} {idle}")
     connection.commit()
 
 
 def _options(url: sa.URL) -> dict[str, str]:
     if url.get_backend_name() == "postgresql":
-        return {"connect_timeout": str(CONNECT_TIMEOUT)}
+        unheard = {"keepalives_idle": "5", "keepalives_interval": "5", "keepalives_count": "2"}
+        return {"connect_timeout": str(CONNECT_TIMEOUT), "tcp_user_timeout": str(ANSWER_TIMEOUT * 1000), **unheard}
     options = {"charset": "utf8mb4"}
     if url.get_driver_name() == "pymysql":
         answer = str(ANSWER_TIMEOUT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from objects.base import Message, Object
+from objects.base import Message
 from objects.instance import Failure
 from objects.selection import Limits
 from objects.spec import RequestSpec
@@ -63,7 +63,7 @@ class Verdict(Message, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Holding(Object, frozen=True, kw_only=True):
+class Holding(Message, frozen=True, kw_only=True):
     """What the cell's records say about one instance on a host: all an agent needs to compare with its guests."""
 
     instance_uuid: str

@@ -15,6 +15,6 @@ import sys
 
 sys.modules.setdefault("eventlet", None)  # type: ignore[arg-type]  # None is how the import system is told "not there"
 
-from oslo_service import backend  # type: ignore[import-untyped]  # noqa: E402 - after the line above; it ships no types
+from oslo_service import backend  # noqa: E402 - after the line above
 
 backend.init_backend(backend.BackendType.THREADING)

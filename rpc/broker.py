@@ -198,4 +198,4 @@ class Brokers:
 
 
 BROKERS = Brokers()
-"""The one thing in the project that is shared without being passed on: it stands for the network, and a URL is how one reaches it."""
+"""The one thing that is shared without being passed on: it stands for the network, and a URL is how one reaches it."""

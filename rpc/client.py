@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import oslo_messaging as om  # type: ignore[import-untyped]  # oslo.messaging ships no types
+import oslo_messaging as om
 
 from objects import errors
 from objects.context import RequestContext

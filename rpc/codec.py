@@ -55,7 +55,9 @@ class Codec:
             return [self.encode(item) for item in value]
         if isinstance(value, dict) and _NAME not in value and all(isinstance(key, str) for key in value):
             return {key: self.encode(item) for key, item in value.items()}
-        raise TypeError(f"{type(value).__name__} cannot cross the bus: only messages, text, numbers, lists, tuples and dicts of them can")
+        raise TypeError(
+            f"{type(value).__name__} cannot cross the bus: only messages, text, numbers, and lists and dicts of them can"
+        )
 
     def decode(self, value: Any) -> Any:
         """The inverse of ``encode``. Raises Unsupported for a message of an unknown name or another major version."""

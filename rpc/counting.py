@@ -1,4 +1,4 @@
-"""Count what is sent on a bus: for benchmarks and tests. A ``Bus`` calls its observer, if it has one, for every message it sends."""
+"""Count what is sent on a bus, for benchmarks and tests. A ``Bus`` tells its observer, if it has one, of every message."""
 
 from __future__ import annotations
 

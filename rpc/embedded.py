@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
-import oslo_messaging as om  # type: ignore[import-untyped]  # oslo.messaging ships no types
-from oslo_messaging._drivers import base, common  # type: ignore[import-untyped]  # where drivers find their base classes
+import oslo_messaging as om
+from oslo_messaging._drivers import base, common  # where drivers find their base classes
 
 from rpc.broker import BROKERS, Broker, Consumer, Letter, Queue
 
@@ -139,7 +139,9 @@ class EmbeddedDriver(base.BaseDriver):  # type: ignore[misc]  # the untyped base
         else:
             self._broker.send(self._key(target, target.server), letter)
 
-    def send_notification(self, target: Any, ctxt: dict[str, Any], message: dict[str, Any], version: float, retry: int | None = None) -> None:
+    def send_notification(
+        self, target: Any, ctxt: dict[str, Any], message: dict[str, Any], version: float, retry: int | None = None
+    ) -> None:
         """Send a notification; the target's topic ends in its priority."""
         self.send(target, ctxt, message)
 

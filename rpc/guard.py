@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,8 +32,12 @@ class Guard:
         self._idle = 0
         self._closed = False
 
-    def run(self, function: Callable[[], T], timeout: float) -> T:
-        """Return or raise what ``function`` does. Raises Late after ``timeout`` seconds; a function under way is left to itself."""
+    def run(self, function: Callable[[], T], timeout: float, *, patience: float, check: Callable[[], object]) -> T:
+        """Return or raise what ``function`` does.
+
+        Raises Late after ``timeout`` seconds. Meanwhile ``check`` is called every ``patience`` seconds, and what it raises is
+        raised here. In both cases a function under way is left to itself.
+        """
         future: Future[T] = Future()
         with self._changed:
             self._jobs.append((function, future))
@@ -41,13 +46,16 @@ class Guard:
             elif self._threads < self._limit:
                 self._threads += 1
                 threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        try:
-            return future.result(timeout)
-        except TimeoutError:
-            if future.done():  # the function raised a TimeoutError of its own
+        end = time.monotonic() + timeout
+        while not _done(future, min(patience, end - time.monotonic())):
+            try:
+                if time.monotonic() >= end:
+                    raise Late
+                check()
+            except BaseException:
+                self._give_up(function, future)
                 raise
-            self._give_up(function, future)
-            raise Late from None
+        return future.result()
 
     def _give_up(self, function: Callable[[], Any], future: Future[Any]) -> None:
         """Not begun: nobody shall. Under way: nobody will look at what comes of it."""
@@ -78,3 +86,7 @@ class Guard:
                 future.set_result(function())
             except BaseException as error:  # noqa: BLE001 - handed to the caller that waits, who raises it
                 future.set_exception(error)
+
+
+def _done(future: Future[Any], timeout: float) -> bool:
+    return bool(wait((future,), max(0.0, timeout)).done)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 import socket
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import oslo_messaging as om
 from amqp.exceptions import AMQPError  # type: ignore[import-untyped]  # the library ships no types
 from kombu.exceptions import KombuError
 
-import oslo_messaging as om  # type: ignore[import-untyped]  # oslo.messaging ships no types
 from objects import errors
 from rpc.errors import Unreachable
 from rpc.guard import Guard, Late
@@ -39,6 +38,7 @@ RETRY = 2
 """Attempts after the first to send one message: a pooled connection may have died unnoticed since it was used last."""
 
 PROBE_TIMEOUT = 1.0
+PATIENCE = 3.0
 SENDERS = 64
 _HEADER = b"AMQP\x00\x00\x09\x01"
 _UNDELIVERED = (om.MessageDeliveryFailure, om.MessageUndeliverable, om.ClientSendError, KombuError, AMQPError, OSError)
@@ -53,8 +53,9 @@ def fill_in(url: Any) -> None:
 class Link:
     """Sends through one transport, in bounded time.
 
-    Each send runs in a guarded thread with a deadline. After one that failed or was late, and before the first, the broker is asked
-    for a sign of life, so that while it is down senders learn it within ``PROBE_TIMEOUT`` a host and no thread gets stuck.
+    Each send runs in a guarded thread with a deadline. The broker is asked for a sign of life before the first send, after one that
+    failed or was late, and every ``PATIENCE`` seconds of a call that waits for its answer. So senders learn that it is down within
+    ``PATIENCE`` seconds, and from then on within ``PROBE_TIMEOUT`` for each of its hosts, and no thread gets stuck.
     """
 
     def __init__(self, url: Any, label: str) -> None:
@@ -65,11 +66,14 @@ class Link:
         self._trusted = False
 
     def run(self, send: Callable[[], T], timeout: float) -> T:
-        """Return or raise what ``send`` does. Raises Unreachable if the broker cannot be reached, or did not take it in ``timeout`` s."""
+        """Return or raise what ``send`` does. Raises Unreachable if the broker is not there, or busy for ``timeout`` seconds."""
         if not self._trusted:
             self.probe()
         try:
-            result = self._guard.run(send, timeout)
+            result = self._guard.run(send, timeout, patience=PATIENCE, check=self.probe)
+        except Unreachable:
+            self._trusted = False
+            raise
         except Late:
             self._trusted = False
             raise Unreachable(f"The bus {self._label} did not take a message within {timeout:g} s.") from None
@@ -94,17 +98,14 @@ class Link:
                 return
         raise Unreachable(f"The bus {self._label} cannot be reached: {trouble}.")
 
-    def wait(self, stopping: Callable[[], bool], pause: float = 1.0) -> bool:
-        """Wait until the broker can be reached (True) or ``stopping`` says so (False)."""
-        while not stopping():
-            try:
-                self.probe()
-            except Unreachable as error:
-                LOG.debug("Still waiting: %s", error)
-                time.sleep(pause)
-            else:
-                return True
-        return False
+    def alive(self) -> bool:
+        """Whether one of the hosts speaks AMQP."""
+        try:
+            self.probe()
+        except Unreachable as error:
+            LOG.debug("%s", error)
+            return False
+        return True
 
     def close(self) -> None:
         self._guard.close()

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import msgspec
-import oslo_messaging as om  # type: ignore[import-untyped]  # oslo.messaging ships no types
+import oslo_messaging as om
 
 from objects import errors
 from objects.context import RequestContext

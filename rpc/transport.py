@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import oslo_messaging as om  # type: ignore[import-untyped]  # oslo.messaging ships no types
+import oslo_messaging as om
 from oslo_config import cfg
-from oslo_messaging._metrics import client as metrics  # type: ignore[import-untyped]
-from oslo_messaging._tracing import client as tracing  # type: ignore[import-untyped]
-from oslo_messaging.transport import RPCTransport, Transport  # type: ignore[import-untyped]
+from oslo_messaging._metrics import client as metrics
+from oslo_messaging._tracing import client as tracing
+from oslo_messaging.transport import RPCTransport, Transport
 
 from objects import errors
 from objects.mask import mask_url
@@ -20,21 +21,21 @@ from rpc.codec import Codec
 from rpc.counting import Kind, Observer
 from rpc.embedded import EmbeddedDriver
 from rpc.serializer import Serializer, ServerSerializer
-from rpc.server import ERROR_MODULES, VERSION, Endpoint, Server, methods_of
+from rpc.server import ERROR_MODULES, VERSION, Endpoint, Server, ThreadedServer, methods_of
 
 T = TypeVar("T")
 
 EXCHANGE = "superconductor"
 CALL_TIMEOUT = 60.0
-CLOSE_TIMEOUT = 5.0
+CLOSE_TIMEOUT = 10.0
 
 
 class Bus:
     """One message bus, named by its URL. Nothing is connected before the first client or server uses it.
 
     ``embedded://NAME/VHOST``: inside this process; buses of the same name and virtual host are one. ``rabbit://...``: RabbitMQ; any
-    option of the driver may be given in the query of the URL, where ``rpc.rabbit.DEFAULTS`` are filled in. A process that forks must
-    make its buses afterwards. Raises Misconfigured for a URL that can never work.
+    option of the driver may be given in the query of the URL, where ``rpc.rabbit.DEFAULTS`` are filled in. A process that forks
+    must make its buses afterwards. Raises Misconfigured for a URL that can never work.
 
     ``observer`` (see ``rpc.counting``) is told of every message sent; it may be set and unset at any time.
     """
@@ -70,7 +71,7 @@ class Bus:
         """
         wrapped = [Endpoint(topic, endpoint, methods_of(interface or type(endpoint))) for endpoint in endpoints]
         target = om.Target(topic=topic, server=server)
-        rpc = om.get_rpc_server(self._transport, target, wrapped, serializer=self._server_serializer)
+        rpc = om.get_rpc_server(self._transport, target, wrapped, serializer=self._server_serializer, server_cls=ThreadedServer)
         made = Server(rpc, f"{topic}.{server} on {self.name}", threads, self._link)
         self._servers.append(made)
         return made.start()
@@ -85,8 +86,9 @@ class Bus:
 
     def close(self) -> None:
         """Stop the servers and give up the connections; bounded, whatever the broker does. May be repeated."""
+        deadline = time.monotonic() + CLOSE_TIMEOUT
         for server in self._servers:
-            server.stop()
+            server.stop(max(0.0, deadline - time.monotonic()))
         if self._link is None:
             self._transport.cleanup()
             return
@@ -105,11 +107,12 @@ def open_transport(url: str, kind: type[Transport] = RPCTransport) -> Any:
     conf = private_conf()
     modules = list(ERROR_MODULES)
     try:
-        if _embedded(url):
-            return kind(EmbeddedDriver(conf, om.TransportURL.parse(conf, url), EXCHANGE, modules))
-        if not url.startswith("rabbit://"):
+        if not url.startswith(("embedded://", "rabbit://")):
             raise errors.Misconfigured(f"The bus URL {mask_url(url)} must begin with rabbit:// or embedded://.")
         parsed = om.TransportURL.parse(conf, url)
+        if _embedded(url):
+            return kind(EmbeddedDriver(conf, parsed, EXCHANGE, modules))
+        conf.set_default("control_exchange", EXCHANGE)  # an option that parsing the URL has registered
         rabbit.fill_in(parsed)
         return om.get_rpc_transport(conf, url=parsed, allowed_remote_exmods=modules, transport_cls=kind)
     except (om.InvalidTransportURL, om.DriverLoadFailure, cfg.Error, ValueError) as error:
@@ -126,7 +129,6 @@ def private_conf() -> Any:
     conf([], project="superconductor", default_config_files=[], default_config_dirs=[])
     conf.register_opts(tracing.oslo_messaging_tracing, group="oslo_messaging_tracing")
     conf.register_opts(metrics.oslo_messaging_metrics, group="oslo_messaging_metrics")
-    conf.register_opt(cfg.StrOpt("control_exchange", default=EXCHANGE))
     return conf
 
 

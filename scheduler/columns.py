@@ -10,7 +10,6 @@ from scheduler.arrays import Floats, Ints, Mask, Words
 
 _COLUMNS: dict[str, tuple[Any, Any]] = {
     # name: (type, value of a row that nothing is known of)
-    "used": (np.bool_, False),
     "salt": (np.uint64, 0),
     "inventory": (np.int64, 0),
     "generation": (np.int64, -1),
@@ -47,13 +46,12 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
 class Columns:
     """One attribute, one array. Rows beyond ``size`` exist only as room to grow; rows below it may be free for reuse.
 
-    ``cell`` is the cell that reports the host, ``home`` the one it is mapped to; the two must agree. ``claimed`` is what our ledger
-    says, ``reported`` what the agent counts in all, ``unaccounted`` how much more that is; ``free`` = capacity - claimed - unaccounted,
-    negative on an over-full host. ``eligible``: mapped, known to the ledger and not forced down, so that it may be chosen at all.
-    ``heard_at`` and ``changed_at`` are seconds of this process's monotonic clock.
+    ``cell`` is the cell that reports the host, ``home`` the one it is mapped to; the two must agree. ``claimed`` is what our
+    ledger says, ``reported`` what the agent counts in all, ``unaccounted`` how much more that is; ``free`` is capacity less
+    claimed less unaccounted, negative on an over-full host. ``eligible``: mapped, known to the ledger and not forced down, so that
+    it may be chosen at all. ``heard_at`` and ``changed_at`` are seconds of this process's monotonic clock.
     """
 
-    used: Mask
     salt: Words
     inventory: Ints
     generation: Ints

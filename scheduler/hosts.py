@@ -77,10 +77,6 @@ class Hosts:
         return self._pick(self.table.eligible)
 
     @property
-    def used(self) -> Mask:
-        return self._pick(self.table.used)
-
-    @property
     def disabled(self) -> Mask:
         return self._pick(self.table.disabled)
 

@@ -42,8 +42,9 @@ class Members:
     def add(self, host: str) -> None:
         self.real[host.lower()] += 1
 
-    def remove(self, host: str) -> None:
-        self.real[host.lower()] -= 1
+    def restore(self, other: Members) -> None:
+        """Be as ``other`` again, a copy made before."""
+        self.real, self.held = other.real, other.held
 
     def hold(self, slot: Slot) -> None:
         self.held[slot.host.lower()].append(slot)

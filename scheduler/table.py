@@ -46,7 +46,8 @@ class HostTable(Columns):
         self._taken: list[tuple[int, float, float, float, int]] = []
 
     def __len__(self) -> int:
-        return len(self._row)
+        """Hosts that cells report."""
+        return int(np.count_nonzero(self.cell[: self.size] >= 0))
 
     # -- rows --------------------------------------------------------------------------------------------------------------
 
@@ -55,6 +56,11 @@ class HostTable(Columns):
 
     def find_inventory(self, inventory_id: int) -> int | None:
         return self._row_of_inventory.get(inventory_id)
+
+    def unheard(self, host: str, node: str) -> bool:
+        """Nobody has told of this node's agent yet."""
+        row = self._row.get((host, node))
+        return row is None or bool(self.heard_at[row] == -np.inf)
 
     def remove(self, row: int) -> None:
         """Forget a host; its row goes to the next newcomer."""
@@ -80,7 +86,6 @@ class HostTable(Columns):
             self.nodes.append(node)
         self._row[host, node] = row
         self.rows_of.setdefault(host.lower(), []).append(row)
-        self.used[row] = True
         self._place(row)
         return row
 
@@ -103,10 +108,16 @@ class HostTable(Columns):
         self._judge(row)
 
     def keep_nodes(self, cell_uuid: str, nodes: Collection[tuple[str, str]]) -> None:
-        """A cell was read anew: its rows of other nodes than these are gone."""
+        """A cell was read anew: it has these nodes and no others. What the ledger says of others is kept: they may return."""
         cell = self._number(cell_uuid)
         for row in np.flatnonzero(self.cell[: self.size] == cell).tolist():
-            if (self.hosts[row], self.nodes[row]) not in nodes:
+            if (self.hosts[row], self.nodes[row]) in nodes:
+                continue
+            if self.inventory[row]:
+                self.cell[row] = -1
+                self.heard_at[row] = -np.inf
+                self._judge(row)
+            else:
                 self.remove(row)
 
     def set_service(self, cell_uuid: str, host: str, heard_at: float, *, disabled: bool, forced_down: bool) -> None:
@@ -155,7 +166,7 @@ class HostTable(Columns):
         Between a claim, a move or a release and the agent's next report the two differ for a while, and either way round: so the
         difference is taken as it is when a report comes, and taken anew once nothing has moved for a while.
         """
-        quiet = np.flatnonzero(self.used[: self.size] & (self.changed_at[: self.size] < now - SETTLED))
+        quiet = np.flatnonzero(self.changed_at[: self.size] < now - SETTLED)
         for what in ("vcpus", "memory_mb", "disk_gb"):
             reported, claimed = getattr(self, f"reported_{what}"), getattr(self, f"claimed_{what}")
             beyond = np.maximum(reported[quiet] - claimed[quiet], 0.0)
@@ -194,7 +205,9 @@ class HostTable(Columns):
     def _number(self, cell_uuid: str) -> int:
         if cell_uuid not in self._cell_index:
             self._cell_index[cell_uuid] = len(self.cells)
-            self.cells.append(CellMapping(uuid=cell_uuid, name=cell_uuid, database_url="", transport_url="", state=CellState.DISABLED))
+            self.cells.append(
+                CellMapping(uuid=cell_uuid, name=cell_uuid, database_url="", transport_url="", state=CellState.DISABLED)
+            )
         return self._cell_index[cell_uuid]
 
     def _place(self, row: int) -> None:
@@ -230,7 +243,13 @@ class HostTable(Columns):
 
     def take(self, row: int, vcpus: int, memory_mb: int, disk_gb: int) -> None:
         """One more instance on the row, as far as this plan is concerned."""
-        old = (row, float(self.free_vcpus[row]), float(self.free_memory_mb[row]), float(self.free_disk_gb[row]), int(self.instances[row]))
+        old = (
+            row,
+            float(self.free_vcpus[row]),
+            float(self.free_memory_mb[row]),
+            float(self.free_disk_gb[row]),
+            int(self.instances[row]),
+        )
         self._taken.append(old)
         self.free_vcpus[row] -= vcpus
         self.free_memory_mb[row] -= memory_mb

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from compute.simulated import METADATA_KEY
 from objects.base import Object
 
 PROJECT = "demo"
@@ -57,20 +58,23 @@ class Item(Object, frozen=True, kw_only=True):
     group: str | None = None
     simulated: str | None = None
 
+    def server_names(self) -> list[str]:
+        """The names its servers get; no two items share one."""
+        return [self.name] if self.count == 1 else [f"{self.name}-{number + 1}" for number in range(self.count)]
+
     def body(self, group_uuids: dict[str, str]) -> dict[str, Any]:
         """The body of ``POST /servers``."""
         server: dict[str, Any] = {
             "name": self.name,
             "flavorRef": self.flavor,
             "imageRef": IMAGE,
-            "networks": "none",
             "min_count": self.count,
             "max_count": self.count,
         }
         if self.zone:
             server["availability_zone"] = self.zone
         if self.simulated:
-            server["metadata"] = {"simulated:outcome": self.simulated}
+            server["metadata"] = {METADATA_KEY: self.simulated}
         body: dict[str, Any] = {"server": server}
         if self.group:
             body["os:scheduler_hints"] = {"group": group_uuids[self.group]}
@@ -78,8 +82,10 @@ class Item(Object, frozen=True, kw_only=True):
 
 
 CELLS = ("cell1", "cell2")
-ZONES = {"north": ("cell1-host1", "cell1-host2", "cell1-host3", "cell2-host1", "cell2-host2", "cell2-host3")}
-SMALL_ZONE = {"attic": ("cell1-host12", "cell2-host12")}
+ZONES = {
+    "north": ("cell1-host1", "cell1-host2", "cell1-host3", "cell2-host1", "cell2-host2", "cell2-host3"),
+    "attic": ("cell1-host12", "cell2-host12"),
+}
 
 FLAVORS = (
     FlavorPlan(name="demo.tiny", vcpus=1, ram=512, disk=5),

@@ -91,5 +91,5 @@ def test_it_can_not_be_uploaded_by_mistake_and_says_its_licence() -> None:
     said = metadata.metadata("superconductor")
 
     assert "Private :: Do Not Upload" in said.get_all("Classifier", [])
-    assert said["License-Expression"] == "Apache-2.0"
+    assert said["License"] == "Apache-2.0"
     assert any(str(file).endswith("LICENSE") for file in metadata.files("superconductor") or ())

@@ -25,7 +25,7 @@ class Frozen:
 
 
 def _bulkhead(*, inline: bool = False, pause: float = 3600.0) -> Bulkhead:
-    settings = BulkheadSettings(timeout=0.05, threads=2, failures=3, pause=pause)
+    settings = BulkheadSettings(timeout=0.2, threads=2, failures=3, pause=pause)
     return Bulkhead("cell 'east'", "database", settings, inline=inline, silent=(errors.DatabaseUnavailable,))
 
 
@@ -35,7 +35,7 @@ def _dead() -> None:
 
 def test_a_frozen_resource_is_given_up_at_the_deadline() -> None:
     bulkhead, frozen = _bulkhead(), Frozen()
-    with pytest.raises(errors.CellUnavailable, match=r"^cell 'east': its database gave no answer within 0\.05 s$"):
+    with pytest.raises(errors.CellUnavailable, match=r"^cell 'east': its database gave no answer within 0\.2 s$"):
         bulkhead.run(frozen)
     frozen.thawed.set()
 

@@ -35,7 +35,7 @@ def test_runs_at_most_size_calls_at_once_and_all_of_them() -> None:
 
 def test_results_and_errors_come_back() -> None:
     workers = Workers("test", 1)
-    good, bad = workers.submit(lambda: 42), workers.submit(lambda: [][1])
+    good, bad = workers.submit(lambda: 42), workers.submit(lambda: "abc"[3])
     assert good.wait(10)
     assert good.result() == 42
     assert bad.wait(10)
@@ -78,11 +78,15 @@ def test_a_worker_that_hangs_is_replaced_once_given_up_and_leaves_when_it_comes_
 def test_threads_are_bounded_even_where_every_call_hangs_for_ever() -> None:
     workers = Workers("test", 2)
     frozen = threading.Event()
-    for _ in range(10):
+
+    def give_up_one() -> int:
         job = workers.submit(lambda: frozen.wait(30))
         job.wait(0.02)
         workers.give_up(job)
-    assert workers.threads == 4
+        return workers.threads
+
+    assert wait_until(lambda: give_up_one() == 4, 20), "each of the two is replaced once"
+    assert [give_up_one() for _ in range(10)] == [4] * 10, "and no more"
     frozen.set()
     assert wait_until(lambda: workers.threads <= 2, 10)
     assert workers.submit(lambda: 1).wait(10)

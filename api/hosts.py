@@ -1,0 +1,87 @@
+"""Which hosts are up, for display only: whoever decides by it judges heartbeats by a clock of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+from msgspec import field
+
+from cells.fan_out import Answered, fan_out
+from cells.registry import CellRegistry
+from db import services
+from objects.base import Object
+from objects.compute_node import Service
+
+BINARY = "superconductor-compute"
+LIFETIME = 5.0
+"""Seconds that an answer of the cells is used again."""
+
+
+class CellView(Object, frozen=True, kw_only=True):
+    """The agents of one cell, by host; ``silent`` is why they are not known."""
+
+    cell_uuid: str
+    agents: dict[str, Service] = field(default_factory=dict)
+    silent: str | None = None
+
+
+class HostWatch:
+    """What the cells say of their agents. A cell that does not answer costs the one who asks again, and nobody else meanwhile."""
+
+    def __init__(self, registry: CellRegistry, down_time: float) -> None:
+        self._registry = registry
+        self._down_time = down_time
+        self._asking = threading.Lock()
+        self._views: tuple[CellView, ...] = ()
+        self._statuses: dict[str, str] = {}
+        self._fresh_until = 0.0
+
+    def status_of(self, host: str | None) -> str:
+        """The Compute API's ``host_status``: UP, DOWN (forced), MAINTENANCE (disabled), UNKNOWN; empty without a host."""
+        if host is None:
+            return ""
+        self._look()
+        return self._statuses.get(host, "UNKNOWN")
+
+    def views(self) -> tuple[CellView, ...]:
+        """Every cell but cell0."""
+        self._look()
+        return self._views
+
+    def tally(self, view: CellView) -> dict[str, int]:
+        """Hosts of a cell by their status."""
+        now = time.time()
+        return dict(Counter(self._judge(agent, now) for agent in view.agents.values()))
+
+    def _look(self) -> None:
+        if time.monotonic() < self._fresh_until:
+            return
+        if not self._asking.acquire(blocking=self._fresh_until == 0.0):
+            return  # another thread is asking: what was known last will do
+        try:
+            if time.monotonic() >= self._fresh_until:
+                self._ask()
+        finally:
+            self._asking.release()
+
+    def _ask(self) -> None:
+        views = []
+        for answer in fan_out(self._registry.cells(), services.list_all):
+            if isinstance(answer, Answered):
+                agents = {service.host: service for service in answer.value if service.binary == BINARY}
+                views.append(CellView(cell_uuid=answer.cell.uuid, agents=agents))
+            else:
+                views.append(CellView(cell_uuid=answer.cell.uuid, silent=answer.reason))
+        now = time.time()
+        self._statuses = {host: self._judge(agent, now) for view in views for host, agent in view.agents.items()}
+        self._views = tuple(views)
+        self._fresh_until = time.monotonic() + LIFETIME
+
+    def _judge(self, agent: Service, now: float) -> str:
+        if agent.forced_down:
+            return "DOWN"
+        if now - agent.last_seen > self._down_time:
+            return "UNKNOWN"
+        return "MAINTENANCE" if agent.disabled else "UP"

@@ -1,0 +1,154 @@
+"""``/servers``: boot, list, show, delete."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import falcon
+import msgspec
+
+from api import call as calls
+from api import create, schemas, server_view
+from api.accept import Acceptor
+from api.call import Call
+from api.doorbell import Doorbell
+from api.finding import Finder, missing
+from api.hosts import HostWatch
+from api.microversions import Since, Version
+from api.opts import Settings
+from api.paging import next_link, page_of
+from api.query import server_query
+from api.validation import Validator, is_uuid, read_body
+from api.versions import answer
+from db import builds, mappings
+from db.claims import Ledger
+from db.engine import Database
+from objects import errors
+from objects.instance import Server
+
+LOG = logging.getLogger(__name__)
+
+
+class BootServers:
+    """``POST /servers``: 202 is safe to return once the batch is durable; the doorbell only saves the conductor's next sweep."""
+
+    def __init__(self, settings: Settings, acceptor: Acceptor, doorbell: Doorbell) -> None:
+        self._settings = settings
+        self._acceptor = acceptor
+        self._doorbell = doorbell
+        self._validators = [(since, Validator(schemas.create(since))) for since in reversed(schemas.CREATE_CHANGES)]
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        call = calls.of(req)
+        document = read_body(req, self._settings.max_body_size)
+        self._validator(call.version).check(document)
+        body = create.parse(document)
+        accepted = self._acceptor.accept(call, body, req.get_header("Idempotency-Key"))
+        self._doorbell.accepted(call.context, accepted.batch_id)
+        LOG.info(
+            "%s: batch %s of %d %s",
+            *(call.context.request_id, accepted.batch_id, len(accepted.uuids), "replayed" if accepted.replayed else "accepted"),
+        )
+        self._answer(call, resp, body.server, accepted)
+
+    def _answer(self, call: Call, resp: falcon.Response, asked: create.ServerBody, accepted: builds.Accepted) -> None:
+        if schemas.BOOLEANS[asked.return_reservation_id]:
+            answer(resp, {"reservation_id": server_view.reservation_id(accepted.batch_id)}, 202)
+            return
+        first = accepted.uuids[0]
+        links = call.link("servers", first)
+        resp.location = links[0]["href"]
+        server = {
+            "id": first,
+            "links": links,
+            "OS-DCF:diskConfig": asked.disk_config,
+            "security_groups": [{"name": group.name} for group in asked.security_groups],
+        }
+        answer(resp, {"server": server}, 202)
+
+    def _validator(self, version: Version) -> Validator:
+        return next(validator for since, validator in self._validators if since <= version)
+
+
+class Servers:
+    """The collection: boot, and the short and the detailed list, which are made of summaries and ask no cell how a server is."""
+
+    def __init__(self, settings: Settings, database: Database, boot: BootServers, watch: HostWatch) -> None:
+        self._settings = settings
+        self._database = database
+        self._boot = boot
+        self._watch = watch
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        self._boot.on_post(req, resp)
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        call = calls.of(req)
+        servers, links = self._page(req, call, "servers")
+        answer(resp, {"servers": [server_view.summary(server, call) for server in servers]} | links)
+
+    def on_get_detail(self, req: falcon.Request, resp: falcon.Response) -> None:
+        call = calls.of(req)
+        servers, links = self._page(req, call, "servers/detail")
+        specs = self._database.read(mappings.specs, {server.batch_id for server in servers}) if servers else {}
+        shown = [
+            server_view.detail(server, specs.get(server.batch_id), call, host_status(self._watch, server, call))
+            for server in servers
+        ]
+        answer(resp, {"servers": shown} | links)
+
+    def _page(self, req: falcon.Request, call: Call, path: str) -> tuple[list[Server], dict[str, Any]]:
+        page = page_of(req, self._settings.max_limit)
+        query = server_query(req, call, page)
+        if query is None:
+            return [], {}
+        try:
+            servers = self._database.read(mappings.list_, query)
+        except errors.NotFound as error:
+            raise errors.Invalid(str(error)) from error
+        shown = [_settled(server) for server in servers[: page.limit]]
+        if len(servers) <= page.limit:
+            return shown, {}
+        return shown, {"servers_links": [next_link(req, path, shown[-1].uuid)]}
+
+
+class OneServer:
+    """Show and delete."""
+
+    def __init__(self, finder: Finder, watch: HostWatch, ledger: Ledger, doorbell: Doorbell) -> None:
+        self._finder = finder
+        self._watch = watch
+        self._ledger = ledger
+        self._doorbell = doorbell
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        call = calls.of(req)
+        found = self._finder.find(server_id, call)
+        status = host_status(self._watch, found.server, call)
+        answer(resp, {"server": server_view.detail(found.server, found.spec, call, status)})
+
+    def on_delete(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        call = calls.of(req)
+        if not is_uuid(server_id):
+            raise missing(server_id)
+        deleted = self._ledger.write(builds.delete, server_id, project_id=call.scope, now=time.time())
+        if deleted is None:
+            raise missing(server_id)
+        LOG.info("%s: instance %s deleted by its user", call.context.request_id, server_id)
+        if deleted.cell_uuid is not None:
+            self._doorbell.deleted(call.context, server_id)
+        resp.status = 204
+
+
+def host_status(watch: HostWatch, server: Server, call: Call) -> str:
+    """Asked for only where it is shown."""
+    if not call.context.is_admin or not call.has(Since.HOST_STATUS):
+        return ""
+    return watch.status_of(server.host)
+
+
+def _settled(server: Server) -> Server:
+    """A deleted server is shown as deleted, however far its cell has got with that."""
+    return msgspec.structs.replace(server, state="deleted") if server.deleted else server

@@ -1,0 +1,219 @@
+"""What one boot costs, end to end, in an all-in-one with 24 simulated hosts in two cells: statements, messages, time.
+
+    python bench/boots.py            the figures of the README (about a minute)
+    python bench/boots.py --smoke    the same paths in a few seconds, figures not to be quoted
+    python bench/boots.py --hosts 100 --full N    other fleets, or N instances on every host beforehand
+
+Statements are cursor executions without BEGIN and COMMIT (an executemany counts once, its rows are given beside it). A call counts as
+one message and so does a cast; with answers counted, every call is two. What runs on the clock - heartbeats, stats, polls, sweeps - is
+measured alone on an idle deployment, given per second, and taken out of the figures per boot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import requests
+from rich.console import Console
+from rich.table import Table
+
+from api.opts import Settings as ApiSettings
+from cli.all_in_one import AllInOne, SimulatedHost, StateFolder
+from cli.bootstrap import Commands, bootstrap
+from cli.discovering import discover_until
+from db.counting import StatementCounter
+from rpc.counting import Kind, MessageCounter
+from service.periodic import wait_until
+
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
+CLOCK = {"report_state", "update_resource_stats", "holdings"}
+"""Messages that agents send on the clock, whether anything is built or not."""
+
+
+class Bench:
+    """One deployment and what is counted on it."""
+
+    def __init__(self, path: Path, hosts: int, delay: float) -> None:
+        self.messages = MessageCounter()
+        self.statements = StatementCounter()
+        self.folder = StateFolder(path)
+        self.commands = Commands(self.folder, None)
+        cells = ("cell1", "cell2")
+        bootstrap(self.folder, cells, self.commands)
+        self.commands.run("flavor", "create", "tiny", "--id", "tiny", "--vcpus", "1", "--ram", "64", "--disk", "0")
+        plan = [
+            SimulatedHost(
+                name=f"{cells[n % 2]}-h{n}",
+                cell=cells[n % 2],
+                vcpus=2000,
+                memory_mb=1 << 21,
+                disk_gb=1000,
+                spawn_delay=(delay, delay),
+            )
+            for n in range(hosts)
+        ]
+        self.region = AllInOne(self.folder, plan, api=ApiSettings(port=0, threads=16), observer=self.messages)
+        self.region.start()
+        discover_until(self.folder, self.region, {host.name for host in plan}, self.commands, threading.Event())
+        self.local = threading.local()
+        assert wait_until(self._can_boot, 60.0)
+
+    def _can_boot(self) -> bool:
+        uuid = self.post("probe")
+        wait_until(lambda: self.status(uuid) != "BUILD", 30.0)
+        return self.status(uuid) == "ACTIVE"
+
+    def session(self) -> requests.Session:
+        if not hasattr(self.local, "session"):
+            self.local.session = requests.Session()
+            self.local.session.trust_env = False
+        session: requests.Session = self.local.session
+        return session
+
+    def post(self, name: str, count: int = 1) -> str:
+        body = {"name": name, "flavorRef": "tiny", "imageRef": IMAGE, "min_count": count, "max_count": count}
+        answer = self.session().post(f"{self.region.endpoint}/servers", json={"server": body})
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["server"]["id"])
+
+    def status(self, uuid: str) -> str:
+        return str(self.session().get(f"{self.region.endpoint}/servers/{uuid}").json()["server"]["status"])
+
+    def active(self, name: str) -> list[float]:
+        """Seconds from accept to ACTIVE of every server whose name begins so and that is ACTIVE."""
+        from db import mappings
+        from db.engine import Database
+
+        database = Database(self.folder.database_url("api"), name="bench")
+        found = database.read(mappings.list_, mappings.ServerQuery(name=f"^{name}", states=("active",), limit=100_000))
+        database.dispose()
+        return [s.launched_at - s.created_at for s in found if s.launched_at is not None]
+
+    def wait(self, name: str, count: int) -> None:
+        assert wait_until(lambda: len(self.active(name)) >= count, 300.0, pause=0.05), f"{len(self.active(name))} of {count}"
+
+
+@contextmanager
+def deployment(hosts: int, delay: float = 0.0) -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:
+        bench = Bench(Path(name), hosts, delay)
+        try:
+            yield bench
+        finally:
+            bench.region.stop()
+
+
+def idle(bench: Bench, seconds: float) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
+    """Statements by (database, text) and messages by method, per second, when nobody asks for anything."""
+    time.sleep(2.5)  # stats of what was just built
+    with bench.statements:
+        bench.statements.reset()
+        bench.messages.reset()
+        time.sleep(seconds)
+        statements = {key: count.executions / seconds for key, count in bench.statements.statements().items()}
+    messages: Counter[str] = Counter()
+    for (_, method, _), number in bench.messages.counts().items():
+        messages[method] += number
+    return statements, {method: number / seconds for method, number in messages.items()}
+
+
+def cost(bench: Bench, console: Console, name: str, count: int, clock: dict[tuple[str, str], float], verbose: bool) -> None:
+    """Count what one POST of ``count`` servers causes, until all are ACTIVE, less what the clock would have caused anyway."""
+    time.sleep(2.5)
+    with bench.statements:
+        bench.statements.reset()
+        bench.messages.reset()
+        began = time.monotonic()
+        bench.post(name, count)
+        # ACTIVE is seen in the summary, which the feed brings: looking costs statements of its own database name, "bench"
+        bench.wait(name, count)
+        taken = time.monotonic() - began
+        found = bench.statements.statements()
+    per_database: Counter[str] = Counter()
+    rows: Counter[str] = Counter()
+    lines = []
+    for (database, text), number in found.items():
+        extra = number.executions - clock.get((database, text), 0.0) * taken
+        if database == "bench" or (clock.get((database, text)) and extra < 0.75 * number.executions and count == 1):
+            continue
+        per_database[database] += round(extra)
+        rows[database] += number.rows
+        lines.append((database, number.executions, number.rows, " ".join(text.split())[:150]))
+    messages = {key: n for key, n in bench.messages.counts().items() if key[1] not in CLOCK}
+    table = Table(title=f"{name}: {count} server(s), {taken:.2f} s", title_justify="left")
+    for heading in ("database", "statements", "rows", "statements per boot"):
+        table.add_column(heading)
+    for database in sorted(per_database):
+        table.add_row(database, str(per_database[database]), str(rows[database]), f"{per_database[database] / count:.2f}")
+    total = sum(per_database.values())
+    table.add_row("all", str(total), str(sum(rows.values())), f"{total / count:.2f}", style="bold")
+    console.print(table)
+    answers = sum(n for (_, _, kind), n in messages.items() if kind is Kind.CALL)
+    sent = sum(messages.values())
+    console.print(f"messages: {sent} ({sent + answers} with answers), {sent / count:.2f} per boot: {_by_method(messages)}")
+    if verbose:
+        for line in sorted(lines):
+            console.print(*line, highlight=False, soft_wrap=True)
+
+
+def _by_method(messages: dict[tuple[str, str, Kind], int]) -> str:
+    return ", ".join(f"{topic}.{method} {number}" for (topic, method, _), number in sorted(messages.items()))
+
+
+def rates(bench: Bench, console: Console, singles: int, crowd: int) -> None:
+    """Boots per second to ACTIVE, and CPU milliseconds per boot of this process (clients included)."""
+    cpu, began = time.process_time(), time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: bench.post(f"single-{n}-"), range(singles)))
+    posted = time.monotonic() - began
+    bench.wait("single-", singles)
+    taken = time.monotonic() - began
+    times = sorted(bench.active("single-"))
+    console.print(
+        f"{singles} single boots from 8 clients: {singles / taken:.0f} boots/s to ACTIVE (accepted at {singles / posted:.0f}/s), "
+        f"{(time.process_time() - cpu) / singles * 1000:.1f} CPU ms per boot, accept to ACTIVE p50 {times[len(times) // 2] * 1000:.0f} ms, "
+        f"p99 {times[int(len(times) * 0.99)] * 1000:.0f} ms"
+    )
+    cpu, began = time.process_time(), time.monotonic()
+    bench.post("crowd", crowd)
+    bench.wait("crowd", crowd)
+    taken = time.monotonic() - began
+    console.print(
+        f"one multi-create of {crowd}: {crowd / taken:.0f} boots/s to ACTIVE, "
+        f"{(time.process_time() - cpu) / crowd * 1000:.1f} CPU ms per boot"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a few seconds; the figures mean nothing")
+    parser.add_argument("--hosts", type=int, default=24)
+    parser.add_argument("--full", type=int, default=0, help="instances to put on every host first")
+    parser.add_argument("--verbose", action="store_true", help="list the statements")
+    options = parser.parse_args()
+    console = Console(width=160)
+    with deployment(options.hosts) as bench:
+        for _ in range(options.full):
+            bench.post("fill", options.hosts)
+        bench.wait("fill", options.full * options.hosts)
+        clock, beats = idle(bench, 2.0 if options.smoke else 12.0)
+        console.print(f"idle: {sum(clock.values()):.1f} statements/s, messages/s: { {m: round(r, 2) for m, r in beats.items()} }")
+        for attempt in range(1 if options.smoke else 3):
+            cost(bench, console, f"one{attempt}", 1, clock, options.verbose)
+        cost(bench, console, "fifty", 10 if options.smoke else 50, clock, options.verbose)
+        rates(bench, console, *((16, 10) if options.smoke else (800, 100)))
+
+
+if __name__ == "__main__":
+    main()

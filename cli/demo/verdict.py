@@ -1,0 +1,212 @@
+"""The demo's strict verdict: what every server, claim, row and guest must be at rest, read from the files themselves."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from cli.all_in_one import StateFolder
+from cli.demo.plan import GROUPS, HostPlan, Item, Outcome
+from compute.journal import read_guests
+from compute.simulated import METADATA_KEY, journal_path, scripted_outcome
+from compute.simulated import Outcome as Spawn
+from db import cell_mappings, instances, mappings
+from db.engine import Database
+from db.tables import api
+from db.tables.cell import instances as instance_rows
+from objects.base import Object
+from objects.instance import Attempt, FailureClass, Instance, Server, State
+
+
+class Row(Object, frozen=True, kw_only=True):
+    """One instance row of one cell."""
+
+    cell: str
+    instance: Instance
+
+
+class Evidence(Object, frozen=True, kw_only=True):
+    """Everything the deployment has written, in one piece."""
+
+    servers: tuple[Server, ...]
+    requests: int
+    claims: dict[str, str]  # instance uuid -> host
+    charged: dict[str, int]  # host -> vCPUs that inventories count as used
+    claimed: dict[str, int]  # host -> vCPUs of its allocations
+    memory_used: dict[str, int]  # host -> MiB that inventories count as used
+    rows: tuple[Row, ...]
+    guests: dict[str, tuple[str, ...]]  # host -> uuids on it
+
+
+def gather(folder: StateFolder, hosts: Sequence[HostPlan]) -> Evidence:
+    """Read API database, cells and guest files. The deployment may be running; the verdict wants it at rest."""
+    database = Database(folder.database_url("api"), name="api")
+    rows: list[Row] = []
+    try:
+        servers = database.read(mappings.list_, mappings.ServerQuery(include_deleted=True, limit=100_000))
+        requests = database.read(mappings.queue).depth
+        claims, claimed = database.read(_claims)
+        usage = database.read(_usage)
+        for mapping in database.read(cell_mappings.list_all):
+            cell = Database(mapping.database_url, name=mapping.name)
+            rows += [Row(cell=mapping.name, instance=row) for row in cell.read(_all_rows)]
+            cell.dispose()
+    finally:
+        database.dispose()
+    guests = {host.name: tuple(g.uuid for g in read_guests(journal_path(str(folder.path / "hosts"), host.name))) for host in hosts}
+    return Evidence(
+        servers=tuple(servers),
+        requests=requests,
+        claims=claims,
+        charged={host: vcpus for host, vcpus, _ in usage},
+        claimed=claimed,
+        memory_used={host: memory for host, _, memory in usage},
+        rows=tuple(rows),
+        guests=guests,
+    )
+
+
+def at_rest(evidence: Evidence) -> bool:
+    """Nothing is on its way any more."""
+    final = {State.ACTIVE, State.ERROR, State.DELETED}
+    return (
+        not evidence.requests
+        and all(server.state != "building" for server in evidence.servers)
+        and all(not server.deleted or server.state == "deleted" for server in evidence.servers)
+        and all(row.instance.state in final for row in evidence.rows)
+    )
+
+
+def judge(evidence: Evidence, items: Sequence[Item], hosts: Sequence[HostPlan]) -> list[str]:
+    """Every way in which the deployment differs from what was scripted; empty: it is as it must be."""
+    rates = {host.name: host.failure_rate for host in hosts}
+    faults: list[str] = []
+    servers = {server.uuid: server for server in evidence.servers}
+    rows = {row.instance.uuid: row for row in evidence.rows}
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for server in evidence.servers:
+        by_name[server.name].append(server.uuid)
+    posted = {item.name: [uuid for name in item.server_names() for uuid in by_name.pop(name, ())] for item in items}
+    for item in items:
+        if len(posted[item.name]) != item.count:
+            faults.append(f"{item.name}: {len(posted[item.name])} servers were accepted, {item.count} asked for")
+        for uuid in posted[item.name]:
+            faults += [f"{item.name} {uuid}: {fault}" for fault in _judge_server(item, servers[uuid], rows.get(uuid), rates)]
+    faults += [f"server {name} was never asked for" for name in by_name]
+    faults += judge_leftovers(evidence)
+    faults += _judge_groups(items, posted, rows)
+    return faults
+
+
+def _judge_server(item: Item, server: Server, row: Row | None, rates: Mapping[str, float]) -> list[str]:
+    if item.outcome is Outcome.DELETED:
+        return [] if server.deleted and server.state == "deleted" else [f"should be deleted, is {server.state}"]
+    if row is None:
+        return ["has no row in any cell"]
+    fault = row.instance.fault or ""
+    if row.instance.state is State.ERROR:
+        return _judge_error(item, row, fault, rates)
+    if item.outcome is not Outcome.ACTIVE:
+        return [f"should be in ERROR ({item.outcome}), is {row.instance.state}"]
+    if row.instance.state is not State.ACTIVE or server.state != "active":
+        return [f"should be ACTIVE, row {row.instance.state}, summary {server.state}"]
+    return _unscripted(row.instance.history, item, server.uuid, rates)
+
+
+def _judge_error(item: Item, row: Row, fault: str, rates: Mapping[str, float]) -> list[str]:
+    history = row.instance.history
+    match item.outcome:
+        case Outcome.CANNOT_FIT:
+            ok = row.cell == "cell0" and fault.startswith("No valid host was found")
+        case Outcome.ABORTED:
+            ok = len(history) > 0 and history[-1].failure.kind is FailureClass.REQUEST and "aborted" in fault
+        case Outcome.EXHAUSTED:
+            ok = len(history) > 0 and ("maximum number of attempts" in fault or "Exhausted" in fault)
+        case _:  # a server that should run may end in ERROR only where every host it was given was scripted to fail it
+            ok = len(history) > 0 and "maximum number of attempts" in fault
+    if not ok:
+        return [f"in ERROR for a cause that was not scripted ({item.outcome} expected): {fault}"]
+    return _unscripted(history, item, row.instance.uuid, rates)
+
+
+def _unscripted(history: Sequence[Attempt], item: Item, uuid: str, rates: Mapping[str, float]) -> list[str]:
+    """Failed attempts that the simulated hosts were not scripted to fail."""
+    metadata = {METADATA_KEY: item.simulated} if item.simulated else {}
+    return [
+        f"attempt {attempt.number} on {attempt.host} failed unscripted: {attempt.failure.message}"
+        for attempt in history
+        if scripted_outcome(attempt.host, uuid, rates[attempt.host], metadata) is Spawn.OK
+    ]
+
+
+def judge_leftovers(evidence: Evidence) -> list[str]:
+    """Claims, charges, guests and rows that do not belong to exactly the live instances."""
+    rows = {row.instance.uuid: row for row in evidence.rows}
+    live = {uuid: row.instance.host for uuid, row in rows.items() if row.instance.state is State.ACTIVE}
+    places: dict[str, list[str]] = defaultdict(list)
+    for host, uuids in evidence.guests.items():
+        for uuid in uuids:
+            places[uuid].append(host)
+    counted = Counter(row.instance.uuid for row in evidence.rows)
+    return [
+        *([f"{evidence.requests} build requests are left"] if evidence.requests else []),
+        *(
+            f"{uuid}: claim on {evidence.claims.get(uuid)}, instance on {live.get(uuid)}"
+            for uuid in evidence.claims.keys() | live.keys()
+            if evidence.claims.get(uuid) != live.get(uuid)
+        ),
+        *(
+            f"{host}: {evidence.charged.get(host, 0)} vCPUs charged, {evidence.claimed.get(host, 0)} claimed"
+            for host in evidence.charged.keys() | evidence.claimed.keys()
+            if evidence.charged.get(host, 0) != evidence.claimed.get(host, 0)
+        ),
+        *(
+            f"{uuid}: guests on {places.get(uuid, [])}, instance on {live.get(uuid)}"
+            for uuid in places.keys() | live.keys()
+            if places.get(uuid, []) != ([live[uuid]] if uuid in live else [])
+        ),
+        *(f"{uuid}: rows in several cells" for uuid, count in counted.items() if count > 1),
+    ]
+
+
+def _judge_groups(items: Iterable[Item], posted: Mapping[str, Sequence[str]], rows: Mapping[str, Row]) -> list[str]:
+    policies = {group.name: group.policy for group in GROUPS}
+    members: dict[str, list[str]] = defaultdict(list)
+    for item in items:
+        if item.group:
+            members[item.group] += [
+                row.instance.host or ""
+                for uuid in posted.get(item.name, ())
+                if (row := rows.get(uuid)) and row.instance.state is State.ACTIVE
+            ]
+    faults = []
+    for group, hosts in members.items():
+        if policies[group] == "affinity" and len(set(hosts)) > 1:
+            faults.append(f"group {group} should share one host: {sorted(set(hosts))}")
+        if policies[group] == "anti-affinity" and len(set(hosts)) < len(hosts):
+            faults.append(f"group {group} should be on {len(hosts)} hosts: {sorted(hosts)}")
+    return faults
+
+
+def _all_rows(tx: Connection) -> list[Instance]:
+    return instances.read(tx, tx.execute(sa.select(instance_rows.c.uuid)).scalars())
+
+
+def _claims(tx: Connection) -> tuple[dict[str, str], dict[str, int]]:
+    joined = sa.select(api.allocations.c.instance_uuid, api.allocations.c.vcpus, api.inventories.c.host).join(
+        api.inventories, api.inventories.c.id == api.allocations.c.inventory_id
+    )
+    claims: dict[str, str] = {}
+    claimed: Counter[str] = Counter()
+    for uuid, vcpus, host in tx.execute(joined):
+        claims[uuid] = host
+        claimed[host] += vcpus
+    return claims, dict(claimed)
+
+
+def _usage(tx: Connection) -> list[tuple[str, int, int]]:
+    c = api.inventories.c
+    return [(row.host, row.used_vcpus, row.used_memory_mb) for row in tx.execute(sa.select(c.host, c.used_vcpus, c.used_memory_mb))]

@@ -1,0 +1,75 @@
+"""Post the plan over HTTP, as several tenants' scripts would, and delete what is not wanted while it builds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import requests
+
+from cli.demo.plan import PROJECT, Item, Outcome
+from objects import errors
+
+CLIENTS = 8
+TIMEOUT = 30.0
+
+
+class Workload:
+    """Sends every item once: a repeated POST, in this run or in a resumed one, answers with the same servers."""
+
+    def __init__(self, endpoint: str, group_uuids: dict[str, str], stopped: threading.Event) -> None:
+        self._endpoint = endpoint
+        self._groups = group_uuids
+        self._stopped = stopped
+        self._local = threading.local()
+
+    def post(self, items: Sequence[Item], done: Callable[[Item], None]) -> None:
+        """Post all items from several clients at once. Raises ``errors.Invalid`` on a refusal."""
+
+        def work(item: Item) -> None:
+            if self._stopped.is_set():
+                return
+            self._create(item)
+            if item.outcome is Outcome.DELETED:
+                for uuid in self._members(item):
+                    self._delete(uuid)
+            done(item)
+
+        with ThreadPoolExecutor(CLIENTS, thread_name_prefix="client") as pool:
+            for future in [pool.submit(work, item) for item in items]:
+                future.result()
+
+    def explain(self, uuid: str) -> dict[str, object]:
+        """The stored decision about a server."""
+        answer = self._session().get(f"{self._endpoint}/servers/{uuid}/explanation", timeout=TIMEOUT)
+        answer.raise_for_status()
+        explanation: dict[str, object] = answer.json()
+        return explanation
+
+    def _create(self, item: Item) -> None:
+        headers = {"Idempotency-Key": f"demo-{item.name}"}
+        answer = self._session().post(f"{self._endpoint}/servers", json=item.body(self._groups), headers=headers, timeout=TIMEOUT)
+        if answer.status_code != 202:
+            raise errors.Invalid(f"POST of {item.name!r} was refused: {answer.status_code} {answer.text}")
+
+    def _members(self, item: Item) -> list[str]:
+        """The servers of an item that are not deleted, by their names."""
+        params = {"name": f"^{item.name}(-[0-9]+)?$", "limit": "1000"}
+        answer = self._session().get(f"{self._endpoint}/servers", params=params, timeout=TIMEOUT)
+        answer.raise_for_status()
+        return [server["id"] for server in answer.json()["servers"]]
+
+    def _delete(self, uuid: str) -> None:
+        answer = self._session().delete(f"{self._endpoint}/servers/{uuid}", timeout=TIMEOUT)
+        if answer.status_code not in (204, 404):
+            raise errors.Invalid(f"DELETE of {uuid} was refused: {answer.status_code} {answer.text}")
+
+    def _session(self) -> requests.Session:
+        """One connection for each client thread."""
+        session: requests.Session | None = getattr(self._local, "session", None)
+        if session is None:
+            session = self._local.session = requests.Session()
+            session.headers["X-Project-Id"] = PROJECT
+            session.trust_env = False  # a proxy of the user's must not stand between the demo and its own API
+        return session

@@ -1,0 +1,143 @@
+"""``superconductor flavor``: named sizes."""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from functools import partial
+
+import msgspec
+
+from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown
+from db import flavors
+from db.connection import Connection
+from objects.flavor import Flavor
+
+
+class FlavorCreate(ActionShow):
+    """Create a flavor.
+
+    Example: superconductor flavor create m1.small --vcpus 1 --ram 2048 --disk 20
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        size = partial(at_least, 0)
+        parser.add_argument("name", metavar="NAME", type=name)
+        parser.add_argument("--id", metavar="ID", type=name, help="its id (default: a new UUID)")
+        parser.add_argument("--vcpus", metavar="N", type=partial(at_least, 1), required=True, help="virtual CPUs")
+        parser.add_argument("--ram", metavar="MIB", type=partial(at_least, 1), required=True, help="memory in MiB")
+        parser.add_argument("--disk", metavar="GIB", type=size, default=0, help="root disk in GiB (default: 0)")
+        parser.add_argument("--ephemeral", metavar="GIB", type=size, default=0, help="second disk in GiB (default: 0)")
+        parser.add_argument("--swap", metavar="MIB", type=size, default=0, help="swap disk in MiB (default: 0)")
+        parser.add_argument("--description", metavar="TEXT")
+        parser.add_argument("--private", action="store_true", help="not offered to every project")
+        add_properties(parser, "extra spec that filters read")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
+        flavor = Flavor(
+            flavor_id=parsed_args.id or str(uuid.uuid4()),
+            name=parsed_args.name,
+            vcpus=parsed_args.vcpus,
+            memory_mb=parsed_args.ram,
+            root_gb=parsed_args.disk,
+            ephemeral_gb=parsed_args.ephemeral,
+            swap_mb=parsed_args.swap,
+            is_public=not parsed_args.private,
+            description=parsed_args.description,
+            extra_specs=dict(parsed_args.properties),
+        )
+        self.deployment.api_database.write(flavors.create, flavor)
+        return _shown(flavor)
+
+
+class FlavorSet(ActionShow):
+    """Change what may be changed of a flavor. Its sizes may not: servers that exist were made with them.
+
+    Example: superconductor flavor set m1.small --property trait:ssd=required
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
+        parser.add_argument("--description", metavar="TEXT")
+        add_properties(parser, "set this extra spec")
+        parser.add_argument("--unset", metavar="KEY", action="append", default=[], help="remove this extra spec; may be repeated")
+        state = parser.add_mutually_exclusive_group()
+        state.add_argument("--enable", dest="disabled", action="store_false", default=None, help="offer it again")
+        state.add_argument("--disable", dest="disabled", action="store_true", default=None, help="boot no new servers of it")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
+        return _shown(self.deployment.api_database.write(_change, parsed_args))
+
+
+class FlavorList(AdminLister):
+    """List the flavors.
+
+    Example: superconductor flavor list -f json
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        found = self.deployment.api_database.read(flavors.list_all)
+        return ("ID", "Name", "vCPUs", "RAM", "Disk", "Ephemeral", "Swap", "Public", "Disabled"), [
+            (f.flavor_id, f.name, f.vcpus, f.memory_mb, f.root_gb, f.ephemeral_gb, f.swap_mb, f.is_public, f.disabled)
+            for f in sorted(found, key=lambda f: (f.vcpus, f.memory_mb, f.disk_gb, f.name))
+        ]
+
+
+class FlavorShow(AdminShow):
+    """Show one flavor.
+
+    Example: superconductor flavor show m1.small
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
+        return _shown(self.deployment.api_database.read(flavors.find, parsed_args.flavor))
+
+
+class FlavorDelete(Admin):
+    """Delete flavors. Servers made with them are untouched: each holds a copy.
+
+    Example: superconductor flavor delete m1.tiny m1.old
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("flavors", metavar="FLAVOR", nargs="+", help="name or id")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        database = self.deployment.api_database
+        self.each(parsed_args.flavors, lambda reference: database.write(_delete, reference))
+
+
+def _change(tx: Connection, wanted: argparse.Namespace) -> Flavor:
+    flavor = flavors.find(tx, wanted.flavor)
+    specs = {key: value for key, value in flavor.extra_specs.items() if key not in wanted.unset}
+    changed = msgspec.structs.replace(
+        flavor,
+        extra_specs=specs | dict(wanted.properties),
+        description=flavor.description if wanted.description is None else wanted.description,
+        disabled=flavor.disabled if wanted.disabled is None else wanted.disabled,
+    )
+    flavors.update(tx, changed)
+    return changed
+
+
+def _delete(tx: Connection, reference: str) -> None:
+    flavors.delete(tx, flavors.find(tx, reference).flavor_id)
+
+
+def _shown(flavor: Flavor) -> tuple[tuple[str, ...], Row]:
+    return ("id", "name", "vcpus", "ram", "disk", "ephemeral", "swap", "public", "disabled", "description", "properties"), (
+        flavor.flavor_id,
+        flavor.name,
+        flavor.vcpus,
+        flavor.memory_mb,
+        flavor.root_gb,
+        flavor.ephemeral_gb,
+        flavor.swap_mb,
+        flavor.is_public,
+        flavor.disabled,
+        flavor.description,
+        shown(flavor.extra_specs),
+    )

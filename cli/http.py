@@ -1,0 +1,166 @@
+"""Commands that speak HTTP to the API: where it is, who asks, and what an error says."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from cliff.command import Command
+
+from objects import errors
+
+ENDPOINT = "http://127.0.0.1:8774/v2.1"
+VERSION = "2.53"
+"""The microversion that the commands are written for."""
+
+TIMEOUT = (3.05, 60.0)
+"""Seconds to connect, and to wait for an answer."""
+
+_UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+
+
+class Client:
+    """The API at one endpoint, asked for one project.
+
+    Raises errors of ours whose text is one line: NotFound and Invalid and so on for what the API refuses, Unreachable for the rest.
+    """
+
+    def __init__(self, endpoint: str, project: str | None = None) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        if urlsplit(self.endpoint).scheme not in ("http", "https") or not urlsplit(self.endpoint).netloc:
+            raise errors.Invalid(f"--endpoint: {endpoint!r} is no address like {ENDPOINT}")
+        self._session = requests.Session()
+        self._session.trust_env = False  # a proxy has no business between an operator and an API that serves its own machine
+        self._session.headers["OpenStack-API-Version"] = f"compute {VERSION}"
+        if project:
+            self._session.headers["X-Project-Id"] = project
+
+    def get(self, path: str, **query: str | None) -> Any:
+        return self.ask("GET", path, params={key: value for key, value in query.items() if value is not None})
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        return self.ask("POST", path, json=body)
+
+    def delete(self, path: str) -> None:
+        self.ask("DELETE", path)
+
+    def ask(self, method: str, path: str, **arguments: Any) -> Any:
+        """The JSON answer, None where there is none."""
+        url = path if path.startswith(self.endpoint) else f"{self.endpoint}/{path}"
+        try:
+            answer = self._session.request(method, url, timeout=TIMEOUT, **arguments)
+            if answer.status_code >= 400:
+                raise _error(answer)
+            return answer.json() if answer.content else None
+        except requests.exceptions.JSONDecodeError as error:
+            raise Unreachable(f"{self.endpoint} does not answer like a Compute API: is the address right?") from error
+        except requests.Timeout as error:
+            raise Unreachable(f"The API at {self.endpoint} did not answer in time.") from error
+        except (requests.RequestException, UnicodeError) as error:
+            raise Unreachable(
+                f"No API can be reached at {self.endpoint}: {_cause(error)}. "
+                "Start one with 'superconductor standalone', or name another with --endpoint."
+            ) from error
+
+    def pages(self, path: str, key: str, limit: int | None = None, **query: str | None) -> Iterator[Any]:
+        """The items of a list, page after page, ``limit`` of them at most."""
+        left = limit
+        document = self.get(path, limit=None if left is None else str(left), **query)
+        while True:
+            items = document[key]
+            yield from items if left is None else items[:left]
+            left = None if left is None else left - len(items)
+            link = next((entry["href"] for entry in document.get(f"{key}_links", ()) if entry["rel"] == "next"), None)
+            if link is None or not items or (left is not None and left <= 0):
+                return
+            document = self.get(f"{path}?{urlsplit(link).query}")
+
+    def find_server(self, reference: str) -> str:
+        """The uuid of the server with this uuid or exactly this name. Raises NotFound, and Conflict where several have the name."""
+        if _UUID.fullmatch(reference):
+            return reference
+        found = [s for s in self.pages("servers", "servers", name=f"^{re.escape(reference)}$") if s["name"] == reference]
+        if not found:
+            raise errors.NotFound(f"There is no server {reference!r} in this project.")
+        if len(found) > 1:
+            raise errors.Conflict(f"{len(found)} servers are called {reference!r}: name one by its id.")
+        return str(found[0]["id"])
+
+
+class Unreachable(errors.SuperconductorError):
+    """The API gave no usable answer."""
+
+
+class HttpCommand(Command):
+    """A command that asks the API."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument(
+            "--endpoint",
+            metavar="URL",
+            default=os.environ.get("SUPERCONDUCTOR_ENDPOINT") or os.environ.get("OS_ENDPOINT") or ENDPOINT,
+            help=f"where the API is (environment: SUPERCONDUCTOR_ENDPOINT or OS_ENDPOINT; default: {ENDPOINT})",
+        )
+        parser.add_argument(
+            "--project",
+            metavar="ID",
+            default=os.environ.get("OS_PROJECT_ID"),
+            help="project to ask for (environment: OS_PROJECT_ID; default: the API's)",
+        )
+        return parser
+
+    def client(self, parsed_args: argparse.Namespace) -> Client:
+        return Client(parsed_args.endpoint, parsed_args.project)
+
+
+def each(references: list[str], action: Callable[[str], None]) -> list[str]:
+    """Apply the action to each and go on after a refusal; return the refusals."""
+    refusals = []
+    for reference in references:
+        try:
+            action(reference)
+        except Unreachable:
+            raise
+        except errors.SuperconductorError as error:
+            refusals.append(str(error))
+    return refusals
+
+
+_KINDS: dict[int, type[errors.SuperconductorError]] = {
+    400: errors.Invalid,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    409: errors.Conflict,
+}
+
+
+def _error(answer: requests.Response) -> errors.SuperconductorError:
+    request_id = answer.headers.get("x-openstack-request-id")
+    try:
+        (fault,) = answer.json().values()
+        message = str(fault["message"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        message = f"{answer.url} answers {answer.status_code} {answer.reason}"
+    if answer.status_code >= 500 and request_id:
+        message = f"{message} ({request_id})"
+    return _KINDS.get(answer.status_code, Unreachable)(message)
+
+
+def _cause(error: BaseException) -> str:
+    """The words of the operating system at the bottom of a chain of exceptions."""
+    seen: BaseException = error
+    while True:
+        inner = seen.__cause__ or seen.__context__ or next((a for a in seen.args if isinstance(a, BaseException)), None)
+        inner = inner or getattr(seen, "reason", None)
+        if not isinstance(inner, BaseException):
+            break
+        seen = inner
+    if isinstance(seen, OSError) and seen.strerror:
+        return seen.strerror.lower()
+    return type(seen).__name__

@@ -1,0 +1,225 @@
+"""``server boot|list|show|delete``: servers, through the API."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import re
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cliff.lister import Lister
+from cliff.show import ShowOne
+
+from cli.http import Client, HttpCommand, each
+from objects import errors
+
+POLL = 0.5
+"""Seconds between two looks at servers that are waited for."""
+
+WAIT = 3600.0
+"""Seconds to wait at most: longer than any build may take."""
+
+COLUMNS = ("ID", "Name", "Status", "Zone", "Host")
+LONG_COLUMNS = (*COLUMNS, "Node", "Flavor", "Project", "Task", "Created", "Launched")
+
+Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
+
+
+class ServerBoot(HttpCommand, Lister):
+    """Boot one server, or several equal ones.
+
+    Example: superconductor server boot web --flavor m1.small --image 70a599e0-31e7-49b7-b260-868f441e862b --max 3 --wait
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("name", help="name of the server; of several: what their numbered names begin with")
+        parser.add_argument("--flavor", required=True, help="id or name of a flavor")
+        parser.add_argument("--image", required=True, metavar="UUID", help="uuid of an image")
+        parser.add_argument("--min", type=_count, metavar="N", help="servers to boot at least (default: 1)")
+        parser.add_argument("--max", type=_count, metavar="N", help="servers to boot (default: --min); all of them or none")
+        parser.add_argument("--zone", help="availability zone; zone:host:node forces a host")
+        parser.add_argument("--group", help="server group, by uuid or name")
+        parser.add_argument(
+            "--hint", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="scheduler hint; may be repeated"
+        )
+        parser.add_argument(
+            "--property", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="metadata; may be repeated"
+        )
+        parser.add_argument("--tag", action="append", default=[], help="tag; may be repeated")
+        parser.add_argument("--description", help="a description")
+        parser.add_argument("--user-data", type=Path, metavar="FILE", help="file that the guest gets as user data")
+        parser.add_argument("--wait", action="store_true", help="wait until each server is ACTIVE or in ERROR; fail on ERROR")
+        return parser
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        self._failed = False
+        return super().run(parsed_args) or int(self._failed)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Rows:
+        client = self.client(parsed_args)
+        reservation = client.post("servers", _boot_body(parsed_args))["reservation_id"]
+        servers = _of_reservation(client, parsed_args.name, reservation)
+        if parsed_args.wait:
+            end = time.monotonic() + WAIT
+            while any(server["status"] == "BUILD" for server in servers) and time.monotonic() < end:
+                time.sleep(POLL)
+                servers = _of_reservation(client, parsed_args.name, reservation)
+            self._failed = any(server["status"] != "ACTIVE" for server in servers)
+        return (*COLUMNS, "Fault"), [(*_row(server), server.get("fault", {}).get("message", "")) for server in servers]
+
+
+class ServerList(HttpCommand, Lister):
+    """List servers, the newest first.
+
+    Example: superconductor server list --all-projects --status ERROR --long
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("--all-projects", action="store_true", help="of all projects")
+        parser.add_argument("--status", type=str.upper, help="with this status: BUILD, ACTIVE, ERROR")
+        parser.add_argument("--host", help="on this host")
+        parser.add_argument("--name", metavar="REGEX", help="whose names match")
+        parser.add_argument("--limit", type=_count, metavar="N", help="not more than this many (default: all)")
+        parser.add_argument("--long", action="store_true", help="show more columns")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Rows:
+        servers = self.client(parsed_args).pages(
+            *("servers/detail", "servers", parsed_args.limit),
+            all_tenants="1" if parsed_args.all_projects else None,
+            status=parsed_args.status,
+            host=parsed_args.host,
+            name=parsed_args.name,
+        )
+        if parsed_args.long:
+            return LONG_COLUMNS, [_long_row(server) for server in servers]
+        return COLUMNS, [_row(server) for server in servers]
+
+
+class ServerShow(HttpCommand, ShowOne):
+    """Show one server.
+
+    Example: superconductor server show web-1
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("server", help="id or name of the server")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
+        client = self.client(parsed_args)
+        server = client.get(f"servers/{client.find_server(parsed_args.server)}")["server"]
+        server.pop("links")
+        return tuple(server), tuple(server.values())
+
+
+class ServerDelete(HttpCommand):
+    """Delete servers. One that is still building is deleted as well.
+
+    Example: superconductor server delete web-1 web-2
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("servers", nargs="+", metavar="server", help="id or name")
+        parser.add_argument("--wait", action="store_true", help="wait until the API no longer knows them")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        client = self.client(parsed_args)
+
+        def delete(reference: str) -> None:
+            uuid = client.find_server(reference)
+            client.delete(f"servers/{uuid}")
+            if parsed_args.wait:
+                _wait_gone(client, uuid)
+
+        refusals = each(parsed_args.servers, delete)
+        for refusal in refusals:
+            print(f"superconductor: {refusal}", file=self.app.stderr)
+        return int(bool(refusals))
+
+
+def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
+    server: dict[str, Any] = {
+        "name": asked.name,
+        "flavorRef": asked.flavor,
+        "imageRef": asked.image,
+        "networks": "none",
+        "min_count": asked.min or 1,
+        "max_count": asked.max or asked.min or 1,
+        "return_reservation_id": True,
+        "metadata": dict(asked.property),
+        "tags": asked.tag,
+    }
+    if asked.zone:
+        server["availability_zone"] = asked.zone
+    if asked.description:
+        server["description"] = asked.description
+    if asked.user_data:
+        server["user_data"] = _encoded(asked.user_data)
+    hints: dict[str, list[str]] = {}
+    for key, value in asked.hint + ([("group", asked.group)] if asked.group else []):
+        hints.setdefault(key, []).append(value)
+    return {"server": server, "os:scheduler_hints": hints}
+
+
+def _encoded(path: Path) -> str:
+    try:
+        return base64.b64encode(path.read_bytes()).decode()
+    except OSError as error:
+        raise errors.Invalid(f"--user-data: {path} cannot be read: {error.strerror}") from error
+
+
+def _of_reservation(client: Client, name: str, reservation: str) -> list[dict[str, Any]]:
+    """The servers of one request, in the order of their numbers. Any of them that was deleted meanwhile is missing."""
+    found = client.pages("servers/detail", "servers", name=rf"^{re.escape(name)}(-[0-9]+)?$")
+    mine = [server for server in found if server.get("OS-EXT-SRV-ATTR:reservation_id") == reservation]
+    return sorted(mine, key=lambda server: int(server["OS-EXT-SRV-ATTR:launch_index"]))
+
+
+def _wait_gone(client: Client, uuid: str) -> None:
+    end = time.monotonic() + WAIT
+    while time.monotonic() < end:
+        try:
+            client.get(f"servers/{uuid}")
+        except errors.NotFound:
+            return
+        time.sleep(POLL)
+
+
+def _row(server: dict[str, Any]) -> tuple[Any, ...]:
+    host = server.get("OS-EXT-SRV-ATTR:host") or ""
+    return server["id"], server["name"], server["status"], server["OS-EXT-AZ:availability_zone"], host
+
+
+def _long_row(server: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        *_row(server),
+        server.get("OS-EXT-SRV-ATTR:hypervisor_hostname") or "",
+        server["flavor"].get("original_name", ""),
+        server["tenant_id"],
+        server["OS-EXT-STS:task_state"] or "",
+        server["created"],
+        server["OS-SRV-USG:launched_at"] or "",
+    )
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+    return key, value

@@ -1,0 +1,188 @@
+"""Claims: which host's room each instance has. Made by schedulers alone; given back and moved by whoever ends or moves the request.
+
+The guards are those of ``docs/protocol.md``. The lock order of all who write here is: build requests, allocations, server groups,
+inventories in the order of their ids.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import dialect, group_slots, inventories
+from db.claiming import Ask, Claimed, Planner, Raced, claim
+from db.inventories import Usage, changed_since, read_all, set_inventory
+from db.ledger import Ledger, Stamp
+from db.tables.api import allocations, build_requests, instance_mappings
+from db.tables.api import inventories as inventory_table
+from objects.base import Object
+from objects.cell import CELL0_UUID
+
+__all__ = [
+    "Ask",
+    "Claimed",
+    "Ledger",
+    "Move",
+    "Planner",
+    "Raced",
+    "Stamp",
+    "changed_since",
+    "claim",
+    "free_slots",
+    "move",
+    "orphans",
+    "read_all",
+    "release",
+    "set_inventory",
+]
+
+LOG = logging.getLogger(__name__)
+
+
+class Move(Object, frozen=True, kw_only=True):
+    """The instance is on this host now, whatever was claimed."""
+
+    instance_uuid: str
+    host: str
+    node: str
+
+
+_RELEASE = (
+    sa.delete(allocations)
+    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
+    .returning(
+        allocations.c.instance_uuid,
+        allocations.c.inventory_id,
+        allocations.c.vcpus,
+        allocations.c.memory_mb,
+        allocations.c.disk_gb,
+        allocations.c.group_uuid,
+    )
+)
+
+
+def release(tx: Connection, stamp: Stamp, uuids: Sequence[str]) -> int:
+    """Give back the room of these instances, and their places in groups; return how many had any. Harmless to repeat."""
+    changes: defaultdict[int, Usage] = defaultdict(lambda: Usage(0, 0, 0, 0))
+    grouped: list[str] = []
+    released = 0
+    ordered = sorted(set(uuids))
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        for row in tx.execute(_RELEASE, {"uuids": ordered[start : start + dialect.IN_LIST]}):
+            released += 1
+            changes[row.inventory_id] = changes[row.inventory_id].plus(Usage(-row.vcpus, -row.memory_mb, -row.disk_gb, -1))
+            if row.group_uuid is not None:
+                grouped.append(row.instance_uuid)
+    if grouped:
+        group_slots.free(tx, grouped, held_only=False)
+    _change(tx, stamp, changes)
+    return released
+
+
+def free_slots(tx: Connection, uuids: Sequence[str]) -> None:
+    """The builds of these instances are over: the hosts held for their retries are no longer."""
+    group_slots.free(tx, uuids, held_only=True)
+
+
+def _change(tx: Connection, stamp: Stamp, changes: Mapping[int, Usage]) -> None:
+    if len(changes) > 1:  # one UPDATE locks in no promised order; of a single row it is the lock
+        inventories.lock(tx, changes)
+    inventories.add_usage(tx, stamp, changes)
+
+
+# -- moves ---------------------------------------------------------------------------------------------------------------------
+
+_CLAIMS = (
+    sa.select(allocations)
+    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
+    .order_by(allocations.c.instance_uuid)
+    .with_for_update()
+)
+_MOVE = sa.update(allocations).where(allocations.c.instance_uuid == sa.bindparam("uuid")).values(inventory_id=sa.bindparam("to"))
+_FIND = sa.select(inventory_table.c.id, inventory_table.c.host, inventory_table.c.node).where(
+    inventory_table.c.host.in_(dialect.uuids("hosts"))
+)
+_CELLS = sa.select(inventory_table.c.id, inventory_table.c.cell_uuid).where(inventory_table.c.id.in_(dialect.uuids("ids")))
+
+
+def move(tx: Connection, stamp: Stamp, moves: Sequence[Move]) -> None:
+    """Record where instances went. Always recorded, though the host be full; an instance without a claim stays without.
+
+    A host that no inventory is known of gets one without capacity, so that usage is right and nothing else is claimed there.
+    """
+    wanted = {move.instance_uuid: move for move in moves}
+    claimed = _read_claims(tx, sorted(wanted))
+    targets = _targets(tx, stamp, [(wanted[row.instance_uuid], row.inventory_id) for row in claimed])
+    changes: defaultdict[int, Usage] = defaultdict(lambda: Usage(0, 0, 0, 0))
+    moved: list[dict[str, Any]] = []
+    for row in claimed:
+        to = targets[wanted[row.instance_uuid].host, wanted[row.instance_uuid].node]
+        if to == row.inventory_id:
+            continue
+        usage = Usage(row.vcpus, row.memory_mb, row.disk_gb)
+        changes[row.inventory_id] = changes[row.inventory_id].plus(usage.negated())
+        changes[to] = changes[to].plus(usage)
+        moved.append({"uuid": row.instance_uuid, "to": to})
+        if row.group_uuid is not None:
+            group_slots.move(tx, row.group_uuid, row.instance_uuid, wanted[row.instance_uuid].host)
+    if moved:
+        tx.execute(_MOVE, moved)
+    _change(tx, stamp, changes)
+
+
+def _read_claims(tx: Connection, uuids: Sequence[str]) -> list[sa.Row[Any]]:
+    rows: list[sa.Row[Any]] = []
+    for start in range(0, len(uuids), dialect.IN_LIST):
+        rows += tx.execute(_CLAIMS, {"uuids": uuids[start : start + dialect.IN_LIST]})
+    return rows
+
+
+def _targets(tx: Connection, stamp: Stamp, moves: Sequence[tuple[Move, int]]) -> dict[tuple[str, str], int]:
+    """The inventory ids of the hosts moved to, by (host, node); those that are missing are made."""
+    places = {(move.host, move.node): inventory_id for move, inventory_id in moves}
+    targets = _find(tx, sorted({host for host, _ in places}))
+    missing = sorted(place for place in places if place not in targets)
+    if not missing:
+        return targets
+    cells = {row.id: row.cell_uuid for row in tx.execute(_CELLS, {"ids": sorted({places[place] for place in missing})})}
+    empty = {"cap_vcpus": 0.0, "cap_memory_mb": 0.0, "cap_disk_gb": 0.0, "writer": stamp.writer, "wseq": stamp.sequence}
+    for host, node in missing:
+        LOG.warning("an instance moved to host %s, node %s, which has no inventory yet: one without capacity is made", host, node)
+    inventories.insert(tx, [{"host": h, "node": n, "cell_uuid": cells[places[h, n]], **empty} for h, n in missing])
+    return _find(tx, sorted({host for host, _ in places}))
+
+
+def _find(tx: Connection, hosts: Sequence[str]) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for start in range(0, len(hosts), dialect.IN_LIST):
+        found |= {(row.host, row.node): row.id for row in tx.execute(_FIND, {"hosts": hosts[start : start + dialect.IN_LIST]})}
+    return found
+
+
+# -- the audit -----------------------------------------------------------------------------------------------------------------
+
+_ORPHANS = (
+    sa.select(allocations.c.instance_uuid)
+    .outerjoin(build_requests, build_requests.c.instance_uuid == allocations.c.instance_uuid)
+    .outerjoin(instance_mappings, instance_mappings.c.instance_uuid == allocations.c.instance_uuid)
+    .where(
+        build_requests.c.instance_uuid.is_(None),
+        sa.or_(
+            instance_mappings.c.instance_uuid.is_(None),
+            instance_mappings.c.cell_uuid == CELL0_UUID,
+            instance_mappings.c.state.in_(("error", "deleted")),
+            sa.and_(instance_mappings.c.cell_uuid.is_(None), instance_mappings.c.deleted.is_(sa.true())),
+        ),
+    )
+    .order_by(allocations.c.instance_uuid)
+)
+
+
+def orphans(tx: Connection) -> list[str]:
+    """Instances with a claim that nothing stands on any more: all facts it looks at are final, so they may be released later."""
+    return list(tx.execute(_ORPHANS).scalars())

@@ -1,0 +1,65 @@
+"""Who writes to the ledger of claims, and in which order: what lets every scheduler follow the others' claims."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db.engine import Database
+from db.tables.api import writers
+from objects import errors
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Stamp(NamedTuple):
+    """What a transaction marks the inventories with that it changes: the process's writer id, and the number of the transaction."""
+
+    writer: int
+    sequence: int
+
+
+class Ledger:
+    """One process's pen. ``write(fn, ...)`` calls ``fn(tx, stamp, ...)`` in one transaction of ``database``.
+
+    The process has one such transaction at a time, so its numbers become visible in their order, and a reader's cursor of
+    (writer, number) misses nothing. One global sequence cannot promise that: transactions commit in another order than they draw
+    numbers. Numbers need not be dense: every attempt of a transaction draws one.
+    """
+
+    def __init__(self, database: Database, name: str) -> None:
+        self.database = database
+        self._name = name
+        self._lock = threading.Lock()
+        self._writer: int | None = None
+        self._sequence = 0
+
+    def write(self, fn: Callable[Concatenate[Connection, Stamp, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Raises what ``fn`` raises, and what ``Database.write`` does."""
+        with self._lock:
+            try:
+                stamp, result = self.database.write(self._attempt, lambda tx, stamp: fn(tx, stamp, *args, **kwargs))
+            except errors.DatabaseUnavailable:
+                # A commit of unknown outcome may still become visible after our next one: that one must come from another writer.
+                self._writer = None
+                raise
+            self._writer, self._sequence = stamp
+            return result
+
+    def _attempt(self, tx: Connection, body: Callable[[Connection, Stamp], T]) -> tuple[Stamp, T]:
+        """A writer comes into being with its first transaction, and is ours only if that commits."""
+        writer, self._sequence = (self._register(tx), 1) if self._writer is None else (self._writer, self._sequence + 1)
+        stamp = Stamp(writer, self._sequence)
+        return stamp, body(tx, stamp)
+
+    def _register(self, tx: Connection) -> int:
+        key = tx.execute(sa.insert(writers), {"name": self._name, "started": time.time()}).inserted_primary_key
+        if key is None:
+            raise RuntimeError("the database gave a new writer no id")
+        return int(key[0])

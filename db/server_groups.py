@@ -1,0 +1,64 @@
+"""Server groups in the API database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import epochs, named
+from db.epochs import Epoch
+from db.tables.api import server_groups
+from objects.group import Policy, ServerGroup
+
+
+def create(tx: Connection, group: ServerGroup) -> None:
+    """Raises Conflict if its uuid, or its name within its project, is taken."""
+    named.insert(tx, server_groups, _values(group), f"Server group '{group.name}'")
+    epochs.bump(tx, Epoch.GROUPS)
+
+
+def get(tx: Connection, uuid: str) -> ServerGroup:
+    """Raises NotFound."""
+    row = tx.execute(sa.select(server_groups).where(server_groups.c.uuid == uuid)).first()
+    return _group(named.found(row, f"Server group '{uuid}'"))
+
+
+def find(tx: Connection, name: str, project_id: str) -> ServerGroup:
+    """The project's group of this name. Raises NotFound."""
+    query = sa.select(server_groups).where(server_groups.c.project_id == project_id, server_groups.c.name == name)
+    return _group(named.found(tx.execute(query).first(), f"Server group '{name}'"))
+
+
+def list_all(tx: Connection, project_id: str | None = None) -> list[ServerGroup]:
+    """By name, of one project or of all."""
+    query = sa.select(server_groups).order_by(server_groups.c.name, server_groups.c.uuid)
+    if project_id is not None:
+        query = query.where(server_groups.c.project_id == project_id)
+    return [_group(row) for row in tx.execute(query)]
+
+
+def update(tx: Connection, group: ServerGroup) -> None:
+    """Rename it; policy and project are for life, since members were placed by them.
+
+    Raises NotFound, and Conflict if the name is taken.
+    """
+    statement = sa.update(server_groups).where(server_groups.c.uuid == group.uuid)
+    named.update(tx, statement, {"name": group.name}, f"Server group '{group.name}'")
+    epochs.bump(tx, Epoch.GROUPS)
+
+
+def delete(tx: Connection, uuid: str) -> None:
+    """Its members live on, unbound. Raises NotFound."""
+    named.delete(tx, sa.delete(server_groups).where(server_groups.c.uuid == uuid), f"Server group '{uuid}'")
+    epochs.bump(tx, Epoch.GROUPS)
+
+
+def _values(group: ServerGroup) -> dict[str, Any]:
+    return msgspec.structs.asdict(group) | {"policy": str(group.policy)}
+
+
+def _group(row: sa.Row[Any]) -> ServerGroup:
+    return ServerGroup(**{**row._mapping, "policy": Policy(row.policy)})

@@ -1,0 +1,103 @@
+"""Services in a cell database: the heartbeats of its processes, and what an operator says about them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import feed, named
+from db.tables.cell import services
+from db.upsert import Upsert
+from objects import stored
+from objects.base import Object
+from objects.compute_node import Service
+from objects.feed import EventKind
+
+_BEAT = Upsert(
+    services,
+    key=("host", "binary"),
+    replaced=("last_seen", "version"),
+    computed={"report_count": services.c.report_count + sa.literal_column("1")},  # PyMySQL allows no parameter there
+)
+
+
+class Beat(Object, frozen=True, kw_only=True):
+    """One sign of life."""
+
+    host: str
+    binary: str
+    version: int = 1
+
+
+def heartbeat(tx: Connection, host: str, binary: str, version: int, now: float) -> None:
+    """One statement: the service's report count rises, or the service appears. Nothing goes to the feed."""
+    heartbeats(tx, [Beat(host=host, binary=binary, version=version)], now)
+
+
+def heartbeats(tx: Connection, beats: Sequence[Beat], now: float) -> None:
+    """The same for several services, still one statement. Two beats of one service in one call count once."""
+    latest = {(beat.host, beat.binary): beat for beat in beats}
+    rows = [
+        {
+            "uuid": str(uuid.uuid4()),
+            "host": host,
+            "binary": binary,
+            "report_count": 1,
+            "last_seen": now,
+            "disabled": False,
+            "forced_down": False,
+            "version": beat.version,
+        }
+        for (host, binary), beat in sorted(latest.items())
+    ]
+    _BEAT(tx, rows)
+
+
+def get(tx: Connection, host: str, binary: str) -> Service:
+    """Raises NotFound."""
+    query = sa.select(services).where(services.c.host == host, services.c.binary == binary)
+    return _service(named.found(tx.execute(query).first(), _what(host, binary)))
+
+
+def list_all(tx: Connection) -> list[Service]:
+    """By host and binary."""
+    return [_service(row) for row in tx.execute(sa.select(services).order_by(services.c.host, services.c.binary))]
+
+
+def set_disabled(tx: Connection, host: str, binary: str, disabled: bool, reason: str | None, now: float) -> bool:
+    """Take a host out of scheduling, or back in; the feed tells. Return whether that changed anything. Raises NotFound."""
+    return _set(tx, host, binary, {"disabled": disabled, "disabled_reason": reason if disabled else None}, now)
+
+
+def set_forced_down(tx: Connection, host: str, binary: str, forced_down: bool, now: float) -> bool:
+    """Call a host dead whatever its agent says, or end that; the feed tells. Returns and raises as ``set_disabled``."""
+    return _set(tx, host, binary, {"forced_down": forced_down}, now)
+
+
+def delete(tx: Connection, host: str, binary: str) -> None:
+    """Forget a service, such as one of a host that is gone for good. Raises NotFound."""
+    statement = sa.delete(services).where(services.c.host == host, services.c.binary == binary)
+    named.delete(tx, statement, _what(host, binary))
+
+
+def _set(tx: Connection, host: str, binary: str, values: dict[str, Any], now: float) -> bool:
+    before = get(tx, host, binary)
+    after = msgspec.structs.replace(before, **values)
+    if after == before:
+        return False
+    tx.execute(sa.update(services).where(services.c.uuid == before.uuid), values)
+    feed.append(tx, [feed.NewEvent(kind=EventKind.SERVICE, key=host, version=0, payload=stored.dump(after))], now)
+    return True
+
+
+def _service(row: sa.Row[Any]) -> Service:
+    return Service(**row._mapping)
+
+
+def _what(host: str, binary: str) -> str:
+    return f"Service '{binary}' on host '{host}'"

@@ -1,0 +1,71 @@
+"""A cell's conductor as the agents of the cell speak to it. Agents have no database: this is all they know of the cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from objects.build import Holding, Report, Verdict
+from objects.compute_node import ComputeNode
+from objects.context import RequestContext
+from rpc.server import Server
+from rpc.transport import Bus
+
+TOPIC = "cell-conductor"
+TIMEOUT = 30.0
+
+
+class CellConductorEndpoint(Protocol):
+    """What a cell conductor serves."""
+
+    def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        """See ``CellConductorClient.report``."""
+        ...
+
+    def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        """See ``CellConductorClient.build_instances``."""
+        ...
+
+    def holdings(self, context: RequestContext, host: str) -> list[Holding]:
+        """See ``CellConductorClient.holdings``."""
+        ...
+
+    def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
+        """See ``CellConductorClient.update_resource_stats``."""
+        ...
+
+    def report_state(self, context: RequestContext, host: str, binary: str, version: int) -> None:
+        """See ``CellConductorClient.report_state``."""
+        ...
+
+
+class CellConductorClient:
+    """Calls of an agent. Every one may raise Timeout or Unreachable: then it is to be made again, which is harmless."""
+
+    def __init__(self, bus: Bus, *, timeout: float = TIMEOUT) -> None:
+        self._client = bus.client(TOPIC, timeout=timeout)
+
+    def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        """Ask to spawn (accept), or tell that guests run (active) or are gone. Returns a verdict for each, in order."""
+        return self._client.call(context, "report", list[Verdict], reports=list(reports))
+
+    def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        """Hand failed builds back, to be built on their next alternates. Returns a verdict for each, in order."""
+        return self._client.call(context, "build_instances", list[Verdict], reports=list(reports))
+
+    def holdings(self, context: RequestContext, host: str) -> list[Holding]:
+        """Return what the cell's records say about the instances on ``host``."""
+        return self._client.call(context, "holdings", list[Holding], host=host)
+
+    def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
+        """Tell what a node offers and uses now; it is in the cell's database, and where changed in its feed, on return."""
+        self._client.call(context, "update_resource_stats", type(None), node=node)
+
+    def report_state(self, context: RequestContext, host: str, binary: str, version: int) -> None:
+        """A heartbeat, without answer. ``version`` is the service's own, which rises when what it can do changes."""
+        self._client.cast(context, "report_state", host=host, binary=binary, version=version)
+
+
+def serve(bus: Bus, server: str, endpoint: CellConductorEndpoint, *, threads: int = 16) -> Server:
+    """Serve the cell conductor's topic with ``endpoint``."""
+    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=CellConductorEndpoint)

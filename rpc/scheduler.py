@@ -1,0 +1,66 @@
+"""The scheduler's seam: the two calls there are, as the library that everyone else uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from objects import errors
+from objects.compute_node import ComputeNode
+from objects.context import RequestContext
+from objects.selection import Selection
+from objects.spec import RequestSpec
+from rpc.cell_conductor import CellConductorClient
+from rpc.server import Server
+from rpc.transport import Bus
+
+TOPIC = "scheduler"
+TIMEOUT = 60.0
+
+
+class SchedulerEndpoint(Protocol):
+    """What a scheduler serves."""
+
+    def select_destinations(
+        self, context: RequestContext, request_spec: RequestSpec, instance_uuids: Sequence[str]
+    ) -> list[list[Selection]]:
+        """See ``SchedulerClient.select_destinations``."""
+        ...
+
+
+class SchedulerClient:
+    """Choose hosts, and tell what a host has. The scheduler chooses and claims; it launches nothing."""
+
+    def __init__(self, bus: Bus, *, timeout: float = TIMEOUT) -> None:
+        self._bus = bus
+        self._client = bus.client(TOPIC, timeout=timeout)
+
+    def select_destinations(
+        self, context: RequestContext, request_spec: RequestSpec, instance_uuids: Sequence[str]
+    ) -> list[list[Selection]]:
+        """Choose and claim a host for every instance, all or none.
+
+        Returns, in the order of ``instance_uuids``, the Selection that is claimed under the instance's fence, followed by
+        alternates in the same cell, which are not. Asking again with the same fences returns the same.
+
+        Raises NoValidHost, Conflict or NotFound as the scheduler says, and Timeout, Unreachable or RemoteFault.
+        """
+        uuids = list(instance_uuids)
+        return self._client.call(
+            context, "select_destinations", list[list[Selection]], request_spec=request_spec, instance_uuids=uuids
+        )
+
+    def update_resource_stats(self, context: RequestContext, name: str | tuple[str, str], stats: ComputeNode) -> None:
+        """Tell what a host, or a ``(host, node)``, offers and uses now.
+
+        It goes to the cell conductor of the bus this client was made with, which puts it into the cell's feed that schedulers read:
+        no process in a cell calls the API level. Raises Invalid if ``name`` is not whose stats they are, Timeout or Unreachable.
+        """
+        if name not in (stats.host, (stats.host, stats.node)):
+            raise errors.Invalid(f"The stats are those of {stats.host}, {stats.node}, not of {name}.")
+        CellConductorClient(self._bus).update_resource_stats(context, stats)
+
+
+def serve(bus: Bus, server: str, endpoint: SchedulerEndpoint, *, threads: int = 8) -> Server:
+    """Serve the scheduler's topic with ``endpoint``."""
+    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SchedulerEndpoint)

@@ -1,0 +1,56 @@
+"""Doorbells of the super conductor: they say that there is work in the API database, and lose nothing if they are lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from objects import errors
+from objects.context import RequestContext
+from rpc.server import Server
+from rpc.transport import Bus
+
+LOG = logging.getLogger(__name__)
+
+TOPIC = "super-conductor"
+
+
+class SuperConductorEndpoint(Protocol):
+    """What a super conductor serves. Both are hints: they may come never, twice, or late."""
+
+    def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
+        """The batch was accepted and waits in the build queue."""
+        ...
+
+    def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
+        """These servers were marked deleted at the API level."""
+        ...
+
+
+class SuperConductorClient:
+    """Rings. No method raises: whoever rings has committed already, and a sweep finds what was not heard."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._client = bus.client(TOPIC)
+
+    def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
+        """A batch was accepted."""
+        self._ring(context, "schedule_and_build_instances", batch_id=batch_id)
+
+    def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
+        """Servers were deleted at the API level; their cells do not know it yet."""
+        self._ring(context, "delete_instances", uuids=list(uuids))
+
+    def _ring(self, context: RequestContext, method: str, **arguments: object) -> None:
+        try:
+            self._client.cast(context, method, **arguments)
+        except errors.SuperconductorError as error:
+            LOG.warning("%s (%s) will be found by a sweep: %s", method, context.request_id, error)
+        except Exception:
+            LOG.exception("%s (%s) could not be sent; it will be found by a sweep", method, context.request_id)
+
+
+def serve(bus: Bus, server: str, endpoint: SuperConductorEndpoint, *, threads: int = 16) -> Server:
+    """Serve the super conductor's topic with ``endpoint``."""
+    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint)

@@ -1,0 +1,56 @@
+"""How far this process has read the log of claims: one number per writer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from objects.inventory import Inventory
+
+RECENT = 32
+"""Writers asked at every look: those that wrote last."""
+ROUND = 64
+"""Further writers asked at each look in the background, in turn."""
+
+
+class Cursor:
+    """A number per writer, never one for all: transactions of different writers become visible in any order.
+
+    Writers come and go with processes, so most of them will never write again. Every look asks those that wrote last and any that
+    are new; the rest are asked in turn by the looks in the background. What is seen late costs a plan made anew, never a wrong
+    claim.
+    """
+
+    def __init__(self, known: Iterable[Inventory] = ()) -> None:
+        self.newest = 0
+        self._last: dict[int, int] = {}  # the writer heard of last stands last
+        self._turn = 0
+        self.advance(known)
+
+    def advance(self, rows: Iterable[Inventory]) -> None:
+        """These rows have been read."""
+        seen: dict[int, int] = {}
+        for row in rows:
+            seen[row.writer] = max(row.sequence, seen.get(row.writer, 0))
+        for writer in sorted(seen):
+            self.note(writer, seen[writer])
+
+    def note(self, writer: int, sequence: int) -> None:
+        """All that ``writer`` did up to ``sequence`` is known."""
+        for missing in range(self.newest + 1, writer):
+            self._last[missing] = 0  # drew its id before, and has not been seen: it may have been slower to commit
+        self.newest = max(self.newest, writer)
+        self._last[writer] = max(sequence, self._last.pop(writer, 0))
+
+    def position(self) -> tuple[Mapping[int, int], int]:
+        """What to ask the log for at every look: (numbers by writer, the newest writer known)."""
+        recent = list(self._last.items())[-RECENT:]
+        return dict(recent), self.newest
+
+    def further(self) -> tuple[Mapping[int, int], int]:
+        """What to ask in the background as well."""
+        others = list(self._last.items())[:-RECENT]
+        if self._turn >= len(others):
+            self._turn = 0
+        chosen = others[self._turn : self._turn + ROUND]
+        self._turn += ROUND
+        return dict(chosen), self.newest

@@ -1,0 +1,35 @@
+"""The chance driver: any host that is up, drawn at random. A baseline to measure the other one against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from objects.decision import FilterCount
+from scheduler.drivers.base import ANY, Driver, always
+from scheduler.filters.base import Filter
+from scheduler.filters.compute import ComputeFilter
+from scheduler.filters.core import CoreFilter
+from scheduler.filters.disk import DiskFilter
+from scheduler.filters.ram import RamFilter
+from scheduler.settings import Settings
+from scheduler.weighers.base import Weigher
+
+
+class ChanceScheduler(Driver):
+    """Hosts that are up, minus those the request rules out. The configured filters and weighers are not asked.
+
+    Unlike the driver of that name in the first years of Nova it never chooses a host that is full: a claim must fit.
+    """
+
+    name = "chance"
+
+    def __init__(self, settings: Settings, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> None:
+        super().__init__(settings, (), ())
+        up = ComputeFilter(settings)
+        self.filters = (up, *always(settings), RamFilter(settings), CoreFilter(settings), DiskFilter(settings))
+        self.subset = ANY
+
+    def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:
+        nobody_up = not any(count.name == ComputeFilter.__name__ and count.after for count in counts)
+        reason = "Is the appropriate service running?" if nobody_up else "Could not find another compute."
+        return f"No valid host was found. {reason}"

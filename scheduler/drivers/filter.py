@@ -1,0 +1,22 @@
+"""The default driver: filters narrow the fleet down, weighers rank what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from objects.decision import FilterCount
+from scheduler.drivers.base import Driver
+
+
+class FilterScheduler(Driver):
+    name = "filter"
+
+    def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:
+        whom = "" if found == 0 else f" for instance {found + 1} of {wanted}"
+        if not hosts:
+            return f"No valid host was found{whom}: no host is known yet."
+        told = [count for count in counts if count.after < count.before]
+        steps = [f"{count.after} {'' if i else 'were left '}by {count.name}" for i, count in enumerate(told)]
+        if told and told[-1].reason:
+            steps[-1] += f" ({told[-1].reason})"
+        return f"No valid host was found{whom}: of {hosts} hosts {', '.join(steps) or 'none fits'}."

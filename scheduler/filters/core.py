@@ -1,0 +1,19 @@
+"""CoreFilter: free vCPUs for the flavor."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class CoreFilter(Filter):
+    """Capacity with the allocation ratio applied, less what is claimed or used by guests we do not know."""
+
+    reason = "not enough vCPUs"
+    dynamic = True
+    guards_host = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        return hosts.free_vcpus >= request.vcpus if request.vcpus else None

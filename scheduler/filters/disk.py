@@ -1,0 +1,19 @@
+"""DiskFilter: free local disk for the flavor."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class DiskFilter(Filter):
+    """As for memory. A server without local disk fits everywhere, even on an over-full host."""
+
+    reason = "not enough disk"
+    dynamic = True
+    guards_host = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        return hosts.free_disk_gb >= request.disk_gb if request.disk_gb else None

@@ -1,0 +1,19 @@
+"""IgnoreHosts: hosts the request says not to use."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class IgnoreHosts(Filter):
+    """Always in force. Host names are compared without case."""
+
+    reason = "ignored by the request"
+    guards_host = True
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        return ~hosts.named(request.spec.ignore_hosts) if request.spec.ignore_hosts else None

@@ -1,0 +1,20 @@
+"""RamFilter: free memory for the flavor."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class RamFilter(Filter):
+    """Capacity with the allocation ratio applied, less what is claimed or used by guests we do not know. A flavor without
+    memory fits everywhere, even on an over-full host."""
+
+    reason = "not enough memory"
+    dynamic = True
+    guards_host = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        return hosts.free_memory_mb >= request.memory_mb if request.memory_mb else None

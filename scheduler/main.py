@@ -1,0 +1,48 @@
+"""The scheduler's composition root."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+
+from cells.registry import CellRegistry
+from db.claims import Ledger
+from db.engine import Database
+from rpc import scheduler as seam
+from rpc.transport import Bus
+from scheduler.cursor import Cursor
+from scheduler.freshness import Freshness
+from scheduler.manager import SchedulerManager
+from scheduler.plugins import load_driver
+from scheduler.settings import Settings
+from scheduler.table import HostTable
+
+
+class SchedulerService:
+    """One scheduler process. Any number may run beside each other, without a leader."""
+
+    def __init__(self, settings: Settings, registry: CellRegistry, api_database: Database, bus: Bus) -> None:
+        """Raises Misconfigured where a filter, weigher or driver is named that does not exist."""
+        self._server_name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._bus = bus
+        table, cursor = HostTable(settings.default_availability_zone), Cursor()
+        self.freshness = Freshness(settings, registry, api_database, table, cursor)
+        self._table = table
+        ledger = Ledger(api_database, f"scheduler {self._server_name}")
+        self.manager = SchedulerManager(settings, load_driver(settings), table, cursor, ledger, self.freshness.ages)
+
+    def start(self) -> None:
+        """Serve the topic ``scheduler``, once the fleet has been looked at. Raises DatabaseUnavailable if that cannot be done."""
+        self.freshness.start()
+        self._server = seam.serve(self._bus, self._server_name, self.manager)
+
+    def schedulable(self) -> int:
+        """How many nodes are mapped, accounted for and not forced down: what a request could be placed on if it fits."""
+        with self._table.lock:
+            return int(self._table.eligible[: self._table.size].sum())
+
+    def stop(self) -> None:
+        """Take no new calls, answer those under way."""
+        self._server.stop()
+        self.freshness.stop()

@@ -1,0 +1,126 @@
+"""Find filters, weighers and drivers by the names the configuration gives."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import stevedore
+
+from objects import errors
+from scheduler.drivers.base import Driver
+from scheduler.drivers.chance import ChanceScheduler
+from scheduler.drivers.filter import FilterScheduler
+from scheduler.filters.adapter import Adapter, HostPasses
+from scheduler.filters.affinity import ServerGroupAffinityFilter
+from scheduler.filters.anti_affinity import ServerGroupAntiAffinityFilter
+from scheduler.filters.availability_zone import AvailabilityZoneFilter
+from scheduler.filters.base import Filter
+from scheduler.filters.compute import ComputeFilter
+from scheduler.filters.core import CoreFilter
+from scheduler.filters.disk import DiskFilter
+from scheduler.filters.ram import RamFilter
+from scheduler.settings import Settings
+from scheduler.weighers.base import Weigher
+from scheduler.weighers.cpu import CPUWeigher
+from scheduler.weighers.disk import DiskWeigher
+from scheduler.weighers.num_instances import NumInstancesWeigher
+from scheduler.weighers.ram import RAMWeigher
+from scheduler.weighers.soft_affinity import ServerGroupSoftAffinityWeigher
+from scheduler.weighers.soft_anti_affinity import ServerGroupSoftAntiAffinityWeigher
+
+LOG = logging.getLogger(__name__)
+
+Plugins = Mapping[str, Callable[..., Any]]
+
+# The same names are entry points of the distribution; listed here they also work from a checkout that is not installed.
+FILTERS: Plugins = {
+    plugin.__name__: plugin
+    for plugin in (
+        ComputeFilter,
+        AvailabilityZoneFilter,
+        RamFilter,
+        CoreFilter,
+        DiskFilter,
+        ServerGroupAntiAffinityFilter,
+        ServerGroupAffinityFilter,
+    )
+}
+WEIGHERS: Plugins = {
+    plugin.__name__: plugin
+    for plugin in (
+        RAMWeigher,
+        CPUWeigher,
+        DiskWeigher,
+        NumInstancesWeigher,
+        ServerGroupSoftAffinityWeigher,
+        ServerGroupSoftAntiAffinityWeigher,
+    )
+}
+DRIVERS: Plugins = {FilterScheduler.name: FilterScheduler, ChanceScheduler.name: ChanceScheduler}
+
+
+def load_driver(settings: Settings) -> Driver:
+    """The configured driver with the configured filters and weighers.
+
+    Raises Misconfigured for a name that nothing is called, with the names there are, and for a plugin that cannot be used.
+    """
+    filters = [_filter(name, make, settings) for name, make in _named("enabled_filters", FILTERS, settings.enabled_filters)]
+    weighers = [
+        _made("enabled_weighers", name, make, settings)
+        for name, make in _named("enabled_weighers", WEIGHERS, settings.enabled_weighers)
+    ]
+    [(name, make)] = _named("driver", DRIVERS, [settings.driver])
+    driver = make(settings, filters, weighers)
+    if not isinstance(driver, Driver):
+        raise errors.Misconfigured(f"[scheduler] driver: {name!r} is not a scheduler driver")
+    return driver
+
+
+_NAMESPACES = {
+    "enabled_filters": "superconductor.scheduler.filters",
+    "enabled_weighers": "superconductor.scheduler.weighers",
+    "driver": "superconductor.scheduler.drivers",
+}
+
+
+def _named(option: str, built_in: Plugins, names: Sequence[str]) -> list[tuple[str, Callable[..., Any]]]:
+    plugins = _installed(_NAMESPACES[option]) if any(name not in built_in for name in names) else {}
+    plugins.update(built_in)
+    unknown = [name for name in names if name not in plugins]
+    if unknown:
+        wrong = ", ".join(repr(name) for name in unknown)
+        raise errors.Misconfigured(f"[scheduler] {option}: there is no {wrong}; choose from {', '.join(sorted(plugins))}")
+    doubled = [name for name in names if names.count(name) > 1]
+    if doubled:
+        raise errors.Misconfigured(f"[scheduler] {option}: {doubled[0]!r} is named twice")
+    return [(name, plugins[name]) for name in names]
+
+
+def _installed(namespace: str) -> dict[str, Callable[..., Any]]:
+    """What other distributions have registered. One that cannot be imported is left out, with a warning that says so."""
+    found: Iterable[Any] = stevedore.ExtensionManager(namespace, on_load_failure_callback=_complain)
+    return {extension.name: extension.plugin for extension in found}
+
+
+def _complain(manager: object, entry_point: Any, error: BaseException) -> None:
+    LOG.warning("plugin %s cannot be loaded: %s: %s", entry_point.name, type(error).__name__, error)
+
+
+def _filter(name: str, make: Callable[..., Any], settings: Settings) -> Filter:
+    if isinstance(make, type) and not issubclass(make, Filter) and hasattr(make, "host_passes"):
+        adapted = make()
+        if isinstance(adapted, HostPasses):
+            return Adapter(settings, name, adapted)
+    made = make(settings)
+    if not isinstance(made, Filter):
+        raise errors.Misconfigured(f"[scheduler] enabled_filters: {name!r} is neither a Filter nor has it host_passes(host, spec)")
+    return made
+
+
+def _made(option: str, name: str, make: Callable[..., Any], settings: Settings) -> Weigher:
+    made = make(settings)
+    if not isinstance(made, Weigher):
+        raise errors.Misconfigured(f"[scheduler] {option}: {name!r} is not a Weigher")
+    return made

@@ -1,0 +1,38 @@
+"""What a weigher is."""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar
+
+from scheduler.arrays import Floats
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+from scheduler.settings import Settings
+
+
+class Weigher(abc.ABC):
+    """One opinion on which hosts are better. The host with the highest sum wins.
+
+    Raw weights are scaled so that the hosts left by the filters span 0 to 1, then multiplied by ``multiplier``: negative turns the
+    opinion round, 0 switches it off. ``least`` is where the range begins if no host weighs less (Nova's ``minval``); None: at the
+    least of the hosts.
+    """
+
+    least: ClassVar[float | None] = None
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @property
+    def name(self) -> str:
+        """As it is called in the configuration and in explanations."""
+        return type(self).__name__
+
+    @property
+    @abc.abstractmethod
+    def multiplier(self) -> float: ...
+
+    @abc.abstractmethod
+    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+        """One raw weight per host; None: no opinion on this request."""

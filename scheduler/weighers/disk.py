@@ -1,0 +1,19 @@
+"""DiskWeigher: the more disk free, the better; with a negative multiplier, the fuller the better."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Floats
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+from scheduler.weighers.base import Weigher
+
+
+class DiskWeigher(Weigher):
+    least = 0.0
+
+    @property
+    def multiplier(self) -> float:
+        return self.settings.disk_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats:
+        return hosts.free_disk_gb

@@ -1,0 +1,19 @@
+"""NumInstancesWeigher: counts the instances claimed on the host; a negative multiplier prefers fewer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler.arrays import Floats
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+from scheduler.weighers.base import Weigher
+
+
+class NumInstancesWeigher(Weigher):
+    @property
+    def multiplier(self) -> float:
+        return self.settings.num_instances_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats:
+        return hosts.instances.astype(np.float64)

@@ -1,0 +1,20 @@
+"""ServerGroupSoftAffinityWeigher: the more members of the group on a host, the better."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from objects.group import Policy
+from scheduler.arrays import Floats
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+from scheduler.weighers.base import Weigher
+
+
+class ServerGroupSoftAffinityWeigher(Weigher):
+    @property
+    def multiplier(self) -> float:
+        return self.settings.soft_affinity_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+        return hosts.members.astype(np.float64) if request.policy is Policy.SOFT_AFFINITY else None

@@ -1,0 +1,20 @@
+"""ServerGroupSoftAntiAffinityWeigher: the fewer members of the group on a host, the better."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from objects.group import Policy
+from scheduler.arrays import Floats
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+from scheduler.weighers.base import Weigher
+
+
+class ServerGroupSoftAntiAffinityWeigher(Weigher):
+    @property
+    def multiplier(self) -> float:
+        return self.settings.soft_anti_affinity_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+        return -hosts.members.astype(np.float64) if request.policy is Policy.SOFT_ANTI_AFFINITY else None

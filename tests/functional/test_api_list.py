@@ -1,0 +1,176 @@
+"""Lists: every server once, in order, however the pages fall; filters; who sees what."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import falcon.testing
+import pytest
+
+from api.opts import Settings
+from objects.instance import FailureClass
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[Front]:
+    front = Front(tmp_path, Settings(max_limit=20))
+    yield front
+    front.close()
+
+
+def follow(front: Front, path: str, headers: dict[str, str] | None = None) -> Iterator[list[dict[str, Any]]]:
+    """Page after page, as the links lead."""
+    while True:
+        document = front.client.simulate_get(path, headers=headers).json
+        yield document["servers"]
+        links = document.get("servers_links")
+        if not links:
+            return
+        assert [link["rel"] for link in links] == ["next"]
+        parts = urlsplit(links[0]["href"])
+        path = f"{parts.path}?{parts.query}"
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 20])
+@pytest.mark.parametrize("order", ["", "sort_key=display_name&sort_dir=asc", "sort_key=host&sort_key=created_at&sort_dir=desc"])
+def test_pages_hold_every_server_exactly_once(front: Front, limit: int, order: str) -> None:
+    """Also where many rows tie in the sort key, and some have none."""
+    front.boot("many", max_count=9)
+    front.hand_over("h1")
+    front.boot("many", max_count=5)
+    front.hand_over("h2")
+    front.boot("few", max_count=4)
+    front.boot("one")
+    pages = list(follow(front, f"/v2.1/servers/detail?limit={limit}&{order}"))
+    listed = [server["id"] for page in pages for server in page]
+    assert len(listed) == len(set(listed)) == 19
+    assert set(listed) == set(front.uuids())
+    assert all(len(page) == limit for page in pages[:-1])
+    assert len(pages[-1]) > 0
+    whole = front.client.simulate_get(f"/v2.1/servers/detail?{order}").json["servers"]
+    assert [server["id"] for server in whole] == listed
+
+
+def test_pages_keep_their_order_while_servers_come_and_go(front: Front) -> None:
+    """What was there all the time is listed exactly once, whatever happens between the pages."""
+    front.boot("stay", max_count=15)
+    staying = set(front.uuids())
+    chance = random.Random(1)
+    seen: list[str] = []
+    for page in follow(front, "/v2.1/servers?limit=2"):
+        seen += [server["id"] for server in page]
+        newcomer = front.boot("come")
+        if chance.random() < 0.5:
+            front.delete(newcomer)
+    assert len(seen) == len(set(seen))
+    assert staying <= set(seen)
+
+
+def test_a_page_is_never_longer_than_the_service_allows(front: Front) -> None:
+    """Without a limit too, and the link leads on."""
+    front.boot("many", max_count=25)
+    pages = list(follow(front, "/v2.1/servers"))
+    assert [len(page) for page in pages] == [20, 5]
+    assert [len(page) for page in follow(front, "/v2.1/servers?limit=500")] == [20, 5]
+    assert front.get("/v2.1/servers", limit="0").json == {"servers": []}
+
+
+def test_a_link_keeps_filters_and_the_project_of_the_path(front: Front) -> None:
+    """It must mean the same list."""
+    for name in ("web", "db", "web", "db"):
+        front.boot(name, headers=TENANT)
+    document = front.client.simulate_get("/v2.1/p1/servers?limit=1&name=web&sort_dir=asc").json
+    href = document["servers_links"][0]["href"]
+    assert href.startswith("http://falconframework.org/v2.1/p1/servers?")
+    assert [len(page) for page in follow(front, href.removeprefix("http://falconframework.org"))] == [1]
+    assert document["servers"][0]["links"][0]["href"].startswith("http://falconframework.org/v2.1/p1/servers/")
+
+
+def names(answer: falcon.testing.Result) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return sorted(server["name"] for server in answer.json["servers"])
+
+
+def test_filters_leave_what_they_say(front: Front) -> None:
+    """By status, name, host, zone and uuid."""
+    running, failing = front.boot("running"), front.boot("failing")
+    front.hand_over("h1", zone="north")
+    front.activate(running)
+    front.accept(failing)
+    front.fail(failing, kind=FailureClass.REQUEST)
+    front.follow_feed()
+    front.boot("waiting")
+    path = "/v2.1/servers/detail"
+    assert names(front.get(path, status="ACTIVE")) == ["running"]
+    assert names(front.get(path, status="error")) == ["failing"]
+    assert names(front.get(path, status="BUILD")) == ["waiting"]
+    assert names(front.get(path, status="SHUTOFF")) == []
+    assert names(front.get(path, name="ing$")) == ["failing", "running", "waiting"]
+    assert names(front.get(path, name="^(run|wait)")) == ["running", "waiting"]
+    assert names(front.get(path, host="h1")) == ["failing", "running"]
+    assert names(front.get(path, TENANT | {"X-Project-Id": "admin"}, host="h1")) == ["failing", "running", "waiting"]
+    assert names(front.get(path, availability_zone="north")) == ["failing", "running"]
+    assert names(front.get(path, uuid=failing)) == ["failing"]
+    assert names(front.get(path, deleted="False")) == ["failing", "running", "waiting"]
+
+
+def test_each_project_lists_its_own(front: Front) -> None:
+    """An administrator lists all of them, or any one, when asked to."""
+    front.boot("mine", headers=TENANT)
+    front.boot("theirs", headers=OTHER_TENANT)
+    front.boot("ours")
+    assert names(front.get("/v2.1/servers", TENANT)) == ["mine"]
+    assert names(front.get("/v2.1/servers", OTHER_TENANT)) == ["theirs"]
+    assert names(front.get("/v2.1/p1/servers")) == ["mine"]
+    assert names(front.get("/v2.1/servers")) == ["ours"]
+    assert names(front.get("/v2.1/servers", all_tenants="True")) == ["mine", "ours", "theirs"]
+    assert names(front.get("/v2.1/servers", all_tenants="1", project_id="p2")) == ["theirs"]
+    refused = front.get("/v2.1/servers", TENANT, all_tenants="1")
+    assert (refused.status_code, refused.json["forbidden"]["code"]) == (403, 403)
+
+
+def test_deleted_servers_are_listed_to_those_who_ask(front: Front) -> None:
+    """By status for an administrator, by changes-since for everyone, and otherwise never."""
+    front.boot("stays", headers=TENANT)
+    front.delete(front.boot("goes", headers=TENANT), TENANT)
+    assert names(front.get("/v2.1/servers", TENANT)) == ["stays"]
+    admin = {"X-Project-Id": "p1"}
+    assert names(front.get("/v2.1/servers", admin, status="DELETED")) == ["goes"]
+    assert names(front.get("/v2.1/servers", admin, deleted="True")) == ["goes"]
+    changed = front.get("/v2.1/servers/detail", TENANT | NEWEST, **{"changes-since": "2000-01-01T00:00:00Z"})
+    assert {server["name"]: server["status"] for server in changed.json["servers"]} == {"goes": "DELETED", "stays": "BUILD"}
+    assert names(front.get("/v2.1/servers", TENANT, **{"changes-since": "2100-01-01T00:00:00Z"})) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("marker=00000000-0000-4000-8000-000000000000", "marker"),
+        ("marker=x", "marker"),
+        ("limit=-1", "limit"),
+        ("limit=x", "limit"),
+        ("sort_key=password", "sort_key"),
+        ("sort_dir=sideways", "sort_dir"),
+        ("name=%5B", "name"),
+        ("flavor=1", "flavor"),
+        ("all_tenants=x", "all_tenants"),
+    ],
+)
+def test_a_bad_query_is_refused_by_the_name_of_its_parameter(front: Front, query: str, name: str) -> None:
+    """400, for both lists."""
+    for path in ("/v2.1/servers", "/v2.1/servers/detail"):
+        answer = front.client.simulate_get(f"{path}?{query}")
+        assert answer.status_code == 400
+        assert answer.json["badRequest"]["message"].startswith(f"{name}: ")
+
+
+def test_a_marker_of_another_project_is_unknown(front: Front) -> None:
+    """Or one could learn that it exists."""
+    theirs = front.boot(headers=OTHER_TENANT)
+    assert front.get("/v2.1/servers", TENANT, marker=theirs).status_code == 400
+    assert front.get("/v2.1/servers", OTHER_TENANT, marker=theirs).status_code == 200

@@ -1,0 +1,101 @@
+"""``superconductor cell``: creating, listing, showing; nothing half-saved, no password shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from objects.cell import CELL0_UUID
+from tests.support.commands import Shell
+
+FAR = "--database-connection mysql+pymysql://sc:secret@db-far/sc --transport-url rabbit://sc:secret@mq-far:5671/sc"
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    shell = Shell(tmp_path, capsys)
+    shell.done("-q db sync")
+    return shell
+
+
+def test_create_with_state_uses_a_file_of_the_folder(shell: Shell) -> None:
+    created = shell.json("cell create east")
+    assert created["database_url"] == f"sqlite:///{shell.state}/east.db"
+    assert created["transport_url"] == "embedded://east/"
+    assert created["state"] == "enabled"
+    assert shell.json("db version --cell east")[0]["Result"] == "up to date", "its schema was applied"
+    assert shell.json("cell show east") == {**created, "hosts": 0}
+    assert shell.json(f"cell show {created['uuid']}") == shell.json("cell show east")
+
+
+def test_create_elsewhere_without_sync_touches_no_server(shell: Shell) -> None:
+    created = shell.json(f"cell create far {FAR} --no-sync --disabled")
+    assert created["database_url"] == "mysql+pymysql://sc:***@db-far/sc"
+    assert created["transport_url"] == "rabbit://sc:***@mq-far:5671/sc"
+    assert created["state"] == "disabled"
+
+
+def test_cell0(shell: Shell) -> None:
+    created = shell.json("cell create cell0 --cell0")
+    assert (created["uuid"], created["transport_url"]) == (CELL0_UUID, "none:///")
+    assert (shell.state / "cell0.db").exists()
+    assert "Cell 'cell0' exists already: it is cell0 already" in shell.refused("cell create cell0 --cell0")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("cell create 'two words'", "Cell name 'two words' must be letters"),
+        ("cell create west --database-connection nonsense", "Database URL 'nonsense' cannot be read"),
+        ("cell create west --database-connection oracle://u:secret@h/x", "names no known kind of database"),
+        ("cell create west --database-connection sqlite:///west.db", "must name a file absolutely"),
+        ("cell create west --transport-url amqp://u:secret@h/x", "must begin with rabbit:// or embedded://"),
+        ("cell create east", "Cell 'east' exists already"),
+        ("cell create west --transport-url embedded://east/", "Cell 'east' "),
+        ("cell create west --cell0 --transport-url embedded://west/", "cell0 has no bus"),
+        ("cell create west --cell0 --disabled", "cell0 cannot be disabled"),
+        ("cell create west --database-connection mysql+pymysql://u:secret@127.0.0.1:1/x", "u:***@127.0.0.1:1/x"),
+        ("cell show west", "No cell is called 'west'; there are: east."),
+    ],
+)
+def test_bad_input_is_one_line_and_saves_nothing(shell: Shell, line: str, text: str) -> None:
+    shell.done("-q cell create east")
+    told = shell.refused(line)
+    assert text in told
+    assert "secret" not in told
+    assert [row["Name"] for row in shell.json("cell list")] == ["east"]
+
+
+def test_create_without_state_needs_urls(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "superconductor.conf"
+    file.write_text(f"[api_database]\nconnection = sqlite:///{tmp_path}/api.db\n")
+    no_database = shell.run("--config-file", str(file), "cell", "create", "west")
+    assert no_database.err == "superconductor: Cell 'west' needs a database: give --database-connection URL\n"
+    url = f"sqlite:///{tmp_path}/west.db"
+    no_bus = shell.run("--config-file", str(file), "cell", "create", "west", "--database-connection", url)
+    assert no_bus.err.startswith("superconductor: Cell 'west' needs a transport URL")
+    assert not (tmp_path / "west.db").exists()
+
+
+def test_list_in_every_format(shell: Shell) -> None:
+    shell.done("-q cell create west")
+    shell.done(f"-q cell create far {FAR} --no-sync")
+    shell.done("-q cell create cell0 --cell0")
+    names = ["cell0", "far", "west"]
+    assert [row["Name"] for row in shell.json("cell list")] == names
+    assert shell.done("cell list -f value -c Name").split() == names
+    assert [row["Name"] for row in csv.DictReader(io.StringIO(shell.done("cell list -f csv")))] == names
+    assert shell.done("cell list -f yaml").count("Name:") == 3
+    assert all(name in shell.done("cell list") for name in names)
+
+
+@pytest.mark.parametrize("line", ["-v cell list -f json", "cell list --verbose -f json", "cell show far -f json", "-v cell list"])
+def test_passwords_are_always_masked(shell: Shell, line: str) -> None:
+    shell.done(f"-q cell create far {FAR} --no-sync")
+    outcome = shell(line)
+    assert outcome.status == 0
+    assert "secret" not in outcome.out + outcome.err
+    assert "sc:***@" in outcome.out

@@ -1,0 +1,239 @@
+"""An agent that dies and comes back answers for its guests and hands back what it cannot finish."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from compute.journal import Journal, read_guests
+from compute.simulated import journal_path
+from objects import errors
+from objects.build import ReportKind
+from objects.instance import State
+from rpc.transport import Bus
+from service.periodic import wait_until
+from tests.support.agents import Agents
+from tests.support.cell_conductor import PATIENCE, MemoryCell
+
+
+@pytest.fixture
+def bus() -> Iterator[Bus]:
+    bus = Bus(f"embedded://{uuid.uuid4().hex}/")
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def cell(bus: Bus) -> MemoryCell:
+    return MemoryCell(bus)
+
+
+@pytest.fixture
+def agents(bus: Bus, tmp_path: Path, cell: MemoryCell) -> Iterator[Agents]:
+    agents = Agents(bus, tmp_path)
+    yield agents
+    agents.stop()
+
+
+def test_guests_stay_and_are_reported_under_the_start_that_built_them(cell: MemoryCell, agents: Agents) -> None:
+    first = agents.start()
+    uuids = cell.boot("h1", count=3)
+    cell.wait(State.ACTIVE, *uuids)
+    first.stop()
+    messages = cell.messages["report"]
+    second = agents.start(audit_interval=3600.0)
+    assert second.builder != first.builder
+    for one in uuids:
+        cell.wait_report(ReportKind.ACTIVE, one, times=2)
+    assert cell.messages["report"] == messages + 1, "all guests in one message"
+    assert {report.builder for report in cell.reports if report.kind is ReportKind.ACTIVE} == {first.builder}
+    assert sorted(guest.uuid for guest in agents.guests()) == sorted(uuids)
+    assert wait_until(lambda: cell.stats[-1].running_vms == 3, PATIENCE)
+
+
+def test_a_guest_whose_active_was_never_heard_becomes_active(cell: MemoryCell, agents: Agents) -> None:
+    """The agent dies between spawn and report: the guest is in the journal, the row is BUILDING."""
+    first = agents.start(report_window=1.0)
+    (one,) = cell.boot("h1")
+    assert wait_until(lambda: len(agents.guests()) == 1, PATIENCE)
+    assert cell.state(one) is State.BUILDING
+    first.stop(0.0)
+    assert cell.state(one) is State.BUILDING
+    agents.start()
+    cell.wait(State.ACTIVE, one)
+    assert len(agents.guests()) == 1
+    assert cell.count(ReportKind.FAILED, one) == 0
+
+
+def test_a_build_that_died_with_the_agent_is_handed_back(cell: MemoryCell, agents: Agents) -> None:
+    agents.start("h2")
+    (one,) = cell.stage("h1", "h2")
+    accepted = cell.accept_for(one, "h1:an-earlier-start")
+    assert accepted
+    agents.start("h1")
+    cell.wait(State.ACTIVE, one)
+    assert (cell.rows[one].host, cell.rows[one].attempt) == ("h2", 2)
+    assert cell.rows[one].history[0].failure.error == "AgentRestarted"
+    assert agents.guests("h1") == []
+
+
+def test_an_order_repeated_to_the_next_start_is_refused_and_then_handed_back(cell: MemoryCell, agents: Agents) -> None:
+    (one,) = cell.stage("h1")
+    cell.accept_for(one, "h1:an-earlier-start")
+    agents.start("h1")
+    cell.order(one)
+    cell.wait(State.ERROR, one)
+    assert agents.drivers["h1"].spawning == []
+
+
+def test_a_guest_the_cell_has_moved_on_from_is_destroyed(cell: MemoryCell, agents: Agents) -> None:
+    """The host was called dead, its build went elsewhere; the agent comes back with the guest."""
+    first = agents.start("h1")
+    agents.start("h2")
+    (one,) = cell.boot("h1", "h2")
+    cell.wait(State.ACTIVE, one)
+    first.stop()
+    cell.lose_active(one)
+    cell.call_dead(one)
+    cell.sweep()
+    cell.wait(State.ACTIVE, one)
+    assert cell.rows[one].host == "h2"
+    agents.start("h1")
+    assert wait_until(lambda: agents.guests("h1") == [], PATIENCE)
+    assert len(agents.guests("h2")) == 1
+
+
+def test_a_false_death_leaves_one_guest(cell: MemoryCell, agents: Agents) -> None:
+    """The host is called dead while it spawns: both build, and the one that is not in force goes."""
+    agents.start("h1")
+    agents.start("h2")
+    driver = agents.drivers["h1"]
+    driver.gate.clear()
+    (one,) = cell.boot("h1", "h2")
+    assert wait_until(lambda: driver.spawning == [one], PATIENCE)
+    cell.call_dead(one)
+    cell.sweep()
+    cell.wait(State.ACTIVE, one)
+    driver.gate.set()
+    cell.wait_report(ReportKind.ACTIVE, one, times=2)
+    assert wait_until(lambda: agents.guests("h1") == [], PATIENCE)
+    assert len(agents.guests("h2")) == 1
+
+
+def test_the_audit_asks_about_a_guest_that_lost_its_record_while_the_agent_ran(cell: MemoryCell, agents: Agents) -> None:
+    agents.start()
+    one, other = cell.boot("h1", count=2)
+    cell.wait(State.ACTIVE, one, other)
+    del cell.rows[one]
+    assert wait_until(lambda: [guest.uuid for guest in agents.guests()] == [other], PATIENCE)
+    assert cell.count(ReportKind.ACTIVE, other) == 1, "what the records confirm is not asked about"
+
+
+def test_an_unreachable_cell_costs_no_guest(cell: MemoryCell, agents: Agents) -> None:
+    first = agents.start()
+    (one,) = cell.boot("h1")
+    cell.wait(State.ACTIVE, one)
+    first.stop()
+    cell.stop()
+    del cell.rows[one]
+    agents.start(call_timeout=0.1)
+    asked = cell.count(ReportKind.ACTIVE, one)
+    assert not wait_until(lambda: agents.guests() == [], 0.6)
+    assert cell.count(ReportKind.ACTIVE, one) == asked
+    cell.start_again()
+    assert wait_until(lambda: agents.guests() == [], PATIENCE)
+
+
+def test_a_guest_nobody_in_memory_knows_is_found(cell: MemoryCell, agents: Agents, tmp_path: Path) -> None:
+    """A stray guest appears on the host while the agent runs: the next audit asks about it."""
+    agents.start()
+    (one,) = cell.boot("h1")
+    cell.wait(State.ACTIVE, one)
+    driver = agents.drivers["h1"]
+    (guest,) = agents.guests()
+    driver.spawn(msgspec.structs.replace(guest, uuid="stray"), threading.Event())
+    assert wait_until(lambda: [guest.uuid for guest in agents.guests()] == [one], PATIENCE)
+
+
+def test_stopping_lets_builds_end(cell: MemoryCell, agents: Agents) -> None:
+    service = agents.start(simulated={"spawn_delay_min": 0.2, "spawn_delay_max": 0.2})
+    uuids = cell.boot("h1", count=4)
+    cell.wait(State.BUILDING, *uuids)
+    service.stop()
+    assert {cell.state(one) for one in uuids} == {State.ACTIVE}
+
+
+def test_stopping_is_bounded_and_what_could_not_end_goes_on_elsewhere(cell: MemoryCell, agents: Agents) -> None:
+    service = agents.start("h1", drain_timeout=0.3)
+    agents.start("h2")
+    (one,) = cell.boot("h1", "h2", outcome="hang")
+    assert wait_until(lambda: agents.drivers["h1"].spawning == [one], PATIENCE)
+    service.stop()
+    assert wait_until(lambda: agents.drivers["h2"].spawning == [one], PATIENCE)
+    assert cell.rows[one].history[0].failure.error == "AgentStopped"
+
+
+def test_two_agents_cannot_hold_one_host(agents: Agents, tmp_path: Path) -> None:
+    agents.start("h1")
+    with pytest.raises(errors.Misconfigured, match="Another agent"):
+        agents.start("h1")
+
+
+HOST_PROCESS = """
+import sys, time
+from pathlib import Path
+from rpc.transport import Bus
+from objects.instance import State
+from tests.support.agents import Agents
+from tests.support.cell_conductor import MemoryCell
+
+bus = Bus("embedded://killed/")
+cell, agents = MemoryCell(bus), Agents(bus, Path(sys.argv[1]))
+agents.start("h1")
+while True:
+    uuids = cell.boot("h1", count=3)
+    cell.wait(State.ACTIVE, *uuids)
+    cell.delete(uuids[0])
+    cell.wait(State.DELETED, uuids[0])
+    print(*uuids[1:], flush=True)
+    for one in uuids[1:-1]:
+        cell.delete(one)
+"""
+
+
+def test_kill_9_leaves_every_guest_that_was_reported(tmp_path: Path) -> None:
+    """A whole agent process is killed in the middle of its work: its journal can be read and its host taken again."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOST_PROCESS, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."}
+    )
+    assert process.stdout is not None
+    kept = [process.stdout.readline().split()[-1] for _ in range(3)]
+    with pytest.raises(errors.Misconfigured, match="Another agent"):
+        Agents(Bus(f"embedded://{uuid.uuid4().hex}/"), tmp_path).start("h1")
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    path = journal_path(str(tmp_path), "h1")
+    guests = read_guests(path)
+    assert set(kept) <= {guest.uuid for guest in guests}
+    assert len({guest.uuid for guest in guests}) == len(guests)
+    Journal(path).close()
+    assert read_guests(path) == guests
+    bus = Bus(f"embedded://{uuid.uuid4().hex}/")
+    cell, agents = MemoryCell(bus), Agents(bus, tmp_path)
+    try:
+        agents.start("h1")
+        (one,) = cell.boot("h1")
+        cell.wait(State.ACTIVE, one)
+        assert wait_until(lambda: [guest.uuid for guest in agents.guests()] == [one], PATIENCE), "this cell knows none of them"
+    finally:
+        agents.stop()
+        bus.close()

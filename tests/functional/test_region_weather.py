@@ -1,0 +1,88 @@
+"""Bad weather is normal: lost doorbells, unmapped hosts, cells that cannot be reached, and a restart in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from api.opts import Settings as ApiSettings
+from cli.all_in_one import AllInOne, StateFolder
+from compute.simulated import METADATA_KEY
+from db import host_mappings
+from db.engine import Database
+from objects import errors
+from service.periodic import wait_until
+from tests.support.region import PACE, host, region
+
+HOSTS = [host(f"{cell}-h{n}", cell) for cell in ("cell1", "cell2") for n in range(2)]
+
+
+def test_boots_wait_for_hosts_that_are_not_mapped_yet_and_end_with_a_reason(tmp_path: Path) -> None:
+    with region(tmp_path, HOSTS, discover=False) as cloud:
+        uuid = cloud.boot()
+        assert cloud.wait_for(uuid, "ERROR")["fault"]["message"].startswith("No valid host was found")
+        cloud.settle()
+
+
+def test_a_host_whose_mapping_is_gone_buries_only_what_was_meant_for_it(tmp_path: Path) -> None:
+    """The scheduler's table is a moment old: a host it chooses may have lost its mapping meanwhile."""
+    with region(tmp_path, HOSTS) as cloud:
+        database = Database(cloud.folder.database_url("api"))
+        database.write(host_mappings.delete, "cell1-h0")
+        uuids = [cloud.boot(f"web-{n}") for n in range(8)]
+        assert wait_until(lambda: all(cloud.show(u)["status"] != "BUILD" for u in uuids), 30)  # type: ignore[index]  # they exist
+        evidence = cloud.settle()
+        active = [row for row in evidence.rows if row.instance.uuid in evidence.claims]
+        assert len(active) >= 4
+        assert "cell1-h0" not in {row.instance.host for row in active}
+        database.dispose()
+
+
+def test_a_second_process_cannot_take_the_folder(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path)
+    with pytest.raises(errors.Conflict, match="in use by process"):
+        StateFolder(tmp_path)
+    folder.release()
+    StateFolder(tmp_path).release()
+
+
+def test_a_restart_goes_on_with_what_was_building(tmp_path: Path) -> None:
+    with region(tmp_path, HOSTS) as cloud:
+        uuids = [cloud.boot(f"web-{n}") for n in range(6)]
+        uuids.append(cloud.boot("slow", metadata={METADATA_KEY: "hang"}))
+        cloud.all.stop()
+        cloud.folder = StateFolder(tmp_path)
+        cloud.all = AllInOne(cloud.folder, HOSTS, api=ApiSettings(port=0), pace=PACE)
+        cloud.all.start()
+        for uuid in uuids[:-1]:
+            cloud.wait_for(uuid, "ACTIVE")
+        cloud.wait_for(uuids[-1], "ERROR")
+        cloud.settle()
+
+
+def test_a_cell_whose_bus_is_down_does_not_hold_up_the_other(tmp_path: Path) -> None:
+    """A third cell with a broker that nobody runs: it has no agents, so nothing is placed there, and nothing waits for it."""
+    with region(tmp_path, HOSTS) as cloud:
+        cloud.commands.run(
+            *("cell", "create", "dark", "--database-connection", cloud.folder.database_url("dark")),
+            *("--transport-url", "rabbit://guest:guest@127.0.0.1:1/"),
+        )
+        uuids = [cloud.boot(f"web-{n}") for n in range(8)]
+        for uuid in uuids:
+            cloud.wait_for(uuid, "ACTIVE")
+
+
+def test_a_cell_whose_database_is_gone_leaves_the_other_alone_and_its_builds_go_elsewhere(tmp_path: Path) -> None:
+    with region(tmp_path, HOSTS) as cloud:
+        broken = cloud.registry.of_host("cell2-h0")
+        path = tmp_path / "cell2.db"
+        cloud.wait_for(cloud.boot("first"), "ACTIVE")
+        broken.database.dispose()
+        for suffix in ("", "-wal", "-shm"):
+            (tmp_path / f"cell2.db{suffix}").unlink(missing_ok=True)
+        path.mkdir()  # a folder where the file was: it can neither be opened nor made
+        broken.database.dispose()
+        uuids = [cloud.boot(f"web-{n}") for n in range(6)]
+        for uuid in uuids:
+            assert cloud.wait_for(uuid, "ACTIVE")["OS-EXT-SRV-ATTR:host"].startswith("cell1")

@@ -1,0 +1,54 @@
+"""The sample configuration is what the options say, and the worked ones name only options that exist."""
+
+from __future__ import annotations
+
+import configparser
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from oslo_config import cfg, generator
+
+from service import config
+
+SAMPLES = Path(__file__).parents[2] / "etc" / "superconductor"
+WORKED = sorted(path.name for path in SAMPLES.glob("*.conf") if path.name != "config-generator.conf")
+
+
+def listings() -> dict[str, config.Listing]:
+    """The options of every room, by namespace."""
+    return {
+        entry_point.name: entry_point.load()()
+        for entry_point in metadata.distribution("superconductor").entry_points
+        if entry_point.group == "oslo.config.opts"
+    }
+
+
+def test_the_sample_is_the_generated_one(tmp_path: Path) -> None:
+    generated = tmp_path / "sample"
+    conf = cfg.ConfigOpts()
+    generator.register_cli_opts(conf)
+    conf(["--config-file", str(SAMPLES / "config-generator.conf"), "--output-file", str(generated)])
+    generator.generate(conf)
+
+    assert (SAMPLES / "superconductor.conf.sample").read_text() == generated.read_text(), "regenerate it: make sample"
+
+
+def test_every_room_with_options_is_in_the_sample() -> None:
+    text = (SAMPLES / "config-generator.conf").read_text()
+
+    assert [name for name in listings() if f"namespace = {name}\n" not in text] == []
+
+
+@pytest.mark.parametrize("name", WORKED)
+def test_a_worked_configuration_loads_and_names_only_options_that_exist(name: str) -> None:
+    known = {
+        (group or "DEFAULT", option.dest) for listing in listings().values() for group, options in listing for option in options
+    }
+    parser = configparser.ConfigParser(default_section="no section is the default of others", interpolation=None)
+    parser.read(SAMPLES / name)
+    named = {(section, option) for section in parser.sections() for option in parser[section]}
+
+    assert named
+    assert named - known == set()
+    assert config.load([], *listings().values(), files=[SAMPLES / name])

@@ -1,0 +1,200 @@
+"""An API over real databases, cells and bus, and the hands of the conductors and agents behind it."""
+
+from __future__ import annotations
+
+import queue
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+
+from api.main import build_app
+from api.opts import Settings
+from cells.cell import Cell
+from cells.registry import CellRegistry, RegistrySettings
+from db import builds, cell_mappings, events, feed, flavors, instances, leases, mappings, services, staging
+from db.claims import Ledger
+from objects import lifecycle
+from objects.cell import CELL0_UUID, CellMapping
+from objects.context import RequestContext
+from objects.flavor import Flavor
+from objects.instance import Failure, FailureClass, Instance, State
+from objects.lifecycle import Outcome
+from objects.selection import Limits, Selection
+from rpc.transport import Bus
+from tests.support.databases import api_database, cell_database, sqlite_url
+
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
+CELL1_UUID = "11111111-1111-4111-8111-111111111111"
+SMALL = Flavor(flavor_id="1", name="m1.small", vcpus=1, memory_mb=2048, root_gb=20, extra_specs={"a": "b"})
+PRIVATE = Flavor(flavor_id="2", name="m1.private", vcpus=1, memory_mb=4096, swap_mb=512, is_public=False)
+RETIRED = Flavor(flavor_id="3", name="m1.retired", vcpus=1, memory_mb=1024, disabled=True)
+LIMITS = Limits(vcpus=64.0, memory_mb=65536.0, disk_gb=1000.0)
+TENANT = {"X-Project-Id": "p1", "X-User-Id": "u1", "X-Roles": "member"}
+OTHER_TENANT = {"X-Project-Id": "p2", "X-User-Id": "u2", "X-Roles": "member"}
+NEWEST = {"OpenStack-API-Version": "compute 2.53"}
+"""The headers of callers; without any of them an administrator of the default project asks, at 2.1."""
+
+
+class Doorbells:
+    """Where a super conductor would listen: what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.heard: queue.Queue[tuple[str, object]] = queue.Queue()
+
+    def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
+        self.heard.put(("build", batch_id))
+
+    def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
+        self.heard.put(("delete", tuple(uuids)))
+
+    def next(self) -> tuple[str, object]:
+        """Raises queue.Empty where nobody rings within seconds."""
+        return self.heard.get(timeout=10)
+
+
+class Front:
+    """The API of one region with cell0 and one cell, ``cell1``, whose rows the test moves on by hand."""
+
+    def __init__(self, folder: Path, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.database = api_database(folder)
+        for name, cell_uuid, transport in (("cell0", CELL0_UUID, "none:///"), ("cell1", CELL1_UUID, f"embedded://{uuid.uuid4()}/")):
+            cell_database(folder, name).dispose()
+            url = sqlite_url(folder, name)
+            mapping = CellMapping(uuid=cell_uuid, name=name, database_url=url, transport_url=transport)
+            self.database.write(cell_mappings.create, mapping)
+        for flavor in (SMALL, PRIVATE, RETIRED):
+            self.database.write(flavors.create, flavor)
+        self.registry = CellRegistry(self.database, RegistrySettings())
+        self.bus = Bus(f"embedded://{uuid.uuid4()}/")
+        self.doorbells = Doorbells()
+        self.bus.serve("super-conductor", "test", [self.doorbells], threads=1)
+        self.ledger = Ledger(self.database, "test")
+        self.app = build_app(self.settings, self.registry, self.database, self.bus)
+        self.client = falcon.testing.TestClient(self.app)
+
+    def close(self) -> None:
+        self.registry.close()
+        self.bus.close()
+        self.database.dispose()
+
+    @property
+    def cell(self) -> Cell:
+        return self.registry.get(CELL1_UUID)
+
+    # -- asking ----------------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, headers: dict[str, str] | None = None, **params: str) -> falcon.testing.Result:
+        return self.client.simulate_get(path, headers=headers, params=params)
+
+    def post(self, body: Any, headers: dict[str, str] | None = None) -> falcon.testing.Result:
+        return self.client.simulate_post("/v2.1/servers", headers=headers, json=body)
+
+    def delete(self, server: str, headers: dict[str, str] | None = None) -> falcon.testing.Result:
+        return self.client.simulate_delete(f"/v2.1/servers/{server}", headers=headers)
+
+    def boot(self, name: str = "web", headers: dict[str, str] | None = None, **fields: Any) -> str:
+        """Boot at 2.1 and return the (first) server's uuid."""
+        server = {"name": name, "flavorRef": "1", "imageRef": IMAGE} | fields
+        answer = self.post({"server": server}, headers)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json["server"]["id"])
+
+    def uuids(self) -> list[str]:
+        """Every server there is, oldest first."""
+        query = mappings.ServerQuery(sort=(("created_at", "asc"), ("launch_index", "asc")))
+        return [server.uuid for server in self.database.read(mappings.list_, query)]
+
+    def batch_of(self, server: str) -> str:
+        found = self.database.read(mappings.get, server)
+        assert found is not None
+        return found.batch_id
+
+    # -- what conductors and agents do ------------------------------------------------------------------------------------
+
+    def hand_over(self, host: str = "h1", zone: str | None = None, alternates: Sequence[str] = ()) -> None:
+        """Everything that is queued is staged in cell1 for this host and handed over: STAGED."""
+        now = time.time()
+        waiting = self.database.read(leases.waiting, now, 1000)
+        others = tuple(Selection(host=h, node=h, cell_uuid=CELL1_UUID, limits=LIMITS) for h in alternates)
+        for batch in self.database.write(leases.lease, "test", waiting, now, 60.0):
+            rows = [
+                staging.NewInstance(
+                    instance=Instance(
+                        uuid=request.instance_uuid,
+                        state=State.STAGED,
+                        fence=request.fence,
+                        host=host,
+                        node=f"{host}-node",
+                        availability_zone=zone,
+                        limits=LIMITS,
+                        alternates=others,
+                        max_attempts=batch.spec.max_attempts,
+                        deadline=request.deadline,
+                    ),
+                    name=request.name,
+                    launch_index=request.launch_index,
+                    created_at=request.created_at,
+                )
+                for request in batch.requests
+            ]
+            self.cell.write(staging.stage, batch.spec, rows, now)
+            items = [
+                builds.HandOver(
+                    instance_uuid=request.instance_uuid,
+                    fence=request.fence,
+                    cell_uuid=CELL1_UUID,
+                    host=host,
+                    node=f"{host}-node",
+                    availability_zone=zone,
+                )
+                for request in batch.requests
+            ]
+            self.database.write(builds.hand_over, items, now)
+
+    def bury(self, fault: str) -> None:
+        """Everything that is queued ends in cell0, for this reason."""
+        now = time.time()
+        waiting = self.database.read(leases.waiting, now, 1000)
+        for batch in self.database.write(leases.lease, "test", waiting, now, 60.0):
+            items = [builds.Burial(instance_uuid=r.instance_uuid, fence=r.fence, fault=fault) for r in batch.requests]
+            self.ledger.write(builds.bury, items, now)
+
+    def accept(self, server: str) -> None:
+        """Its agent begins: BUILDING."""
+        self._transition(server, lambda row: lifecycle.accept(row, row.host or "", row.fence, row.attempt, "b1"))
+
+    def activate(self, server: str) -> None:
+        """Its agent begins, and its guest runs: ACTIVE."""
+        self.accept(server)
+        self.activate_accepted(server)
+
+    def activate_accepted(self, server: str) -> None:
+        """Its guest runs: BUILDING -> ACTIVE."""
+        now = time.time()
+        self._transition(server, lambda row: lifecycle.active(row, row.host or "", row.fence, row.attempt, "b1", now))
+
+    def fail(self, server: str, message: str = "boom", kind: FailureClass = FailureClass.HOST) -> None:
+        """The attempt under way is over."""
+        failure = Failure(kind=kind, error="BuildFailed", message=message, at=time.time())
+        self._transition(server, lambda row: lifecycle.failed(row, row.host or "", row.fence, row.attempt, "b1", failure))
+
+    def follow_feed(self) -> None:
+        """What happened in the cell reaches the summaries."""
+        cursor = self.database.write(events.cursor, CELL1_UUID)
+        page = self.cell.read(feed.read, cursor, 1000)
+        if page.events:
+            upto = page.events[-1].sequence
+            self.ledger.write(events.apply, events.Position(cell_uuid=CELL1_UUID, cursor=cursor, upto=upto), page.events)
+
+    def heartbeat(self, host: str, at: float | None = None) -> None:
+        """Its agent is alive, or was."""
+        self.cell.write(services.heartbeat, host, "superconductor-compute", 1, time.time() if at is None else at)
+
+    def _transition(self, server: str, decide: Any) -> None:
+        outcome: Outcome = self.cell.write(instances.transition, [server], decide, time.time())[server]
+        assert isinstance(outcome, lifecycle.Change), outcome

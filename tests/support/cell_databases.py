@@ -1,0 +1,96 @@
+"""An API database and cells with databases of their own, all SQLite files, for tests of what lies between them."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cells.administration import NewCell, create_cell
+from cells.bulkhead import BulkheadSettings
+from cells.discovery import AGENT
+from cells.opts import RegistrySettings
+from cells.registry import CellRegistry
+from db import cell_mappings, compute_nodes, services
+from db.engine import Database
+from db.sync import sync
+from objects.cell import CellMapping
+from objects.compute_node import ComputeNode
+from tests.support.databases import api_database, sqlite_url
+
+SETTINGS = RegistrySettings(poll_interval=0.0, linger=0.0, bulkhead=BulkheadSettings(timeout=5.0, failures=2, pause=3600.0))
+"""Every look at the registry is a look at the database, and a breaker that opened stays open."""
+
+
+class Cells:
+    """Makes cells in a folder, and plays their agents by writing what cell conductors would."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.api = api_database(folder)
+
+    def add(self, name: str, *, cell0: bool = False) -> CellMapping:
+        """A cell whose database has its schema."""
+        url = sqlite_url(self.folder, name)
+        sync(url, "cell")
+        return create_cell(
+            self.api, NewCell(name=name, database_url=url, transport_url="" if cell0 else self.bus(name), cell0=cell0)
+        )
+
+    def add_unreachable(self, name: str, database_url: str) -> CellMapping:
+        """A cell that is registered although its database cannot be used."""
+        return create_cell(self.api, NewCell(name=name, database_url=database_url, transport_url=self.bus(name)))
+
+    def bus(self, name: str) -> str:
+        """A bus that no other test has."""
+        return f"embedded://{self.folder.name}-{name}/"
+
+    def report(self, cell: str, *hosts: str, binary: str = AGENT, at: float | None = None) -> None:
+        """Agents in ``cell`` give a sign of life and say what their hosts offer."""
+        now = time.time() if at is None else at
+        database = Database(sqlite_url(self.folder, cell))
+        for host in hosts:
+            database.write(services.heartbeat, host, binary, 1, now)
+            node = ComputeNode(
+                host=host,
+                node=host,
+                vcpus=8,
+                vcpus_used=2,
+                memory_mb=16384,
+                memory_mb_used=1024,
+                disk_gb=100,
+                disk_gb_used=5,
+                running_vms=2,
+            )
+            database.write(compute_nodes.store, node, now)
+        database.dispose()
+
+    def change(self, mapping: CellMapping) -> None:
+        self.api.write(cell_mappings.update, mapping)
+
+    @contextmanager
+    def registry(self, settings: RegistrySettings = SETTINGS) -> Iterator[CellRegistry]:
+        registry = CellRegistry(self.api, settings)
+        try:
+            yield registry
+        finally:
+            registry.close()
+
+
+def closed_port() -> int:
+    """A port of this machine on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """A port that takes connections and never says a word, as a frozen server does."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        yield listener.getsockname()[1]

@@ -1,0 +1,58 @@
+"""Run ``superconductor`` commands in this process, as an operator would type them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cli import app
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Shell:
+    """Runs commands against one deployment: ``--state`` of its folder is put before each."""
+
+    def __init__(self, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.state = state
+        self._capsys = capsys
+
+    def __call__(self, line: str) -> Outcome:
+        """``shell("cell list -f json")``: the exit status and both outputs."""
+        return self.run("--state", str(self.state), *shlex.split(line))
+
+    def run(self, *words: str) -> Outcome:
+        """The same without ``--state``."""
+        self._capsys.readouterr()
+        status = app.main(words)
+        captured = self._capsys.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    def done(self, line: str) -> str:
+        """Run a command that must succeed and say nothing on standard error; return its output."""
+        outcome = self(line)
+        assert (outcome.status, outcome.err) == (0, ""), f"{line}: {outcome}"
+        return outcome.out
+
+    def json(self, line: str) -> Any:
+        """The result of a command that must succeed."""
+        return json.loads(self.done(f"{line} -f json"))
+
+    def refused(self, line: str, status: int = 1) -> str:
+        """Run a command that must fail with one line on standard error and nothing else; return the line."""
+        outcome = self(line)
+        assert outcome.status == status, f"{line}: {outcome}"
+        assert outcome.out == "", f"{line}: {outcome}"
+        assert outcome.err.count("\n") == 1, f"{line}: {outcome}"
+        assert outcome.err.startswith("superconductor"), f"{line}: {outcome}"
+        return outcome.err.rstrip("\n")

@@ -1,0 +1,236 @@
+"""Host tables, request specs and schedulers for tests, small or large, with and without a database."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from db import builds, claims, leases
+from db.connection import Connection
+from db.engine import Database
+from db.tables.api import allocations, decisions, group_slots, inventories, server_groups
+from objects import stored
+from objects.cell import CellMapping, CellState
+from objects.compute_node import ComputeNode
+from objects.context import RequestContext
+from objects.decision import Decision
+from objects.flavor import Flavor
+from objects.group import Policy, ServerGroup
+from objects.inventory import Inventory, Slot
+from objects.selection import Selection
+from objects.spec import RequestSpec
+from scheduler.cursor import Cursor
+from scheduler.drivers.base import Driver
+from scheduler.manager import SchedulerManager
+from scheduler.members import Members
+from scheduler.plugins import load_driver
+from scheduler.request import Request
+from scheduler.settings import Settings
+from scheduler.table import HostTable
+from tests.support.databases import api_database
+
+CELLS = ("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222")
+CONTEXT = RequestContext(request_id="req-test", project_id="p")
+QUICK = Settings(warm_up=0.0, claim_window=0.0)
+"""Settings of schedulers whose refusals are immediate."""
+
+
+def node(host: str, **changes: Any) -> ComputeNode:
+    """A host of 16 cores, 64 GiB and 1,000 GiB, not over-allocated."""
+    values: dict[str, Any] = {"node": host, "vcpus": 16, "memory_mb": 65536, "disk_gb": 1000, "cpu_allocation_ratio": 1.0}
+    return ComputeNode(host=host, **(values | changes))
+
+
+def flavor(vcpus: int = 1, memory_mb: int = 1024, root_gb: int = 10) -> Flavor:
+    return Flavor(flavor_id="f", name="f", vcpus=vcpus, memory_mb=memory_mb, root_gb=root_gb)
+
+
+def spec(size: Flavor | None = None, **changes: Any) -> RequestSpec:
+    """A request of a batch of its own."""
+    values: dict[str, Any] = {
+        "batch_id": str(uuid.uuid4()),
+        "request_id": "req-test",
+        "project_id": "p",
+        "user_id": "u",
+        "name": "server",
+        "flavor": size or flavor(),
+    }
+    return RequestSpec(**(values | changes))
+
+
+def group(policy: Policy, most: int = 1) -> ServerGroup:
+    return ServerGroup(uuid=str(uuid.uuid4()), name="g", project_id="p", policy=policy, max_server_per_host=most)
+
+
+def cells(*states: CellState) -> list[CellMapping]:
+    """One enabled cell per entry of CELLS, or in the states given."""
+    chosen = states or (CellState.ENABLED,) * len(CELLS)
+    return [
+        CellMapping(uuid=cell, name=f"cell{n}", database_url="", transport_url="", state=state)
+        for n, (cell, state) in enumerate(zip(CELLS, chosen, strict=True), start=1)
+    ]
+
+
+def table(nodes: Sequence[ComputeNode], zones: dict[str, str] | None = None, *, states: Sequence[CellState] = ()) -> HostTable:
+    """A table of hosts that are up, in the cells of CELLS by turns, with ledger rows of their own and nothing claimed."""
+    made = HostTable()
+    homes = {n.host: CELLS[position % len(CELLS)] for position, n in enumerate(nodes)}
+    made.set_topology(cells(*states), homes, zones or {})
+    for position, each in enumerate(nodes, start=1):
+        made.set_inventory(inventory(position, each, homes[each.host]), now=0.0)
+    tell_cells(made, nodes, homes)
+    return made
+
+
+def tell_cells(made: HostTable, nodes: Iterable[ComputeNode], homes: dict[str, str], heard_at: float | None = None) -> None:
+    """What the cells would say of these nodes, whose agents were heard of just now."""
+    for each in nodes:
+        made.set_node(homes[each.host], each)
+        heard = time.monotonic() if heard_at is None else heard_at
+        made.set_service(homes[each.host], each.host, heard, disabled=False, forced_down=False)
+
+
+def inventory(key: int, each: ComputeNode, cell_uuid: str, generation: int = 1, **changes: Any) -> Inventory:
+    from db.inventories import capacity
+
+    vcpus, memory_mb, disk_gb = capacity(each)
+    values: dict[str, Any] = {"cap_vcpus": vcpus, "cap_memory_mb": memory_mb, "cap_disk_gb": disk_gb}
+    place = {"id": key, "host": each.host, "node": each.node, "cell_uuid": cell_uuid, "generation": generation}
+    return Inventory(**(place | values | changes))
+
+
+def request(asked: RequestSpec, made: HostTable, slots: Sequence[Slot] = (), **changes: Any) -> Request:
+    """The request as an attempt would make it."""
+    zone = asked.availability_zone
+    values: dict[str, Any] = {
+        "spec": asked,
+        "vcpus": asked.flavor.vcpus,
+        "memory_mb": asked.flavor.memory_mb,
+        "disk_gb": asked.flavor.disk_gb,
+        "seed": 7,
+        "zone": None if zone is None else made.zone_number(zone),
+        "excluded_cells": frozenset(made.cell_number(cell) for cell in asked.excluded_cells),
+        "members": Members(slots),
+    }
+    return Request(**(values | changes))
+
+
+def driver(**changes: Any) -> Driver:
+    return load_driver(Settings(**changes))
+
+
+class Site:
+    """An API database with hosts and queued requests, and as many schedulers on it as a test wants. No cells: tests say what they would."""
+
+    def __init__(self, database: Database, nodes: Sequence[ComputeNode]) -> None:
+        self.database = database
+        self.nodes = list(nodes)
+        self.homes = {n.host: CELLS[position % len(CELLS)] for position, n in enumerate(nodes)}
+        self.ledger = claims.Ledger(database, "test")
+        for cell in CELLS:
+            self.ledger.write(claims.set_inventory, [n for n in self.nodes if self.homes[n.host] == cell], cell)
+
+    @classmethod
+    def on_sqlite(cls, folder: Path, nodes: Sequence[ComputeNode]) -> Site:
+        return cls(api_database(folder, max_pool_size=12), nodes)
+
+    def scheduler(self, settings: Settings = QUICK, zones: dict[str, str] | None = None) -> SchedulerManager:
+        """One more scheduler process, with a table of its own that has just been read."""
+        made, cursor = HostTable(settings.default_availability_zone), Cursor()
+        made.set_topology(cells(), self.homes, zones or {})
+        for row in self.database.read(claims.read_all):
+            made.set_inventory(row, now=0.0)
+            cursor.advance([row])
+        tell_cells(made, self.nodes, self.homes)
+        ledger = claims.Ledger(self.database, "scheduler")
+        return SchedulerManager(settings, load_driver(settings), made, cursor, ledger, lambda: {"cell1": 0.0, "cell2": 0.0})
+
+    # -- requests --------------------------------------------------------------------------------------------------------------
+
+    def leased(self, asked: RequestSpec, count: int = 1) -> RequestSpec:
+        """Accept ``count`` servers of the request and lease them; the spec comes back with their fences."""
+        now = time.time()
+        servers = [builds.NewServer(uuid=str(uuid.uuid4()), name=f"server-{n}", launch_index=n) for n in range(count)]
+        if asked.group is not None:
+            self.database.write(_ensure_group, asked.group)
+        self.database.write(builds.accept, asked, servers, now=now, deadline=now + 600)
+        [batch] = self.database.write(leases.lease, "test", [asked.batch_id], now, 600.0)
+        return _fenced(asked, {r.instance_uuid: r.fence for r in batch.requests})
+
+    def refenced(self, asked: RequestSpec, **changes: Any) -> RequestSpec:
+        """The same request under the next fence."""
+        return _fenced(asked, self.database.write(leases.refence, asked.fences), **changes)
+
+    def boot(self, scheduler: SchedulerManager, asked: RequestSpec | None = None, count: int = 1) -> list[list[Selection]]:
+        """Accept, lease, choose."""
+        leased = self.leased(asked or spec(), count)
+        return scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
+
+    # -- what the database says ------------------------------------------------------------------------------------------------
+
+    def inventories(self) -> dict[str, Inventory]:
+        return {row.host: row for row in self.database.read(claims.read_all)}
+
+    def claimed(self) -> dict[str, str]:
+        """Instance -> host."""
+        return self.database.read(_claimed)
+
+    def slots(self) -> list[Slot]:
+        return self.database.read(_slots)
+
+    def decisions(self) -> list[Decision]:
+        return self.database.read(_decisions)
+
+    def overfull(self) -> list[str]:
+        """Hosts whose claims exceed their capacity, by the sum of the allocations; raises if usage is not that sum."""
+        sums = self.database.read(_sums)
+        found: list[str] = []
+        for host, row in self.inventories().items():
+            vcpus, memory_mb, disk_gb, count = sums.get(row.id, (0, 0, 0, 0))
+            usage = (row.used_vcpus, row.used_memory_mb, row.used_disk_gb, row.instances)
+            if usage != (vcpus, memory_mb, disk_gb, count):
+                raise AssertionError(f"{host}: usage {usage} is not the sum of its claims {(vcpus, memory_mb, disk_gb, count)}")
+            if vcpus > row.cap_vcpus or memory_mb > row.cap_memory_mb or disk_gb > row.cap_disk_gb:
+                found.append(host)
+        return found
+
+
+def _fenced(asked: RequestSpec, fences: dict[str, int], **changes: Any) -> RequestSpec:
+    import msgspec
+
+    return msgspec.structs.replace(asked, fences=fences, **changes)
+
+
+def _ensure_group(tx: Connection, made: ServerGroup) -> None:
+    if tx.execute(sa.select(server_groups.c.uuid).where(server_groups.c.uuid == made.uuid)).first() is None:
+        row = {"uuid": made.uuid, "name": made.uuid, "project_id": made.project_id, "user_id": "u", "policy": made.policy}
+        tx.execute(sa.insert(server_groups), row | {"max_server_per_host": made.max_server_per_host})
+
+
+def _claimed(tx: Connection) -> dict[str, str]:
+    query = sa.select(allocations.c.instance_uuid, inventories.c.host).join_from(
+        allocations, inventories, inventories.c.id == allocations.c.inventory_id
+    )
+    return {row.instance_uuid: row.host for row in tx.execute(query)}
+
+
+def _slots(tx: Connection) -> list[Slot]:
+    rows = tx.execute(sa.select(group_slots).order_by(group_slots.c.instance_uuid, group_slots.c.held, group_slots.c.host))
+    return [Slot(group_uuid=r.group_uuid, instance_uuid=r.instance_uuid, host=r.host, held=bool(r.held)) for r in rows]
+
+
+def _decisions(tx: Connection) -> list[Decision]:
+    return [stored.load(text, Decision) for text in tx.execute(sa.select(decisions.c.decision).order_by(decisions.c.at)).scalars()]
+
+
+def _sums(tx: Connection) -> dict[int, tuple[int, int, int, int]]:
+    of = allocations.c
+    query = sa.select(
+        of.inventory_id, sa.func.sum(of.vcpus), sa.func.sum(of.memory_mb), sa.func.sum(of.disk_gb), sa.func.count()
+    ).group_by(of.inventory_id)
+    return {key: (int(v), int(m), int(d), int(n)) for key, v, m, d, n in tx.execute(query)}

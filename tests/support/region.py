@@ -1,0 +1,126 @@
+"""A whole deployment in this process, for tests: real SQLite files, the real embedded bus, simulated hosts, HTTP."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from api.opts import Settings as ApiSettings
+from cells.registry import CellRegistry
+from cli.all_in_one import AllInOne, Pace, SimulatedHost, StateFolder
+from cli.bootstrap import Commands, bootstrap
+from cli.demo.plan import HostPlan
+from cli.demo.verdict import Evidence, at_rest, gather, judge_leftovers
+from cli.discovering import discover_until
+from service.periodic import wait_until
+
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
+PACE = Pace(
+    spawn_timeout=2.0,
+    build_timeout=60.0,
+    lease_seconds=2.0,
+    sweep_interval=0.2,
+    feed_interval=0.1,
+    report_interval=0.5,
+    down_time=10.0,
+)
+
+
+def host(name: str, cell: str = "cell1", **changes: Any) -> SimulatedHost:
+    return SimulatedHost(name=name, cell=cell, spawn_delay=(0.0, 0.05), **changes)
+
+
+class Region:
+    """A running deployment and what tests do with it."""
+
+    def __init__(self, path: Path, hosts: Sequence[SimulatedHost], pace: Pace = PACE) -> None:
+        self.hosts = hosts
+        self.folder = StateFolder(path)
+        self.commands = Commands(self.folder, None)
+        bootstrap(self.folder, sorted({host.cell for host in hosts}), self.commands)
+        self.all = AllInOne(self.folder, hosts, api=ApiSettings(port=0), pace=pace)
+        self.http = requests.Session()
+        self.http.trust_env = False
+
+    @property
+    def registry(self) -> CellRegistry:
+        return self.all.registry
+
+    def start(self, discover: bool = True) -> None:
+        self.all.start()
+        if discover:
+            discover_until(self.folder, self.all, {host.name for host in self.hosts}, self.commands, threading.Event())
+
+    def flavor(self, name: str = "tiny", vcpus: int = 1, ram: int = 512, disk: int = 1) -> None:
+        amounts = ("--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
+        self.commands.run("flavor", "create", name, "--id", name, *amounts)
+
+    def post(
+        self, name: str = "web", flavor: str = "tiny", count: int = 1, hints: dict[str, str] | None = None, **server: Any
+    ) -> requests.Response:
+        body: dict[str, Any] = {"name": name, "flavorRef": flavor, "imageRef": IMAGE}
+        body |= {"min_count": count, "max_count": count} | server
+        document = {"server": body} | ({"os:scheduler_hints": hints} if hints else {})
+        return self.http.post(f"{self.all.endpoint}/servers", json=document, timeout=30)
+
+    def boot(self, name: str = "web", **options: Any) -> str:
+        answer = self.post(name, **options)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["server"]["id"])
+
+    def show(self, uuid: str) -> dict[str, Any] | None:
+        answer = self.http.get(f"{self.all.endpoint}/servers/{uuid}", timeout=30)
+        if answer.status_code == 404:
+            return None
+        assert answer.status_code == 200, answer.text
+        server: dict[str, Any] = answer.json()["server"]
+        return server
+
+    def named(self, pattern: str) -> list[dict[str, Any]]:
+        answer = self.http.get(f"{self.all.endpoint}/servers/detail", params={"name": pattern}, timeout=30)
+        assert answer.status_code == 200, answer.text
+        servers: list[dict[str, Any]] = answer.json()["servers"]
+        return servers
+
+    def delete(self, uuid: str) -> int:
+        return self.http.delete(f"{self.all.endpoint}/servers/{uuid}", timeout=30).status_code
+
+    def wait_for(self, uuid: str, status: str, timeout: float = 30.0) -> dict[str, Any]:
+        def reached() -> bool:
+            server = self.show(uuid)
+            return server is not None and server["status"] == status
+
+        assert wait_until(reached, timeout), f"{uuid} is {self.show(uuid)}, {status} expected"
+        server = self.show(uuid)
+        assert server is not None
+        return server
+
+    def evidence(self) -> Evidence:
+        return gather(self.folder, [HostPlan(name=h.name, cell=h.cell, vcpus=0, memory_mb=0, disk_gb=0) for h in self.hosts])
+
+    def settle(self, timeout: float = 40.0, condition: Callable[[Evidence], bool] = at_rest) -> Evidence:
+        """Wait until nothing is on its way any more, and check that claims, guests and rows agree."""
+        assert wait_until(lambda: condition(self.evidence()), timeout, pause=0.1), self.evidence()
+        assert wait_until(lambda: not judge_leftovers(self.evidence()), 15.0, pause=0.1), judge_leftovers(self.evidence())
+        return self.evidence()
+
+    def stop(self) -> None:
+        self.all.stop()
+        self.http.close()
+
+
+@contextmanager
+def region(path: Path, hosts: Sequence[SimulatedHost], *, discover: bool = True, pace: Pace = PACE) -> Iterator[Region]:
+    """A started region with a flavor ``tiny`` (1 vCPU, 512 MiB, 1 GiB), stopped at the end."""
+    deployment = Region(path, hosts, pace)
+    deployment.flavor()
+    try:
+        deployment.start(discover)
+        yield deployment
+    finally:
+        deployment.stop()

@@ -1,0 +1,135 @@
+"""What the fields of a create mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api import create
+from objects import errors
+
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
+OTHER = "8a2f4b9e-5a0f-4a52-8f58-2c6dd2e3b8e1"
+DEVICE = {"uuid": IMAGE, "source_type": "image", "destination_type": "local", "boot_index": 0, "delete_on_termination": True}
+
+
+def body(**fields: Any) -> create.ServerBody:
+    return create.parse({"server": {"name": "web", "flavorRef": "1"} | fields}).server
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({}, 1),
+        ({"min_count": 3}, 3),
+        ({"max_count": "4"}, 4),
+        ({"min_count": 2, "max_count": 4}, 4),
+    ],
+)
+def test_as_many_as_max_count_says_are_made(fields: dict[str, Any], count: int) -> None:
+    """max_count falls back on min_count, and that on one."""
+    assert create.counts(body(**fields), 10) == count
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"min_count": 3, "max_count": 2}, "server.min_count: 3 is more than max_count, 2"),
+        ({"max_count": 11}, "server.max_count: 11 is more than one request may ask for, 10"),
+        ({"min_count": "0"}, "server.min_count: "),
+    ],
+)
+def test_counts_that_contradict_are_refused(fields: dict[str, Any], sentence: str) -> None:
+    """By name."""
+    with pytest.raises(errors.Invalid) as refused:
+        create.counts(body(**fields), 10)
+    assert str(refused.value).startswith(sentence)
+
+
+def test_several_servers_are_numbered_from_one() -> None:
+    """One keeps its name; a name that leaves no room for the number is refused."""
+    assert create.names(body(), 1) == ["web"]
+    assert create.names(body(), 3) == ["web-1", "web-2", "web-3"]
+    assert create.names(body(name="x" * 255), 1) == ["x" * 255]
+    with pytest.raises(errors.Invalid, match=r"^server\.name: "):
+        create.names(body(name="x" * 254), 2)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"imageRef": IMAGE},
+        {"imageRef": "", "block_device_mapping_v2": [DEVICE]},
+        {"imageRef": IMAGE, "block_device_mapping_v2": [DEVICE | {"boot_index": "0"}]},
+        {"block_device_mapping_v2": [DEVICE, {"source_type": "blank", "boot_index": -1, "volume_size": 5}]},
+    ],
+)
+def test_the_image_comes_from_either_field(fields: dict[str, Any]) -> None:
+    """Clients send imageRef, a block device, or both."""
+    assert create.image(body(**fields)).id == IMAGE
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({}, "server.imageRef: is required"),
+        ({"imageRef": ""}, "server.imageRef: is required"),
+        ({"block_device_mapping_v2": [DEVICE | {"boot_index": 1}]}, "server.imageRef: is required"),
+        ({"imageRef": OTHER, "block_device_mapping_v2": [DEVICE]}, "server.block_device_mapping_v2[0].uuid: is not the image"),
+        ({"block_device_mapping_v2": [DEVICE, DEVICE]}, "server.block_device_mapping_v2: more than one"),
+        ({"block_device_mapping_v2": [DEVICE | {"uuid": None}]}, "server.block_device_mapping_v2[0].uuid: "),
+        ({"block_device_mapping_v2": [DEVICE | {"source_type": "blank"}]}, "server.block_device_mapping_v2[0].source_type: "),
+    ],
+)
+def test_without_one_image_to_boot_there_is_no_server(fields: dict[str, Any], sentence: str) -> None:
+    """The message names the field to mend."""
+    with pytest.raises(errors.Invalid) as refused:
+        create.image(body(**fields))
+    assert str(refused.value).startswith(sentence)
+
+
+def test_what_does_not_bear_on_placement_is_kept() -> None:
+    """With booleans and numbers as such, and each tag once."""
+    kept = create.properties(
+        body(
+            metadata={"a": "b"},
+            tags=["x", "y", "x"],
+            user_data="AAAA",
+            config_drive="yes",
+            key_name="key",
+            networks=[{"uuid": OTHER}, {"port": IMAGE}],
+            description="d",
+            block_device_mapping_v2=[DEVICE | {"boot_index": "0", "delete_on_termination": "false"}],
+        )
+    )
+    assert kept.tags == ("x", "y")
+    assert kept.config_drive is True
+    assert kept.networks == f"{OTHER},{IMAGE}"
+    assert kept.block_devices == (DEVICE | {"delete_on_termination": False},)
+    assert (kept.metadata, kept.user_data, kept.key_name, kept.description) == ({"a": "b"}, "AAAA", "key", "d")
+
+
+def test_hints_are_lists_under_either_name() -> None:
+    """The old name counts where the new one is missing; an empty hint is none."""
+    parse = create.parse
+    server = {"name": "web", "flavorRef": "1"}
+    old = parse({"server": server, "OS-SCH-HNT:scheduler_hints": {"group": "g", "same_host": ["a", "b"]}})
+    both = parse({"server": server, "os:scheduler_hints": {"group": "n", "x": []}, "OS-SCH-HNT:scheduler_hints": {"group": "o"}})
+    assert old.hints() == {"group": ("g",), "same_host": ("a", "b")}
+    assert old.hints_field == "OS-SCH-HNT:scheduler_hints"
+    assert both.hints() == {"group": ("n",)}
+    assert both.hints_field == "os:scheduler_hints"
+    assert parse({"server": server}).hints() == {}
+
+
+def test_a_flavor_may_be_named_by_its_url() -> None:
+    """Old clients send the link they read."""
+    assert create.flavor_ref(body(flavorRef="http://api:8774/v2.1/flavors/m1.small")) == "m1.small"
+    assert create.flavor_ref(body(flavorRef=42)) == "42"
+    assert create.flavor_ref(body(flavorRef="a/b")) == "a/b"
+
+
+def test_a_body_shows_no_secrets() -> None:
+    """Its repr may end in a log."""
+    assert "hunter2" not in repr(body(user_data="hunter2", metadata={"password": "hunter2"}))

@@ -1,0 +1,79 @@
+"""Which version is meant by the headers that clients send."""
+
+from __future__ import annotations
+
+import pytest
+
+from api import schemas
+from api.microversions import DEVICE_TAGS, MAXIMUM, MINIMUM, NETWORK_TAGS, Refusal, Since, Version, requested, within
+
+
+@pytest.mark.parametrize(
+    ("header", "legacy", "version"),
+    [
+        (None, None, MINIMUM),
+        ("", "", MINIMUM),
+        ("compute 2.53", None, (2, 53)),
+        ("compute 2.53", "2.1", (2, 53)),
+        (None, "2.10", (2, 10)),
+        ("identity 3.14, compute 2.19", None, (2, 19)),
+        ("Compute 2.19", None, (2, 19)),
+        ("compute latest", None, MAXIMUM),
+        (None, "latest", MAXIMUM),
+        ("volume 3.70", None, MINIMUM),
+    ],
+)
+def test_the_headers_name_a_version(header: str | None, legacy: str | None, version: Version) -> None:
+    """Either header, several services in one, nothing, latest."""
+    assert requested(header, legacy) == version
+
+
+@pytest.mark.parametrize("wanted", ["2.54", "2.0", "3.1", "1.1", "2.999999999"])
+def test_a_version_that_is_not_served_is_refused_as_such(wanted: str) -> None:
+    """Too old, too new."""
+    refusal = requested(f"compute {wanted}", None)
+    assert isinstance(refusal, Refusal)
+    assert refusal.known
+    assert "2.1" in refusal.reason
+    assert "2.53" in refusal.reason
+
+
+@pytest.mark.parametrize("wanted", ["2", "two", "2.1.1", "2.01", "v2.1", "2.-1", "2.٣", "2." + "9" * 400])
+def test_what_is_no_version_is_refused_as_malformed(wanted: str) -> None:
+    """Not of the form major.minor, in plain digits."""
+    refusal = requested(f"compute {wanted}", None)
+    assert isinstance(refusal, Refusal)
+    assert not refusal.known
+    assert len(refusal.reason) < 200
+
+
+def test_a_feature_holds_from_its_version_on() -> None:
+    """And every feature lies within the versions served."""
+    for feature in Since:
+        major, minor = feature.value
+        assert MINIMUM < feature.value <= MAXIMUM
+        assert feature.holds((major, minor))
+        assert not feature.holds((major, minor - 1))
+
+
+@pytest.mark.parametrize(("version", "devices", "networks"), [
+    ((2, 31), False, False),
+    ((2, 32), True, True),
+    ((2, 33), False, True),
+    ((2, 37), False, False),
+    ((2, 42), True, True),
+    ((2, 53), True, True),
+])  # fmt: skip
+def test_tags_of_devices_came_went_and_came(version: Version, devices: bool, networks: bool) -> None:
+    """As the history of the Compute API has it."""
+    assert within(DEVICE_TAGS, version) is devices
+    assert within(NETWORK_TAGS, version) is networks
+
+
+def test_the_body_of_a_create_changes_only_in_the_versions_listed() -> None:
+    """One validator is kept per change, so a change that is not listed would be lost."""
+    before = None
+    for minor in range(MINIMUM[1], MAXIMUM[1] + 1):
+        schema = schemas.create((2, minor))
+        assert (schema != before) is ((2, minor) in schemas.CREATE_CHANGES)
+        before = schema

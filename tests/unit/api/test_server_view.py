@@ -1,0 +1,165 @@
+"""A server as it is shown to different callers, in different versions."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from api import server_view
+from api.call import Call
+from api.microversions import MAXIMUM, MINIMUM, Version
+from objects.context import RequestContext
+from objects.flavor import Flavor
+from objects.instance import Server
+from objects.spec import Image, RequestSpec, ServerProperties
+
+FLAVOR = Flavor(flavor_id="f1", name="small", vcpus=1, memory_mb=2048, root_gb=20, swap_mb=512, extra_specs={"a": "b"})
+SPEC = RequestSpec(
+    batch_id="0b1e6df5-6ea8-4f4c-a1e6-2f9f0f6f9b9a",
+    request_id="req-1",
+    project_id="p1",
+    user_id="u1",
+    name="web",
+    flavor=FLAVOR,
+    image=Image(id="i1"),
+    properties=ServerProperties(tags=("t",), description="d", key_name="k", user_data="AAAA"),
+)
+FAULT = "Exceeded maximum number of attempts (2). Attempt 1 on h1: Boom: no. Attempt 2 on h2: Boom: no."
+
+
+def server(state: str = "active", **fields: str | float | None) -> Server:
+    known = {"host": "h1", "node": "n1", "cell_uuid": "c1", "availability_zone": "z1", "launched_at": 100.5}
+    return Server(
+        uuid="3f0a2b5e-1111-4222-8333-444455556666",
+        batch_id=SPEC.batch_id,
+        project_id="p1",
+        user_id="u1",
+        name="Web Server",
+        state=state,
+        created_at=0.0,
+        updated_at=60.0,
+        **(known | fields),  # type: ignore[arg-type]  # a dictionary of fields of several types
+    )
+
+
+def call(version: Version = MAXIMUM, *, admin: bool = True) -> Call:
+    context = RequestContext(request_id="req-1", project_id="p1", user_id="u1", is_admin=admin)
+    return Call(context=context, version=version, prefix="http://api")
+
+
+def detail(shown: Server, asked: Call) -> server_view.Document:
+    return server_view.detail(shown, SPEC, asked, "UP")
+
+
+@pytest.mark.parametrize(
+    ("state", "cell", "status", "vm_state", "task", "power"),
+    [
+        ("building", None, "BUILD", "building", "scheduling", 0),
+        ("building", "c1", "BUILD", "building", "spawning", 0),
+        ("active", "c1", "ACTIVE", "active", None, 1),
+        ("error", "c1", "ERROR", "error", None, 0),
+        ("deleting", "c1", "ACTIVE", "active", "deleting", 1),
+        ("deleted", "c1", "DELETED", "deleted", None, 0),
+    ],
+)
+def test_states_are_shown_in_the_words_of_the_compute_api(
+    state: str, cell: str | None, status: str, vm_state: str, task: str | None, power: int
+) -> None:
+    """Status, vm_state, task_state and power_state."""
+    shown = detail(server(state, cell_uuid=cell), call())
+    assert shown["status"] == status
+    assert shown["OS-EXT-STS:vm_state"] == vm_state
+    assert shown["OS-EXT-STS:task_state"] == task
+    assert shown["OS-EXT-STS:power_state"] == power
+
+
+def test_only_an_error_has_a_fault() -> None:
+    """With the time at which it was noted."""
+    assert "fault" not in detail(server(), call())
+    assert detail(server("error", fault=FAULT), call())["fault"] == {
+        "code": 500,
+        "created": "1970-01-01T00:01:00Z",
+        "message": FAULT,
+    }
+
+
+def test_a_tenant_reads_no_host_names() -> None:
+    """Not in the fault, not in the attributes, not anywhere."""
+    shown = detail(
+        server("error", host="secret-host", node="secret-node", fault=FAULT.replace("h1", "secret-host")), call(admin=False)
+    )
+    assert "secret" not in repr(shown)
+    assert shown["fault"]["message"] == "Exceeded maximum number of attempts (2)."
+    assert not [name for name in shown if name.startswith("OS-EXT-SRV-ATTR")]
+    assert "host_status" not in shown
+
+
+def test_the_host_id_tells_equal_hosts_but_not_which() -> None:
+    """Per project: another project sees another id for the same host."""
+    one, two = detail(server(host="h1"), call()), detail(server(host="h2"), call())
+    assert re.fullmatch("[0-9a-f]{56}", one["hostId"])
+    assert one["hostId"] == detail(server(host="h1"), call())["hostId"]
+    assert one["hostId"] != two["hostId"]
+    assert detail(server(host=None), call())["hostId"] == ""
+
+
+def test_the_oldest_version_has_none_of_the_newer_fields() -> None:
+    """And links to its flavor rather than holding it."""
+    shown = detail(server(), call(MINIMUM))
+    newer = {"locked", "description", "tags", "host_status", "OS-EXT-SRV-ATTR:hostname", "OS-EXT-SRV-ATTR:user_data"}
+    assert not newer & set(shown)
+    assert shown["OS-EXT-SRV-ATTR:host"] == "h1"
+    assert shown["flavor"] == {"id": "f1", "links": [{"rel": "bookmark", "href": "http://api/flavors/f1"}]}
+
+
+def test_the_newest_version_holds_the_flavor() -> None:
+    """Without its id."""
+    assert detail(server(), call())["flavor"] == {
+        "original_name": "small",
+        "vcpus": 1,
+        "ram": 2048,
+        "disk": 20,
+        "ephemeral": 0,
+        "swap": 512,
+        "extra_specs": {"a": "b"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "since"),
+    [
+        ("OS-EXT-SRV-ATTR:reservation_id", 3),
+        ("locked", 9),
+        ("host_status", 16),
+        ("description", 19),
+        ("tags", 26),
+    ],
+)
+def test_a_field_appears_with_its_version(field: str, since: int) -> None:
+    """And not one earlier."""
+    assert field not in detail(server(), call((2, since - 1)))
+    assert field in detail(server(), call((2, since)))
+
+
+def test_times_are_utc() -> None:
+    """Whole seconds for created, microseconds for launched."""
+    shown = detail(server(), call())
+    assert shown["created"] == "1970-01-01T00:00:00Z"
+    assert shown["OS-SRV-USG:launched_at"] == "1970-01-01T00:01:40.500000"
+    assert shown["OS-SRV-USG:terminated_at"] is None
+
+
+def test_links_keep_the_project_of_the_path() -> None:
+    """So that following one stays in the project."""
+    context = RequestContext(request_id="r", project_id="p1")
+    asked = Call(context=context, version=MAXIMUM, prefix="http://api", project_path="/p1")
+    assert [link["href"] for link in server_view.summary(server(), asked)["links"]] == [
+        f"http://api/v2.1/p1/servers/{server().uuid}",
+        f"http://api/p1/servers/{server().uuid}",
+    ]
+
+
+def test_a_hostname_is_a_dns_label() -> None:
+    """Whatever the name."""
+    assert detail(server(), call())["OS-EXT-SRV-ATTR:hostname"] == "web-server"

@@ -1,0 +1,64 @@
+"""What an agent concludes from its cell's records."""
+
+from __future__ import annotations
+
+import pytest
+
+from compute.audit import compare
+from compute.builds import Phase
+from compute.driver import Guest
+from objects.build import DeleteOrder, Holding
+
+GUEST = Guest(uuid="a", name="", node="n", fence=3, attempt=2, builder="h:1", vcpus=1, memory_mb=1, disk_gb=1)
+
+
+def a_holding(state: str = "active", *, fence: int = 3, attempt: int = 2, builder: str | None = "h:1") -> Holding:
+    return Holding(instance_uuid="a", state=state, fence=fence, attempt=attempt, builder=builder)
+
+
+def test_a_confirmed_guest_needs_nothing() -> None:
+    findings = compare({"a": (Phase.RUNNING, GUEST)}, [a_holding()])
+    assert (findings.doubted, findings.deleted, findings.handed_back, findings.missing) == ((), (), (), frozenset())
+
+
+@pytest.mark.parametrize(
+    "holding",
+    [
+        None,
+        a_holding("scheduled"),
+        a_holding("building"),
+        a_holding("error"),
+        a_holding(attempt=3),
+        a_holding(attempt=1),
+        a_holding(fence=4),
+        a_holding(builder="h:2"),
+        a_holding(builder=None),
+    ],
+)
+def test_any_other_record_of_a_guest_is_asked_about(holding: Holding | None) -> None:
+    findings = compare({"a": (Phase.RUNNING, GUEST)}, [holding] if holding else [])
+    assert findings.doubted == ("a",)
+    assert findings.handed_back == ()
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.RUNNING])
+def test_what_is_under_way_is_left_alone(phase: Phase) -> None:
+    for holding in (a_holding("building"), a_holding("active"), a_holding("scheduled")):
+        findings = compare({"a": (phase, GUEST)}, [holding])
+        assert (findings.doubted, findings.handed_back, findings.missing) == ((), (), frozenset())
+
+
+def test_a_delete_on_record_is_carried_out_with_guest_or_without() -> None:
+    order = DeleteOrder(instance_uuid="a", attempt=2)
+    assert compare({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).deleted == (order,)
+    assert compare({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).doubted == ()
+    assert compare({}, [a_holding("deleting")]).deleted == (order,)
+
+
+def test_a_build_nobody_has_is_handed_back() -> None:
+    assert compare({}, [a_holding("building")]).handed_back == (a_holding("building"),)
+    assert compare({}, [a_holding("scheduled")]).handed_back == (), "its order will come"
+
+
+def test_a_guest_that_is_not_there_is_missed() -> None:
+    assert compare({}, [a_holding("active")]).missing == {"a"}

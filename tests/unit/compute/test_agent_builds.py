@@ -1,0 +1,386 @@
+"""The agent's half of the protocol, step by step and without threads."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from compute import builds as builds_module
+from compute.builds import Build, Builds, Phase
+from compute.driver import Guest
+from compute.failures import classify, timed_out
+from compute.tracker import ResourceTracker
+from objects import errors
+from objects.build import ReportKind
+from objects.compute_node import ComputeNode
+from objects.instance import FailureClass
+
+NODE = ComputeNode(host="h1", node="h1", vcpus=4, memory_mb=2048, disk_gb=40)
+FAILED = classify(errors.BuildFailed("broken"), 5.0)
+LATE = timed_out(3, 6.0)
+
+
+def a_guest(uuid: str = "a", attempt: int = 1, *, memory_mb: int = 512) -> Guest:
+    return Guest(
+        uuid=uuid, name=uuid, node="h1", fence=7, attempt=attempt, builder="h1:me", vcpus=1, memory_mb=memory_mb, disk_gb=1
+    )
+
+
+class Host:
+    """Builds with their tracker, and short cuts into each phase."""
+
+    def __init__(self) -> None:
+        self.tracker = ResourceTracker([NODE])
+        self.builds = Builds("h1", "h1:me", self.tracker, lambda: 100.0)
+
+    def begun(self, guest: Guest | None = None) -> Build:
+        build = self.builds.begin(guest or a_guest(), None)
+        assert build is not None
+        return build
+
+    def spawning(self) -> Build:
+        build = self.begun()
+        assert self.builds.granted(build)
+        assert self.builds.spawn(build, None)
+        return build
+
+    def running(self) -> Build:
+        build = self.spawning()
+        assert self.builds.spawned(build, None)
+        assert self.builds.confirmed(build)
+        return build
+
+    def used(self) -> float:
+        """MiB that are claimed, measured by what still fits."""
+        fits = next(mb for mb in range(2048, -1, -512) if self.tracker.claim(a_guest("probe", memory_mb=mb)) is None)
+        self.tracker.release("probe")
+        return 2048 - fits
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def test_the_way_of_a_build_that_succeeds(host: Host) -> None:
+    build = host.begun()
+    report = host.builds.report(build)
+    assert report is not None
+    assert (report.kind, report.host, report.fence, report.attempt, report.builder) == (ReportKind.ACCEPT, "h1", 7, 1, "h1:me")
+    assert host.builds.granted(build)
+    assert host.builds.report(build) is None
+    assert host.builds.spawn(build, None)
+    assert host.builds.spawned(build, None)
+    report = host.builds.report(build)
+    assert report is not None
+    assert report.kind is ReportKind.ACTIVE
+    assert host.builds.confirmed(build)
+    assert host.builds.snapshot() == {"a": (Phase.RUNNING, a_guest())}
+    assert host.used() == 512
+
+
+def test_a_doubled_order_is_ignored_in_every_phase_and_after_the_end(host: Host) -> None:
+    build = host.begun()
+    assert host.builds.begin(a_guest(), None) is None
+    assert host.builds.granted(build)
+    assert host.builds.begin(a_guest(), None) is None
+    assert host.builds.spawn(build, None)
+    assert host.builds.begin(a_guest(), None) is None
+    assert not host.builds.spawned(build, FAILED)
+    assert host.builds.begin(a_guest(), None) is None
+    assert host.builds.destroyed(build) is not None
+    assert host.builds.begin(a_guest(), None) is None
+    host.builds.settled(build)
+    assert host.builds.begin(a_guest(), None) is None
+    assert host.builds.begin(a_guest(attempt=2), None) is not None
+
+
+def test_an_order_is_ignored_while_a_guest_of_the_uuid_is_held(host: Host) -> None:
+    host.running()
+    assert host.builds.begin(a_guest(attempt=2), None) is None
+
+
+def test_no_room_is_failed_at_once_and_takes_nothing(host: Host) -> None:
+    build = host.begun(a_guest(memory_mb=4096))
+    report = host.builds.report(build)
+    assert report is not None
+    assert report.kind is ReportKind.FAILED
+    assert report.failure is not None
+    assert report.failure.kind is FailureClass.NO_ROOM
+    assert "4096 > 2048" in report.failure.message
+    assert host.used() == 0
+
+
+def test_a_refused_accept_is_forgotten_and_its_claim_with_it(host: Host) -> None:
+    build = host.begun()
+    assert host.builds.refused(build)
+    assert not host.builds.refused(build)
+    assert host.builds.snapshot() == {}
+    assert host.used() == 0
+
+
+def test_a_failed_spawn_is_destroyed_before_it_is_reported(host: Host) -> None:
+    build = host.spawning()
+    assert not host.builds.spawned(build, FAILED)
+    assert host.builds.report(build) is None
+    assert host.used() == 512
+    report = host.builds.destroyed(build)
+    assert report is not None
+    assert (report.kind, report.failure) == (ReportKind.FAILED, FAILED)
+    assert host.used() == 0
+    host.builds.settled(build)
+    assert host.builds.snapshot() == {}
+
+
+def test_only_the_hosts_own_faults_count_against_it(host: Host) -> None:
+    build = host.spawning()
+    host.builds.spawned(build, classify(errors.BuildAborted("bad image"), 5.0))
+    assert host.tracker.stats(0, 100.0)[0].failed_builds == 0.0
+    host.builds.destroyed(build)
+    host.builds.settled(build)
+    assert host.builds.begin(a_guest("b"), None) is not None
+
+
+def test_a_grant_after_a_delete_is_for_nobody(host: Host) -> None:
+    build = host.begun()
+    assert host.builds.delete("a", 1) is build
+    assert not host.builds.granted(build)
+    report = host.builds.destroyed(build)
+    assert report is not None
+    assert (report.kind, report.attempt) == (ReportKind.GONE, 1)
+    assert host.builds.begin(a_guest(), None) is None
+    assert host.used() == 0
+
+
+def test_a_delete_takes_a_build_out_of_the_queue(host: Host) -> None:
+    build = host.begun()
+    assert host.builds.granted(build)
+    assert host.builds.delete("a", 1) is build
+    assert not host.builds.spawn(build, None)
+
+
+def test_a_delete_while_spawning_waits_for_the_driver(host: Host) -> None:
+    build = host.spawning()
+    assert host.builds.delete("a", 1) is None
+    assert build.cancel.is_set()
+    assert host.builds.destroyed(build) is None, "it is not the destroyer's yet"
+    assert not host.builds.spawned(build, None), "a guest that was finished all the same goes too"
+    report = host.builds.destroyed(build)
+    assert report is not None
+    assert report.kind is ReportKind.GONE
+
+
+def test_a_delete_of_a_running_guest(host: Host) -> None:
+    build = host.running()
+    assert host.builds.delete("a", 1) is build
+    assert not host.builds.rejected(build)
+    assert host.builds.doubted("a") is None
+    assert host.builds.destroyed(build) is not None
+    assert host.used() == 0
+
+
+def test_a_delete_of_an_unknown_instance_is_answered_and_bars_its_order(host: Host) -> None:
+    build = host.builds.delete("a", 1)
+    assert build is not None
+    report = host.builds.destroyed(build)
+    assert report is not None
+    assert report.kind is ReportKind.GONE
+    assert host.builds.begin(a_guest(), None) is None
+
+
+def test_a_delete_asked_for_again_is_answered_once_per_destroy(host: Host) -> None:
+    build = host.builds.delete("a", 1)
+    assert build is not None
+    assert host.builds.delete("a", 1) is None
+    assert host.builds.destroyed(build) is not None
+    assert host.builds.delete("a", 1) is not None
+
+
+def test_a_delete_after_a_failure_that_is_not_answered_yet(host: Host) -> None:
+    build = host.begun(a_guest(memory_mb=4096))
+    assert host.builds.delete("a", 1) is build
+    host.builds.settled(build)
+    assert "a" in host.builds.snapshot(), "the answer to the failure must not end the delete"
+    report = host.builds.destroyed(build)
+    assert report is not None
+    assert report.kind is ReportKind.GONE
+
+
+def test_a_refused_guest_is_destroyed_without_a_word(host: Host) -> None:
+    build = host.spawning()
+    assert host.builds.spawned(build, None)
+    assert host.builds.rejected(build)
+    assert host.builds.destroyed(build) is None
+    assert host.builds.snapshot() == {}
+
+
+def test_a_guest_that_was_found_is_reported_under_the_builder_it_was_built_by(host: Host) -> None:
+    guest = a_guest(attempt=2, memory_mb=9999)
+    build = host.builds.found(guest)
+    assert build is not None
+    report = host.builds.report(build)
+    assert report is not None
+    assert (report.kind, report.attempt, report.builder) == (ReportKind.ACTIVE, 2, "h1:me")
+    assert host.builds.found(guest) is None
+    assert host.tracker.stats(0, 0.0)[0].memory_mb_used == 9999
+    assert host.builds.begin(a_guest(), None) is None
+
+
+def test_a_doubted_guest_is_reported_once(host: Host) -> None:
+    build = host.running()
+    assert host.builds.doubted("a") is build
+    assert host.builds.doubted("a") is None
+    assert host.builds.confirmed(build)
+    assert host.builds.doubted("b") is None
+
+
+def test_handing_back_speaks_for_the_earlier_start_and_bars_the_attempt(host: Host) -> None:
+    build = host.builds.hand_back("a", 7, 2, "h1:earlier")
+    assert build is not None
+    assert build.phase is Phase.DESTROYING
+    report = host.builds.destroyed(build)
+    assert report is not None
+    assert (report.kind, report.attempt, report.builder) == (ReportKind.FAILED, 2, "h1:earlier")
+    assert report.failure is not None
+    assert report.failure.kind is FailureClass.HOST
+    assert host.builds.begin(a_guest(attempt=2), None) is None
+
+
+def test_what_is_under_way_is_not_handed_back(host: Host) -> None:
+    host.begun()
+    assert host.builds.hand_back("a", 7, 1, "h1:earlier") is None
+
+
+def test_a_spawn_that_takes_too_long_is_cancelled_and_its_time_is_the_cause(host: Host) -> None:
+    build = host.begun()
+    host.builds.granted(build)
+    host.builds.spawn(build, 10.0)
+    assert host.builds.overdue(9.9, LATE) == []
+    assert host.builds.overdue(10.0, LATE) == [build]
+    assert host.builds.overdue(11.0, LATE) == []
+    assert build.cancel.is_set()
+    assert not host.builds.spawned(build, FAILED)
+    assert build.failure == LATE
+
+
+def test_a_guest_that_ran_a_moment_after_its_time_is_destroyed(host: Host) -> None:
+    build = host.begun()
+    host.builds.granted(build)
+    host.builds.spawn(build, 10.0)
+    host.builds.overdue(10.0, LATE)
+    assert not host.builds.spawned(build, None)
+
+
+def test_a_destroy_that_failed_is_tried_again_and_keeps_the_claim(host: Host) -> None:
+    build = host.running()
+    host.builds.delete("a", 1)
+    host.builds.not_destroyed(build)
+    assert host.used() == 512
+    assert host.builds.stuck() == [build]
+    assert host.builds.stuck() == []
+    assert host.builds.destroyed(build) is not None
+
+
+def test_stopping_cancels_what_spawns_and_nothing_else(host: Host) -> None:
+    build = host.spawning()
+    other = host.begun(a_guest("b"))
+    host.builds.cancel_all(LATE)
+    assert build.cancel.is_set()
+    assert not other.cancel.is_set()
+    assert not host.builds.spawned(build, FAILED)
+    assert build.failure == LATE
+
+
+def test_memory_of_ended_builds_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builds_module, "PASSED_LIMIT", 2)
+    for uuid in "abc":
+        host.builds.refused(host.begun(a_guest(uuid)))
+    assert host.builds.begin(a_guest("b"), None) is None
+    assert host.builds.begin(a_guest("a"), None) is not None
+
+
+UUIDS = st.sampled_from(["a", "b", "c"])
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Orders, verdicts, spawns, deletes and audits in any order, each answer possibly late or doubled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.host = Host()
+        self.known: list[Build] = []
+        self.guests: set[str] = set()
+        self.spawns: set[tuple[str, int]] = set()
+
+    def pick(self, index: int) -> Build | None:
+        return self.known[index % len(self.known)] if self.known else None
+
+    @rule(uuid=UUIDS, attempt=st.integers(1, 3))
+    def order(self, uuid: str, attempt: int) -> None:
+        build = self.host.builds.begin(a_guest(uuid, attempt, memory_mb=1024), None)
+        if build is not None:
+            self.known.append(build)
+
+    @rule(index=st.integers(0, 9), accepted=st.booleans())
+    def accept_answered(self, index: int, accepted: bool) -> None:
+        if build := self.pick(index):
+            _ = self.host.builds.granted(build) if accepted else self.host.builds.refused(build)
+
+    @rule(index=st.integers(0, 9), fails=st.booleans())
+    def spawn(self, index: int, fails: bool) -> None:
+        build = self.pick(index)
+        if build and self.host.builds.spawn(build, 1.0):
+            assert (build.uuid, build.attempt) not in self.spawns, "an attempt was started twice"
+            assert build.uuid not in self.guests, "a second guest of one instance"
+            self.spawns.add((build.uuid, build.attempt))
+            if not fails:
+                self.guests.add(build.uuid)
+            self.host.builds.spawned(build, FAILED if fails else None)
+
+    @rule(index=st.integers(0, 9), accepted=st.booleans())
+    def active_answered(self, index: int, accepted: bool) -> None:
+        if build := self.pick(index):
+            _ = self.host.builds.confirmed(build) if accepted else self.host.builds.rejected(build)
+
+    @rule(index=st.integers(0, 9))
+    def failed_answered(self, index: int) -> None:
+        if build := self.pick(index):
+            self.host.builds.settled(build)
+
+    @rule(uuid=UUIDS, attempt=st.integers(1, 3))
+    def delete(self, uuid: str, attempt: int) -> None:
+        build = self.host.builds.delete(uuid, attempt)
+        if build is not None:
+            self.known.append(build)
+
+    @rule(uuid=UUIDS, attempt=st.integers(1, 3))
+    def hand_back(self, uuid: str, attempt: int) -> None:
+        build = self.host.builds.hand_back(uuid, 7, attempt, "h1:earlier")
+        if build is not None:
+            self.known.append(build)
+
+    @rule(uuid=UUIDS)
+    def doubt(self, uuid: str) -> None:
+        self.host.builds.doubted(uuid)
+
+    @rule(index=st.integers(0, 9))
+    def destroy(self, index: int) -> None:
+        build = self.pick(index)
+        if build and build.phase is Phase.DESTROYING and build.uuid in self.host.builds.snapshot():
+            self.guests.discard(build.uuid)
+            self.host.builds.destroyed(build)
+
+    @invariant()
+    def every_guest_has_its_entry_and_its_claim(self) -> None:
+        entries = self.host.builds.snapshot()
+        assert self.guests <= set(entries), "a guest nobody answers for"
+        holding = [uuid for uuid, (phase, guest) in entries.items() if guest and phase not in (Phase.FAILED, Phase.DESTROYING)]
+        assert self.host.used() >= 1024 * len(holding)
+        assert self.host.used() <= 1024 * len(entries)
+        assert len(self.guests) <= 2, "more guests than the host has room for"
+
+
+AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyOrder = AnyOrder.TestCase

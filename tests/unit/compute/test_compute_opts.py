@@ -1,0 +1,49 @@
+"""Options become settings, drivers are found by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from compute import opts
+from compute.drivers import load
+from compute.simulated import SimulatedDriver
+from objects import errors
+from service import config
+
+
+def test_every_option_reaches_the_settings() -> None:
+    conf = config.load([], opts.list_opts(), files=[], overrides={"compute.host": "h7", "simulated.vcpus": 3})
+    settings = opts.settings(conf)
+    assert (settings.host, settings.simulated.vcpus) == ("h7", 3)
+    names = {option.dest for option in opts.COMPUTE} | {"simulated"}
+    assert names == {field.name for field in msgspec.structs.fields(opts.Settings)}
+    assert {option.dest for option in opts.SIMULATED} == {field.name for field in msgspec.structs.fields(opts.SimulatedSettings)}
+
+
+def test_defaults_of_settings_are_those_of_the_options() -> None:
+    settings = opts.settings(config.load([], opts.list_opts(), files=[]))
+    path = settings.simulated.state_path
+    assert settings == opts.Settings(host=settings.host, simulated=opts.SimulatedSettings(state_path=path))
+
+
+def test_delays_must_go_together() -> None:
+    conf = config.load([], opts.list_opts(), files=[], overrides={"simulated.spawn_delay_min": 2})
+    with pytest.raises(errors.Misconfigured, match="spawn_delay_max"):
+        opts.settings(conf)
+
+
+def test_the_simulated_driver_is_there_without_installation(tmp_path: Path) -> None:
+    settings = opts.Settings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), memory_mb=77))
+    driver = load(settings)
+    assert isinstance(driver, SimulatedDriver)
+    assert driver.nodes()[0].memory_mb == 77
+    driver.close()
+
+
+def test_an_unknown_driver_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    settings = opts.Settings(host="h1", driver="kvm", simulated=opts.SimulatedSettings(state_path=str(tmp_path)))
+    with pytest.raises(errors.Misconfigured, match=r"no 'kvm'; choose one of: .*simulated"):
+        load(settings)

@@ -1,0 +1,99 @@
+"""The host's own claim."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compute.driver import Guest
+from compute.tracker import FAILURE_HALF_LIFE, ResourceTracker, capacity
+from objects.compute_node import ComputeNode
+from objects.selection import Limits
+
+NODE = ComputeNode(host="h1", node="h1", vcpus=4, memory_mb=4096, disk_gb=40, cpu_allocation_ratio=2.0)
+
+
+def a_guest(uuid: str, *, vcpus: int = 1, memory_mb: int = 512, disk_gb: int = 1, node: str = "h1") -> Guest:
+    return Guest(uuid=uuid, name="", node=node, fence=1, attempt=1, builder="", vcpus=vcpus, memory_mb=memory_mb, disk_gb=disk_gb)
+
+
+def test_capacity_takes_reserved_off_before_the_ratio() -> None:
+    offered = ComputeNode(host="h", node="h", vcpus=4, memory_mb=1000, disk_gb=10, ram_allocation_ratio=1.5)
+    node = msgspec.structs.replace(offered, reserved_memory_mb=200, reserved_disk_gb=20)
+    assert capacity(node) == Limits(vcpus=16.0, memory_mb=1200.0, disk_gb=0.0)
+
+
+def test_the_last_guest_that_fits_is_taken_and_the_next_is_told_what_is_short() -> None:
+    tracker = ResourceTracker([NODE])
+    assert tracker.claim(a_guest("a", vcpus=8, memory_mb=4096, disk_gb=40)) is None
+    refusal = tracker.claim(a_guest("b", vcpus=1, memory_mb=1, disk_gb=0))
+    assert refusal == "No room for vCPUs (8 used + 1 > 8), MiB of memory (4096 used + 1 > 4096)."
+
+
+def test_a_refused_claim_takes_nothing() -> None:
+    tracker = ResourceTracker([NODE])
+    assert tracker.claim(a_guest("a", memory_mb=5000)) is not None
+    assert tracker.claim(a_guest("b", memory_mb=4096)) is None
+
+
+def test_limits_bind_where_they_are_tighter_and_never_loosen_the_hosts_own() -> None:
+    tracker = ResourceTracker([NODE])
+    tight = Limits(vcpus=2, memory_mb=99999, disk_gb=99999)
+    assert tracker.claim(a_guest("a", vcpus=3), tight) == "No room for vCPUs (0 used + 3 > 2)."
+    assert tracker.claim(a_guest("b", memory_mb=4097), tight) == "No room for MiB of memory (0 used + 4097 > 4096)."
+
+
+def test_release_gives_back_and_is_idempotent() -> None:
+    tracker = ResourceTracker([NODE])
+    assert tracker.claim(a_guest("a", memory_mb=4096)) is None
+    tracker.release("a")
+    tracker.release("a")
+    assert tracker.claim(a_guest("b", memory_mb=4096)) is None
+
+
+def test_a_running_guest_is_counted_even_where_it_does_not_fit() -> None:
+    tracker = ResourceTracker([NODE])
+    tracker.hold(a_guest("a", memory_mb=5000))
+    assert tracker.claim(a_guest("b", memory_mb=1)) == "No room for MiB of memory (5000 used + 1 > 4096)."
+    assert tracker.stats(0, 0.0)[0].memory_mb_used == 5000
+
+
+def test_nodes_are_counted_apart_and_an_unknown_one_is_refused() -> None:
+    tracker = ResourceTracker([NODE, ComputeNode(host="h1", node="n2", vcpus=1, memory_mb=512, disk_gb=1)])
+    assert tracker.claim(a_guest("a", memory_mb=4096)) is None
+    assert tracker.claim(a_guest("b", node="n2")) is None
+    assert tracker.claim(a_guest("c", node="n3")) == "This host has no node 'n3'."
+
+
+def test_stats_count_guests_and_not_builds_under_way() -> None:
+    tracker = ResourceTracker([NODE])
+    assert tracker.claim(a_guest("a", vcpus=2)) is None
+    assert tracker.stats(3, 0.0)[0].running_vms == 0
+    tracker.hold(a_guest("a", vcpus=2))
+    stats = tracker.stats(3, 0.0)[0]
+    assert (stats.running_vms, stats.vcpus_used, stats.memory_mb_used, stats.disk_gb_used) == (1, 2, 512, 1)
+    assert (stats.queued_builds, stats.vcpus, stats.cpu_allocation_ratio) == (3, 4, 2.0)
+
+
+def test_failed_builds_fade() -> None:
+    tracker = ResourceTracker([NODE])
+    for _ in range(4):
+        tracker.build_failed(100.0)
+    assert tracker.stats(0, 100.0)[0].failed_builds == 4.0
+    assert tracker.stats(0, 100.0 + FAILURE_HALF_LIFE)[0].failed_builds == 2.0
+    assert tracker.stats(0, 100.0 + 10 * FAILURE_HALF_LIFE)[0].failed_builds == 0.0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 3), st.integers(1, 2048), st.booleans()), max_size=60))
+def test_claims_never_exceed_what_is_offered(steps: list[tuple[str, int, int, bool]]) -> None:
+    """Whatever comes and goes, what was granted and not released fits."""
+    tracker, granted = ResourceTracker([NODE]), dict[str, tuple[int, int]]()
+    for uuid, vcpus, memory_mb, leave in steps:
+        if leave:
+            tracker.release(uuid)
+            granted.pop(uuid, None)
+        elif uuid not in granted and tracker.claim(a_guest(uuid, vcpus=vcpus, memory_mb=memory_mb)) is None:
+            granted[uuid] = (vcpus, memory_mb)
+        assert sum(v for v, _ in granted.values()) <= 8
+        assert sum(m for _, m in granted.values()) <= 4096

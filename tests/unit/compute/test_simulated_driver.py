@@ -1,0 +1,128 @@
+"""The simulated hypervisor: scripted outcomes, guests that outlive it, one holder per host."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from compute.driver import Guest
+from compute.journal import read_guests
+from compute.opts import Settings, SimulatedSettings
+from compute.simulated import METADATA_KEY, Outcome, SimulatedDriver, journal_path, scripted_outcome
+from objects import errors
+from service.periodic import wait_until
+
+UUIDS = [f"uuid-{n}" for n in range(2000)]
+
+
+def a_guest(uuid: str = "uuid-1", **changes: object) -> Guest:
+    fields = {"uuid": uuid, "name": uuid, "node": "h1", "fence": 1, "attempt": 1, "builder": "h1:a", "vcpus": 1}
+    return Guest(**{**fields, "memory_mb": 512, "disk_gb": 1, **changes})  # type: ignore[arg-type]  # a test's shorthand
+
+
+def a_driver(path: Path, *, host: str = "h1", **simulated: float) -> SimulatedDriver:
+    return SimulatedDriver(Settings(host=host, simulated=SimulatedSettings(state_path=str(path), **simulated)))  # type: ignore[arg-type]  # as above
+
+
+def test_the_rate_is_the_share_of_builds_that_fail() -> None:
+    failed = [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 0.25, {}) is Outcome.FAIL]
+    assert 400 < len(failed) < 600
+    assert not [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 0.0, {}) is not Outcome.OK]
+    assert not [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 1.0, {}) is not Outcome.FAIL]
+
+
+def test_the_outcome_depends_on_host_and_instance_alone() -> None:
+    first = [scripted_outcome("h1", uuid, 0.5, {}) for uuid in UUIDS]
+    assert first == [scripted_outcome("h1", uuid, 0.5, {}) for uuid in UUIDS]
+    assert first != [scripted_outcome("h2", uuid, 0.5, {}) for uuid in UUIDS]
+
+
+@pytest.mark.parametrize("outcome", ["fail", "abort", "hang", "ok"])
+def test_metadata_decides_over_the_rate(outcome: str) -> None:
+    assert scripted_outcome("h1", "uuid-1", 1.0 if outcome == "ok" else 0.0, {METADATA_KEY: outcome}) == outcome
+
+
+def test_metadata_of_another_meaning_is_left_alone() -> None:
+    assert scripted_outcome("h1", "uuid-1", 0.0, {METADATA_KEY: "explode", "role": "fail"}) is Outcome.OK
+
+
+def test_each_outcome_as_the_agent_sees_it(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    cancel = threading.Event()
+    with pytest.raises(errors.BuildFailed, match="told to fail"):
+        driver.spawn(a_guest(metadata={METADATA_KEY: "fail"}), cancel)
+    with pytest.raises(errors.BuildAborted, match="told to abort"):
+        driver.spawn(a_guest(metadata={METADATA_KEY: "abort"}), cancel)
+    driver.spawn(a_guest("uuid-9"), cancel)
+    assert [guest.uuid for guest in driver.guests()] == ["uuid-9"]
+
+
+def test_a_hanging_spawn_ends_when_cancelled(tmp_path: Path) -> None:
+    driver, cancel, ended = a_driver(tmp_path), threading.Event(), threading.Event()
+
+    def spawn() -> None:
+        with pytest.raises(errors.BuildFailed, match="cancelled"):
+            driver.spawn(a_guest(metadata={METADATA_KEY: "hang"}), cancel)
+        ended.set()
+
+    threading.Thread(target=spawn, daemon=True).start()
+    assert not ended.wait(0.05)
+    cancel.set()
+    assert wait_until(ended.is_set, 10)
+    assert driver.guests() == []
+
+
+def test_a_cancelled_spawn_leaves_no_guest_even_without_delay(tmp_path: Path) -> None:
+    driver, cancel = a_driver(tmp_path), threading.Event()
+    cancel.set()
+    with pytest.raises(errors.BuildFailed, match="cancelled"):
+        driver.spawn(a_guest(), cancel)
+    assert driver.guests() == []
+
+
+def test_guests_outlive_the_driver_and_their_metadata_is_not_written(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    driver.spawn(a_guest(metadata={"password": "s3cret"}), threading.Event())
+    driver.close()
+    assert b"s3cret" not in journal_path(str(tmp_path), "h1").read_bytes()
+    again = a_driver(tmp_path)
+    assert again.guests() == [a_guest()]
+    assert read_guests(journal_path(str(tmp_path), "h1")) == [a_guest()]
+
+
+def test_one_holder_per_host(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    with pytest.raises(errors.Misconfigured, match="Another agent holds the host"):
+        a_driver(tmp_path)
+    a_driver(tmp_path, host="h2").close()
+    driver.close()
+    a_driver(tmp_path).close()
+
+
+def test_a_state_path_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(errors.Misconfigured, match="state_path"):
+        a_driver(tmp_path / "file" / "below")
+
+
+def test_a_damaged_journal_lets_go_of_the_host(tmp_path: Path) -> None:
+    path = journal_path(str(tmp_path), "h1")
+    path.write_bytes(b"rubbish\n")
+    with pytest.raises(errors.Misconfigured, match="line 1"):
+        a_driver(tmp_path)
+    path.write_bytes(b"")
+    a_driver(tmp_path).close()
+
+
+def test_after_close_nothing_is_written(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    driver.close()
+    with pytest.raises(errors.BuildFailed, match="closed"):
+        driver.spawn(a_guest(), threading.Event())
+    assert read_guests(journal_path(str(tmp_path), "h1")) == []
+
+
+def test_the_repr_of_a_guest_hides_metadata() -> None:
+    assert "s3cret" not in repr(a_guest(metadata={"password": "s3cret"}))

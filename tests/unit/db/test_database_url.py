@@ -1,0 +1,70 @@
+"""What a database URL may say, and what it is completed with."""
+
+from __future__ import annotations
+
+import pytest
+
+from db import url as urls
+from objects import errors
+
+
+@pytest.mark.parametrize(
+    ("given", "driver"),
+    [
+        ("sqlite:////var/lib/api.db", "sqlite"),
+        ("mysql://u@h/d", "mysql+pymysql"),
+        ("mariadb://u@h/d", "mysql+pymysql"),
+        ("mariadb+mysqldb://u@h/d", "mysql+mysqldb"),
+        ("postgresql://u@h/d", "postgresql+psycopg"),
+    ],
+)
+def test_driver_is_completed(given: str, driver: str) -> None:
+    assert urls.parse(given).drivername == driver
+
+
+def test_time_outs_are_completed_where_the_url_leaves_them_open() -> None:
+    query = urls.parse("mysql://u@h/d?read_timeout=3").query
+
+    assert query["read_timeout"] == "3"
+    assert query["connect_timeout"] == str(urls.CONNECT_TIMEOUT)
+    assert query["charset"] == "utf8mb4"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "nonsense",
+        "oracle://u:secret@h/d",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file:api.db?uri=true",
+        "mysql://u:secret@h:x/d",
+    ],
+)
+def test_url_that_cannot_work_is_refused_without_its_password(given: str) -> None:
+    with pytest.raises(errors.Misconfigured) as caught:
+        urls.parse(given)
+
+    assert "sqlite:////" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_schema_change_has_time_unless_the_url_says_how_much() -> None:
+    assert urls.parse(urls.patient("mysql://u@h/d?read_timeout=3")).query["read_timeout"] == "3"
+    assert urls.parse(urls.patient("mysql://u@h/d")).query["read_timeout"] == str(urls.SCHEMA_TIMEOUT)
+    assert urls.patient("sqlite:////var/lib/api.db") == "sqlite:////var/lib/api.db"
+
+
+def test_synchronous_is_an_option_of_the_url() -> None:
+    full = urls.parse("sqlite:////var/lib/api.db?synchronous=full")
+
+    assert urls.synchronous(full) == "FULL"
+    assert urls.synchronous(urls.parse("sqlite:////var/lib/api.db")) == "NORMAL"
+    assert "synchronous" not in urls.for_driver(full)
+    with pytest.raises(errors.Misconfigured, match="MAYBE"):
+        urls.parse("sqlite:////var/lib/api.db?synchronous=maybe")
+
+
+def test_shown_url_hides_the_password_and_what_was_completed() -> None:
+    assert urls.masked("mysql://u:secret@h/d") == "mysql://u:***@h/d"

@@ -1,0 +1,260 @@
+"""What the broker of the embedded bus promises about queues and consumers."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import Counter
+
+import pytest
+
+from rpc import broker as module
+from rpc.broker import Broker, Brokers, Consumer, Letter, Queue
+
+
+class Reader:
+    """A consumer that notes what it is handed, and acknowledges when told to (or at once)."""
+
+    def __init__(self, broker: Broker, *keys: str, fanout: str | None = None, window: int = 1) -> None:
+        self.broker = broker
+        self.read: list[str] = []
+        self.handed: list[tuple[Letter, Queue]] = []
+        self.consumer = Consumer(self._take, window)
+        broker.subscribe(self.consumer, [broker.declare(key) for key in keys], fanout)
+
+    def _take(self, letter: Letter, queue: Queue) -> None:
+        self.read.append(letter.body.decode())
+        self.handed.append((letter, queue))
+
+    def acknowledge(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.broker.acknowledge(self.consumer)
+
+    def stop(self) -> None:
+        self.broker.unsubscribe(self.consumer)
+
+
+def send(broker: Broker, key: str, *bodies: str) -> None:
+    for body in bodies:
+        broker.send(key, Letter(body.encode()))
+
+
+def numbers(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
+def test_consumers_of_a_topic_take_turns() -> None:
+    broker = Broker()
+    readers = [Reader(broker, "topic") for _ in range(3)]
+
+    for number in numbers(9):
+        send(broker, "topic", number)
+        for reader in readers:
+            if reader.read and reader.read[-1] == number:
+                reader.acknowledge()
+
+    assert [len(reader.read) for reader in readers] == [3, 3, 3]
+    assert sorted(sum((reader.read for reader in readers), [])) == numbers(9)
+
+
+def test_a_burst_is_dealt_out_evenly_before_anybody_has_begun() -> None:
+    broker = Broker()
+    first, second = Reader(broker, "topic"), Reader(broker, "topic")
+
+    send(broker, "topic", *numbers(40))
+    for reader in (first, second):
+        reader.acknowledge(20)
+
+    assert (len(first.read), len(second.read)) == (20, 20)
+
+
+def test_a_busy_consumer_does_not_hold_up_what_an_idle_one_could_take() -> None:
+    broker = Broker()
+    busy, idle = Reader(broker, "topic"), Reader(broker, "topic")
+
+    for number in numbers(10):
+        send(broker, "topic", number)
+        if idle.consumer.unacknowledged:
+            idle.acknowledge()
+
+    assert len(busy.read) == 1
+    assert len(idle.read) >= 8
+
+
+def test_a_consumer_is_handed_the_next_letter_when_it_has_begun_on_the_last() -> None:
+    broker = Broker()
+    reader = Reader(broker, "topic")
+
+    send(broker, "topic", "a", "b", "c")
+    assert reader.read == ["a"]
+    reader.acknowledge()
+    assert reader.read == ["a", "b"]
+    reader.acknowledge(2)
+    assert reader.read == ["a", "b", "c"]
+
+
+def test_a_wider_window_lets_a_consumer_have_more_at_a_time() -> None:
+    broker = Broker()
+    reader = Reader(broker, "topic", window=3)
+
+    send(broker, "topic", *numbers(5))
+
+    assert reader.read == numbers(3)
+
+
+def test_what_is_sent_to_one_server_waits_for_it() -> None:
+    broker = Broker()
+    other = Reader(broker, "topic", "topic.h2")
+
+    send(broker, "topic.h1", "x")
+    assert other.read == []
+
+    assert Reader(broker, "topic", "topic.h1").read == ["x"]
+
+
+def test_a_topic_keeps_what_is_sent_before_anybody_listens() -> None:
+    broker = Broker()
+
+    send(broker, "topic", "a", "b")
+    reader = Reader(broker, "topic")
+    reader.acknowledge()
+
+    assert reader.read == ["a", "b"]
+
+
+def test_a_full_queue_drops_its_oldest_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker()
+    with caplog.at_level(logging.WARNING):
+        send(broker, "topic", *numbers(module.LIMIT + 2))
+
+    assert Reader(broker, "topic").read == ["2"]
+    assert "topic" in caplog.text
+
+
+def test_a_fanout_reaches_every_consumer_there_is_and_none_that_comes_later() -> None:
+    broker = Broker()
+    there = [Reader(broker, fanout="topic"), Reader(broker, fanout="topic")]
+    elsewhere = Reader(broker, fanout="other")
+
+    broker.fanout("topic", Letter(b"x"))
+    later = Reader(broker, fanout="topic")
+
+    assert [reader.read for reader in there] == [["x"], ["x"]]
+    assert later.read == elsewhere.read == []
+
+
+def test_what_was_set_aside_for_a_consumer_that_leaves_goes_to_another_in_order() -> None:
+    broker = Broker()
+    leaving = Reader(broker, "topic")
+    send(broker, "topic", *numbers(5))
+    staying = Reader(broker, "topic")
+
+    leaving.stop()
+    staying.acknowledge(4)
+
+    assert leaving.read == ["0"]
+    assert staying.read == ["1", "2", "3", "4"]
+
+
+def test_what_was_set_aside_for_the_last_consumer_waits_for_the_next_in_order() -> None:
+    broker = Broker()
+    leaving = Reader(broker, "topic", "topic.h1", fanout="topic")
+    send(broker, "topic", "a", "b", "c")
+    send(broker, "topic.h1", "d")
+    broker.fanout("topic", Letter(b"e"))
+
+    leaving.stop()
+    leaving.stop()
+    send(broker, "topic", "f")
+    leaving.acknowledge()
+    following = Reader(broker, "topic", "topic.h1", fanout="topic")
+    following.acknowledge(4)
+
+    assert leaving.read == ["a"]
+    assert following.read == ["b", "c", "f", "d"]
+
+
+def test_a_letter_that_nobody_waits_for_any_more_is_not_handed_over() -> None:
+    broker = Broker()
+    broker.send("topic", Letter(b"late", expires=0.0))
+    send(broker, "topic", "good")
+
+    assert Reader(broker, "topic").read == ["good"]
+
+
+def test_a_letter_given_back_goes_to_the_end_of_its_queue() -> None:
+    broker = Broker()
+    reader = Reader(broker, "topic")
+    send(broker, "topic", "a", "b")
+
+    letter, queue = reader.handed[0]
+    broker.requeue(reader.consumer, queue, letter)
+    reader.acknowledge()
+
+    assert reader.read == ["a", "b", "a"]
+
+
+def test_every_pool_gets_all_and_shares_it_among_its_members() -> None:
+    broker = Broker()
+    pools = {name: [Reader(broker), Reader(broker)] for name in ("audit", "billing")}
+    for name, readers in pools.items():
+        for reader in readers:
+            broker.subscribe(reader.consumer, [broker.declare("topic.info", name)])
+
+    send(broker, "topic.info", "a", "b")
+
+    assert {name: sorted(sum((reader.read for reader in readers), [])) for name, readers in pools.items()} == {
+        "audit": ["a", "b"],
+        "billing": ["a", "b"],
+    }
+
+
+def test_nothing_is_lost_or_doubled_while_consumers_come_and_go() -> None:
+    broker = Broker()
+    counts: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def live(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(40):
+            reader = Reader(broker, "topic")
+            for _ in range(rng.randrange(20)):
+                if reader.consumer.unacknowledged:
+                    reader.acknowledge()
+            reader.stop()
+            with lock:
+                counts.update(reader.read)
+
+    def speak(name: int) -> None:
+        send(broker, "topic", *(f"{name}:{number}" for number in range(500)))
+
+    threads = [threading.Thread(target=live, args=(n,)) for n in range(4)]
+    threads += [threading.Thread(target=speak, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    last = Reader(broker, "topic")
+    while last.consumer.unacknowledged:
+        last.acknowledge()
+    counts.update(last.read)
+
+    assert set(counts.values()) == {1}
+    assert len(counts) == 2000
+
+
+def test_brokers_of_one_name_are_one_as_long_as_somebody_has_it_open() -> None:
+    brokers = Brokers()
+    name = ("cell1", "")
+    first, second = brokers.open(name), brokers.open(name)
+    assert first is second
+    assert brokers.open(("cell1", "other")) is not first
+
+    brokers.close(name)
+    assert brokers.open(name) is first
+    brokers.close(name)
+    brokers.close(name)
+
+    assert brokers.names() == [("cell1", "other")]
+    assert brokers.open(name) is not first

@@ -1,0 +1,23 @@
+"""Messages are counted by topic, method and kind."""
+
+from __future__ import annotations
+
+from rpc.counting import Kind, MessageCounter
+
+
+def test_a_call_makes_two_messages_and_the_others_one() -> None:
+    counter = MessageCounter()
+    for _ in range(3):
+        counter("compute", "build_instances", Kind.CAST)
+    counter("scheduler", "select_destinations", Kind.CALL)
+    counter("compute", "refresh", Kind.FANOUT)
+
+    assert counter.counts() == {
+        ("compute", "build_instances", Kind.CAST): 3,
+        ("scheduler", "select_destinations", Kind.CALL): 1,
+        ("compute", "refresh", Kind.FANOUT): 1,
+    }
+    assert counter.messages() == 6
+
+    counter.reset()
+    assert counter.counts() == {}
