@@ -10,6 +10,7 @@ from cliff.show import ShowOne
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cli.http import HttpCommand
 
@@ -23,10 +24,8 @@ class Explain(HttpCommand, ShowOne):
     Example: superconductor explain web-1
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument("server", help="id or name of the server")
-        return parser
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("server", metavar="SERVER", help="id or name of the server")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         client = self.client(parsed_args)
@@ -43,8 +42,9 @@ class Explain(HttpCommand, ShowOne):
 
 def console_on(out: Any) -> Console:
     """A console that writes plain text where ``out`` is no terminal."""
-    terminal = out.isatty()
-    return Console(file=out, width=None if terminal else WIDTH, highlight=False)
+    if out.isatty():
+        return Console(file=out, highlight=False)
+    return Console(file=out, width=WIDTH, height=1, highlight=False)  # a width alone would not count on a dumb terminal
 
 
 def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
@@ -54,7 +54,7 @@ def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) 
         numeric = any(isinstance(row[number], int | float) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row))
+        table.add_row(*(Text("" if value is None else str(value)) for value in row))  # not markup: [this] must stay
     return table
 
 

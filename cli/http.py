@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-from cliff.command import Command
 
+from cli.base import Admin
 from objects import errors
 
 ENDPOINT = "http://127.0.0.1:8774/v2.1"
@@ -96,40 +96,20 @@ class Unreachable(errors.SuperconductorError):
     """The API gave no usable answer."""
 
 
-class HttpCommand(Command):
-    """A command that asks the API."""
+class HttpCommand(Admin):
+    """A command that asks the API, and opens no database."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument(
-            "--endpoint",
-            metavar="URL",
-            default=os.environ.get("SUPERCONDUCTOR_ENDPOINT") or os.environ.get("OS_ENDPOINT") or ENDPOINT,
-            help=f"where the API is (environment: SUPERCONDUCTOR_ENDPOINT or OS_ENDPOINT; default: {ENDPOINT})",
-        )
-        parser.add_argument(
-            "--project",
-            metavar="ID",
-            default=os.environ.get("OS_PROJECT_ID"),
-            help="project to ask for (environment: OS_PROJECT_ID; default: the API's)",
-        )
+        parser = super().get_parser(prog_name)
+        endpoint = os.environ.get("SUPERCONDUCTOR_ENDPOINT") or os.environ.get("OS_ENDPOINT") or ENDPOINT
+        text = f"where the API is (environment: SUPERCONDUCTOR_ENDPOINT or OS_ENDPOINT; default: {ENDPOINT})"
+        parser.add_argument("--endpoint", metavar="URL", default=endpoint, help=text)
+        text = "project to ask for (environment: OS_PROJECT_ID; default: the API's own)"
+        parser.add_argument("--project", metavar="ID", default=os.environ.get("OS_PROJECT_ID"), help=text)
         return parser
 
     def client(self, parsed_args: argparse.Namespace) -> Client:
         return Client(parsed_args.endpoint, parsed_args.project)
-
-
-def each(references: list[str], action: Callable[[str], None]) -> list[str]:
-    """Apply the action to each and go on after a refusal; return the refusals."""
-    refusals = []
-    for reference in references:
-        try:
-            action(reference)
-        except Unreachable:
-            raise
-        except errors.SuperconductorError as error:
-            refusals.append(str(error))
-    return refusals
 
 
 _KINDS: dict[int, type[errors.SuperconductorError]] = {

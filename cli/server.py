@@ -7,13 +7,16 @@ import base64
 import re
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cliff.columns import FormattableColumn
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
-from cli.http import Client, HttpCommand, each
+from cli.base import at_least, key_value, name
+from cli.http import Client, HttpCommand
 from objects import errors
 
 POLL = 0.5
@@ -25,7 +28,19 @@ WAIT = 3600.0
 COLUMNS = ("ID", "Name", "Status", "Zone", "Host")
 LONG_COLUMNS = (*COLUMNS, "Node", "Flavor", "Project", "Task", "Created", "Launched")
 
+COUNT = partial(at_least, 1)
+
 Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
+
+
+class Nested(FormattableColumn[Any]):
+    """A value with parts: on one line for people, as it is for programs."""
+
+    def human_readable(self) -> str:
+        parts = self._value
+        if isinstance(parts, dict):
+            return ", ".join(f"{key}={value}" for key, value in parts.items() if key != "links")
+        return ", ".join(str(part) for part in parts)
 
 
 class ServerBoot(HttpCommand, Lister):
@@ -34,30 +49,26 @@ class ServerBoot(HttpCommand, Lister):
     Example: superconductor server boot web --flavor m1.small --image 70a599e0-31e7-49b7-b260-868f441e862b --max 3 --wait
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument("name", help="name of the server; of several: what their numbered names begin with")
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "name", metavar="NAME", type=name, help="name of the server; of several: what their numbered names begin with"
+        )
         parser.add_argument("--flavor", required=True, help="id or name of a flavor")
         parser.add_argument("--image", required=True, metavar="UUID", help="uuid of an image")
-        parser.add_argument("--min", type=_count, metavar="N", help="servers to boot at least (default: 1)")
-        parser.add_argument("--max", type=_count, metavar="N", help="servers to boot (default: --min); all of them or none")
+        parser.add_argument("--min", type=COUNT, metavar="N", help="servers to boot at least (default: 1)")
+        parser.add_argument("--max", type=COUNT, metavar="N", help="servers to boot (default: --min); all of them or none")
         parser.add_argument("--zone", help="availability zone; zone:host:node forces a host")
         parser.add_argument("--group", help="server group, by uuid or name")
         parser.add_argument(
-            "--hint", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="scheduler hint; may be repeated"
+            "--hint", action="append", default=[], type=key_value, metavar="KEY=VALUE", help="scheduler hint; may be repeated"
         )
         parser.add_argument(
-            "--property", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="metadata; may be repeated"
+            "--property", action="append", default=[], type=key_value, metavar="KEY=VALUE", help="metadata; may be repeated"
         )
         parser.add_argument("--tag", action="append", default=[], help="tag; may be repeated")
         parser.add_argument("--description", help="a description")
         parser.add_argument("--user-data", type=Path, metavar="FILE", help="file that the guest gets as user data")
         parser.add_argument("--wait", action="store_true", help="wait until each server is ACTIVE or in ERROR; fail on ERROR")
-        return parser
-
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        self._failed = False
-        return super().run(parsed_args) or int(self._failed)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
         client = self.client(parsed_args)
@@ -68,7 +79,7 @@ class ServerBoot(HttpCommand, Lister):
             while any(server["status"] == "BUILD" for server in servers) and time.monotonic() < end:
                 time.sleep(POLL)
                 servers = _of_reservation(client, parsed_args.name, reservation)
-            self._failed = any(server["status"] != "ACTIVE" for server in servers)
+            self.status = int(any(server["status"] != "ACTIVE" for server in servers))
         return (*COLUMNS, "Fault"), [(*_row(server), server.get("fault", {}).get("message", "")) for server in servers]
 
 
@@ -78,15 +89,13 @@ class ServerList(HttpCommand, Lister):
     Example: superconductor server list --all-projects --status ERROR --long
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--all-projects", action="store_true", help="of all projects")
         parser.add_argument("--status", type=str.upper, help="with this status: BUILD, ACTIVE, ERROR")
         parser.add_argument("--host", help="on this host")
         parser.add_argument("--name", metavar="REGEX", help="whose names match")
-        parser.add_argument("--limit", type=_count, metavar="N", help="not more than this many (default: all)")
+        parser.add_argument("--limit", type=COUNT, metavar="N", help="not more than this many (default: all)")
         parser.add_argument("--long", action="store_true", help="show more columns")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
         servers = self.client(parsed_args).pages(
@@ -107,16 +116,14 @@ class ServerShow(HttpCommand, ShowOne):
     Example: superconductor server show web-1
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument("server", help="id or name of the server")
-        return parser
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("server", metavar="SERVER", help="id or name of the server")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         client = self.client(parsed_args)
         server = client.get(f"servers/{client.find_server(parsed_args.server)}")["server"]
         server.pop("links")
-        return tuple(server), tuple(server.values())
+        return tuple(server), tuple(Nested(value) if isinstance(value, dict | list) else value for value in server.values())
 
 
 class ServerDelete(HttpCommand):
@@ -125,25 +132,23 @@ class ServerDelete(HttpCommand):
     Example: superconductor server delete web-1 web-2
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument("servers", nargs="+", metavar="server", help="id or name")
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("servers", nargs="+", metavar="SERVER", help="id or name")
         parser.add_argument("--wait", action="store_true", help="wait until the API no longer knows them")
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         client = self.client(parsed_args)
-
-        def delete(reference: str) -> None:
-            uuid = client.find_server(reference)
-            client.delete(f"servers/{uuid}")
-            if parsed_args.wait:
+        deleted = []
+        for reference in parsed_args.servers:
+            try:
+                deleted.append(client.find_server(reference))
+                client.delete(f"servers/{deleted[-1]}")
+            except (errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid) as refusal:
+                self.status = 1
+                self.warn(str(refusal))
+        if parsed_args.wait:
+            for uuid in deleted:
                 _wait_gone(client, uuid)
-
-        refusals = each(parsed_args.servers, delete)
-        for refusal in refusals:
-            print(f"superconductor: {refusal}", file=self.app.stderr)
-        return int(bool(refusals))
 
 
 def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
@@ -209,17 +214,3 @@ def _long_row(server: dict[str, Any]) -> tuple[Any, ...]:
         server["created"],
         server["OS-SRV-USG:launched_at"] or "",
     )
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
-    return key, value

@@ -96,6 +96,11 @@ class Agent:
         self._spawners.drain(1.0)
         return False
 
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._spawners.stop()
+        self._destroyers.stop()
+
     # -- one build ------------------------------------------------------------------------------------------------------
 
     def _report(self, builds: Sequence[Build]) -> None:

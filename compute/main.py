@@ -98,8 +98,10 @@ class ComputeService:
         self._server.stop()
         self._agent.drain(max(0.0, end - time.monotonic()))
         self._rounds.stop()
+        self._reporter.flush(self._settings.host, max(0.1, end - time.monotonic()))
         if not self._shared:
-            self._reporter.stop(max(0.1, end - time.monotonic()))
+            self._reporter.stop()
+        self._agent.stop()
         self._driver.close()
         LOG.info("Host %s has stopped", self._settings.host)
 

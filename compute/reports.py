@@ -57,7 +57,7 @@ class Reporter:
         self._longest_pause = longest_pause
         self._changed = threading.Condition()
         self._pending: dict[tuple[str, str, ReportKind, int], Pending] = {}
-        self._stop_at: float | None = None
+        self._stopped = False
         self._trouble = ""
         self._thread = threading.Thread(target=self._run, name="compute-reports", daemon=True)
 
@@ -74,21 +74,23 @@ class Reporter:
                 due = now if report.kind is ReportKind.ACCEPT else now + self._window
                 self._pending[key] = Pending(report, answer, due)
             if reports:
-                self._changed.notify()
+                self._changed.notify_all()
 
-    @property
-    def waiting(self) -> int:
-        """Reports that are not answered yet."""
-        return len(self._pending)
+    def flush(self, host: str, timeout: float) -> bool:
+        """Wait up to ``timeout`` seconds until every report of ``host`` was answered; return whether that came true.
 
-    def stop(self, timeout: float) -> bool:
-        """Go on for at most ``timeout`` seconds, then end; return whether every report was answered."""
+        What is left is dropped: the host's agent has stopped, and its next start reports again what still matters.
+        """
         with self._changed:
-            self._stop_at = time.monotonic() + timeout
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-        return not self._pending
+            done = self._changed.wait_for(lambda: not any(key[0] == host for key in self._pending), timeout)
+            self._pending = {key: pending for key, pending in self._pending.items() if key[0] != host}
+            return done
+
+    def stop(self) -> None:
+        """End the thread, after the message that is under way."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
 
     def _run(self) -> None:
         while (group := self._next()) is not None:
@@ -98,20 +100,26 @@ class Reporter:
             self._send(failed, lambda reports: self._client.build_instances(self._context, reports))
 
     def _next(self) -> list[Pending] | None:
-        """Wait for something due, and take all that is pending for the first time along with it. None: stop."""
+        """Wait until a report is due, and take along all that were not sent before. None: stop."""
         with self._changed:
             while True:
-                now = time.monotonic()
-                if self._stop_at is not None and (now >= self._stop_at or not self._pending):
+                if self._stopped:
                     return None
-                due = [pending for pending in self._pending.values() if pending.due <= now]
-                if due:
-                    alone = next((pending for pending in due if pending.alone), None)
-                    fresh = [pending for pending in self._pending.values() if pending.tries == 0 or pending.due <= now]
-                    return [alone] if alone else [pending for pending in fresh if not pending.alone][:LIMIT]
-                times = [pending.due for pending in self._pending.values()]
-                times += [self._stop_at] if self._stop_at is not None else []
-                self._changed.wait(min(times) - now if times else None)
+                now = time.monotonic()
+                first = min((pending.due for pending in self._pending.values()), default=None)
+                if first is not None and first <= now:
+                    return self._group(now)
+                self._changed.wait(None if first is None else first - now)
+
+    def _group(self, now: float) -> list[Pending]:
+        """One message's worth: one report on each instance at most, so that no verdict can be taken for another's."""
+        group: dict[str, Pending] = {}
+        for pending in self._pending.values():
+            if pending.alone and pending.due <= now:
+                return [pending]
+            if not pending.alone and (pending.tries == 0 or pending.due <= now) and len(group) < LIMIT:
+                group.setdefault(pending.report.instance_uuid, pending)
+        return list(group.values())
 
     def _send(self, group: Sequence[Pending], send: Send) -> None:
         if not group:
@@ -129,6 +137,7 @@ class Reporter:
         with self._changed:
             for pending in group:
                 self._remove(pending)
+            self._changed.notify_all()
         for pending, verdict in zip(group, verdicts, strict=True):
             _answer(pending, verdict)
 

@@ -20,6 +20,7 @@ from rpc.client import Client
 from rpc.codec import Codec
 from rpc.counting import Kind, Observer
 from rpc.embedded import EmbeddedDriver
+from rpc.errors import Unreachable
 from rpc.serializer import Serializer, ServerSerializer
 from rpc.server import ERROR_MODULES, VERSION, Endpoint, Server, ThreadedServer, methods_of
 
@@ -50,6 +51,7 @@ class Bus:
         self._serializer = Serializer(codec := Codec())
         self._server_serializer = ServerSerializer(codec)
         self._servers: list[Server] = []
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"Bus({self.url_masked!r}, name={self.name!r})"
@@ -71,13 +73,22 @@ class Bus:
         """
         wrapped = [Endpoint(topic, endpoint, methods_of(interface or type(endpoint))) for endpoint in endpoints]
         target = om.Target(topic=topic, server=server)
-        rpc = om.get_rpc_server(self._transport, target, wrapped, serializer=self._server_serializer, server_cls=ThreadedServer)
+        rpc = om.get_rpc_server(
+            self._transport,
+            target,
+            wrapped,
+            serializer=self._server_serializer,
+            access_policy=om.ExplicitRPCAccessPolicy,
+            server_cls=ThreadedServer,
+        )
         made = Server(rpc, f"{topic}.{server} on {self.name}", threads, self._link)
         self._servers.append(made)
         return made.start()
 
     def send(self, send: Callable[[], T], timeout: float) -> T:
-        """Run one send of a client: in bounded time where a broker could hold it up (raises Unreachable)."""
+        """Run one send of a client: in bounded time where a broker could hold it up. Raises Unreachable."""
+        if self._closed:
+            raise Unreachable(f"The bus {self.name} has been closed.")
         return send() if self._link is None else self._link.run(send, timeout)
 
     def observe(self, topic: str, method: str, kind: Kind) -> None:
@@ -86,6 +97,7 @@ class Bus:
 
     def close(self) -> None:
         """Stop the servers and give up the connections; bounded, whatever the broker does. May be repeated."""
+        self._closed = True
         deadline = time.monotonic() + CLOSE_TIMEOUT
         for server in self._servers:
             server.stop(max(0.0, deadline - time.monotonic()))

@@ -30,6 +30,9 @@ from db.engine import Database
 PATIENCE = 180.0
 """Seconds that a workload may take to come to rest before the verdict is given on what is there."""
 
+ZONES_KNOWN = 1.5
+"""Seconds after which every process has noticed a new zone; they look once a second."""
+
 INTERRUPTED = 130
 
 
@@ -67,7 +70,6 @@ def _region(folder: StateFolder, console: Console) -> AllInOne:
     commands = Commands(folder, sys.stdout)
     console.rule("databases, cells, flavors")
     bootstrap(folder, plan.CELLS, commands)
-    _define(folder, commands)
     hosts = [
         SimulatedHost(
             name=host.name,
@@ -110,6 +112,8 @@ def _run(folder: StateFolder, region: AllInOne, console: Console, stopped: threa
     hosts, items = plan.hosts(), plan.items()
     region.start()
     discover_until(folder, region, {host.name for host in hosts}, Commands(folder, sys.stdout), stopped)
+    _define(folder, Commands(folder, sys.stdout))
+    stopped.wait(ZONES_KNOWN)
     console.rule(f"{plan.total()} servers over HTTP at {region.endpoint}")
     workload = Workload(region.endpoint, _group_uuids(folder), stopped)
     evidence = _boot(folder, workload, console, stopped)

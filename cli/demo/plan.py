@@ -48,7 +48,10 @@ class GroupPlan(Object, frozen=True, kw_only=True):
 
 
 class Item(Object, frozen=True, kw_only=True):
-    """One POST: ``count`` servers called ``name`` (``name-1`` and so on where there are several)."""
+    """One POST: ``count`` servers called ``name`` (``name-1`` and so on where there are several).
+
+    Those that are to be deleted are so ``delete_after`` seconds from when they were accepted: queued, staged, building or running.
+    """
 
     name: str
     flavor: str
@@ -57,6 +60,7 @@ class Item(Object, frozen=True, kw_only=True):
     zone: str | None = None
     group: str | None = None
     simulated: str | None = None
+    delete_after: float = 0.0
 
     def server_names(self) -> list[str]:
         """The names its servers get; no two items share one."""
@@ -140,9 +144,9 @@ def items() -> tuple[Item, ...]:
         Item(name="hang", flavor="demo.tiny", simulated="hang", outcome=Outcome.EXHAUSTED),
     ]
     unwanted = [
-        *(Item(name=f"gone-{n}", flavor="demo.small", outcome=Outcome.DELETED) for n in range(16)),
-        Item(name="gone-batch", flavor="demo.tiny", count=10, outcome=Outcome.DELETED),
-        Item(name="gone-hang", flavor="demo.tiny", simulated="hang", outcome=Outcome.DELETED),
+        *(Item(name=f"gone-{n}", flavor="demo.small", outcome=Outcome.DELETED, delete_after=n * 0.1) for n in range(16)),
+        Item(name="gone-batch", flavor="demo.tiny", count=10, outcome=Outcome.DELETED, delete_after=0.3),
+        Item(name="gone-hang", flavor="demo.tiny", simulated="hang", outcome=Outcome.DELETED, delete_after=1.0),
     ]
     # the long ones first, the rest interleaved, as tenants do
     rest = [*singles, *zoned, *crowds, *together, *apart, *impossible, *unwanted]

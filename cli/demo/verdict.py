@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-import sqlalchemy as sa
-from sqlalchemy import Connection
-
 from cli.all_in_one import StateFolder
 from cli.demo.plan import GROUPS, HostPlan, Item, Outcome
 from compute.journal import read_guests
 from compute.simulated import METADATA_KEY, journal_path, scripted_outcome
 from compute.simulated import Outcome as Spawn
-from db import cell_mappings, instances, mappings
+from db import audit, cell_mappings, mappings
 from db.engine import Database
-from db.tables import api
-from db.tables.cell import instances as instance_rows
 from objects.base import Object
 from objects.instance import Attempt, FailureClass, Instance, Server, State
 
@@ -48,22 +43,25 @@ def gather(folder: StateFolder, hosts: Sequence[HostPlan]) -> Evidence:
     try:
         servers = database.read(mappings.list_, mappings.ServerQuery(include_deleted=True, limit=100_000))
         requests = database.read(mappings.queue).depth
-        claims, claimed = database.read(_claims)
-        usage = database.read(_usage)
+        claims = database.read(audit.claims)
+        usage = database.read(audit.usage)
         for mapping in database.read(cell_mappings.list_all):
             cell = Database(mapping.database_url, name=mapping.name)
-            rows += [Row(cell=mapping.name, instance=row) for row in cell.read(_all_rows)]
+            rows += [Row(cell=mapping.name, instance=row) for row in cell.read(audit.rows)]
             cell.dispose()
     finally:
         database.dispose()
+    claimed: Counter[str] = Counter()
+    for claim in claims:
+        claimed[claim.host] += claim.vcpus
     guests = {host.name: tuple(g.uuid for g in read_guests(journal_path(str(folder.path / "hosts"), host.name))) for host in hosts}
     return Evidence(
         servers=tuple(servers),
         requests=requests,
-        claims=claims,
-        charged={host: vcpus for host, vcpus, _ in usage},
+        claims={claim.instance_uuid: claim.host for claim in claims},
+        charged={node.host: node.vcpus for node in usage},
         claimed=claimed,
-        memory_used={host: memory for host, _, memory in usage},
+        memory_used={node.host: node.memory_mb for node in usage},
         rows=tuple(rows),
         guests=guests,
     )
@@ -189,24 +187,3 @@ def _judge_groups(items: Iterable[Item], posted: Mapping[str, Sequence[str]], ro
         if policies[group] == "anti-affinity" and len(set(hosts)) < len(hosts):
             faults.append(f"group {group} should be on {len(hosts)} hosts: {sorted(hosts)}")
     return faults
-
-
-def _all_rows(tx: Connection) -> list[Instance]:
-    return instances.read(tx, tx.execute(sa.select(instance_rows.c.uuid)).scalars())
-
-
-def _claims(tx: Connection) -> tuple[dict[str, str], dict[str, int]]:
-    joined = sa.select(api.allocations.c.instance_uuid, api.allocations.c.vcpus, api.inventories.c.host).join(
-        api.inventories, api.inventories.c.id == api.allocations.c.inventory_id
-    )
-    claims: dict[str, str] = {}
-    claimed: Counter[str] = Counter()
-    for uuid, vcpus, host in tx.execute(joined):
-        claims[uuid] = host
-        claimed[host] += vcpus
-    return claims, dict(claimed)
-
-
-def _usage(tx: Connection) -> list[tuple[str, int, int]]:
-    c = api.inventories.c
-    return [(row.host, row.used_vcpus, row.used_memory_mb) for row in tx.execute(sa.select(c.host, c.used_vcpus, c.used_memory_mb))]

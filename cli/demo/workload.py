@@ -32,6 +32,7 @@ class Workload:
                 return
             self._create(item)
             if item.outcome is Outcome.DELETED:
+                self._stopped.wait(item.delete_after)
                 for uuid in self._members(item):
                     self._delete(uuid)
             done(item)
@@ -44,7 +45,7 @@ class Workload:
         """The stored decision about a server."""
         answer = self._session().get(f"{self._endpoint}/servers/{uuid}/explanation", timeout=TIMEOUT)
         answer.raise_for_status()
-        explanation: dict[str, object] = answer.json()
+        explanation: dict[str, object] = answer.json()["explanation"]
         return explanation
 
     def _create(self, item: Item) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from objects.build import ReportKind
+from objects.build import Report, ReportKind
 from objects.flavor import Flavor
 from objects.instance import FailureClass, State
 from objects.selection import Limits
@@ -203,7 +203,12 @@ def test_an_answer_that_comes_too_late_is_asked_for_again(cell: MemoryCell, agen
     """The call times out while the conductor is at it; it had taken effect, and taking effect again says the same."""
     agents.start("h1", call_timeout=0.2)
     release = threading.Event()
-    cell.hold = lambda report: None if cell.count(report.kind, report.instance_uuid) > 1 else bool(release.wait(5)) and None
+
+    def hold_the_first(report: Report) -> None:
+        if cell.count(report.kind, report.instance_uuid) == 1:
+            release.wait(PATIENCE)
+
+    cell.hold = hold_the_first
     (one,) = cell.boot("h1")
     cell.wait(State.ACTIVE, one)
     release.set()
@@ -215,8 +220,8 @@ def test_one_bad_report_does_not_hold_up_the_good(cell: MemoryCell, agents: Agen
     agents.start("h1")
     uuids = cell.stage("h1", count=3)
 
-    def stumble(report: object) -> None:
-        if getattr(report, "instance_uuid", "") == uuids[1]:
+    def stumble(report: Report) -> None:
+        if report.instance_uuid == uuids[1]:
             raise RuntimeError("a bug of the conductor's")
 
     cell.hold = stumble

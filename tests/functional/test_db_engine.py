@@ -4,59 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from db import engine, retry
-from db import url as urls
 from db.engine import Database, DuplicateEntry, NestedWrite, WriteInRead
-from db.tables.api import epochs, request_specs
+from db.tables.api import request_specs
 from objects import errors
 from service.periodic import wait_until
 from tests.support.databases import SERVERS, api_database, cell_database, database_on, sqlite_url
+from tests.support.transactions import increment, read_epoch, run_threads, write_epoch
 
 
 @pytest.fixture(params=SERVERS)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     with database_on(request.param, tmp_path, "api") as database:
         yield database
-
-
-def read_epoch(tx: sa.Connection, name: str = "cells") -> int:
-    return int(tx.execute(sa.select(epochs.c.epoch).where(epochs.c.name == name).with_for_update()).scalar_one())
-
-
-def write_epoch(tx: sa.Connection, value: int, name: str = "cells") -> None:
-    tx.execute(sa.update(epochs).where(epochs.c.name == name).values(epoch=value))
-
-
-def increment(tx: sa.Connection) -> None:
-    """Read, then write what was read: an update is lost wherever two of these overlap."""
-    write_epoch(tx, read_epoch(tx) + 1)
-
-
-def run_threads(count: int, work: Callable[[int], None]) -> list[Exception]:
-    failed: list[Exception] = []
-
-    def guarded(number: int) -> None:
-        try:
-            work(number)
-        except Exception as error:  # noqa: BLE001 - returned to the test
-            failed.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return failed
 
 
 def test_no_update_is_lost_between_threads(database: Database) -> None:
@@ -86,7 +53,7 @@ def test_two_objects_for_one_file_share_its_turns(tmp_path: Path) -> None:
 INCREMENT_MANY = """
 import sys
 from db.engine import Database
-from tests.functional.test_db_engine import increment, run_threads
+from tests.support.transactions import increment, run_threads
 
 def work(number):
     for _ in range(60):
@@ -112,7 +79,7 @@ def test_no_update_is_lost_between_processes_on_one_sqlite_file(tmp_path: Path) 
 WRITE_FOR_EVER = """
 import sys
 from db.engine import Database
-from tests.functional.test_db_engine import increment
+from tests.support.transactions import increment
 
 database = Database(sys.argv[1])
 while True:
@@ -198,128 +165,6 @@ def test_duplicate_key_is_told_and_parameters_are_not_shown(database: Database) 
     with pytest.raises(DuplicateEntry) as caught:
         database.write(insert)
     assert "hunter2" not in str(caught.value)
-
-
-# -- passing trouble -------------------------------------------------------------------------------------------------------
-
-
-def test_sqlite_locked_by_another_program_is_waited_for_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urls, "BUSY_TIMEOUT", 0)
-    database = api_database(tmp_path)
-    other = sqlite3.connect(tmp_path / "api.db", isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    release = threading.Timer(0.2, lambda: other.execute("COMMIT"))
-    release.start()
-
-    database.write(increment)
-
-    release.join()
-    assert database.read(read_epoch) == 1
-
-
-def test_sqlite_locked_for_too_long_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urls, "BUSY_TIMEOUT", 0)
-    monkeypatch.setattr(retry, "ATTEMPTS", 3)
-    database = api_database(tmp_path)
-    other = sqlite3.connect(tmp_path / "api.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-
-    with pytest.raises(errors.DatabaseUnavailable, match=r"api\.db stays busy: database is locked"):
-        database.write(increment)
-
-    assert database.read(read_epoch) == 0, "readers do not wait for writers"
-    other.execute("ROLLBACK")
-    database.write(increment)
-
-
-@pytest.mark.parametrize("server", ["mariadb", "postgresql"])
-def test_both_sides_of_a_deadlock_succeed(server: str, tmp_path: Path) -> None:
-    with database_on(server, tmp_path, "api") as database:
-        met = threading.Barrier(2)
-        orders = [("cells", "hosts"), ("hosts", "cells")]
-
-        def work(number: int) -> None:
-            first, second = orders[number]
-            tries: list[int] = []
-
-            def both(tx: sa.Connection) -> None:
-                write_epoch(tx, read_epoch(tx, first) + 1, first)
-                tries.append(1)
-                if len(tries) == 1:
-                    met.wait(30)
-                write_epoch(tx, read_epoch(tx, second) + 1, second)
-
-            database.write(both)
-
-        assert run_threads(2, work) == []
-        assert [database.read(read_epoch, name) for name in ("cells", "hosts")] == [2, 2]
-
-
-def end_own_connection(tx: sa.Connection, database: Database) -> None:
-    """As if the server had gone away: an administrator ends this transaction's connection."""
-    if database.dialect == "mysql":
-        number = tx.execute(sa.text("SELECT connection_id()")).scalar_one()
-        database.read(lambda other: other.execute(sa.text(f"KILL {number}")))
-    else:
-        number = tx.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
-        database.read(lambda other: other.execute(sa.text(f"SELECT pg_terminate_backend({number}, 5000)")))
-
-
-@pytest.mark.parametrize("server", ["mariadb", "postgresql"])
-def test_connection_lost_in_a_transaction_runs_it_again(server: str, tmp_path: Path) -> None:
-    with database_on(server, tmp_path, "api") as database:
-        runs: list[int] = []
-
-        def lose_once(tx: sa.Connection) -> None:
-            runs.append(1)
-            increment(tx)
-            if len(runs) == 1:
-                end_own_connection(tx, database)
-            increment(tx)
-
-        database.write(lose_once)
-
-        assert len(runs) == 2
-        assert database.read(read_epoch) == 2
-
-
-@pytest.mark.parametrize("server", ["mariadb", "postgresql"])
-def test_connection_lost_in_the_commit_is_not_run_again(server: str, tmp_path: Path) -> None:
-    with database_on(server, tmp_path, "api") as database:
-        runs: list[int] = []
-
-        def lose_at_the_end(tx: sa.Connection) -> None:
-            runs.append(1)
-            increment(tx)
-            end_own_connection(tx, database)
-
-        with pytest.raises(errors.DatabaseUnavailable, match="lost during a commit"):
-            database.write(lose_at_the_end)
-
-        assert len(runs) == 1
-
-
-@pytest.mark.parametrize("server", ["mariadb", "postgresql"])
-def test_servers_run_at_read_committed(server: str, tmp_path: Path) -> None:
-    with database_on(server, tmp_path, "api") as database:
-
-        def look_twice(tx: sa.Connection) -> tuple[int, int]:
-            query = sa.select(epochs.c.epoch).where(epochs.c.name == "cells")
-            before = tx.execute(query).scalar_one()
-            run_threads(1, lambda _: database.write(increment))
-            return before, tx.execute(query).scalar_one()
-
-        assert database.read(look_twice) == (0, 1)
-
-
-def test_who_gets_no_turn_to_write_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "TURN_TIMEOUT", 0.01)
-    database = api_database(tmp_path)
-
-    (failed,) = database.write(lambda tx: run_threads(1, lambda _: database.write(increment)))
-
-    assert isinstance(failed, errors.DatabaseUnavailable)
-    assert "is busy: no turn to write" in str(failed)
 
 
 # -- settings --------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Region]:
         for policy in ("affinity", "anti-affinity"):
             deployment.commands.run("group", "create", policy, "--policy", policy, "--project", "admin")
         deployment.commands.run("aggregate", "create", "east", "--zone", "east", "--host", "cell1-h0")
+        wait_until(lambda: False, 1.5)  # a new zone is noticed by the scheduler's next look, once a second
         deployment.flavor("huge", vcpus=1, ram=1 << 20)
         yield deployment
 
@@ -58,7 +59,7 @@ def test_what_fits_nowhere_is_an_error_that_says_why(cloud: Region) -> None:
     uuid = cloud.boot("giant", flavor="huge")
     server = cloud.wait_for(uuid, "ERROR")
     assert server["fault"]["message"].startswith("No valid host was found")
-    explanation = cloud.http.get(f"{cloud.all.endpoint}/servers/{uuid}/explanation", timeout=30).json()
+    explanation = cloud.http.get(f"{cloud.all.endpoint}/servers/{uuid}/explanation", timeout=30).json()["explanation"]
     counts = {f["name"]: (f["before"], f["after"]) for f in explanation["decision"]["filters"]}
     assert counts["RamFilter"] == (6, 0)
     assert uuid not in cloud.settle().claims

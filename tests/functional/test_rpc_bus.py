@@ -132,7 +132,7 @@ def test_errors_of_ours_are_raised_as_themselves(bus: Bus, topic: str, caplog: p
 def test_an_error_that_callers_do_not_know_arrives_as_its_nearest_ancestor(bus: Bus, topic: str) -> None:
     bus.serve(topic, "h1", [Echo()])
 
-    with pytest.raises(errors.Conflict, match="It is taken.") as conflict:
+    with pytest.raises(errors.Conflict, match="It is taken") as conflict:
         bus.client(topic).call(CONTEXT, "fail", type(None), how="unheard")
 
     assert type(conflict.value) is errors.Conflict
@@ -178,7 +178,7 @@ def test_only_the_interface_can_be_called(bus: Bus, topic: str, method: str) -> 
     client = bus.client(topic)
 
     assert client.call(CONTEXT, "echo", int, value=1) == 1
-    with pytest.raises((errors.Unsupported, RemoteFault)):
+    with pytest.raises(errors.Unsupported):
         client.call(CONTEXT, method, str)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -73,8 +74,10 @@ def silent_listener() -> socket.socket:
 class FaultProxy:
     """A TCP proxy in front of a service, to cut it off (connections reset, new ones refused) or freeze it (nothing moves)."""
 
-    def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
+    def __init__(self, target_url: str) -> None:
+        parts = urlsplit(target_url)
+        self.target_url = target_url
+        self._target = (parts.hostname or "127.0.0.1", parts.port or 5672)
         self._lock = threading.Lock()
         self._flowing = threading.Event()
         self._flowing.set()
@@ -84,6 +87,13 @@ class FaultProxy:
     @property
     def port(self) -> int:
         return self._port
+
+    @property
+    def url(self) -> str:
+        """The target's URL with the proxy's address in it."""
+        parts = urlsplit(self.target_url)
+        user, _, _ = parts.netloc.rpartition("@")
+        return parts._replace(netloc=f"{user}@127.0.0.1:{self.port}").geturl()
 
     def freeze(self) -> None:
         self._flowing.clear()

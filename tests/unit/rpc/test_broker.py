@@ -55,7 +55,7 @@ def test_consumers_of_a_topic_take_turns() -> None:
                 reader.acknowledge()
 
     assert [len(reader.read) for reader in readers] == [3, 3, 3]
-    assert sorted(sum((reader.read for reader in readers), [])) == numbers(9)
+    assert sorted(body for reader in readers for body in reader.read) == numbers(9)
 
 
 def test_a_burst_is_dealt_out_evenly_before_anybody_has_begun() -> None:
@@ -204,7 +204,7 @@ def test_every_pool_gets_all_and_shares_it_among_its_members() -> None:
 
     send(broker, "topic.info", "a", "b")
 
-    assert {name: sorted(sum((reader.read for reader in readers), [])) for name, readers in pools.items()} == {
+    assert {name: sorted(body for reader in readers for body in reader.read) for name, readers in pools.items()} == {
         "audit": ["a", "b"],
         "billing": ["a", "b"],
     }

@@ -12,7 +12,7 @@ from objects.base import Message, Object
 from objects.build import BuildOrder, BuildOrders, Report, ReportKind
 from objects.flavor import Flavor
 from objects.instance import Failure, FailureClass
-from objects.selection import Limits, Selection
+from objects.selection import Limits
 from objects.spec import RequestSpec
 from rpc.codec import Codec, all_messages
 
@@ -88,10 +88,13 @@ def test_every_message_of_the_project_is_known() -> None:
 
 
 def test_two_messages_of_one_name_are_refused() -> None:
-    other = msgspec.defstruct("Note", [], bases=(Message,), frozen=True, kw_only=True)
+    class Other(Message, frozen=True, kw_only=True):
+        pass
+
+    Other.__name__ = "Note"
 
     with pytest.raises(TypeError, match="Note"):
-        Codec([Note, other])
+        Codec([Note, Other])
 
 
 def encoded_as(name: str, message: Message) -> Any:

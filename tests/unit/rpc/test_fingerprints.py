@@ -65,7 +65,9 @@ def test_a_change_in_a_nested_object_changes_the_fingerprint() -> None:
     same = fingerprint(outer(("a", int)))
 
     assert same == fingerprint(outer(("a", int)))
-    assert len({same, fingerprint(outer(("a", str))), fingerprint(outer(("b", int))), fingerprint(outer(("a", int), ("b", int)))}) == 4
+    assert (
+        len({same, fingerprint(outer(("a", str))), fingerprint(outer(("b", int))), fingerprint(outer(("a", int), ("b", int)))}) == 4
+    )
 
 
 @pytest.mark.parametrize("name", sorted(MESSAGES.keys() | FINGERPRINTS.keys()))
@@ -75,9 +77,8 @@ def test_a_message_is_what_its_version_says(name: str) -> None:
     expected = FINGERPRINTS.get(name)
 
     assert found == expected, (
-        f"{name} (in {MESSAGES[name].__module__}), or something nested in it, is no longer what version "
-        f"{(expected or 'none').partition('-')[0]} was. "
-        "Fields added with defaults: raise the minor number of its VERSION. Anything else removed, renamed, retyped or required: raise the "
-        "major number, and think of the peers that do not know it yet. Do the same to every message that nests it; each fails here too. "
-        f"Then write into FINGERPRINTS:  {name!r}: {fingerprint(MESSAGES[name])!r},"
+        f"{name} (in {MESSAGES[name].__module__}), or something nested in it, is no longer what its version was. "
+        "Fields added with defaults: raise the minor number of its VERSION. Anything removed, renamed, retyped or required: raise the "
+        "major number, and think of the peers that do not know it yet. Each message that nests what changed fails here too: do the "
+        f"same to it. Then write into FINGERPRINTS:  {name!r}: {found!r},"
     )

@@ -1,0 +1,291 @@
+"""``server``, ``explain`` and ``status`` against an API that really listens."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.main import ApiService
+from api.opts import Settings
+from cli.http import Client
+from db import decisions, mappings
+from objects import errors
+from objects.decision import Candidate, Choice, Decision, FilterCount
+from service.periodic import wait_until
+from tests.support.api import IMAGE, Front
+from tests.support.commands import Outcome, Shell
+
+BOOT = f"server boot web --flavor m1.small --image {IMAGE}"
+
+
+class Operator:
+    """Types commands for one endpoint."""
+
+    def __init__(self, shell: Shell, endpoint: str) -> None:
+        self._shell = shell
+        self.endpoint = endpoint
+
+    def __call__(self, line: str) -> Outcome:
+        return self._shell.run(*shlex.split(line), "--endpoint", self.endpoint)
+
+    def done(self, line: str) -> str:
+        outcome = self(line)
+        assert (outcome.status, outcome.err) == (0, ""), f"{line}: {outcome}"
+        return outcome.out
+
+    def json(self, line: str) -> Any:
+        return json.loads(self.done(f"{line} -f json"))
+
+    def refused(self, line: str, status: int = 1) -> str:
+        outcome = self(line)
+        assert (outcome.status, outcome.out, outcome.err.count("\n")) == (status, "", 1), f"{line}: {outcome}"
+        return outcome.err
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[Front]:
+    front = Front(tmp_path, Settings(max_limit=5))
+    yield front
+    front.close()
+
+
+@pytest.fixture
+def operator(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Operator]:
+    service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
+    service.start()
+    yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.port}/v2.1")
+    service.stop()
+
+
+def test_boot_shows_every_server_of_the_request(front: Front, operator: Operator, tmp_path: Path) -> None:
+    """With all that was asked for, and none of an earlier request of the same name."""
+    (tmp_path / "data").write_bytes(b"#cloud-config\n")
+    operator.done(BOOT)
+    line = (
+        f"{BOOT} --max 3 --property a=b --property c=d=e --tag t --hint k=v --hint k=w --user-data {tmp_path}/data --description D"
+    )
+    servers = operator.json(line)
+    assert [(server["Name"], server["Status"]) for server in servers] == [
+        ("web-1", "BUILD"),
+        ("web-2", "BUILD"),
+        ("web-3", "BUILD"),
+    ]
+    assert sorted(server["ID"] for server in servers) == sorted(front.uuids()[1:])
+    stored = front.database.read(mappings.get, servers[0]["ID"])
+    assert stored is not None
+    spec = front.database.read(mappings.specs, [stored.batch_id])[stored.batch_id]
+    assert (spec.num_instances, spec.scheduler_hints) == (3, {"k": ("v", "w")})
+    assert (spec.properties.metadata, spec.properties.tags, spec.properties.description) == ({"a": "b", "c": "d=e"}, ("t",), "D")
+    assert spec.properties.user_data == "I2Nsb3VkLWNvbmZpZwo="
+
+
+def test_boot_can_wait_until_the_servers_run(front: Front, operator: Operator) -> None:
+    """And fails, with the reason in the table, if one did not come to that."""
+    run = threading.Thread(target=_build_all, args=(front, 2))
+    run.start()
+    servers = operator.json(f"{BOOT} --max 2 --wait")
+    run.join()
+    assert [server["Status"] for server in servers] == ["ACTIVE", "ACTIVE"]
+    assert [server["Host"] for server in servers] == ["h1", "h1"]
+
+    fail = threading.Thread(target=_bury_one, args=(front,))
+    fail.start()
+    outcome = operator(f"{BOOT} --wait -f json")
+    fail.join()
+    assert outcome.status == 1
+    assert json.loads(outcome.out)[0]["Fault"] == "No valid host was found."
+
+
+def _build_all(front: Front, count: int) -> None:
+    assert wait_until(lambda: front.database.read(mappings.queue).depth == count, 30)
+    front.hand_over()
+    for server in front.uuids():
+        front.activate(server)
+    front.follow_feed()
+
+
+def _bury_one(front: Front) -> None:
+    assert wait_until(lambda: front.database.read(mappings.queue).depth == 1, 30)
+    front.bury("No valid host was found.")
+
+
+def test_list_follows_the_pages_to_the_end(front: Front, operator: Operator) -> None:
+    """Or as far as it is told."""
+    front.boot("web", max_count=12)
+    front.boot("db", headers={"X-Project-Id": "p2"})
+    assert sorted(server["ID"] for server in operator.json("server list --all-projects")) == sorted(front.uuids())
+    assert len(operator.json("server list")) == 12
+    assert len(operator.json("server list --limit 7")) == 7
+    assert [server["Name"] for server in operator.json("server list --project p2")] == ["db"]
+    assert [server["Name"] for server in operator.json("server list --name=-3$")] == ["web-3"]
+    assert operator.json("server list --status error --host h1") == []
+    assert operator.json("server list --long --name=-3$")[0]["Flavor"] == "m1.small"
+
+
+def test_show_takes_a_name_or_an_id(front: Front, operator: Operator) -> None:
+    """A name that several servers have is refused, and so is one that none has."""
+    server = front.boot("a.c", metadata={"k": "v"})
+    front.boot("abc")
+    assert operator.json("server show a.c")["id"] == operator.json(f"server show {server}")["id"] == server
+    assert operator.json("server show a.c")["metadata"] == {"k": "v"}
+    assert "k=v" in operator.done("server show a.c")
+    front.boot("abc")
+    assert "2 servers are called 'abc'" in operator.refused("server show abc")
+    assert "no server 'nobody'" in operator.refused("server show nobody")
+
+
+def test_delete_goes_on_after_a_refusal(front: Front, operator: Operator) -> None:
+    """One line for each that could not be deleted, and a status that says so."""
+    first, second = front.boot("one"), front.boot("two")
+    outcome = operator(f"server delete one nobody {second} --wait")
+    assert outcome.status == 1
+    assert outcome.err == "superconductor: There is no server 'nobody' in this project.\n"
+    assert front.uuids() == []
+    assert first != second
+
+
+def test_explain_is_text_for_people_and_everything_for_programs(front: Front, operator: Operator) -> None:
+    """Filters with counts, scores with their parts, the choice, the attempts."""
+    server = front.boot("web")
+    stored = front.database.read(mappings.get, server)
+    assert stored is not None
+    decision = Decision(
+        id=str(uuid.uuid4()),
+        batch_id=stored.batch_id,
+        request_id="req-1",
+        at=time.time(),
+        driver="filter",
+        hosts=24,
+        filters=(FilterCount(name="ram", before=24, after=7, reason="not enough memory"),),
+        candidates=(Candidate(host="h1", node="n1", cell="cell1", score=1.25, parts={"ram": 1.0, "cpu": 0.25}),),
+        choices=(Choice(instance_uuid=server, host="h1", cell="cell1", alternates=("h2",)),),
+        cells={"cell1": 0.2, "cell2": None},
+        elapsed_ms=1.5,
+    )
+    front.database.write(decisions.store, decision)
+    front.hand_over("h1", alternates=("h2",))
+    front.accept(server)
+    front.fail(server, "no [disk] space")
+    text = operator.done("explain web")
+    for part in (
+        "web (",
+        "BUILD",
+        "24 hosts known",
+        "cell2 unknown",
+        "ram",
+        "not enough memory",
+        "17",
+        "1.25",
+        "0.25",
+        "alternates: h2",
+    ):
+        assert part in text, part
+    assert "no [disk] space" in text
+    told = operator.json("explain web")
+    assert told["decision"]["filters"] == [{"name": "ram", "before": 24, "after": 7, "reason": "not enough memory"}]
+    assert [attempt["host"] for attempt in told["attempts"]] == ["h1", "h2"]
+
+
+def test_explain_knows_what_there_is_not(front: Front, operator: Operator) -> None:
+    """No decision, no attempt."""
+    front.boot("web")
+    assert "waits for its scheduling decision" in operator.done("explain web")
+    front.bury("No valid host was found.")
+    assert "No valid host was found." in operator.done("explain web")
+    assert "no host was asked" in operator.done("explain web")
+
+
+def test_status_counts(front: Front, operator: Operator) -> None:
+    """Tables for people, everything for programs."""
+    running = front.boot()
+    front.hand_over()
+    front.activate(running)
+    front.follow_feed()
+    front.boot(max_count=3)
+    text = operator.done("status")
+    assert "cell1" in text
+    assert "Waiting for a host: 3, the oldest for" in text
+    assert operator.json("status")["queue"]["depth"] == 3
+    assert operator.json("status")["cells"][0]["servers"] == {"active": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"server boot web --flavor nope --image {IMAGE}", "server.flavorRef"),
+        ("server boot web --flavor 1 --image cirros", "server.imageRef"),
+        (f"{BOOT} --zone nowhere", "server.availability_zone"),
+        (f"{BOOT} --group nobody", "os:scheduler_hints.group"),
+        (f"{BOOT} --min 3 --max 2", "server.min_count"),
+        (f"{BOOT} --user-data /nonexistent", "--user-data"),
+        ("server list --name (", "name: "),
+        ("explain nobody", "no server 'nobody'"),
+    ],
+)
+def test_what_the_api_refuses_is_one_line(operator: Operator, line: str, words: str) -> None:
+    """Naming the field."""
+    assert words in operator.refused(line.replace("(", "'('"))
+
+
+@pytest.mark.parametrize("line", ["server boot web", f"{BOOT} --max 0", f"{BOOT} --hint novalue", "server delete", "explain"])
+def test_bad_arguments_are_usage_errors(operator: Operator, line: str) -> None:
+    """Told before anything is asked."""
+    operator.refused(line, status=2)
+
+
+def test_an_api_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No trace, and what to do about it."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    operator = Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{port}/v2.1")
+    for line in (BOOT, "server list", "server show x", "server delete x y", "explain x", "status"):
+        told = operator.refused(line)
+        assert "connection refused" in told
+        assert "superconductor standalone" in told
+    assert "--endpoint" in Operator(Shell(tmp_path, capsys), "nonsense").refused("status")
+
+
+def test_something_else_that_listens_there_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A web server that is no Compute API."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        thread = threading.Thread(target=_greet, args=(other,), daemon=True)
+        thread.start()
+        told = Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{other.getsockname()[1]}/v2.1").refused("server list")
+        thread.join()
+    assert "does not answer like a Compute API" in told
+
+
+def _greet(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+
+
+def test_the_endpoint_comes_from_the_environment(
+    operator: Operator, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The own variable before the one that OpenStack's clients read."""
+    shell = Shell(tmp_path, capsys)
+    monkeypatch.setenv("OS_ENDPOINT", operator.endpoint)
+    assert shell.run("server", "list", "-f", "json").out.strip() == "[]"
+    monkeypatch.setenv("SUPERCONDUCTOR_ENDPOINT", "http://127.0.0.1:1/v2.1")
+    assert shell.run("server", "list").status == 1
+
+
+def test_a_client_reads_the_kind_of_a_refusal(front: Front, operator: Operator) -> None:
+    """So that commands can tell what is not there from what may not be done."""
+    client = Client(operator.endpoint)
+    with pytest.raises(errors.NotFound, match="could not be found"):
+        client.get("servers/00000000-0000-4000-8000-000000000000")
+    with pytest.raises(errors.Invalid, match=r"^limit: "):
+        client.get("servers", limit="x")

@@ -1,0 +1,149 @@
+"""What an agent tells its cell by itself, and how it shares messages."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from compute.main import ComputeService, make_reporter
+from compute.reports import Reporter
+from objects import errors
+from objects.build import Holding, Report, ReportKind, Verdict
+from objects.compute_node import ComputeNode
+from objects.context import RequestContext
+from objects.instance import State
+from rpc.transport import Bus
+from service.periodic import wait_until
+from tests.support.agents import Agents, settings
+from tests.support.cell_conductor import PATIENCE, MemoryCell
+
+
+@pytest.fixture
+def bus() -> Iterator[Bus]:
+    bus = Bus(f"embedded://{uuid.uuid4().hex}/")
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def agents(bus: Bus, tmp_path: Path) -> Iterator[Agents]:
+    agents = Agents(bus, tmp_path)
+    yield agents
+    agents.stop()
+
+
+class HangingCell(MemoryCell):
+    """Never answers ``holdings`` once told to."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.hang = False
+        self.free = threading.Event()
+        super().__init__(bus)
+
+    def holdings(self, context: RequestContext, host: str) -> list[Holding]:
+        if self.hang:
+            self.messages["hanging"] += 1
+            self.free.wait(PATIENCE)
+        return super().holdings(context, host)
+
+
+class ForgetfulCell(MemoryCell):
+    """Refuses stats a few times, as a cell without its database does."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.refuse = 0
+        super().__init__(bus)
+
+    def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
+        if self.refuse:
+            self.refuse -= 1
+            raise errors.DatabaseUnavailable("The cell's database is away.")
+        super().update_resource_stats(context, node)
+
+
+class RecordingCell(MemoryCell):
+    """Keeps the groups in which reports came."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.groups: list[list[Report]] = []
+        super().__init__(bus)
+
+    def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        self.groups.append(list(reports))
+        return super().report(context, reports)
+
+
+def test_a_call_that_hangs_holds_up_neither_heartbeats_nor_orders(bus: Bus, agents: Agents) -> None:
+    cell = HangingCell(bus)
+    agents.start()
+    assert wait_until(lambda: cell.messages["holdings"] > 0, PATIENCE)
+    cell.hang = True
+    assert wait_until(lambda: cell.messages["hanging"] > 0, PATIENCE)
+    before = cell.heartbeats["h1"]
+    assert wait_until(lambda: cell.heartbeats["h1"] >= before + 3, PATIENCE)
+    (one,) = cell.boot("h1")
+    cell.wait(State.ACTIVE, one)
+    cell.free.set()
+
+
+def test_stats_that_were_not_taken_are_sent_again(bus: Bus, agents: Agents) -> None:
+    cell = ForgetfulCell(bus)
+    agents.start()
+    assert wait_until(lambda: len(cell.stats) == 1, PATIENCE)
+    cell.refuse = 3
+    (one,) = cell.boot("h1")
+    assert wait_until(lambda: cell.stats[-1].running_vms == 1, PATIENCE)
+    assert cell.refuse == 0
+    cell.wait(State.ACTIVE, one)
+
+
+def test_agents_of_one_process_may_share_a_reporter(bus: Bus, tmp_path: Path) -> None:
+    cell = MemoryCell(bus)
+    reporter = make_reporter(settings(tmp_path), bus).start()
+    services = [
+        ComputeService(settings(tmp_path, host, audit_interval=3600.0), bus, reporter=reporter) for host in ("h1", "h2", "h3")
+    ]
+    try:
+        for service in services:
+            service.start()
+        uuids = [one for host in ("h1", "h2", "h3") for one in cell.stage(host, count=4)]
+        cell.order(*uuids)
+        cell.wait(State.ACTIVE, *uuids)
+        services[0].stop()
+        (one,) = cell.boot("h2")
+        cell.wait(State.ACTIVE, one)
+    finally:
+        for service in services[1:]:
+            service.stop(0.0)
+        reporter.stop()
+
+
+def test_one_message_never_holds_two_reports_on_one_instance(bus: Bus, tmp_path: Path) -> None:
+    """A verdict names its instance only: with two of them in an answer one could be taken for the other."""
+    cell = RecordingCell(bus)
+    (one,) = cell.stage("h1")
+    reporter: Reporter = make_reporter(settings(tmp_path), bus)
+    verdicts: dict[ReportKind, Verdict] = {}
+    kinds = (ReportKind.GONE, ReportKind.ACCEPT)
+    reports = [Report(kind=kind, instance_uuid=one, host="h1", fence=1, attempt=1, builder="h1:a") for kind in kinds]
+    reporter.submit([(report, lambda verdict, kind=report.kind: verdicts.__setitem__(kind, verdict)) for report in reports])
+    reporter.start()
+    assert reporter.flush("h1", PATIENCE)
+    assert wait_until(lambda: len(verdicts) == 2, PATIENCE)
+    reporter.stop()
+    assert [len(group) for group in cell.groups] == [1, 1]
+    assert (verdicts[ReportKind.GONE].accepted, verdicts[ReportKind.ACCEPT].accepted) == (False, True)
+
+
+def test_what_a_stopped_host_still_owes_is_dropped(bus: Bus, tmp_path: Path) -> None:
+    """Its next start will say it again; here it must not be said for a host that is no longer held."""
+    reporter = make_reporter(settings(tmp_path, call_timeout=0.1), bus).start()
+    report = Report(kind=ReportKind.ACTIVE, instance_uuid="a", host="h1", fence=1, attempt=1, builder="h1:a")
+    reporter.submit([(report, None)])
+    assert not reporter.flush("h1", 0.05)
+    assert reporter.flush("h1", 0.0)
+    reporter.stop()

@@ -1,0 +1,196 @@
+"""The typed clients reach endpoints that fit the Protocol beside them, with what they were given, and bring the answers back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from objects import errors
+from objects.build import BuildOrder, BuildOrders, DeleteOrder, Holding, Report, ReportKind, Verdict
+from objects.compute_node import ComputeNode
+from objects.context import RequestContext
+from objects.flavor import Flavor
+from objects.selection import Selection
+from objects.spec import RequestSpec
+from rpc import cell_conductor, compute, scheduler, super_conductor
+from rpc.cell_conductor import CellConductorClient
+from rpc.compute import ComputeClient
+from rpc.scheduler import SchedulerClient
+from rpc.super_conductor import SuperConductorClient
+from rpc.transport import Bus
+from service.periodic import wait_until
+from tests.support.bus import CONTEXT, KINDS, url_of
+
+PATIENCE = 30.0
+SPEC = RequestSpec(
+    batch_id="b1",
+    request_id="r",
+    project_id="p",
+    user_id="u",
+    name="web",
+    flavor=Flavor(flavor_id="1", name="small", vcpus=1, memory_mb=512),
+    fences={"i1": 1, "i2": 4},
+)
+NODE = ComputeNode(host="h1", node="n1", vcpus=8, memory_mb=1024, disk_gb=10, attributes={"rack": "a", "gpus": [1, 2]})
+
+
+class Recorder:
+    """Every endpoint at once: notes each call as (method, arguments) and answers what fits."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def select_destinations(
+        self, context: RequestContext, request_spec: RequestSpec, instance_uuids: Sequence[str]
+    ) -> list[list[Selection]]:
+        self.calls.append(("select_destinations", context, request_spec, instance_uuids))
+        if len(instance_uuids) > 2:
+            raise errors.NoValidHost("There is no room for 3.", "decision-1")
+        return [[Selection(host=f"h-{uuid}", node="n", cell_uuid="c", fence=1)] for uuid in instance_uuids]
+
+    def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
+        self.calls.append(("schedule_and_build_instances", context, batch_id))
+
+    def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        self.calls.append(("report", context, *reports))
+        return [Verdict(instance_uuid=report.instance_uuid, accepted=report.attempt == 1) for report in reports]
+
+    def holdings(self, context: RequestContext, host: str) -> list[Holding]:
+        return [Holding(instance_uuid=f"on-{host}", state="active", fence=2, attempt=1, builder="h1:x")]
+
+    def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
+        self.calls.append(("update_resource_stats", context, node))
+
+    def report_state(self, context: RequestContext, host: str, binary: str, version: int) -> None:
+        self.calls.append(("report_state", context, host, binary, version))
+
+
+class Conductor(Recorder):
+    def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        self.calls.append(("build_instances", context, *reports))
+        return [Verdict(instance_uuid=report.instance_uuid, accepted=True, reason="next") for report in reports]
+
+    def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
+        self.calls.append(("delete_instances", context, uuids))
+
+
+class Agent(Recorder):
+    def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
+        self.calls.append(("build_instances", context, orders))
+
+    def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
+        self.calls.append(("delete_instances", context, *orders))
+
+
+@pytest.fixture(params=KINDS)
+def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
+    for url in url_of(request.param):
+        bus = Bus(url)
+        yield bus
+        bus.close()
+
+
+def a_report(uuid: str, kind: ReportKind, attempt: int = 1) -> Report:
+    return Report(kind=kind, instance_uuid=uuid, host="h1", fence=1, attempt=attempt, builder="h1:x")
+
+
+def test_the_scheduler_is_asked_and_answers_or_refuses(bus: Bus) -> None:
+    endpoint = Recorder()
+    scheduler.serve(bus, "s1", endpoint)
+    client = SchedulerClient(bus)
+
+    assert client.select_destinations(CONTEXT, SPEC, ("i1", "i2")) == [
+        [Selection(host="h-i1", node="n", cell_uuid="c", fence=1)],
+        [Selection(host="h-i2", node="n", cell_uuid="c", fence=1)],
+    ]
+    with pytest.raises(errors.NoValidHost) as refused:
+        client.select_destinations(CONTEXT, SPEC, ("i1", "i2", "i3"))
+
+    assert endpoint.calls[0] == ("select_destinations", CONTEXT, SPEC, ["i1", "i2"])
+    assert refused.value.decision_id == "decision-1"
+
+
+def test_the_super_conductor_hears_the_doorbells(bus: Bus) -> None:
+    endpoint = Conductor()
+    super_conductor.serve(bus, "c1", endpoint, threads=1)
+    client = SuperConductorClient(bus)
+
+    client.schedule_and_build_instances(CONTEXT, "b1")
+    client.delete_instances(CONTEXT, ("i1", "i2"))
+
+    assert wait_until(lambda: len(endpoint.calls) == 2, PATIENCE)
+    assert endpoint.calls == [("schedule_and_build_instances", CONTEXT, "b1"), ("delete_instances", CONTEXT, ["i1", "i2"])]
+
+
+def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:
+    endpoint = Conductor()
+    cell_conductor.serve(bus, "c1", endpoint, threads=1)
+    client = CellConductorClient(bus)
+    accept, late = a_report("i1", ReportKind.ACCEPT), a_report("i2", ReportKind.ACTIVE, attempt=2)
+
+    verdicts = client.report(CONTEXT, (accept, late))
+    handed_back = client.build_instances(CONTEXT, [late])
+    held = client.holdings(CONTEXT, "h1")
+    client.update_resource_stats(CONTEXT, NODE)
+    client.report_state(CONTEXT, "h1", "superconductor-compute", 3)
+
+    assert wait_until(lambda: len(endpoint.calls) == 4, PATIENCE)
+    assert verdicts == [Verdict(instance_uuid="i1", accepted=True), Verdict(instance_uuid="i2", accepted=False)]
+    assert handed_back == [Verdict(instance_uuid="i2", accepted=True, reason="next")]
+    assert held == [Holding(instance_uuid="on-h1", state="active", fence=2, attempt=1, builder="h1:x")]
+    assert endpoint.calls == [
+        ("report", CONTEXT, accept, late),
+        ("build_instances", CONTEXT, late),
+        ("update_resource_stats", CONTEXT, NODE),
+        ("report_state", CONTEXT, "h1", "superconductor-compute", 3),
+    ]
+
+
+def test_the_schedulers_second_call_ends_at_the_cell_conductor(bus: Bus) -> None:
+    endpoint = Conductor()
+    cell_conductor.serve(bus, "c1", endpoint)
+    client = SchedulerClient(bus)
+
+    client.update_resource_stats(CONTEXT, "h1", NODE)
+    client.update_resource_stats(CONTEXT, ("h1", "n1"), NODE)
+
+    assert endpoint.calls == [("update_resource_stats", CONTEXT, NODE)] * 2
+
+
+@pytest.mark.parametrize("name", ["h2", ("h1", "n2"), ("h2", "n1"), ""])
+def test_stats_under_a_name_that_is_not_theirs_are_refused(bus: Bus, name: str | tuple[str, str]) -> None:
+    with pytest.raises(errors.Invalid, match="h1"):
+        SchedulerClient(bus).update_resource_stats(CONTEXT, name, NODE)
+
+
+def test_orders_reach_the_host_they_are_for(bus: Bus) -> None:
+    agents = {host: Agent() for host in ("h1", "h2")}
+    for host, agent in agents.items():
+        compute.serve(bus, host, agent, threads=1)
+    client = ComputeClient(bus)
+    orders = BuildOrders(
+        spec=SPEC, orders=(BuildOrder(instance_uuid="i1", name="web-1", host="h1", node="n1", fence=1, attempt=1),)
+    )
+    gone = DeleteOrder(instance_uuid="i1", attempt=1)
+
+    client.build_instances(CONTEXT, "h1", orders)
+    client.delete_instances(CONTEXT, "h2", (gone,))
+
+    assert wait_until(lambda: all(agent.calls for agent in agents.values()), PATIENCE)
+    assert agents["h1"].calls == [("build_instances", CONTEXT, orders)]
+    assert agents["h2"].calls == [("delete_instances", CONTEXT, gone)]
+
+
+def test_a_doorbell_that_cannot_be_rung_is_logged_and_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    bus = Bus("rabbit://guest:not-to-be-seen@127.0.0.1:1/")
+    client = SuperConductorClient(bus)
+
+    with caplog.at_level(logging.WARNING):
+        client.schedule_and_build_instances(CONTEXT, "b1")
+        client.delete_instances(CONTEXT, ["i1"])
+
+    assert caplog.text.count("will be found by a sweep") == 2
+    assert "not-to-be-seen" not in caplog.text
+    bus.close()

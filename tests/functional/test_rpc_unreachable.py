@@ -1,0 +1,170 @@
+"""A broker that is down, silent, or dies in the middle holds nobody for long, and is found again when it is back."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import TypeVar
+
+import pytest
+
+from objects import errors
+from objects.context import RequestContext
+from rpc.errors import Timeout, Unreachable
+from rpc.transport import Bus
+from service.periodic import wait_until
+from tests.support.bus import CONTEXT, FaultProxy, rabbit_url, silent_listener
+
+T = TypeVar("T")
+
+PATIENCE = 60.0
+SOON = 20.0
+"""Seconds that count as "not for long" here: several times what it takes, and far less than for ever."""
+
+
+class Parrot:
+    def echo(self, context: RequestContext, value: int) -> int:
+        return value
+
+    def hear(self, context: RequestContext) -> None:
+        """Nothing to do."""
+
+
+def within(seconds: float, function: Callable[[], T]) -> T:
+    """Return or raise what ``function`` does; fail if it has not ended in time, without waiting for it any longer."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - raised in the test's thread
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    with contextlib.suppress(TimeoutError):
+        future.exception(seconds)
+    assert future.done(), f"still blocked after {seconds} s"
+    return future.result()
+
+
+@pytest.fixture
+def proxy() -> Iterator[FaultProxy]:
+    """A proxy in front of a RabbitMQ."""
+    with contextlib.ExitStack() as stack:
+        try:
+            url = stack.enter_context(rabbit_url())
+        except LookupError as why:
+            pytest.skip(str(why))
+        proxy = FaultProxy(url)
+        stack.callback(proxy.close)
+        yield proxy
+
+
+def test_a_dead_broker_is_unreachable_at_once_for_calls_and_casts() -> None:
+    bus = Bus("rabbit://guest:hidden@127.0.0.1:1/", name="cell1")
+    client = bus.client("topic", timeout=3600)
+
+    for send in (lambda: client.call(CONTEXT, "echo", int, value=1), lambda: client.cast(CONTEXT, "hear")):
+        with pytest.raises(Unreachable, match="cell1") as unreachable:
+            within(SOON, send)
+        assert "hidden" not in str(unreachable.value)
+        assert isinstance(unreachable.value, errors.SuperconductorError)
+
+    within(SOON, bus.close)
+
+
+def test_a_broker_that_accepts_connections_and_says_nothing_is_unreachable() -> None:
+    with silent_listener() as listener:
+        bus = Bus(f"rabbit://guest:guest@127.0.0.1:{listener.getsockname()[1]}/")
+        client = bus.client("topic", timeout=3600)
+
+        for send in (lambda: client.call(CONTEXT, "echo", int, value=1), lambda: client.cast(CONTEXT, "hear")):
+            with pytest.raises(Unreachable):
+                within(SOON, send)
+
+        within(SOON, bus.close)
+
+
+def test_serving_on_a_dead_broker_waits_in_the_background() -> None:
+    bus = Bus("rabbit://guest:guest@127.0.0.1:1/")
+
+    server = within(SOON, lambda: bus.serve("topic", "h1", [Parrot()]))
+
+    assert not server.listening
+    within(SOON, server.stop)
+    within(SOON, bus.close)
+
+
+def test_any_of_several_brokers_will_do_and_all_dead_are_unreachable() -> None:
+    bus = Bus("rabbit://u:p@127.0.0.1:1,u:p@127.0.0.1:2/")
+
+    with pytest.raises(Unreachable):
+        within(SOON, lambda: bus.client("topic").cast(CONTEXT, "hear"))
+    bus.close()
+
+
+def test_a_server_begins_to_listen_when_its_broker_comes_up(proxy: FaultProxy) -> None:
+    proxy.cut()
+    bus = Bus(proxy.url)
+    server = within(SOON, lambda: bus.serve("topic", "h1", [Parrot()]))
+    assert not server.listening
+
+    proxy.restore()
+
+    assert wait_until(lambda: server.listening, PATIENCE)
+    assert within(PATIENCE, lambda: bus.client("topic").call(CONTEXT, "echo", int, value=5)) == 5
+    bus.close()
+
+
+@pytest.mark.parametrize("fault", ["cut", "freeze"])
+@pytest.mark.parametrize("before", ["cast", "call"])
+def test_a_broker_that_dies_in_use_is_unreachable_soon_and_found_again(proxy: FaultProxy, fault: str, before: str) -> None:
+    direct, bus = Bus(proxy.target_url), Bus(proxy.url)
+    direct.serve("topic", "h1", [Parrot()])
+    client = bus.client("topic", timeout=3600)
+    if before == "cast":
+        client.cast(CONTEXT, "hear")
+    else:
+        assert client.call(CONTEXT, "echo", int, value=1) == 1
+
+    proxy.cut() if fault == "cut" else proxy.freeze()
+    for send in (lambda: client.call(CONTEXT, "echo", int, value=1), lambda: client.cast(CONTEXT, "hear")):
+        with pytest.raises(Unreachable):
+            within(SOON, send)
+    proxy.restore() if fault == "cut" else proxy.thaw()
+
+    def is_back() -> bool:
+        try:
+            return bus.client("topic", timeout=5).call(CONTEXT, "echo", int, value=2) == 2
+        except (Timeout, Unreachable):
+            return False
+
+    assert wait_until(is_back, PATIENCE)
+    within(SOON, bus.close)
+    direct.close()
+
+
+def test_a_server_that_lost_its_broker_listens_again_when_it_is_back(proxy: FaultProxy) -> None:
+    direct, bus = Bus(proxy.target_url), Bus(proxy.url)
+    bus.serve("topic", "h1", [Parrot()])
+    client = direct.client("topic", timeout=PATIENCE)
+    assert client.call(CONTEXT, "echo", int, value=1) == 1
+
+    proxy.cut()
+    proxy.restore()
+
+    assert client.call(CONTEXT, "echo", int, value=2) == 2, "the queue keeps the message until the server is back"
+    within(SOON, bus.close)
+    direct.close()
+
+
+def test_a_server_can_be_stopped_while_its_broker_is_away(proxy: FaultProxy) -> None:
+    bus = Bus(proxy.url)
+    server = bus.serve("topic", "h1", [Parrot()])
+    assert server.listening
+    proxy.cut()
+
+    within(SOON, server.stop)
+    within(SOON, bus.close)
