@@ -31,7 +31,7 @@ $(STAMP): setup.cfg pyproject.toml
 	  || { echo "$(PYTHON) cannot make virtual environments: install its venv package (on Debian: python3-venv)"; exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --editable '.[test,lint]'
+	$(VENV)/bin/pip install --quiet --editable '.[test,lint,mysql,postgres]'
 	@touch $@
 
 test: $(STAMP)

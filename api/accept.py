@@ -94,7 +94,7 @@ class Acceptor:
             raise errors.Forbidden("server.availability_zone: only an administrator may name a host (zone:host:node)")
         if ":" in node or (":" in given and not (host or node)):
             raise errors.Invalid(f"server.availability_zone: {given[:80]!r} is neither a zone nor zone:host:node")
-        if zone and not self._catalog.has_zone(zone):
+        if zone and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone):
             raise errors.Invalid(f"server.availability_zone: zone {zone[:80]!r} could not be found")
         return Destination(zone=zone or None, hosts=(host,) if host else (), nodes=(node,) if node else ())
 

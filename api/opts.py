@@ -18,6 +18,11 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         help="Serve other machines too, although nobody who asks is authenticated: every caller can name any project and role.",
     ),
     cfg.StrOpt("default_project", default="admin", help="Project of a request that names none, in its path or in X-Project-Id."),
+    cfg.StrOpt(
+        "default_availability_zone",
+        default="nova",
+        help="The zone of hosts that no aggregate puts into one: as in the schedulers' option of the same name.",
+    ),
     cfg.StrOpt("public_endpoint", default="", help="Scheme, host and port in links, where clients reach the API through a proxy."),
     cfg.IntOpt("max_limit", default=1000, min=1, help="Most servers on one page of a list."),
     cfg.IntOpt("max_body_size", default=114688, min=1024, help="Largest request body accepted, in bytes."),
@@ -39,6 +44,7 @@ class Settings(Object, frozen=True, kw_only=True):
     threads: int = 8
     noauth_anywhere: bool = False
     default_project: str = "admin"
+    default_availability_zone: str = "nova"
     public_endpoint: str = ""
     max_limit: int = 1000
     max_body_size: int = 114688

@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from objects.inventory import Standing
 from objects.spec import RequestSpec
-from scheduler.attempt import Attempt, Moment
+from scheduler.attempt import Attempt
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import Driver
-from scheduler.job import Job
+from scheduler.job import Job, Moment
 from scheduler.table import HostTable
 from tests.support import fleet
 
@@ -28,7 +28,9 @@ def big_table(hosts: int) -> HostTable:
     nodes = [fleet.node(f"host-{n:06}", vcpus=(16, 32, 64, 96)[n % 4], memory_mb=65536 * (1 + n % 4)) for n in range(hosts)]
     made = fleet.table(nodes)
     for n in range(0, hosts, 3):
-        made.set_inventory(fleet.inventory(n + 1, nodes[n], fleet.CELLS[n % 2], 2, used_vcpus=n % 9, used_memory_mb=512 * (n % 50)), 0.0)
+        made.set_inventory(
+            fleet.inventory(n + 1, nodes[n], fleet.CELLS[n % 2], 2, used_vcpus=n % 9, used_memory_mb=512 * (n % 50)), 0.0
+        )
     return made
 
 

@@ -23,6 +23,9 @@ BIN = Path(sys.executable).parent
 PARALLEL = ("-n", os.environ.get("TEST_PROCESSES", "2"))
 """Tests run in this many processes; set TEST_PROCESSES=0 to debug one."""
 
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-rfE", *PARALLEL)
+"""Tests that want a MariaDB, PostgreSQL or RabbitMQ skip where none answers: they are counted rather than listed."""
+
 Command = Sequence[str | Path]
 
 
@@ -66,11 +69,11 @@ def typing() -> None:
 
 
 def unit() -> None:
-    run(sys.executable, "-m", "pytest", "-q", *PARALLEL, "tests/unit", "tests/packaging")
+    run(*PYTEST, "tests/unit", "tests/packaging")
 
 
 def functional() -> None:
-    run(sys.executable, "-m", "pytest", "-q", *PARALLEL, "tests/functional")
+    run(*PYTEST, "tests/functional")
 
 
 def wheel() -> None:
@@ -95,8 +98,7 @@ def installed() -> None:
         for item in ("setup.cfg", "pyproject.toml"):
             shutil.copy(ROOT / item, place / item)
         run(
-            *(sys.executable, "-m", "pytest", "-q", *PARALLEL, "--import-mode=importlib", "-p", "no:cacheprovider"),
-            *("tests/packaging", "tests/unit"),
+            *(*PYTEST, "--import-mode=importlib", "-p", "no:cacheprovider", "tests/packaging", "tests/unit"),
             cwd=place,
             environment={"SUPERCONDUCTOR_CHECKOUT": str(ROOT)},
         )

@@ -120,8 +120,8 @@ class AllInOne:
         for cell in self.registry.cells():
             self._add_cell(cell.name, cell.mapping.database_url, cell.mapping.transport_url, conductor, hosts)
         scheduler = SchedulerSettings(service_down_time=pace.down_time, feed_poll_interval=pace.feed_interval)
-        self._scheduler = SchedulerService(scheduler, self.registry, self._api_database, self._bus)
-        self._services.append(self._scheduler)
+        self.scheduler = SchedulerService(scheduler, self.registry, self._api_database, self._bus)
+        self._services.append(self.scheduler)
         self._services.append(SuperConductorService(conductor, self.registry, self._api_database, self._bus))
         self._api = ApiService(api, self.registry, self._api_database, self._bus)
         self._services.append(self._api)
@@ -167,7 +167,7 @@ class AllInOne:
 
     def schedulable(self) -> int:
         """Hosts that the scheduler could place something on."""
-        return self._scheduler.schedulable()
+        return self.scheduler.schedulable()
 
     def start(self) -> None:
         """Start every role, the ones that others call first."""

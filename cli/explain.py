@@ -81,7 +81,10 @@ def _describe_decision(console: Console, decision: dict[str, Any]) -> None:
     if ages:
         console.print(f"Age of what was known of each cell: {ages}.", markup=False)
     if decision["filters"]:
-        rows = [(f["name"], f["before"], f["after"], f["before"] - f["after"], f["reason"]) for f in decision["filters"]]
+        rows = [
+            (f["name"], f["before"], f["after"], f["before"] - f["after"], f["reason"] if f["before"] > f["after"] else "")
+            for f in decision["filters"]
+        ]
         console.print(table_of("Filters, in order", ("Filter", "Shown", "Left", "Dropped", "Reason"), rows))
     if decision["candidates"]:
         names = sorted({part for candidate in decision["candidates"] for part in candidate["parts"]})

@@ -32,8 +32,8 @@ def timed_out(seconds: float, now: float) -> Failure:
 
 
 def restarted(now: float) -> Failure:
-    """An earlier start of the agent accepted the build and died before its guest ran."""
-    return Failure(kind=FailureClass.HOST, error="AgentRestarted", message="The agent restarted during the build.", at=now)
+    """An earlier start of the agent accepted the build and died before its guest ran: this host may try again."""
+    return Failure(kind=FailureClass.RESTARTED, error="AgentRestarted", message="The agent restarted during the build.", at=now)
 
 
 def stopped(now: float) -> Failure:

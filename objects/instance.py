@@ -25,6 +25,7 @@ class FailureClass(enum.StrEnum):
 
     HOST = "host"  # another host may succeed
     NO_ROOM = "no-room"  # the host's own claim refused: another host, no mark on this one
+    RESTARTED = "restarted"  # the agent died with the build and is back: the same host again, and no try is used up
     POLICY = "policy"  # a placement policy would be broken here: another host, no mark
     REQUEST = "request"  # the request itself cannot be built anywhere: ERROR at once
     DEADLINE = "deadline"  # the time allowed is over: ERROR

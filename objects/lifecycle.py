@@ -7,6 +7,8 @@ them are in ``docs/protocol.md``; none of them looks at a clock.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from objects.base import Object
@@ -15,6 +17,10 @@ from objects.instance import Attempt, Failure, FailureClass, Instance, State
 
 LIVE = frozenset({State.SCHEDULED, State.BUILDING})
 """States of a build under way in the cell."""
+
+
+MAX_RESTARTS = 3
+"""Restarts of one host's agent that one build forgives; a host whose agent dies with every build is left for the next one."""
 
 
 class Change(Object, frozen=True, kw_only=True):
@@ -87,11 +93,16 @@ def deadline(row: Instance, attempt: int, failure: Failure) -> Outcome:
 
 
 def next_attempt(row: Instance, failure: Failure) -> Change:
-    """Alternates are used left to right; ``max_attempts`` travels with the row. No call goes upward, no host is tried twice."""
+    """Alternates are used left to right; ``max_attempts`` travels with the row, and no call goes upward.
+
+    Attempt numbers fence, tries are counted: an agent's restart takes a new number on the same host without using up a try.
+    """
     history = _with(row, failure)
+    if failure.kind is FailureClass.RESTARTED and _restarts(history, row.host) <= MAX_RESTARTS:
+        return _next(row, EventKind.MOVED, state=State.SCHEDULED, attempt=row.attempt + 1, builder=None, history=history)
     if failure.kind is FailureClass.REQUEST:
         return _give_up(row, history, f"Build of instance {row.uuid} aborted: {failure.message}")
-    if row.attempt >= row.max_attempts:
+    if len(history) - _restarts(history) >= row.max_attempts:
         return _give_up(row, history, f"Exceeded maximum number of attempts ({row.max_attempts}).")
     if not row.alternates:
         return _give_up(row, history, "Exhausted all hosts available for retrying build failures.")
@@ -136,6 +147,12 @@ def tombstone(uuid: str, now: float) -> Change:
 def describe(history: tuple[Attempt, ...]) -> str:
     """The attempts so far as one readable text, oldest first."""
     return " ".join(f"Attempt {a.number} on {a.host}: {a.failure.error}: {a.failure.message.rstrip('.')}." for a in history)
+
+
+def _restarts(history: tuple[Attempt, ...], host: str | None = None) -> int:
+    """Attempts that an agent's restart cut short, on ``host`` or on any, as far as they are forgiven."""
+    counts = Counter(a.host for a in history if a.failure.kind is FailureClass.RESTARTED)
+    return counts[host] if host is not None else sum(min(count, MAX_RESTARTS) for count in counts.values())
 
 
 def _with(row: Instance, failure: Failure) -> tuple[Attempt, ...]:

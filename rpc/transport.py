@@ -61,7 +61,7 @@ class Bus:
         target = om.Target(topic=topic, version=VERSION)
         retry = None if self._link is None else rabbit.RETRY
         rpc = om.get_rpc_client(self._transport, target, serializer=self._serializer, timeout=timeout, retry=retry)
-        return Client(self, rpc, topic, timeout)
+        return Client(self, rpc.prepare(), topic, timeout)  # prepared once, or every call would do it again
 
     def serve(
         self, topic: str, server: str, endpoints: Sequence[object], *, threads: int = 4, interface: type | None = None

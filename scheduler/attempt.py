@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-import uuid as uuids
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from objects.decision import Decision
 from objects.group import Policy
 from objects.inventory import Inventory, Placement, Slot, Standing
-from objects.selection import Limits, Selection
 from scheduler import engine
 from scheduler.alternates import alternates
 from scheduler.arrays import Ints, word_of
+from scheduler.conclude import conclude
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import Driver
-from scheduler.explain import decision_of
-from scheduler.job import Job
+from scheduler.job import Job, Moment
 from scheduler.members import Members
 from scheduler.request import Request
 from scheduler.table import HostTable
-
-
-class Moment(NamedTuple):
-    """When an attempt is made, and what is known then. ``mono``: the monotonic clock, ``wall``: seconds since the epoch.
-
-    ``alive_since``: hosts heard of since then (monotonic) are up. ``young``: this process may not have heard of all hosts yet.
-    ``ages``: the age of each cell's view by the cell's name, None where nothing is known of it.
-    """
-
-    mono: float
-    wall: float
-    alive_since: float
-    young: bool
-    ages: Mapping[str, float | None]
 
 
 class Attempt:
@@ -66,7 +49,7 @@ class Attempt:
         with self._table.lock:
             self._learn(changes)
             self._cursor.advance(changes)
-            self._slots = slots
+            self._slots, self._locked = slots, set()
             for job, standing in zip(self._jobs, standings, strict=True):
                 job.restart(standing)
             with self._table.tentative():
@@ -85,11 +68,11 @@ class Attempt:
             self._learn(locked)
             if not moved and self._asked == self._planned.keys() <= self._locked:
                 return ()  # nothing happened to these hosts since the plan was made
-            wanted: set[int] = set()
-            with self._table.tentative():
-                self._open()
-                for job, request in self._open_jobs():
-                    wanted |= self._guarded(self._confirm, job, request)
+            wanted: set[int] | None = None
+            while wanted is None:
+                with self._table.tentative():
+                    self._open()
+                    wanted = self._mend(self._open_jobs())
             self._asked |= wanted
             return wanted
 
@@ -103,7 +86,7 @@ class Attempt:
                 self._complete()
             for job, request in zip(self._jobs, self._requests, strict=True):
                 if job.standing.needed and not job.lost and job.error is None:
-                    self._conclude(job, request)
+                    conclude(job, request, self._table, self._driver, self._moment)
             decisions = [job.decision for job in self._jobs if job.decision is not None and not job.premature]
             return [job.placements for job in self._jobs], decisions
 
@@ -191,12 +174,30 @@ class Attempt:
 
     # -- confirming ------------------------------------------------------------------------------------------------------------
 
-    def _confirm(self, job: Job, request: Request) -> set[int]:
-        """Take what still fits; find other hosts for the rest, locked ones if possible. Returns inventories to be locked."""
+    def _mend(self, jobs: Sequence[tuple[Job, Request]]) -> set[int] | None:
+        """Keep all that still fits, of every job; then find other hosts for the rest.
+
+        Returns the inventories to be locked for that; None if a job failed at it, so that what it took must first be free again.
+        """
+        wanted: set[int] = set()
+        for step in (self._keep, self._replace):
+            for job, request in jobs:
+                wanted |= self._guarded(step, job, request)
+                if not job.open:
+                    return None
+        return wanted
+
+    def _keep(self, job: Job, request: Request) -> set[int]:
         request.yielding = request.members.any_held
-        losers = [uuid for uuid, row in job.rows.items() if not self._still_fits(request, row)]
+        job.losers = [uuid for uuid, row in job.rows.items() if not self._still_fits(request, row)]
+        return set()
+
+    def _replace(self, job: Job, request: Request) -> set[int]:
+        """Other hosts for the losers, locked ones if possible. Returns inventories to be locked."""
+        losers = job.losers
         if not losers:
             return set()
+        request.yielding = request.members.any_held
         at_hand = engine.survey(self._table, self._driver, request, self._table.rows(sorted(self._locked)))
         chosen = engine.choose(self._table, self._driver, request, at_hand, len(losers))
         elsewhere = losers[len(chosen) :]
@@ -235,27 +236,6 @@ class Attempt:
         best = np.argsort(-found.scores, kind="stable")[: wanted + 4]
         return {int(key) for key in self._table.inventory[found.rows[best]]}
 
-    # -- concluding --------------------------------------------------------------------------------------------------------------
-
-    def _conclude(self, job: Job, request: Request) -> None:
-        decision_id = str(uuids.uuid4())
-        if job.short is None:
-            job.placements = tuple(self._placement(job, uuid, row, decision_id) for uuid, row in job.rows.items())
-        job.decision = decision_of(decision_id, job, request, self._table, self._driver, self._moment.wall, self._moment.ages)
-
-    def _placement(self, job: Job, uuid: str, row: int, decision_id: str) -> Placement:
-        others = job.alternates.get(uuid, [])
-        group = job.spec.group
-        holds = group is not None and group.policy is Policy.ANTI_AFFINITY
-        fence = job.spec.fences[uuid]
-        return Placement(
-            instance_uuid=uuid,
-            inventory_id=int(self._table.inventory[row]),
-            selections=tuple(_selection(self._table, r, fence, decision_id) for r in (row, *others)),
-            held=tuple(self._table.hosts[r] for r in others) if holds else (),
-            evicted=job.evicted.get(uuid, ()),
-        )
-
 
 def _request(table: HostTable, job: Job, moment: Moment) -> Request:
     spec = job.spec
@@ -269,19 +249,4 @@ def _request(table: HostTable, job: Job, moment: Moment) -> Request:
         zone=None if spec.availability_zone is None else table.zone_number(spec.availability_zone),
         excluded_cells=frozenset(cell for cell in cells if cell >= 0),
         alive_since=moment.alive_since,
-    )
-
-
-def _selection(table: HostTable, row: int, fence: int, decision_id: str) -> Selection:
-    limits = Limits(
-        vcpus=float(table.cap_vcpus[row]), memory_mb=float(table.cap_memory_mb[row]), disk_gb=float(table.cap_disk_gb[row])
-    )
-    return Selection(
-        host=table.hosts[row],
-        node=table.nodes[row],
-        cell_uuid=table.cells[int(table.cell[row])].uuid,
-        limits=limits,
-        availability_zone=table.zones[int(table.zone[row])],
-        fence=fence,
-        decision_id=decision_id,
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 from objects.decision import Candidate, Choice, Decision
 from scheduler import engine
 from scheduler.drivers.base import Driver
-from scheduler.job import Job
+from scheduler.job import Job, Moment
 from scheduler.request import Request
 from scheduler.table import HostTable
 
@@ -24,10 +24,9 @@ def decision_of(
     request: Request,
     table: HostTable,
     driver: Driver,
-    at: float,
-    ages: Mapping[str, float | None],
+    moment: Moment,
 ) -> Decision:
-    """The record of a job that has been placed or refused. ``at`` in seconds since the epoch."""
+    """The record of a job that has been placed or refused."""
     refused = job.short is not None
     counts = job.counts if refused else (job.survey.counts if job.survey else ())
     hosts = len(table)
@@ -35,13 +34,13 @@ def decision_of(
         id=decision_id,
         batch_id=job.spec.batch_id,
         request_id=job.context.request_id,
-        at=at,
+        at=moment.wall,
         driver=driver.name,
         hosts=hosts,
         filters=counts,
         candidates=tuple(_candidates(job.survey, request, table)) if job.survey else (),
         choices=tuple(_choices(job, table)),
-        cells=dict(ages),
+        cells=dict(moment.ages),
         seed=request.seed,
         message=driver.refusal(counts, hosts, job.short or 0, len(job.standing.needed)) if refused else "",
         elapsed_ms=round((time.perf_counter() - job.started) * 1000, 3),

@@ -59,7 +59,7 @@ class Freshness:
         self._table = table
         self._cursor = cursor
         names = (Epoch.CELLS, Epoch.HOSTS, Epoch.AGGREGATES)
-        self._topology = EpochCache(api_database, names, read_topology, interval=settings.claims_poll_interval)
+        self._topology = EpochCache(api_database, names, read_topology, interval=0.0)
         self._applied: Topology | None = None
         self._watches: dict[str, tuple[CellWatch, Periodic]] = {}
         self._ledger_read = False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from db.claims import Ask
 from objects import errors
@@ -14,6 +15,20 @@ from objects.inventory import Placement, Slot, Standing
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.engine import Survey
+
+
+class Moment(NamedTuple):
+    """When an attempt is made, and what is known then. ``mono``: the monotonic clock, ``wall``: seconds since the epoch.
+
+    ``alive_since``: hosts heard of since then (monotonic) are up. ``young``: this process may not have heard of all hosts yet.
+    ``ages``: the age of each cell's view by the cell's name, None where nothing is known of it.
+    """
+
+    mono: float
+    wall: float
+    alive_since: float
+    young: bool
+    ages: Mapping[str, float | None]
 
 
 @dataclass(slots=True)
@@ -32,6 +47,7 @@ class Job:
     standing: Standing = field(default_factory=Standing)
     survey: Survey | None = None
     rows: dict[str, int] = field(default_factory=dict)
+    losers: list[str] = field(default_factory=list)
     alternates: dict[str, list[int]] = field(default_factory=dict)
     evicted: dict[str, tuple[Slot, ...]] = field(default_factory=dict)
     placements: tuple[Placement, ...] = ()
@@ -61,7 +77,8 @@ class Job:
 
     def restart(self, standing: Standing) -> None:
         self.standing = standing
-        self.survey, self.rows, self.alternates, self.evicted, self.placements = None, {}, {}, {}, ()
+        self.survey, self.rows, self.losers = None, {}, []
+        self.alternates, self.evicted, self.placements = {}, {}, ()
         self.short, self.counts, self.lost, self.premature = None, (), False, False
         self.error, self.decision = None, None
 

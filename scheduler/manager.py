@@ -11,10 +11,10 @@ from objects import errors
 from objects.context import RequestContext
 from objects.selection import Selection
 from objects.spec import RequestSpec
-from scheduler.attempt import Attempt, Moment
+from scheduler.attempt import Attempt
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import Driver
-from scheduler.job import Job, checked
+from scheduler.job import Job, Moment, checked
 from scheduler.settings import Settings
 from scheduler.table import HostTable
 from service.coalesce import Coalescer

@@ -37,7 +37,7 @@ _REQUEST_ID: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", 
 
 def set_defaults() -> None:
     """Our defaults for oslo.log's options, here and in the generated sample (entry point ``oslo.config.opts.defaults``)."""
-    log.set_defaults(logging_context_format_string=FORMAT, default_log_levels=LEVELS)
+    log.set_defaults(logging_context_format_string=FORMAT, default_log_levels=list(LEVELS))
 
 
 def register(conf: cfg.ConfigOpts) -> None:

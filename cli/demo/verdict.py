@@ -136,7 +136,8 @@ def _unscripted(history: Sequence[Attempt], item: Item, uuid: str, rates: Mappin
     return [
         f"attempt {attempt.number} on {attempt.host} failed unscripted: {attempt.failure.message}"
         for attempt in history
-        if scripted_outcome(attempt.host, uuid, rates[attempt.host], metadata) is Spawn.OK
+        if attempt.failure.kind is not FailureClass.RESTARTED  # a kill of the demo itself, which costs the build no try
+        and scripted_outcome(attempt.host, uuid, rates[attempt.host], metadata) is Spawn.OK
     ]
 
 

@@ -296,6 +296,8 @@ class Model:
             return s, False
         waits = row.state in ("STAGED", "SCHEDULED")
         mine = row.builder == (host, start) or (not self.on("builder") and row.builder is not None)
+        if kind == "restarted":
+            return (self.build_again(s, c, r, row), True) if row.state == "BUILDING" and mine else (s, False)
         if kind == "failed":
             if waits or (row.state == "BUILDING" and mine):
                 return self.next_attempt(s, c, r, row), True
@@ -307,6 +309,11 @@ class Model:
         if fresh:
             return self.set_row(s, c, r, row._replace(state=state, builder=(host, start), version=row.version + 1)), True
         return s, row.state == state and mine
+
+    def build_again(self, s: State, c: str, r: int, row: Row) -> State:
+        """The agent died with the build and is back: the same host again, as a new attempt."""
+        row = row._replace(state="SCHEDULED", attempt=row.attempt + 1, builder=None, version=row.version + 1)
+        return self.set_row(s, c, r, row, "moved")
 
     def delete_in_cell(self, s: State, c: str, r: int) -> State:
         row = self.row(s, c, r)

@@ -105,7 +105,7 @@ def ordered(model: Model, s: State, host: str, r: int, f: int, n: int) -> State:
     seen, op = memory[r]
     if (seen >= n and model.on("seen")) or op or any(g[0] == r for g in guests):
         return s
-    busy = {i for i, (_, o) in enumerate(memory) if o and o[0] != "failed"} | {g[0] for g in guests}
+    busy = {i for i, (_, o) in enumerate(memory) if o and o[0] not in ("failed", "restarted")} | {g[0] for g in guests}
     if len(busy) >= model.cap and model.on("local-claim"):
         return model.set_op(s, host, r, n, ("failed", n, start, f))
     return model.set_op(s, host, r, n, ("accept" if model.on("accept") else "build", n, start, f))
@@ -347,8 +347,9 @@ def auditing(model: Model, s: State, host: str, r: int) -> Iterator[Step]:
     mine = [g for g in agent.guests if g[0] == r]
     if row and row.state == "BUILDING" and row.host == host and not mine and row.builder and row.builder[1] != agent.start:
         # a build that died with an earlier start of this agent
-        op: Operation = ("failed", row.attempt, row.builder[1], row.fence)
-        yield ("agent hands back", host, r), PROTOCOL, model.set_op(s, host, r, max(seen, row.attempt), op)
+        for kind in ("failed", "restarted"):  # to the next host, or again to this one: the cell decides by what it counts
+            op: Operation = (kind, row.attempt, row.builder[1], row.fence)
+            yield ("agent hands back", kind, host, r), PROTOCOL, model.set_op(s, host, r, max(seen, row.attempt), op)
     for guest in mine if model.on("audit") else ():
         known = row and row.host == host and row.attempt == guest[1] and row.state in ("BUILDING", "ACTIVE", "DELETING")
         if not known:

@@ -129,6 +129,7 @@ def test_flavors_and_groups_go_by_name_too(front: Front) -> None:
         ("north:h1", ("north", ("h1",), ())),
         (":h1", (None, ("h1",), ())),
         ("north::n1", ("north", (), ("n1",))),
+        ("nova:h1", ("nova", ("h1",), ())),
     ],
 )
 def test_an_administrator_may_force_a_host(front: Front, zone: str, expected: tuple[object, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,7 @@ def test_one_message_never_holds_two_reports_on_one_instance(bus: Bus, tmp_path:
     verdicts: dict[ReportKind, Verdict] = {}
     kinds = (ReportKind.GONE, ReportKind.ACCEPT)
     reports = [Report(kind=kind, instance_uuid=one, host="h1", fence=1, attempt=1, builder="h1:a") for kind in kinds]
-    reporter.submit([(report, lambda verdict, kind=report.kind: verdicts.__setitem__(kind, verdict)) for report in reports])
+    reporter.submit([(report, partial(verdicts.__setitem__, report.kind)) for report in reports])
     reporter.start()
     assert reporter.flush("h1", PATIENCE)
     assert wait_until(lambda: len(verdicts) == 2, PATIENCE)

@@ -74,16 +74,17 @@ def test_a_guest_whose_active_was_never_heard_becomes_active(cell: MemoryCell, a
     assert cell.count(ReportKind.FAILED, one) == 0
 
 
-def test_a_build_that_died_with_the_agent_is_handed_back(cell: MemoryCell, agents: Agents) -> None:
+def test_a_build_that_died_with_the_agent_is_handed_back_and_built_again_on_this_host(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h2")
     (one,) = cell.stage("h1", "h2")
     accepted = cell.accept_for(one, "h1:an-earlier-start")
     assert accepted
     agents.start("h1")
     cell.wait(State.ACTIVE, one)
-    assert (cell.rows[one].host, cell.rows[one].attempt) == ("h2", 2)
+    assert (cell.rows[one].host, cell.rows[one].attempt) == ("h1", 2)
     assert cell.rows[one].history[0].failure.error == "AgentRestarted"
-    assert agents.guests("h1") == []
+    assert [guest.attempt for guest in agents.guests("h1")] == [2]
+    assert agents.guests("h2") == []
 
 
 def test_an_order_repeated_to_the_next_start_is_refused_and_then_handed_back(cell: MemoryCell, agents: Agents) -> None:
@@ -91,8 +92,9 @@ def test_an_order_repeated_to_the_next_start_is_refused_and_then_handed_back(cel
     cell.accept_for(one, "h1:an-earlier-start")
     agents.start("h1")
     cell.order(one)
-    cell.wait(State.ERROR, one)
-    assert agents.drivers["h1"].spawning == []
+    cell.wait(State.ACTIVE, one)
+    assert cell.rows[one].attempt == 2
+    assert [guest.attempt for guest in agents.guests("h1")] == [2]
 
 
 def test_a_guest_the_cell_has_moved_on_from_is_destroyed(cell: MemoryCell, agents: Agents) -> None:

@@ -21,7 +21,7 @@ from rpc.scheduler import SchedulerClient
 from rpc.super_conductor import SuperConductorClient
 from rpc.transport import Bus
 from service.periodic import wait_until
-from tests.support.bus import CONTEXT, KINDS, url_of
+from tests.support.bus import CONTEXT, KINDS, embedded_url, url_of
 
 PATIENCE = 30.0
 SPEC = RequestSpec(
@@ -160,9 +160,12 @@ def test_the_schedulers_second_call_ends_at_the_cell_conductor(bus: Bus) -> None
 
 
 @pytest.mark.parametrize("name", ["h2", ("h1", "n2"), ("h2", "n1"), ""])
-def test_stats_under_a_name_that_is_not_theirs_are_refused(bus: Bus, name: str | tuple[str, str]) -> None:
+def test_stats_under_a_name_that_is_not_theirs_are_refused(name: str | tuple[str, str]) -> None:
+    bus = Bus(embedded_url())
+
     with pytest.raises(errors.Invalid, match="h1"):
         SchedulerClient(bus).update_resource_stats(CONTEXT, name, NODE)
+    bus.close()
 
 
 def test_orders_reach_the_host_they_are_for(bus: Bus) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from db import builds, claims, leases
 from db.connection import Connection
 from db.engine import Database
+from db.inventories import capacity
 from db.tables.api import allocations, decisions, group_slots, inventories, server_groups
 from objects import stored
 from objects.cell import CellMapping, CellState
@@ -96,11 +98,9 @@ def tell_cells(made: HostTable, nodes: Iterable[ComputeNode], homes: dict[str, s
 
 
 def inventory(key: int, each: ComputeNode, cell_uuid: str, generation: int = 1, **changes: Any) -> Inventory:
-    from db.inventories import capacity
-
     vcpus, memory_mb, disk_gb = capacity(each)
     values: dict[str, Any] = {"cap_vcpus": vcpus, "cap_memory_mb": memory_mb, "cap_disk_gb": disk_gb}
-    place = {"id": key, "host": each.host, "node": each.node, "cell_uuid": cell_uuid, "generation": generation}
+    place: dict[str, Any] = {"id": key, "host": each.host, "node": each.node, "cell_uuid": cell_uuid, "generation": generation}
     return Inventory(**(place | values | changes))
 
 
@@ -125,7 +125,7 @@ def driver(**changes: Any) -> Driver:
 
 
 class Site:
-    """An API database with hosts and queued requests, and as many schedulers on it as a test wants. No cells: tests say what they would."""
+    """An API database with hosts and queued requests, and as many schedulers on it as a test wants. Tests speak for the cells."""
 
     def __init__(self, database: Database, nodes: Sequence[ComputeNode]) -> None:
         self.database = database
@@ -201,8 +201,6 @@ class Site:
 
 
 def _fenced(asked: RequestSpec, fences: dict[str, int], **changes: Any) -> RequestSpec:
-    import msgspec
-
     return msgspec.structs.replace(asked, fences=fences, **changes)
 
 

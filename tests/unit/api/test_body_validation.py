@@ -171,8 +171,9 @@ def test_a_body_that_is_too_large_is_refused_unread() -> None:
 def test_another_media_type_is_refused() -> None:
     """A form is not JSON; JSON with a charset is."""
     assert read_body(request(b"{}", "application/json; charset=utf-8"), 10) == {}
-    with pytest.raises(falcon.HTTPUnsupportedMediaType):
-        read_body(request(b"{}", "application/x-www-form-urlencoded"), 10)
+    for other in ("application/x-www-form-urlencoded", "text/plain", ""):
+        with pytest.raises(falcon.HTTPUnsupportedMediaType):
+            read_body(request(b"{}", other), 10)
 
 
 def test_uuids_are_told_from_other_text() -> None:

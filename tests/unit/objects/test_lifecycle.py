@@ -104,6 +104,31 @@ def test_attempts_end_where_max_attempts_says_and_the_fault_tells_them_all() -> 
     )
 
 
+def test_a_restarted_agent_builds_again_on_its_host_without_using_up_a_try() -> None:
+    restarted = Failure(kind=FailureClass.RESTARTED, error="AgentRestarted", message="restart", at=1.0)
+    current = row(State.BUILDING, builder="h1:a", alternates=(), max_attempts=1)
+    for number in range(lifecycle.MAX_RESTARTS):
+        outcome = lifecycle.failed(current, "h1", 3, number + 1, "h1:a", restarted)
+        assert isinstance(outcome, Change)
+        assert (outcome.row.state, outcome.row.host, outcome.row.attempt) == (State.SCHEDULED, "h1", number + 2)
+        assert (outcome.row.builder, outcome.event) == (None, EventKind.MOVED)
+        current = msgspec.structs.replace(outcome.row, state=State.BUILDING, builder="h1:a")
+    tired = lifecycle.failed(current, "h1", 3, lifecycle.MAX_RESTARTS + 1, "h1:a", restarted)
+    assert isinstance(tired, Change)
+    assert tired.row.state is State.ERROR
+
+
+def test_restarts_are_forgiven_but_failures_still_counted() -> None:
+    restarted = Failure(kind=FailureClass.RESTARTED, error="AgentRestarted", message="restart", at=1.0)
+    current = changed(lifecycle.failed(row(State.BUILDING, builder="h1:a", max_attempts=2), "h1", 3, 1, "h1:a", restarted)).row
+    moved = lifecycle.failed(current, "h1", 3, 2, "h1:b", HOST_FAULT)
+    assert isinstance(moved, Change)
+    assert (moved.row.host, moved.row.attempt) == ("h2", 3)
+    ended = lifecycle.failed(moved.row, "h2", 3, 3, "h2:a", HOST_FAULT)
+    assert isinstance(ended, Change)
+    assert ended.row.state is State.ERROR
+
+
 def test_no_alternates_left_is_an_end_with_a_reason() -> None:
     after = changed(lifecycle.failed(row(State.SCHEDULED, alternates=()), "h1", 3, 1, "h1:a", HOST_FAULT))
     assert after.row.state is State.ERROR

@@ -78,7 +78,7 @@ def test_a_message_is_what_its_version_says(name: str) -> None:
 
     assert found == expected, (
         f"{name} (in {MESSAGES[name].__module__}), or something nested in it, is no longer what its version was. "
-        "Fields added with defaults: raise the minor number of its VERSION. Anything removed, renamed, retyped or required: raise the "
-        "major number, and think of the peers that do not know it yet. Each message that nests what changed fails here too: do the "
-        f"same to it. Then write into FINGERPRINTS:  {name!r}: {found!r},"
+        "Fields added with defaults: raise the minor number of its VERSION. Anything removed, renamed, retyped or required: raise "
+        "the major number, and think of the peers that do not know it yet. Each message that nests what changed fails here too: do "
+        f"the same to it. Then write into FINGERPRINTS:  {name!r}: {found!r},"
     )

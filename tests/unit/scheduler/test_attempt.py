@@ -1,0 +1,246 @@
+"""Planning within one claim transaction: what happens when the locked rows are not what was planned on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from objects.group import Policy
+from objects.inventory import Inventory, Slot, Standing
+from objects.spec import RequestSpec
+from scheduler.attempt import Attempt
+from scheduler.cursor import Cursor
+from scheduler.filters.adapter import Adapter
+from scheduler.job import Job, Moment
+from scheduler.settings import Settings
+from scheduler.table import HostTable
+from tests.support import fleet
+
+
+def job(asked: RequestSpec, count: int = 1) -> Job:
+    uuids = tuple(f"{asked.batch_id}-{n}" for n in range(count))
+    return Job(fleet.CONTEXT, msgspec.structs.replace(asked, fences=dict.fromkeys(uuids, 1)), uuids)
+
+
+def attempt(table: HostTable, jobs: Sequence[Job], *, young: bool = False, alive_since: float = 0.0) -> Attempt:
+    moment = Moment(time.monotonic(), time.time(), alive_since, young, {"cell1": 0.1, "cell2": 0.2})
+    return Attempt(table, fleet.driver(), Cursor(), jobs, moment)
+
+
+def begun(made: Attempt, jobs: Sequence[Job], slots: Sequence[Slot] = ()) -> set[int]:
+    return set(made.begin([], [Standing(needed=one.uuids) for one in jobs], slots))
+
+
+class Ledger:
+    """The rows of a fleet as a database would hand them out, with what others have claimed meanwhile."""
+
+    def __init__(self, hosts: int, **changes: object) -> None:
+        self.nodes = [fleet.node(f"h{n}", **changes) for n in range(hosts)]
+        self.table = fleet.table(self.nodes)
+        self.taken: dict[int, int] = {}
+
+    def rows(self, ids: set[int]) -> list[Inventory]:
+        return [
+            fleet.inventory(
+                key,
+                self.nodes[key - 1],
+                fleet.CELLS[(key - 1) % 2],
+                2 if key in self.taken else 1,
+                used_vcpus=self.taken.get(key, 0),
+                instances=self.taken.get(key, 0),
+            )
+            for key in sorted(ids)
+        ]
+
+
+def test_a_plan_on_rows_that_did_not_change_stands() -> None:
+    ledger = Ledger(4)
+    jobs = [job(fleet.spec(), 2)]
+    made = attempt(ledger.table, jobs)
+    wanted = begun(made, jobs)
+    assert made.confirm(ledger.rows(wanted)) == ()
+    [placements], [decision] = made.finish()
+    assert {p.inventory_id for p in placements} == wanted
+    assert [p.instance_uuid for p in placements] == list(jobs[0].uuids)
+    assert decision.choices[0].host == placements[0].selections[0].host
+    assert placements[0].selections[0].decision_id == decision.id
+
+
+def test_room_taken_meanwhile_moves_an_instance_to_another_locked_host_if_one_has_room() -> None:
+    ledger = Ledger(2, vcpus=2)
+    jobs = [job(fleet.spec(), 2)]
+    made = attempt(ledger.table, jobs)
+    wanted = begun(made, jobs)
+    assert wanted == {1, 2}
+    ledger.taken = {1: 2}
+    assert not made.confirm(ledger.rows(wanted))
+    [placements], _ = made.finish()
+    assert [p.inventory_id for p in placements] == [2, 2]
+
+
+def test_where_no_locked_host_has_room_others_are_asked_for() -> None:
+    ledger = Ledger(6, vcpus=1)
+    jobs = [job(fleet.spec())]
+    made = attempt(ledger.table, jobs)
+    [first] = begun(made, jobs)
+    ledger.taken = {first: 1}
+    more = set(made.confirm(ledger.rows({first})))
+    assert more
+    assert first not in more
+    assert not made.confirm(ledger.rows(more))
+    [[placement]], [decision] = made.finish()
+    assert placement.inventory_id in more
+    assert decision.choices[0].host == placement.selections[0].host
+    assert placement.selections[0].host not in [s.host for s in placement.selections[1:]]
+
+
+def test_a_host_another_transaction_holds_is_given_up_for_one_that_is_free() -> None:
+    ledger = Ledger(6, vcpus=1)
+    jobs = [job(fleet.spec())]
+    made = attempt(ledger.table, jobs)
+    [first] = begun(made, jobs)
+    ledger.taken = {first: 1}
+    more = set(made.confirm(ledger.rows({first})))
+    free = max(more)
+    assert not made.confirm(ledger.rows({free}))  # the others of ``more`` were locked
+    [[placement]], _ = made.finish()
+    assert placement.inventory_id == free
+
+
+def test_it_is_lost_not_refused_while_others_hold_hosts_that_may_have_room() -> None:
+    ledger = Ledger(2, vcpus=1)
+    jobs = [job(fleet.spec())]
+    made = attempt(ledger.table, jobs)
+    [first] = begun(made, jobs)
+    ledger.taken = {first: 1}
+    assert made.confirm(ledger.rows({first}))
+    assert not made.confirm([])  # the one host left is locked by somebody else
+    placements, decisions = made.finish()
+    assert (placements, decisions) == ([()], [])
+    assert jobs[0].lost
+
+
+def test_rounds_that_end_too_early_lose_the_job_only() -> None:
+    ledger = Ledger(6, vcpus=1)
+    jobs = [job(fleet.spec()), job(fleet.spec())]
+    made = attempt(ledger.table, jobs)
+    wanted = begun(made, jobs)
+    loser = next(iter(jobs[0].rows.values())) + 1
+    ledger.taken = {loser: 1}
+    assert made.confirm(ledger.rows(wanted))
+    placements, decisions = made.finish()
+    assert jobs[0].lost
+    assert [len(batch) for batch in placements] == [0, 1]
+    assert len(decisions) == 1
+
+
+def test_it_is_refused_with_counts_where_the_fresh_rows_leave_no_host() -> None:
+    ledger = Ledger(1, vcpus=1)
+    jobs = [job(fleet.spec())]
+    made = attempt(ledger.table, jobs)
+    wanted = begun(made, jobs)
+    ledger.taken = {1: 1}
+    assert not made.confirm(ledger.rows(wanted))
+    placements, [decision] = made.finish()
+    assert placements == [()]
+    assert decision.filters[-1].name == "CoreFilter"
+    assert decision.filters[-1].after == 0
+    assert "CoreFilter (not enough vCPUs)" in decision.message
+
+
+def test_jobs_of_one_transaction_do_not_share_room_and_a_failing_one_leaves_its_room_to_the_next() -> None:
+    ledger = Ledger(2, vcpus=2)
+    jobs = [job(fleet.spec(), 3), job(fleet.spec(), 4), job(fleet.spec(), 1)]
+    made = attempt(ledger.table, jobs)
+    wanted = begun(made, jobs)
+    assert not made.confirm(ledger.rows(wanted))
+    placements, decisions = made.finish()
+    assert [len(batch) for batch in placements] == [3, 0, 1]
+    assert jobs[1].short == 1
+    assert len(decisions) == 3
+    assert decisions[1].message.startswith("No valid host was found for instance 2 of 4")
+
+
+def test_jobs_of_one_group_see_each_other() -> None:
+    group = fleet.group(Policy.ANTI_AFFINITY)
+    ledger = Ledger(4)
+    jobs = [job(fleet.spec(group=group, max_attempts=1), 2) for _ in range(3)]
+    made = attempt(ledger.table, jobs)
+    wanted = begun(made, jobs)
+    assert not made.confirm(ledger.rows(wanted))
+    placements, _ = made.finish()
+    assert [len(batch) for batch in placements] == [2, 2, 0]
+    assert {p.inventory_id for batch in placements for p in batch} == {1, 2, 3, 4}
+
+
+def test_an_instance_placed_anew_is_not_in_the_way_of_itself() -> None:
+    group = fleet.group(Policy.ANTI_AFFINITY)
+    ledger = Ledger(1)
+    jobs = [job(fleet.spec(group=group))]
+    slots = [Slot(group_uuid=group.uuid, instance_uuid=jobs[0].uuids[0], host="h0")]
+    assert begun(attempt(ledger.table, jobs), jobs, slots) == {1}
+
+
+def test_a_held_slot_that_yields_is_named() -> None:
+    group = fleet.group(Policy.ANTI_AFFINITY)
+    ledger = Ledger(1)
+    jobs = [job(fleet.spec(group=group))]
+    held = Slot(group_uuid=group.uuid, instance_uuid="other", host="h0", held=True)
+    made = attempt(ledger.table, jobs)
+    wanted = begun(made, jobs, [held])
+    assert not made.confirm(ledger.rows(wanted))
+    [[placement]], _ = made.finish()
+    assert placement.evicted == (held,)
+
+
+def test_a_filter_that_fails_fails_its_own_job_only() -> None:
+    class Picky:
+        def host_passes(self, host: object, spec: RequestSpec) -> bool:
+            if spec.name == "poison":
+                raise RuntimeError("a bug of this site")
+            return True
+
+    ledger = Ledger(3)
+    jobs = [job(fleet.spec(name="poison")), job(fleet.spec())]
+    made = attempt(ledger.table, jobs)
+    made._driver.filters = (*made._driver.filters, Adapter(Settings(), "Picky", Picky()))
+    wanted = begun(made, jobs)
+    assert not made.confirm(ledger.rows(wanted))
+    placements, _ = made.finish()
+    assert [len(batch) for batch in placements] == [0, 1]
+    assert isinstance(jobs[0].error, RuntimeError)
+
+
+class TestAYoungProcess:
+    def test_does_not_refuse_what_a_silent_host_might_take(self) -> None:
+        ledger = Ledger(2)
+        jobs = [job(fleet.spec())]
+        made = attempt(ledger.table, jobs, young=True, alive_since=time.monotonic() + 1000)
+        assert begun(made, jobs) == set()
+        assert made.finish() == ([()], [])
+        assert jobs[0].premature
+
+    def test_refuses_what_no_host_could_take(self) -> None:
+        ledger = Ledger(2)
+        jobs = [job(fleet.spec(fleet.flavor(vcpus=999)))]
+        made = attempt(ledger.table, jobs, young=True, alive_since=time.monotonic() + 1000)
+        assert begun(made, jobs) == set()
+        assert not jobs[0].premature
+        assert len(made.finish()[1]) == 1
+
+
+def test_running_the_transaction_anew_starts_from_nothing() -> None:
+    ledger = Ledger(3, vcpus=1)
+    jobs = [job(fleet.spec(), 2)]
+    made = attempt(ledger.table, jobs)
+    first = begun(made, jobs)
+    assert not made.confirm(ledger.rows(first))
+    assert begun(made, jobs) == first
+    assert made.finish()[0] == [()]  # the locks of the first run are gone
+    assert begun(made, jobs) == first
+    assert not made.confirm(ledger.rows(first))
+    [placements], _ = made.finish()
+    assert len(placements) == 2
+    assert (ledger.table.instances[:3] == 0).all()

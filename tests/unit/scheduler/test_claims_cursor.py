@@ -1,0 +1,44 @@
+"""How far the log of claims has been read."""
+
+from __future__ import annotations
+
+from scheduler.cursor import RECENT, ROUND, Cursor
+from tests.support import fleet
+
+
+def test_it_starts_behind_what_was_read() -> None:
+    rows = [
+        fleet.inventory(n, fleet.node(f"h{n}"), fleet.CELLS[0], writer=w, sequence=s)
+        for n, (w, s) in enumerate([(1, 5), (2, 3), (1, 9)])
+    ]
+    assert Cursor(rows).position() == ({2: 3, 1: 9}, 2) or Cursor(rows).position() == ({1: 9, 2: 3}, 2)
+
+
+def test_a_writer_that_drew_its_id_before_but_committed_later_is_asked_too() -> None:
+    cursor = Cursor()
+    cursor.note(4, 10)
+    numbers, newest = cursor.position()
+    assert numbers == {1: 0, 2: 0, 3: 0, 4: 10}
+    assert newest == 4
+
+
+def test_it_never_goes_back() -> None:
+    cursor = Cursor()
+    cursor.note(1, 9)
+    cursor.note(1, 4)
+    assert cursor.position() == ({1: 9}, 1)
+
+
+def test_every_look_asks_the_writers_heard_of_last_and_the_rest_in_turn() -> None:
+    writers = RECENT + ROUND + 10
+    cursor = Cursor()
+    cursor.note(writers, 1)
+    cursor.note(3, 7)
+    recent, newest = cursor.position()
+    assert newest == writers
+    assert len(recent) == RECENT
+    assert {3, writers} <= recent.keys()
+    turns = [cursor.further()[0] for _ in range(2)]
+    assert [len(turn) for turn in turns] == [ROUND, 10]
+    assert len({*recent, *turns[0], *turns[1]}) == writers
+    assert cursor.further()[0] == turns[0]

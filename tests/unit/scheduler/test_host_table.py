@@ -1,0 +1,174 @@
+"""The host table: rows, who may be chosen, what is free."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from objects.cell import CellState
+from scheduler.table import SETTLED, HostTable
+from tests.support import fleet
+
+ONE, TWO = fleet.CELLS
+
+
+def row_of(table: HostTable, host: str) -> int:
+    row = table.find(host, host)
+    assert row is not None
+    return row
+
+
+def test_a_host_may_be_chosen_once_cell_ledger_and_mapping_agree() -> None:
+    table = HostTable()
+    node = fleet.node("h")
+    table.set_node(ONE, node)
+    assert not table.eligible[row_of(table, "h")]  # no mapping, no inventory
+    table.set_inventory(fleet.inventory(1, node, ONE), now=0.0)
+    assert not table.eligible[row_of(table, "h")]  # no mapping
+    table.set_topology(fleet.cells(), {"h": ONE}, {})
+    assert table.eligible[row_of(table, "h")]
+
+
+def test_a_host_mapped_to_another_cell_than_it_reports_from_is_kept_out() -> None:
+    table = fleet.table([fleet.node("h")])
+    table.set_topology(fleet.cells(), {"h": TWO}, {})
+    assert not table.eligible[row_of(table, "h")]
+
+
+def test_a_namesake_in_another_cell_does_not_displace_a_host() -> None:
+    table = fleet.table([fleet.node("h", memory_mb_used=100)])
+    table.set_node(TWO, fleet.node("h", memory_mb_used=60000))
+    assert table.eligible[row_of(table, "h")]
+    assert table.reported_memory_mb[row_of(table, "h")] == 100
+
+
+def test_a_host_that_moved_to_the_cell_it_is_mapped_to_is_followed() -> None:
+    table = fleet.table([fleet.node("h")])
+    table.set_topology(fleet.cells(), {"h": TWO}, {})
+    table.set_node(TWO, fleet.node("h"))
+    assert table.eligible[row_of(table, "h")]
+    assert table.cells[int(table.cell[row_of(table, "h")])].name == "cell2"
+
+
+@pytest.mark.parametrize("state", [CellState.DISABLED, CellState.DRAINING])
+def test_a_cell_that_takes_no_builds_is_closed(state: CellState) -> None:
+    table = fleet.table([fleet.node("h1"), fleet.node("h2")], states=(state, CellState.ENABLED))
+    assert not table.cell_open[row_of(table, "h1")]
+    assert table.cell_open[row_of(table, "h2")]
+
+
+def test_forced_down_takes_a_host_out_and_back() -> None:
+    table = fleet.table([fleet.node("h")])
+    table.set_service(ONE, "h", 1.0, disabled=False, forced_down=True)
+    assert not table.eligible[row_of(table, "h")]
+    table.set_service(ONE, "h", 1.0, disabled=False, forced_down=False)
+    assert table.eligible[row_of(table, "h")]
+
+
+def test_what_the_agent_counts_beyond_the_claims_is_not_free() -> None:
+    table = fleet.table([fleet.node("h", memory_mb=1000)])
+    row = row_of(table, "h")
+    table.set_inventory(fleet.inventory(1, fleet.node("h", memory_mb=1000), ONE, 2, used_memory_mb=200), now=0.0)
+    table.set_node(ONE, fleet.node("h", memory_mb_used=300))
+    assert table.unaccounted_memory_mb[row] == 100
+    assert table.free_memory_mb[row] == 700
+    table.set_inventory(fleet.inventory(1, fleet.node("h", memory_mb=1000), ONE, 3, used_memory_mb=500), now=0.0)
+    assert table.free_memory_mb[row] == 400  # a claim whose guest the agent cannot have counted yet
+
+
+def test_a_guest_counted_before_its_claim_arrived_is_counted_once_when_things_are_quiet() -> None:
+    node = fleet.node("h", memory_mb=1000, memory_mb_used=400)
+    table = fleet.table([node])
+    row = row_of(table, "h")
+    table.set_inventory(fleet.inventory(1, node, ONE, 2, used_memory_mb=400), now=100.0)  # the move of that very guest
+    assert table.free_memory_mb[row] == 200
+    table.settle(100.0 + SETTLED / 2)
+    assert table.free_memory_mb[row] == 200
+    table.settle(100.0 + SETTLED + 1)
+    assert table.free_memory_mb[row] == 600
+
+
+def test_free_may_be_negative() -> None:
+    table = fleet.table([fleet.node("h", vcpus=4)])
+    table.set_inventory(fleet.inventory(1, fleet.node("h", vcpus=4), ONE, 2, used_vcpus=6), now=0.0)
+    assert table.free_vcpus[row_of(table, "h")] == -2
+
+
+def test_an_older_word_of_the_ledger_is_ignored() -> None:
+    node = fleet.node("h", vcpus=8)
+    table = fleet.table([node])
+    table.set_inventory(fleet.inventory(1, node, ONE, 5, used_vcpus=5), now=0.0)
+    table.set_inventory(fleet.inventory(1, node, ONE, 4, used_vcpus=1), now=0.0)
+    assert table.free_vcpus[row_of(table, "h")] == 3
+
+
+def test_tentative_takes_are_given_back_exactly() -> None:
+    node = fleet.node("h", vcpus=3, cpu_allocation_ratio=1.1)
+    table = fleet.table([node])
+    row = row_of(table, "h")
+    before = (table.free_vcpus[row], table.free_memory_mb[row], table.free_disk_gb[row], table.instances[row])
+    with table.tentative():
+        for _ in range(3):
+            table.take(row, 1, 7, 3)
+        mark = table.mark
+        table.take(row, 1, 7, 3)
+        table.give_back(mark)
+        assert table.instances[row] == 3
+        assert table.free_memory_mb[row] == before[1] - 21
+    assert before == (table.free_vcpus[row], table.free_memory_mb[row], table.free_disk_gb[row], table.instances[row])
+
+
+def test_takes_are_given_back_when_planning_fails() -> None:
+    table = fleet.table([fleet.node("h")])
+
+    def fail() -> None:
+        with table.tentative():
+            table.take(0, 1, 1, 1)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert table.instances[0] == 0
+
+
+def test_it_grows_and_keeps_what_it_has() -> None:
+    table = fleet.table([fleet.node(f"h{n}", vcpus=n + 1) for n in range(300)])
+    assert table.size == len(table) == 300
+    assert np.array_equal(table.free_vcpus[:300], np.arange(1, 301))
+    assert table.eligible[:300].all()
+
+
+def test_the_row_of_a_removed_host_is_used_again() -> None:
+    table = HostTable()
+    table.set_node(ONE, fleet.node("gone", memory_mb_used=5))
+    table.set_node(ONE, fleet.node("stays"))
+    row = row_of(table, "gone")
+    table.keep_nodes(ONE, {("stays", "stays")})
+    assert table.find("gone", "gone") is None
+    table.set_node(ONE, fleet.node("new"))
+    assert row_of(table, "new") == row
+    assert table.reported_memory_mb[row] == 0
+    assert table.rows_of["new"] == [row]
+    assert "gone" not in table.rows_of
+
+
+def test_a_node_no_longer_reported_leaves_but_its_claims_are_remembered() -> None:
+    node = fleet.node("h", vcpus=8)
+    table = fleet.table([node])
+    table.set_inventory(fleet.inventory(1, node, ONE, 2, used_vcpus=5), now=0.0)
+    table.keep_nodes(ONE, set())
+    assert len(table) == 0
+    assert not table.eligible[row_of(table, "h")]
+    table.set_node(ONE, node)
+    assert table.eligible[row_of(table, "h")]
+    assert table.free_vcpus[row_of(table, "h")] == 3
+
+
+def test_zones_follow_the_aggregates() -> None:
+    table = fleet.table([fleet.node("h1"), fleet.node("h2")], zones={"h1": "east"})
+    assert table.zones[int(table.zone[row_of(table, "h1")])] == "east"
+    assert table.zones[int(table.zone[row_of(table, "h2")])] == "nova"
+    table.set_topology(fleet.cells(), {"h1": ONE, "h2": TWO}, {"h2": "west"})
+    assert table.zones[int(table.zone[row_of(table, "h1")])] == "nova"
+    assert table.zones[int(table.zone[row_of(table, "h2")])] == "west"
+    assert table.zone_number("nowhere") == -1

@@ -1,0 +1,99 @@
+"""Filters, weighers and drivers by name."""
+
+from __future__ import annotations
+
+import configparser
+import importlib
+from pathlib import Path
+
+import pytest
+import stevedore
+
+from objects import errors
+from scheduler import plugins
+from scheduler.filters.adapter import Adapter
+from scheduler.settings import Settings
+from tests.support import fleet
+
+SETUP = Path(__file__).parents[3] / "setup.cfg"
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong", "right"),
+    [
+        ({"enabled_filters": ("RamFilter", "RamFliter")}, "enabled_filters: there is no 'RamFliter'", "RamFilter"),
+        ({"enabled_weighers": ("RAMWeigher", "Nonsense", "More")}, "there is no 'Nonsense', 'More'", "NumInstancesWeigher"),
+        ({"driver": "random"}, "driver: there is no 'random'", "chance, filter"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_right_ones(changes: dict[str, object], wrong: str, right: str) -> None:
+    with pytest.raises(errors.Misconfigured) as refused:
+        fleet.driver(**changes)
+    assert wrong in str(refused.value)
+    assert right in str(refused.value)
+
+
+def test_a_filter_named_twice_is_refused() -> None:
+    with pytest.raises(errors.Misconfigured, match="'RamFilter' is named twice"):
+        fleet.driver(enabled_filters=("RamFilter", "RamFilter"))
+
+
+def test_filters_are_asked_in_configured_order_after_what_the_request_demands() -> None:
+    driver = fleet.driver(enabled_filters=("DiskFilter", "ComputeFilter"))
+    assert [one.name for one in driver.filters] == ["ForceHosts", "IgnoreHosts", "ExcludedCells", "DiskFilter", "ComputeFilter"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "built_in"), [("filters", plugins.FILTERS), ("weighers", plugins.WEIGHERS), ("drivers", plugins.DRIVERS)]
+)
+def test_what_is_built_in_is_what_the_distribution_registers(kind: str, built_in: plugins.Plugins) -> None:
+    config = configparser.ConfigParser(delimiters=("=",))
+    config.optionxform = str  # type: ignore[assignment,method-assign]  # names are told apart by case
+    config.read(SETUP)
+    lines = config["options.entry_points"][f"superconductor.scheduler.{kind}"].strip().splitlines()
+    registered = {}
+    for line in lines:
+        name, target = (part.strip() for part in line.split("="))
+        module, attribute = target.split(":")
+        registered[name] = getattr(importlib.import_module(module), attribute)
+    assert registered == built_in
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Another distribution that registers filters of its own; its name is unique, because entry points are cached by path."""
+    name = f"site_filters_{tmp_path.name}".replace("-", "_")
+    (tmp_path / f"{name}.py").write_text(
+        "class EvenHosts:\n"
+        "    reason = 'odd'\n"
+        "    def host_passes(self, host, spec):\n"
+        "        return int(host.host[1:]) % 2 == 0\n"
+        "class Nothing:\n"
+        "    def __init__(self, settings): pass\n"
+    )
+    info = tmp_path / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[superconductor.scheduler.filters]\nEvenHosts = {name}:EvenHosts\nNothing = {name}:Nothing\nBroken = {name}:Missing\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(stevedore.ExtensionManager, "ENTRY_POINT_CACHE", {})  # what was found before the site was installed
+    return name
+
+
+def test_a_sites_own_filter_joins_the_chain(site: str) -> None:
+    driver = plugins.load_driver(Settings(enabled_filters=("RamFilter", "EvenHosts")))
+    own = driver.filters[-1]
+    assert isinstance(own, Adapter)
+    assert (own.name, own.reason) == ("EvenHosts", "odd")
+
+
+def test_a_plugin_that_is_no_filter_is_refused(site: str) -> None:
+    with pytest.raises(errors.Misconfigured, match="'Nothing' is neither a Filter nor has it host_passes"):
+        plugins.load_driver(Settings(enabled_filters=("Nothing",)))
+
+
+def test_a_plugin_that_cannot_be_imported_is_not_there(site: str) -> None:
+    with pytest.raises(errors.Misconfigured, match="there is no 'Broken'"):
+        plugins.load_driver(Settings(enabled_filters=("Broken",)))

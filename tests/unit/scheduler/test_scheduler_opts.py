@@ -1,0 +1,31 @@
+"""The options of the scheduler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scheduler import opts
+from scheduler.settings import Settings
+from service import config
+
+
+def load(tmp_path: Path, text: str) -> Settings:
+    file = tmp_path / "superconductor.conf"
+    file.write_text(text)
+    return opts.settings(config.load([], opts.list_opts(), files=[file]))
+
+
+def test_the_defaults_are_those_of_the_settings(tmp_path: Path) -> None:
+    assert load(tmp_path, "") == Settings()
+
+
+def test_every_setting_has_its_option() -> None:
+    assert [option.dest for option in opts.OPTIONS].sort() == list(Settings.__struct_fields__).sort()
+    assert {option.dest for option in opts.OPTIONS} == set(Settings.__struct_fields__)
+
+
+def test_what_is_configured_is_taken(tmp_path: Path) -> None:
+    text = "[scheduler]\nenabled_filters = RamFilter, CoreFilter\nram_weight_multiplier = -1\ndriver = chance\nclaim_window = 0\n"
+    made = load(tmp_path, text)
+    assert made.enabled_filters == ("RamFilter", "CoreFilter")
+    assert (made.ram_weight_multiplier, made.driver, made.claim_window) == (-1.0, "chance", 0.0)

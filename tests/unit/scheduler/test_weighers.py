@@ -1,0 +1,92 @@
+"""Each weigher by itself, and how they are added up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from objects.group import Policy
+from objects.inventory import Slot
+from scheduler import engine
+from scheduler.hosts import Hosts
+from scheduler.settings import Settings
+from scheduler.weighers.base import Weigher
+from scheduler.weighers.cpu import CPUWeigher
+from scheduler.weighers.disk import DiskWeigher
+from scheduler.weighers.num_instances import NumInstancesWeigher
+from scheduler.weighers.ram import RAMWeigher
+from scheduler.weighers.soft_affinity import ServerGroupSoftAffinityWeigher
+from scheduler.weighers.soft_anti_affinity import ServerGroupSoftAntiAffinityWeigher
+from tests.support import fleet
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(RAMWeigher, [1000.0, 3000.0]), (CPUWeigher, [2.0, 6.0]), (DiskWeigher, [10.0, 30.0])]
+)
+def test_free_resources(kind: type[Weigher], expected: list[float]) -> None:
+    table = fleet.table(
+        [fleet.node("h1", vcpus=2, memory_mb=1000, disk_gb=10), fleet.node("h2", vcpus=6, memory_mb=3000, disk_gb=30)]
+    )
+    request = fleet.request(fleet.spec(), table)
+    raw = kind(Settings()).weigh(Hosts(table, request), request)
+    assert raw is not None
+    assert raw.tolist() == expected
+
+
+def test_instances_are_counted() -> None:
+    node = fleet.node("h1")
+    table = fleet.table([node, fleet.node("h2")])
+    table.set_inventory(fleet.inventory(1, node, fleet.CELLS[0], 2, instances=4), now=0.0)
+    request = fleet.request(fleet.spec(), table)
+    assert NumInstancesWeigher(Settings()).weigh(Hosts(table, request), request).tolist() == [4.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy", "expected"),
+    [
+        (ServerGroupSoftAffinityWeigher, Policy.SOFT_AFFINITY, [2.0, 0.0]),
+        (ServerGroupSoftAntiAffinityWeigher, Policy.SOFT_ANTI_AFFINITY, [-2.0, 0.0]),
+        (ServerGroupSoftAffinityWeigher, Policy.AFFINITY, None),
+        (ServerGroupSoftAntiAffinityWeigher, Policy.SOFT_AFFINITY, None),
+    ],
+)
+def test_soft_groups(kind: type[Weigher], policy: Policy, expected: list[float] | None) -> None:
+    table = fleet.table([fleet.node("h1"), fleet.node("h2")])
+    slots = [Slot(group_uuid="g", instance_uuid=f"i{n}", host="h1") for n in range(2)]
+    request = fleet.request(fleet.spec(group=fleet.group(policy)), table, slots)
+    raw = kind(Settings()).weigh(Hosts(table, request), request)
+    assert (None if raw is None else raw.tolist()) == expected
+
+
+def test_weights_are_scaled_to_the_hosts_left_and_multiplied() -> None:
+    """As Nova: memory spans from 0 to the most that is free, the count from the least to the most."""
+    table = fleet.table([fleet.node("h1", memory_mb=16384), fleet.node("h2", memory_mb=8192)])
+    table.set_inventory(fleet.inventory(1, fleet.node("h1", memory_mb=16384), fleet.CELLS[0], 2, instances=3), now=0.0)
+    table.set_inventory(fleet.inventory(2, fleet.node("h2", memory_mb=8192), fleet.CELLS[1], 2, instances=1), now=0.0)
+    driver = fleet.driver(
+        enabled_weighers=("RAMWeigher", "NumInstancesWeigher"),
+        ram_weight_multiplier=2.0,
+        num_instances_weight_multiplier=-1.0,
+        shuffle_best_same_weighed_hosts=False,
+    )
+    request = fleet.request(fleet.spec(), table)
+    found = engine.survey(table, driver, request)
+    assert found.scores.tolist() == [2.0 * 1.0 - 1.0 * 1.0, 2.0 * 0.5 - 0.0]
+    assert engine.weights(table, request, found.parts, found.rows) == {"RAMWeigher": [2.0, 1.0], "NumInstancesWeigher": [-1.0, 0.0]}
+
+
+def test_hosts_that_all_weigh_the_same_add_nothing() -> None:
+    table = fleet.table([fleet.node("h1"), fleet.node("h2")])
+    driver = fleet.driver(
+        enabled_weighers=("NumInstancesWeigher",), num_instances_weight_multiplier=5.0, shuffle_best_same_weighed_hosts=False
+    )
+    found = engine.survey(table, driver, fleet.request(fleet.spec(), table))
+    assert found.scores.tolist() == [0.0, 0.0]
+
+
+def test_a_multiplier_of_zero_switches_a_weigher_off() -> None:
+    table = fleet.table([fleet.node("h1", memory_mb=2048), fleet.node("h2")])
+    driver = fleet.driver(enabled_weighers=("RAMWeigher",), ram_weight_multiplier=0.0, shuffle_best_same_weighed_hosts=False)
+    found = engine.survey(table, driver, fleet.request(fleet.spec(), table))
+    assert found.parts == ()
+    assert np.array_equal(found.scores, np.zeros(2))
