@@ -76,8 +76,14 @@ class Builds:
     # -- orders ---------------------------------------------------------------------------------------------------------
 
     def begin(self, guest: Guest, limits: Limits | None) -> Build | None:
-        """Start the attempt once, with its claim or (no room) as failed. None: started or passed before, or a guest is held."""
+        """Start the attempt once, with its claim or (no room) as failed. None: started or passed before, or a guest is held.
+
+        The order of a later attempt may overtake the answer to the report that called for it: that report has done its work.
+        """
         with self._lock:
+            earlier = self._entries.get(guest.uuid)
+            if earlier is not None and earlier.phase is Phase.FAILED and earlier.attempt < guest.attempt:
+                self._forget(earlier)
             if guest.uuid in self._entries or self._passed.get(guest.uuid, 0) >= guest.attempt:
                 return None
             build = self._enter(guest, Phase.ACCEPTING)

@@ -60,7 +60,7 @@ class Guard:
     def _give_up(self, function: Callable[[], Any], future: Future[Any]) -> None:
         """Not begun: nobody shall. Under way: nobody will look at what comes of it."""
         with self._changed:
-            if future.cancel() and (function, future) in self._jobs:
+            if (function, future) in self._jobs:
                 self._jobs.remove((function, future))
 
     def close(self) -> None:
@@ -80,8 +80,6 @@ class Guard:
                     self._threads -= 1
                     return
                 function, future = self._jobs.popleft()
-            if not future.set_running_or_notify_cancel():
-                continue
             try:
                 future.set_result(function())
             except BaseException as error:  # noqa: BLE001 - handed to the caller that waits, who raises it

@@ -103,6 +103,8 @@ def ordered(model: Model, s: State, host: str, r: int, f: int, n: int) -> State:
     """A build order reaches its agent."""
     _, start, memory, guests = model.agent(s, host)
     seen, op = memory[r]
+    if op and op[0] in ("failed", "restarted") and op[1] < n:
+        op = None  # the order overtook the answer to the report that called for it
     if (seen >= n and model.on("seen")) or op or any(g[0] == r for g in guests):
         return s
     busy = {i for i, (_, o) in enumerate(memory) if o and o[0] not in ("failed", "restarted")} | {g[0] for g in guests}

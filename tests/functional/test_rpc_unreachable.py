@@ -24,6 +24,10 @@ SOON = 20.0
 """Seconds that count as "not for long" here: several times what it takes, and far less than for ever."""
 
 
+SENDER = "rabbit-send"
+"""The name of the threads that may have to be left behind."""
+
+
 class Parrot:
     def echo(self, context: RequestContext, value: int) -> int:
         return value
@@ -76,6 +80,7 @@ def test_a_dead_broker_is_unreachable_at_once_for_calls_and_casts() -> None:
 
 
 def test_a_broker_that_accepts_connections_and_says_nothing_is_unreachable() -> None:
+    assert wait_until(lambda: not any(thread.name == SENDER for thread in threading.enumerate()), PATIENCE), "left by another test"
     with silent_listener() as listener:
         bus = Bus(f"rabbit://guest:guest@127.0.0.1:{listener.getsockname()[1]}/")
         client = bus.client("topic", timeout=3600)
@@ -84,6 +89,7 @@ def test_a_broker_that_accepts_connections_and_says_nothing_is_unreachable() -> 
             with pytest.raises(Unreachable):
                 within(SOON, send)
 
+        assert not [thread for thread in threading.enumerate() if thread.name == SENDER], "no thread may be stuck on it"
         within(SOON, bus.close)
 
 

@@ -18,7 +18,7 @@ def test_with_all_guards_no_state_of_a_small_world_is_wrong() -> None:
     found = search(Model(TWO_CELLS, faults=1))
 
     assert (found.broken, found.complete) == (None, True)
-    assert found.states == 23_588
+    assert found.states == 27_948
     assert set(found.ends) == {"ACTIVE attempt 1", "ACTIVE attempt 2", "ERROR attempt 2", "ERROR attempt 3", "ERROR cell0", "deleted"}
 
 

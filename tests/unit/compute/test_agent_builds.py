@@ -244,8 +244,16 @@ def test_handing_back_speaks_for_the_earlier_start_and_bars_the_attempt(host: Ho
     assert report is not None
     assert (report.kind, report.attempt, report.builder) == (ReportKind.FAILED, 2, "h1:earlier")
     assert report.failure is not None
-    assert report.failure.kind is FailureClass.HOST
+    assert report.failure.kind is FailureClass.RESTARTED
     assert host.builds.begin(a_guest(attempt=2), None) is None
+
+
+def test_the_next_attempts_order_may_overtake_the_answer_to_the_hand_back(host: Host) -> None:
+    build = host.builds.hand_back("a", 7, 2, "h1:earlier")
+    assert build is not None
+    assert host.builds.begin(a_guest(attempt=3), None) is None  # what may be left of the guest is not destroyed yet
+    host.builds.destroyed(build)
+    assert host.builds.begin(a_guest(attempt=3), None) is not None
 
 
 def test_what_is_under_way_is_not_handed_back(host: Host) -> None:

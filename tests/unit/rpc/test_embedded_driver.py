@@ -212,6 +212,40 @@ def test_every_pool_of_listeners_gets_every_notification(notifications: Any) -> 
     stop(*listeners)
 
 
+def test_notifications_are_worked_on_side_by_side(notifications: Any) -> None:
+    both = threading.Barrier(2)
+
+    class Patient(Subscriber):
+        def info(self, context: dict[str, Any], publisher: str, event: str, payload: object, metadata: object) -> object:
+            both.wait(PATIENCE)
+            return super().info(context, publisher, event, payload, metadata)
+
+    subscriber = Patient()
+    listener = listen(notifications, subscriber)
+    for name in ("a", "b"):
+        notifier(notifications).info({}, name, {})
+
+    assert wait_until(lambda: len(subscriber.heard) == 2, PATIENCE)
+    assert not both.broken
+    stop(listener)
+
+
+def test_closing_a_transport_ends_its_listeners() -> None:
+    url = embedded_url()
+    closed, open_one = (open_transport(url, NotificationTransport) for _ in range(2))
+    subscriber, following = Subscriber(), Subscriber()
+    listen(closed, subscriber)
+
+    closed.cleanup()
+    notifier(open_one).info({}, "event", {})
+    listener = listen(open_one, following)
+
+    assert wait_until(lambda: bool(following.heard), PATIENCE)
+    assert subscriber.heard == []
+    stop(listener)
+    open_one.cleanup()
+
+
 def test_a_notification_given_back_comes_again(notifications: Any) -> None:
     subscriber = Subscriber(requeue=True)
     listener = listen(notifications, subscriber)
