@@ -73,7 +73,8 @@ def unit() -> None:
 
 
 def functional() -> None:
-    run(*PYTEST, "tests/functional")
+    """Rooms together; then, with the machine to themselves, the tests that kill processes."""
+    run_all([(*PYTEST, "tests/functional"), (*PYTEST, "-n", "0", "tests/faults")])
 
 
 def wheel() -> None:

@@ -12,7 +12,6 @@ from db import cell_mappings, host_mappings, services
 from db.engine import Database
 from objects import errors
 
-
 PATIENCE = 60.0
 """Seconds that simulated hosts may take to report and to be known to the scheduler."""
 

@@ -37,5 +37,5 @@ def restarted(now: float) -> Failure:
 
 
 def stopped(now: float) -> Failure:
-    """The agent was told to stop and could not wait for the build."""
-    return Failure(kind=FailureClass.HOST, error="AgentStopped", message="The agent was stopped during the build.", at=now)
+    """The agent was told to stop and could not wait for the build: as if it had been killed, but said at once."""
+    return Failure(kind=FailureClass.RESTARTED, error="AgentStopped", message="The agent was stopped during the build.", at=now)

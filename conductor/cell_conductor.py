@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from conductor.orders import Sender, send_orders
 from db import compute_nodes, instances, services
 from db.engine import Database
+from db.services import Beat
 from objects import lifecycle
 from objects.build import Holding, Report, ReportKind, Verdict
 from objects.compute_node import ComputeNode
@@ -27,7 +28,7 @@ class CellConductor:
         self._database = database
         self._sender = sender
         self._settle: Coalescer[Sequence[Report], Mapping[str, Outcome]] = Coalescer(self._write)
-        self._heartbeat: Coalescer[tuple[str, str, int], None] = Coalescer(self._heartbeats)
+        self._heartbeat: Coalescer[Beat, None] = Coalescer(self._heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Agents say accept, active or gone; the verdicts come in the same order."""
@@ -45,7 +46,7 @@ class CellConductor:
 
     def report_state(self, context: RequestContext, host: str, binary: str, version: int) -> None:
         """A heartbeat."""
-        self._heartbeat((host, binary, version))
+        self._heartbeat(Beat(host=host, binary=binary, version=version))
 
     def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
         """What a node offers and has in use: stored, and told to the feed where it changed."""
@@ -76,10 +77,8 @@ class CellConductor:
         now = time.time()
         return self._database.write(instances.transition, reports, lambda row: decide(row, reports[row.uuid], now), now)
 
-    def _heartbeats(self, beats: Sequence[tuple[str, str, int]]) -> list[Exception | None]:
-        now = time.time()
-        for host, binary, version in dict.fromkeys(beats):
-            self._database.write(services.heartbeat, host, binary, version, now)
+    def _heartbeats(self, beats: Sequence[Beat]) -> list[Exception | None]:
+        self._database.write(services.heartbeats, list(dict.fromkeys(beats)), time.time())
         return [None] * len(beats)
 
     def _verdicts(self, reports: Sequence[Report], outcomes: Mapping[str, Outcome]) -> list[Verdict]:

@@ -22,6 +22,7 @@ from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
 from db.claims import Ledger
 from db.engine import Database
+from rpc import cell_conductor, super_conductor
 from rpc.compute import ComputeClient
 from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
@@ -66,7 +67,7 @@ class SuperConductorService:
         ]
 
     def start(self) -> None:
-        self._server = self._bus.serve("super-conductor", SERVER, [self._endpoint], threads=self._settings.workers)
+        self._server = super_conductor.serve(self._bus, SERVER, self._endpoint, threads=self._settings.workers)
         for sweep in self._sweeps:
             sweep.start()
 
@@ -109,7 +110,7 @@ class CellConductorService:
         self._sweep = Periodic(f"sweep-{name}", settings.sweep_interval, sweep.sweep)
 
     def start(self) -> None:
-        self._server = self._bus.serve("cell-conductor", SERVER, [self._endpoint], threads=self._settings.workers)
+        self._server = cell_conductor.serve(self._bus, SERVER, self._endpoint, threads=self._settings.workers)
         self._sweep.start()
 
     def stop(self) -> None:

@@ -37,7 +37,12 @@ _COLUMNS = (
     inventories.c.wseq,
 )
 _ALL = sa.select(*_COLUMNS)
-_BY_ID = _ALL.where(inventories.c.id.in_(dialect.uuids("ids"))).order_by(inventories.c.id)
+# MariaDB reads a small table from end to end if it may, and locks every row on its way.
+_BY_ID = (
+    _ALL.where(inventories.c.id.in_(dialect.uuids("ids")))
+    .order_by(inventories.c.id)
+    .with_hint(inventories, "FORCE INDEX (PRIMARY)", "mysql")
+)
 _LOCK = _BY_ID.with_for_update()
 _LOCK_FREE = _BY_ID.with_for_update(skip_locked=True)
 _LOCK_HOSTS = _ALL.where(inventories.c.host.in_(dialect.uuids("hosts"))).order_by(inventories.c.id).with_for_update()

@@ -11,7 +11,7 @@ from objects.decision import Decision
 from objects.group import Policy
 from objects.inventory import Inventory, Placement, Slot, Standing
 from scheduler import engine
-from scheduler.alternates import alternates
+from scheduler.alternates import Alternates
 from scheduler.arrays import Ints, word_of
 from scheduler.conclude import conclude
 from scheduler.cursor import Cursor
@@ -170,7 +170,7 @@ class Attempt:
                 hosts = {uuid: self._table.hosts[row] for uuid, row in job.rows.items()}
                 job.evicted = {uuid: request.members.evict(host, group.max_server_per_host) for uuid, host in hosts.items()}
             if job.survey is not None:
-                job.alternates = alternates(self._table, self._driver, request, job.survey, list(job.rows.items()))
+                job.alternates = Alternates(self._table, self._driver, request, job.survey).of(list(job.rows.items()))
 
     # -- confirming ------------------------------------------------------------------------------------------------------------
 

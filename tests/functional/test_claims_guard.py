@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from db import builds, leases
+from db.engine import Database
 from objects import errors
 from tests.support import fleet
 from tests.support.databases import SERVERS, database_on
@@ -18,10 +19,15 @@ from tests.support.fleet import CELLS, CONTEXT, Site
 ONE, TWO = CELLS
 
 
-@pytest.fixture(params=SERVERS)
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    with database_on(request.param, tmp_path, "api") as database:
-        yield Site(database, [fleet.node(f"h{n}") for n in range(8)])
+@pytest.fixture(scope="module", params=SERVERS)
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with database_on(request.param, tmp_path_factory.mktemp("claims"), "api") as made:
+        yield made
+
+
+@pytest.fixture
+def site(database: Database) -> Site:
+    return Site.anew(database, [fleet.node(f"h{n}") for n in range(8)])
 
 
 def test_a_claim_is_written_with_its_answer(site: Site) -> None:
@@ -140,7 +146,8 @@ def test_all_or_nothing(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fences", "uuids", "field"), [({}, ["a"], "fences"), ({"a": 1}, ["a", "a"], "instance_uuids"), ({"a": 1}, ["a", "b"], "fences")]
+    ("fences", "uuids", "field"),
+    [({}, ["a"], "fences"), ({"a": 1}, ["a", "a"], "instance_uuids"), ({"a": 1}, ["a", "b"], "fences")],
 )
 def test_a_malformed_call_is_invalid(tmp_path: Path, fences: dict[str, int], uuids: list[str], field: str) -> None:
     site = Site.on_sqlite(tmp_path, [])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
+from db import claims
+from db.engine import Database
 from objects import errors
 from objects.group import Policy
 from objects.selection import Selection
@@ -21,10 +22,15 @@ from tests.support.fleet import CONTEXT, Site
 Answer = list[list[Selection]] | errors.NoValidHost
 
 
-@pytest.fixture(params=SERVERS)
-def make_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    with database_on(request.param, tmp_path, "api") as database:
-        yield lambda hosts, **changes: Site(database, [fleet.node(f"h{n}", **changes) for n in range(hosts)])
+@pytest.fixture(scope="module", params=SERVERS)
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with database_on(request.param, tmp_path_factory.mktemp("claims"), "api") as made:
+        yield made
+
+
+@pytest.fixture
+def make_site(database: Database) -> Callable[..., Site]:
+    return lambda hosts, **changes: Site.anew(database, [fleet.node(f"h{n}", **changes) for n in range(hosts)])
 
 
 def ask_all(schedulers: Sequence[SchedulerManager], asked: Sequence[RequestSpec], threads: int = 8) -> list[Answer]:
@@ -38,9 +44,7 @@ def ask_all(schedulers: Sequence[SchedulerManager], asked: Sequence[RequestSpec]
             except Exception as error:  # noqa: BLE001 - looked at below, in the test's own thread
                 answers.append(error)
 
-    started = [
-        threading.Thread(target=run, args=(asked[n::threads], schedulers[n % len(schedulers)])) for n in range(threads)
-    ]
+    started = [threading.Thread(target=run, args=(asked[n::threads], schedulers[n % len(schedulers)])) for n in range(threads)]
     for thread in started:
         thread.start()
     for thread in started:
@@ -106,8 +110,6 @@ def test_the_same_request_asked_many_times_at_once_is_claimed_once(make_site: Ca
 
 
 def test_claims_and_releases_together_leave_no_room_lost_and_none_invented(make_site: Callable[..., Site]) -> None:
-    from db import claims
-
     site = make_site(4, vcpus=4)
     scheduler = site.scheduler()
     errors_seen: list[Exception] = []

@@ -15,7 +15,16 @@ from db import builds, claims, leases
 from db.connection import Connection
 from db.engine import Database
 from db.inventories import capacity
-from db.tables.api import allocations, decisions, group_slots, inventories, server_groups
+from db.tables.api import (
+    allocations,
+    build_requests,
+    decisions,
+    group_slots,
+    instance_mappings,
+    inventories,
+    request_specs,
+    server_groups,
+)
 from objects import stored
 from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
@@ -139,6 +148,12 @@ class Site:
     def on_sqlite(cls, folder: Path, nodes: Sequence[ComputeNode]) -> Site:
         return cls(api_database(folder, max_pool_size=12), nodes)
 
+    @classmethod
+    def anew(cls, database: Database, nodes: Sequence[ComputeNode]) -> Site:
+        """On a database that other tests have used: nothing of theirs is left."""
+        database.write(_empty)
+        return cls(database, nodes)
+
     def scheduler(self, settings: Settings = QUICK, zones: dict[str, str] | None = None) -> SchedulerManager:
         """One more scheduler process, with a table of its own that has just been read."""
         made, cursor = HostTable(settings.default_availability_zone), Cursor()
@@ -159,8 +174,11 @@ class Site:
         if asked.group is not None:
             self.database.write(_ensure_group, asked.group)
         self.database.write(builds.accept, asked, servers, now=now, deadline=now + 600)
-        [batch] = self.database.write(leases.lease, "test", [asked.batch_id], now, 600.0)
-        return _fenced(asked, {r.instance_uuid: r.fence for r in batch.requests})
+        fences: dict[str, int] = {}
+        while len(fences) < count:  # rows that another transaction is looking at just now are skipped by a lease
+            for batch in self.database.write(leases.lease, "test", [asked.batch_id], now, 600.0):
+                fences |= {r.instance_uuid: r.fence for r in batch.requests}
+        return _fenced(asked, {server.uuid: fences[server.uuid] for server in servers})
 
     def refenced(self, asked: RequestSpec, **changes: Any) -> RequestSpec:
         """The same request under the next fence."""
@@ -198,6 +216,11 @@ class Site:
             if vcpus > row.cap_vcpus or memory_mb > row.cap_memory_mb or disk_gb > row.cap_disk_gb:
                 found.append(host)
         return found
+
+
+def _empty(tx: Connection) -> None:
+    for each in (allocations, build_requests, decisions, group_slots, instance_mappings, inventories, request_specs, server_groups):
+        tx.execute(sa.delete(each))
 
 
 def _fenced(asked: RequestSpec, fences: dict[str, int], **changes: Any) -> RequestSpec:

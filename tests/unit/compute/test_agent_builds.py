@@ -245,6 +245,8 @@ def test_handing_back_speaks_for_the_earlier_start_and_bars_the_attempt(host: Ho
     assert (report.kind, report.attempt, report.builder) == (ReportKind.FAILED, 2, "h1:earlier")
     assert report.failure is not None
     assert report.failure.kind is FailureClass.RESTARTED
+    host.builds.settled(build)
+    assert host.builds.snapshot() == {}
     assert host.builds.begin(a_guest(attempt=2), None) is None
 
 

@@ -32,5 +32,5 @@ def test_an_error_without_text_is_named() -> None:
 def test_what_the_agent_finds_itself() -> None:
     assert no_room("No room.", 1.0).kind is FailureClass.NO_ROOM
     assert timed_out(600.0, 1.0).message == "The guest did not run after 600 s."
-    assert {failure.kind for failure in (timed_out(1, 1.0), stopped(1.0))} == {FailureClass.HOST}
-    assert restarted(1.0).kind is FailureClass.RESTARTED
+    assert timed_out(1, 1.0).kind is FailureClass.HOST
+    assert {failure.kind for failure in (restarted(1.0), stopped(1.0))} == {FailureClass.RESTARTED}

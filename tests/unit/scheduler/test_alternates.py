@@ -8,7 +8,7 @@ import pytest
 
 from objects.group import Policy
 from scheduler import engine
-from scheduler.alternates import alternates
+from scheduler.alternates import Alternates
 from scheduler.table import HostTable
 from tests.support import fleet
 
@@ -21,7 +21,7 @@ def assigned(table: HostTable, count: int = 1, **changes: Any) -> list[tuple[str
         found = engine.survey(table, driver, request)
         rows = engine.choose(table, driver, request, found, count)
         chosen = [(str(n), row) for n, row in enumerate(rows)]
-        others = alternates(table, driver, request, found, chosen)
+        others = Alternates(table, driver, request, found).of(chosen)
         return [(table.hosts[row], [table.hosts[other] for other in others[uuid]]) for uuid, row in chosen]
 
 

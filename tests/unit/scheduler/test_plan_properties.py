@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from objects.group import Policy, ServerGroup
 from objects.inventory import Slot
 from scheduler import engine
-from scheduler.alternates import alternates
+from scheduler.alternates import Alternates
 from scheduler.drivers.base import Driver
 from scheduler.request import Request
 from scheduler.table import HostTable
@@ -132,7 +132,7 @@ def test_alternates_are_other_hosts_of_the_same_cell_with_room(
         found = engine.survey(table, driver, request)
         rows = engine.choose(table, driver, request, found, count)
         chosen = [(f"i{n}", row) for n, row in enumerate(rows)]
-        given_out = alternates(table, driver, request, found, chosen)
+        given_out = Alternates(table, driver, request, found).of(chosen)
         assert given_out.keys() == {uuid for uuid, _ in chosen}
         for uuid, row in chosen:
             others = given_out[uuid]
