@@ -55,6 +55,7 @@ class ApiService:
 
     def start(self) -> None:
         """Listen and serve. Raises errors.Misconfigured for an address that cannot be listened on, or that others can reach."""
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits for a thread
         listener = self._listen()
         self._port = listener.getsockname()[1]
         self._server = waitress.server.create_server(

@@ -186,7 +186,7 @@ def _by_method(messages: dict[tuple[str, str, Kind], int]) -> str:
 
 
 def rates(bench: Bench, console: Console, singles: int, crowd: int) -> None:
-    """Boots per second from the first accept to the last ACTIVE, and CPU milliseconds per boot of this process, clients included."""
+    """Boots per second from the first accept to the last ACTIVE, and this process's CPU ms per boot, clients included."""
     cpu = time.process_time()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: bench.post(f"open-{n}-"), range(singles)))

@@ -82,6 +82,7 @@ class Pace(Object, frozen=True, kw_only=True):
     build_timeout: float = 600.0
     lease_seconds: float = 10.0
     sweep_interval: float = 1.0
+    settle_age: float = 2.0
     feed_interval: float = 0.25
     report_interval: float = 5.0
     down_time: float = 30.0
@@ -113,6 +114,8 @@ class AllInOne:
             lease_seconds=pace.lease_seconds,
             sweep_interval=pace.sweep_interval,
             feed_interval=pace.feed_interval,
+            settle_age=pace.settle_age,
+            resend_age=pace.settle_age,
             service_down_time=pace.down_time,
         )
         self._closing: list[Bus | Database] = [self._bus, self._api_database]

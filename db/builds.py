@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import claims, dialect, leases
+from db.engine import DuplicateEntry
 from db.tables.api import build_requests, client_tokens, instance_mappings, request_specs
 from objects import errors, stored
 from objects.base import Object
@@ -75,6 +76,14 @@ def accept(
     """
     if token is not None and (earlier := _replay(tx, spec, token, now)) is not None:
         return earlier
+    try:
+        _insert(tx, spec, servers, now, deadline)
+    except DuplicateEntry as error:
+        raise errors.Conflict(f"batch {spec.batch_id}: its uuid, or that of one of its servers, is taken") from error
+    return Accepted(batch_id=spec.batch_id, uuids=tuple(s.uuid for s in servers))
+
+
+def _insert(tx: Connection, spec: RequestSpec, servers: Sequence[NewServer], now: float, deadline: float) -> None:
     tx.execute(_INSERT_SPEC, {"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now})
     common = {"batch_id": spec.batch_id, "created_at": now}
     request = common | {"state": "queued", "lease_until": 0.0, "fence": 0, "deadline": deadline, "priority": 0}
@@ -92,7 +101,6 @@ def accept(
     tx.execute(
         _INSERT_MAPPINGS, [mapping | {"instance_uuid": s.uuid, "name": s.name, "launch_index": s.launch_index} for s in servers]
     )
-    return Accepted(batch_id=spec.batch_id, uuids=tuple(s.uuid for s in servers))
 
 
 def _replay(tx: Connection, spec: RequestSpec, token: str, now: float) -> Accepted | None:

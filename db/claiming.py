@@ -111,6 +111,7 @@ _STANDING = (
     .with_for_update(of=build_requests)
     # MariaDB reads a small table from end to end if it may, and locks every row on its way.
     .with_hint(build_requests, "FORCE INDEX (PRIMARY)", "mysql")
+    .with_hint(build_requests, "FORCE INDEX (PRIMARY)", "mariadb")
 )
 _ADOPT = (
     sa.update(allocations)

@@ -212,10 +212,13 @@ def get(tx: Connection, uuid: str) -> Instance | None:
 
 
 def unaccepted(tx: Connection, before: float, limit: int) -> list[Order]:
-    """SCHEDULED rows whose order was last sent before ``before`` and that no agent has accepted."""
+    """SCHEDULED rows whose order was last sent before ``before`` and that no agent has accepted.
+
+    A row that the settler has just activated was never sent from here, and is due at once.
+    """
     query = (
         _PROTOCOL.add_columns(builds.c.spec)
-        .where(instances.c.state == State.SCHEDULED, instances.c.updated_at < before, builds.c.sent_at < before)
+        .where(instances.c.state == State.SCHEDULED, builds.c.sent_at < before)
         .order_by(instances.c.updated_at)
         .limit(limit)
     )

@@ -42,6 +42,7 @@ _BY_ID = (
     _ALL.where(inventories.c.id.in_(dialect.uuids("ids")))
     .order_by(inventories.c.id)
     .with_hint(inventories, "FORCE INDEX (PRIMARY)", "mysql")
+    .with_hint(inventories, "FORCE INDEX (PRIMARY)", "mariadb")
 )
 _LOCK = _BY_ID.with_for_update()
 _LOCK_FREE = _BY_ID.with_for_update(skip_locked=True)

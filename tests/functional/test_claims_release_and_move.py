@@ -28,7 +28,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def site(database: Database) -> Site:
-    return Site.anew(database, [fleet.node(f"h{n}") for n in range(6)])
+    return Site.anew(database, [fleet.node(f"h{n}") for n in range(8)])
 
 
 def claim(site: Site, count: int = 1, **asked: Any) -> list[str]:

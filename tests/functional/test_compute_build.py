@@ -216,21 +216,6 @@ def test_an_answer_that_comes_too_late_is_asked_for_again(cell: MemoryCell, agen
     assert agents.drivers["h1"].spawning == [one]
 
 
-def test_one_bad_report_does_not_hold_up_the_good(cell: MemoryCell, agents: Agents) -> None:
-    agents.start("h1")
-    uuids = cell.stage("h1", count=3)
-
-    def stumble(report: Report) -> None:
-        if report.instance_uuid == uuids[1]:
-            raise RuntimeError("a bug of the conductor's")
-
-    cell.hold = stumble
-    cell.order(*uuids)
-    cell.wait(State.ACTIVE, uuids[0], uuids[2])
-    cell.hold = None
-    cell.wait(State.ACTIVE, uuids[1])
-
-
 def test_stats_are_sent_when_they_change_and_heartbeats_always(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1", cpu_allocation_ratio=2.0, reserved_memory_mb=100)
     assert wait_until(lambda: cell.heartbeats["h1"] >= 3, PATIENCE)

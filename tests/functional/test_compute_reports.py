@@ -16,7 +16,7 @@ from objects import errors
 from objects.build import Holding, Report, ReportKind, Verdict
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
-from objects.instance import State
+from objects.instance import FailureClass, State
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.agents import Agents, settings
@@ -91,6 +91,20 @@ def test_a_call_that_hangs_holds_up_neither_heartbeats_nor_orders(bus: Bus, agen
     cell.free.set()
 
 
+def test_guests_that_were_there_count_before_the_cell_has_answered_anything(bus: Bus, agents: Agents) -> None:
+    cell = HangingCell(bus)
+    first = agents.start(simulated={"memory_mb": 1024})
+    uuids = cell.boot("h1", count=2)
+    cell.wait(State.ACTIVE, *uuids)
+    first.stop()
+    cell.hang = True
+    agents.start(simulated={"memory_mb": 1024})
+    (one,) = cell.boot("h1")
+    cell.wait(State.ERROR, one)
+    assert cell.rows[one].history[0].failure.kind is FailureClass.NO_ROOM
+    cell.free.set()
+
+
 def test_stats_that_were_not_taken_are_sent_again(bus: Bus, agents: Agents) -> None:
     cell = ForgetfulCell(bus)
     agents.start()
@@ -138,6 +152,26 @@ def test_one_message_never_holds_two_reports_on_one_instance(bus: Bus, tmp_path:
     reporter.stop()
     assert [len(group) for group in cell.groups] == [1, 1]
     assert (verdicts[ReportKind.GONE].accepted, verdicts[ReportKind.ACCEPT].accepted) == (False, True)
+
+
+def test_a_bad_report_does_not_hold_up_the_good(bus: Bus, agents: Agents) -> None:
+    """The message it came in fails as a whole once; from then on every report of that message travels alone."""
+    cell = RecordingCell(bus)
+    agents.start()
+    bad, *good = cell.stage("h1", count=20)
+
+    def stumble(report: Report) -> None:
+        if report.instance_uuid == bad:
+            raise RuntimeError("a bug of the conductor's")
+
+    cell.hold = stumble
+    cell.order(bad, *good)
+    cell.wait(State.ACTIVE, *good)
+    company = [len(group) for group in cell.groups if bad in {report.instance_uuid for report in group}]
+    assert company[0] == 20
+    assert set(company[1:]) <= {1}
+    cell.hold = None
+    cell.wait(State.ACTIVE, bad)
 
 
 def test_what_a_stopped_host_still_owes_is_dropped(bus: Bus, tmp_path: Path) -> None:

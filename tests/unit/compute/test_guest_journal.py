@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compute.driver import Guest
@@ -94,6 +94,7 @@ def test_death_during_compaction_leaves_the_old_file(tmp_path: Path) -> None:
     assert Journal(path).guests() == [a_guest("a")]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcd"))))
 def test_the_file_says_what_the_driver_says(tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[bool, str]]) -> None:
     path = tmp_path_factory.mktemp("journal") / "h.guests"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compute.driver import Guest
@@ -85,6 +85,7 @@ def test_failed_builds_fade() -> None:
     assert tracker.stats(0, 100.0 + 10 * FAILURE_HALF_LIFE)[0].failed_builds == 0.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 3), st.integers(1, 2048), st.booleans()), max_size=60))
 def test_claims_never_exceed_what_is_offered(steps: list[tuple[str, int, int, bool]]) -> None:
     """Whatever comes and goes, what was granted and not released fits."""

@@ -1,6 +1,6 @@
 """Time of one scheduling decision, without SQL, over fleets of several sizes; and with it, on SQLite.
 
-``python bench/scheduler.py`` prints microseconds; ``--smoke`` takes the small fleets only, a few times.
+``python bench/decisions.py`` prints microseconds; ``--smoke`` takes the small fleets only, a few times.
 """
 
 from __future__ import annotations

@@ -1,0 +1,125 @@
+"""The durable queue for tests: requests put into it, taken out of it, and a look at what is written."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from db import builds, leases
+from db.connection import Connection
+from db.engine import Database
+from db.tables.api import build_requests, client_tokens, feed_cursors, instance_mappings
+from objects.base import Object
+from objects.spec import RequestSpec
+from tests.support import fleet
+from tests.support.fleet import CELLS, Site
+
+NOW = 1000.0
+"""When everything happens unless a test says otherwise, in seconds since the epoch."""
+FAR = 1e12
+LEASE = 30.0
+
+
+class Row(Object, frozen=True, kw_only=True):
+    """A build request as it is in its table."""
+
+    uuid: str
+    state: str
+    fence: int
+    owner: str | None
+    lease_until: float
+
+
+class Mapped(Object, frozen=True, kw_only=True):
+    """What decides about an instance in its mapping."""
+
+    cell_uuid: str | None
+    deleted: bool
+    fence: int
+    seen: int
+    state: str
+    host: str | None
+
+
+class Queue:
+    """A site whose requests tests drive step by step. What others have left in the database is removed first."""
+
+    def __init__(self, database: Database) -> None:
+        self.site = Site.anew(database, [fleet.node(f"h{n}") for n in range(4)])
+        self.database = database
+        self.ledger = self.site.ledger
+        database.write(_empty)
+
+    def accept(
+        self, count: int = 1, *, now: float = NOW, deadline: float = FAR, token: str | None = None, **asked: object
+    ) -> RequestSpec:
+        """A batch of ``count`` servers, queued."""
+        spec = fleet.spec(**asked)
+        self.database.write(builds.accept, spec, servers(count), now=now, deadline=deadline, token=token)
+        return spec
+
+    def lease(self, *batches: str, owner: str = "one", now: float = NOW, seconds: float = LEASE) -> dict[str, int]:
+        """Fences of what that leased."""
+        leased = self.database.write(leases.lease, owner, batches, now, seconds)
+        return {request.instance_uuid: request.fence for batch in leased for request in batch.requests}
+
+    def leased(self, count: int = 1, **asked: object) -> dict[str, int]:
+        """A new batch under a lease."""
+        return self.lease(self.accept(count, **asked).batch_id)
+
+    def claimed(self, count: int = 1, **asked: object) -> dict[str, int]:
+        """A new batch under a lease, with a claim for each of its instances."""
+        leased = self.site.leased(fleet.spec(**asked), count)
+        self.site.scheduler().select_destinations(fleet.CONTEXT, leased, list(leased.fences))
+        return dict(leased.fences)
+
+    # -- leaving -----------------------------------------------------------------------------------------------------------------
+
+    def hand_over(self, fences: dict[str, int], cell: str = CELLS[0], host: str = "h0") -> list[str]:
+        items = [
+            builds.HandOver(instance_uuid=u, fence=fence, cell_uuid=cell, host=host, node=host, availability_zone="zone")
+            for u, fence in fences.items()
+        ]
+        return self.database.write(builds.hand_over, items, NOW)
+
+    def bury(self, fences: dict[str, int], fault: str = "No valid host was found.") -> list[str]:
+        items = [builds.Burial(instance_uuid=u, fence=fence, fault=fault) for u, fence in fences.items()]
+        return self.ledger.write(builds.bury, items, NOW)
+
+    def delete(self, instance: str, project_id: str | None = None, now: float = NOW) -> builds.Deleted | None:
+        return self.ledger.write(builds.delete, instance, project_id=project_id, now=now)
+
+    # -- what is written ---------------------------------------------------------------------------------------------------------
+
+    def requests(self) -> dict[str, Row]:
+        return {row.uuid: row for row in self.database.read(_requests)}
+
+    def mapped(self) -> dict[str, Mapped]:
+        return self.database.read(_mapped)
+
+
+def servers(count: int) -> Sequence[builds.NewServer]:
+    return [builds.NewServer(uuid=str(uuid.uuid4()), name=f"server-{n}", launch_index=n) for n in range(count)]
+
+
+def _empty(tx: Connection) -> None:
+    for table in (client_tokens, feed_cursors):
+        tx.execute(sa.delete(table))
+
+
+def _requests(tx: Connection) -> list[Row]:
+    return [
+        Row(uuid=r.instance_uuid, state=r.state, fence=r.fence, owner=r.owner, lease_until=r.lease_until)
+        for r in tx.execute(sa.select(build_requests))
+    ]
+
+
+def _mapped(tx: Connection) -> dict[str, Mapped]:
+    return {
+        r.instance_uuid: Mapped(
+            cell_uuid=r.cell_uuid, deleted=r.deleted, fence=r.fence, seen=r.seen, state=r.state, host=r.host
+        )
+        for r in tx.execute(sa.select(instance_mappings))
+    }

@@ -1,0 +1,43 @@
+"""The options of the conductors and the settings made of them."""
+
+from __future__ import annotations
+
+import pytest
+from oslo_config import cfg
+
+from conductor import opts
+from conductor.opts import ConductorSettings
+
+
+def conf(*arguments: str) -> cfg.ConfigOpts:
+    made = cfg.ConfigOpts()
+    made(list(arguments), project="superconductor", default_config_files=[], default_config_dirs=[])
+    return made
+
+
+def test_the_defaults_of_options_and_settings_are_the_same() -> None:
+    assert opts.settings(conf()) == ConductorSettings()
+
+
+def test_every_option_has_help_and_is_listed() -> None:
+    [(group, options)] = opts.list_opts()
+    assert group == "conductor"
+    assert {option.dest for option in options} == set(ConductorSettings.__struct_fields__)
+    assert all(option.help for option in options)
+
+
+def test_values_are_taken_from_the_configuration() -> None:
+    made = conf()
+    made.register_opts(opts.CONDUCTOR_OPTS, group="conductor")
+    made.set_override("lease_seconds", 12.5, group="conductor")
+    made.set_override("workers", 3, group="conductor")
+    settings = opts.settings(made)
+    assert (settings.lease_seconds, settings.workers) == (12.5, 3)
+
+
+def test_a_value_that_cannot_work_is_refused() -> None:
+    made = conf()
+    made.register_opts(opts.CONDUCTOR_OPTS, group="conductor")
+    for name, value in (("workers", 0), ("lease_seconds", 0.0), ("sweep_interval", -1.0)):
+        with pytest.raises(ValueError, match="Should be greater than"):
+            made.set_override(name, value, group="conductor")

@@ -1,0 +1,127 @@
+"""Orders on their way to hosts: how they are grouped, what they say, and what becomes of those that cannot be sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+from conductor.orders import send_deletes, send_orders
+from db.instances import Order
+from objects import errors
+from objects.build import BuildOrders, DeleteOrder
+from objects.context import RequestContext
+from objects.flavor import Flavor
+from objects.instance import Instance, State
+from objects.selection import Limits
+from objects.spec import RequestSpec
+from rpc.compute import ComputeClient
+
+CONTEXT = RequestContext(request_id="req-1", project_id="p", user_id="u")
+LIMITS = Limits(vcpus=64.0, memory_mb=1024.0, disk_gb=10.0)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Recorder(ComputeClient):
+    """A client whose casts end in a list. Hosts in ``away`` cannot be reached."""
+
+    def __init__(self) -> None:  # no bus: nothing leaves this process
+        self.builds: list[tuple[str, BuildOrders]] = []
+        self.deletes: list[tuple[str, Sequence[DeleteOrder]]] = []
+        self.contexts: list[RequestContext] = []
+        self.away: set[str] = set()
+
+    def build_instances(self, context: RequestContext, host: str, orders: BuildOrders) -> None:
+        self._reach(context, host)
+        self.builds.append((host, orders))
+
+    def delete_instances(self, context: RequestContext, host: str, orders: Sequence[DeleteOrder]) -> None:
+        self._reach(context, host)
+        self.deletes.append((host, orders))
+
+    def _reach(self, context: RequestContext, host: str) -> None:
+        self.contexts.append(context)
+        if host in self.away:
+            raise errors.CellUnavailable(f"no way to {host}")
+
+
+class Road:
+    """A sender as cells and cell conductors are."""
+
+    def __init__(self, compute: ComputeClient | None) -> None:
+        self.compute = compute
+        self.name = "cell1"
+        self.sent = 0
+
+    def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.sent += 1
+        return fn(*args, **kwargs)
+
+
+@pytest.fixture
+def compute() -> Recorder:
+    return Recorder()
+
+
+def spec(batch: str) -> RequestSpec:
+    flavor = Flavor(flavor_id="1", name="tiny", vcpus=1, memory_mb=512)
+    return RequestSpec(batch_id=batch, request_id="req-1", project_id="p", user_id="u", name="web", flavor=flavor)
+
+
+def row(uuid: str, host: str | None, attempt: int = 1) -> Instance:
+    return Instance(uuid=uuid, state=State.SCHEDULED, fence=3, attempt=attempt, host=host, node=host and f"{host}-node", limits=LIMITS)
+
+
+def order(uuid: str, host: str, batch: str = "b1") -> Order:
+    return Order(instance=row(uuid, host), name=f"web-{uuid}", spec=spec(batch))
+
+
+def test_one_cast_per_host_and_batch(compute: Recorder) -> None:
+    orders = [order("u1", "h1"), order("u2", "h2"), order("u3", "h1"), order("u4", "h1", "b2")]
+    send_orders(Road(compute), CONTEXT, orders)
+    casts = [(host, cast.spec.batch_id, [o.instance_uuid for o in cast.orders]) for host, cast in compute.builds]
+    assert casts == [("h1", "b1", ["u1", "u3"]), ("h2", "b1", ["u2"]), ("h1", "b2", ["u4"])]
+    assert set(compute.contexts) == {CONTEXT}
+
+
+def test_an_order_says_all_that_fences_it(compute: Recorder) -> None:
+    send_orders(Road(compute), CONTEXT, [Order(instance=row("u1", "h1", attempt=2), name="web", spec=spec("b1"))])
+    [(_, cast)] = compute.builds
+    [sent] = cast.orders
+    assert (sent.instance_uuid, sent.name, sent.host, sent.node) == ("u1", "web", "h1", "h1-node")
+    assert (sent.fence, sent.attempt, sent.limits) == (3, 2, LIMITS)
+    assert cast.spec == spec("b1")
+
+
+def test_a_host_that_cannot_be_reached_keeps_no_other_from_its_orders(
+    compute: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    compute.away = {"h1"}
+    send_orders(Road(compute), CONTEXT, [order("u1", "h1"), order("u2", "h2")])
+    send_deletes(Road(compute), CONTEXT, [row("u1", "h1"), row("u2", "h2")])
+    assert [host for host, _ in compute.builds] == [host for host, _ in compute.deletes] == ["h2"]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.WARNING]
+    assert "cell1: order for host h1 not sent, the sweep will: no way to h1" in caplog.text
+
+
+def test_deletes_are_grouped_by_host_and_name_the_attempt(compute: Recorder) -> None:
+    send_deletes(Road(compute), CONTEXT, [row("u1", "h1"), row("u2", "h2", attempt=3), row("u3", "h1")])
+    sent = {host: [(d.instance_uuid, d.attempt) for d in deletes] for host, deletes in compute.deletes}
+    assert sent == {"h1": [("u1", 1), ("u3", 1)], "h2": [("u2", 3)]}
+
+
+def test_nothing_to_send_is_nothing_sent(compute: Recorder) -> None:
+    road = Road(compute)
+    send_orders(road, CONTEXT, [])
+    send_deletes(road, CONTEXT, [])
+    assert road.sent == 0
+
+
+def test_a_cell_without_a_bus_is_a_fault_in_the_program() -> None:
+    """cell0 has no hosts, so nobody may have an order for one."""
+    with pytest.raises(RuntimeError, match="cell1 has no bus"):
+        send_orders(Road(None), CONTEXT, [order("u1", "h1")])
