@@ -54,6 +54,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("aggregate add host", "cli.aggregate:AggregateAddHost", "put hosts into an aggregate"),
     ("aggregate remove host", "cli.aggregate:AggregateRemoveHost", "take hosts out of an aggregate"),
     ("group create", "cli.group:GroupCreate", "create a server group"),
+    ("group set", "cli.group:GroupSet", "rename a server group"),
     ("group list", "cli.group:GroupList", "list server groups"),
     ("group show", "cli.group:GroupShow", "show one server group"),
     ("group delete", "cli.group:GroupDelete", "delete server groups"),

@@ -6,6 +6,8 @@ import argparse
 import uuid
 from functools import partial
 
+import msgspec
+
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, at_least, name
 from db import server_groups
 from db.connection import Connection
@@ -43,6 +45,22 @@ class GroupCreate(ActionShow):
         )
         self.deployment.api_database.write(server_groups.create, group)
         return _shown(group)
+
+
+class GroupSet(ActionShow):
+    """Rename a server group. Its policy and project are for life: members were placed by them.
+
+    Example: superconductor group set web --project 7f1c --name frontend
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("group", metavar="GROUP", help="UUID, or name")
+        parser.add_argument("--project", metavar="ID", help="the project that has the name")
+        parser.add_argument("--name", metavar="NAME", type=name, required=True, help="its new name")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Shown:
+        database = self.deployment.api_database
+        return _shown(database.write(_rename, parsed_args.group, parsed_args.project, parsed_args.name))
 
 
 class GroupList(AdminLister):
@@ -98,6 +116,12 @@ def _find(tx: Connection, reference: str, project_id: str | None) -> ServerGroup
     if len(found) > 1:
         raise errors.Conflict(f"Several projects have a server group '{reference}': give its UUID, or --project")
     return found[0]
+
+
+def _rename(tx: Connection, reference: str, project_id: str | None, new_name: str) -> ServerGroup:
+    group = msgspec.structs.replace(_find(tx, reference, project_id), name=new_name)
+    server_groups.update(tx, group)
+    return group
 
 
 def _delete(tx: Connection, reference: str, project_id: str | None) -> None:

@@ -10,6 +10,7 @@ from cells.registry import CellRegistry
 from db.claims import Ledger
 from db.engine import Database
 from rpc import scheduler as seam
+from rpc.server import Server
 from rpc.transport import Bus
 from scheduler.cursor import Cursor
 from scheduler.freshness import Freshness
@@ -26,6 +27,7 @@ class SchedulerService:
         """Raises Misconfigured where a filter, weigher or driver is named that does not exist."""
         self._server_name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._bus = bus
+        self._server: Server | None = None
         table, cursor = HostTable(settings.default_availability_zone), Cursor()
         self.freshness = Freshness(settings, registry, api_database, table, cursor)
         self._table = table
@@ -43,6 +45,7 @@ class SchedulerService:
             return int(self._table.eligible[: self._table.size].sum())
 
     def stop(self) -> None:
-        """Take no new calls, answer those under way."""
-        self._server.stop()
+        """Take no new calls, answer those under way. Harmless where ``start`` failed."""
+        if self._server is not None:
+            self._server.stop()
         self.freshness.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -59,7 +60,9 @@ class SchedulerManager:
         decision, Invalid for a malformed call, Conflict where other schedulers were faster too often, DatabaseUnavailable.
         """
         job = checked(context, request_spec, instance_uuids)
-        for _ in range(TRIES):
+        for tries in range(TRIES):
+            if tries:  # full jitter, so that who met once does not meet again
+                time.sleep(random.uniform(0.0, 0.005 * 2**tries))
             job = self._schedule(job)
             while job.premature:
                 time.sleep(PAUSE)

@@ -150,8 +150,11 @@ def test_group_from_creation_to_deletion(shell: Shell) -> None:
     assert {row["UUID"] for row in shell.json("group list")} == {created["uuid"], other["uuid"]}
     assert [row["Project"] for row in shell.json("group list --project p2")] == ["p2"]
     assert "Several projects have a server group 'web'" in shell.refused("group delete web")
+    renamed = shell.json("group set web --project p2 --name front")
+    assert renamed == {**other, "name": "front"}
+    assert shell.json("group show front") == renamed
     shell.done("group delete web --project p1")
-    shell.done("group delete web")
+    shell.done("group delete front")
     assert shell.json("group list") == []
 
 
@@ -161,6 +164,7 @@ def test_group_from_creation_to_deletion(shell: Shell) -> None:
         ("group create web --policy affinity --project p1", "Server group 'web' already exists"),
         ("group create new --policy affinity --project p1 --max-server-per-host 2", "goes with the policy anti-affinity only"),
         ("group show nope", "Server group 'nope' not found"),
+        ("group set nope --name other", "Server group 'nope' not found"),
         ("group delete web --project p2", "Server group 'web' not found"),
     ],
 )
