@@ -26,15 +26,6 @@ class Claim(Object, frozen=True, kw_only=True):
     spawned: bool = False
 
 
-def capacity(node: ComputeNode) -> Limits:
-    """What a node may hold in all: reserved taken off, then the allocation ratio, as Placement does."""
-    return Limits(
-        vcpus=node.vcpus * node.cpu_allocation_ratio,
-        memory_mb=max(0, node.memory_mb - node.reserved_memory_mb) * node.ram_allocation_ratio,
-        disk_gb=max(0, node.disk_gb - node.reserved_disk_gb) * node.disk_allocation_ratio,
-    )
-
-
 class ResourceTracker:
     """Counts guests and builds under way per node. Every method is one short step under one lock, without I/O.
 
@@ -55,7 +46,7 @@ class ResourceTracker:
             node = self._nodes.get(guest.node)
             if node is None:
                 return f"This host has no node {guest.node!r}."
-            refusal = _refusal(guest, self._used(guest.node), capacity(node), limits)
+            refusal = _refusal(guest, self._used(guest.node), node.capacity, limits)
             if refusal is None:
                 self._claims[guest.uuid] = _claim_of(guest, spawned=False)
             return refusal

@@ -13,6 +13,7 @@ from db.engine import Database
 from objects import stored
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind
+from objects.selection import Limits
 
 LOG = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class Applier:
         self._ledger = ledger
         self._cell = cell
         self._cursor: int | None = None
-        self._capacities: dict[tuple[str, str], tuple[float, float, float]] = {}
+        self._capacities: dict[tuple[str, str], Limits] = {}
         self._mapped: frozenset[str] = frozenset()
 
     def apply(self) -> bool:
@@ -77,15 +78,7 @@ class Applier:
     def _inventory(self, nodes: Iterable[ComputeNode]) -> None:
         """Write capacities that are new. Only a host's own cell may: a namesake in another cell is kept out."""
         latest = {(node.host, node.node): node for node in nodes if node.host in self._mapped}
-        changed = [node for key, node in latest.items() if self._capacities.get(key) != _capacity(node)]
+        changed = [node for key, node in latest.items() if self._capacities.get(key) != node.capacity]
         if changed:
             self._ledger.write(set_inventory, changed, self._cell.uuid)
-            self._capacities |= {(node.host, node.node): _capacity(node) for node in changed}
-
-
-def _capacity(node: ComputeNode) -> tuple[float, float, float]:
-    return (
-        node.vcpus * node.cpu_allocation_ratio,
-        (node.memory_mb - node.reserved_memory_mb) * node.ram_allocation_ratio,
-        (node.disk_gb - node.reserved_disk_gb) * node.disk_allocation_ratio,
-    )
+            self._capacities |= {(node.host, node.node): node.capacity for node in changed}

@@ -188,7 +188,7 @@ class Builder:
     def _bury(self, batch: leases.Batch, reasons: Mapping[leases.Request, str]) -> None:
         try:
             self._undertaker.bury(batch.spec, reasons)
-        except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
+        except (errors.CellUnavailable, errors.DatabaseUnavailable, errors.NotFound) as error:  # NotFound: there is no cell0
             self._leave(msgspec.structs.replace(batch, requests=tuple(reasons)), str(error))
 
     def _leave(self, batch: leases.Batch, why: str) -> None:

@@ -12,6 +12,7 @@ from conductor.settle import settle
 from db.claims import Ledger
 from db.engine import Database
 from objects import errors
+from objects.cell import CELL0_UUID
 from service.periodic import Every, Periodic
 
 LOG = logging.getLogger(__name__)
@@ -53,7 +54,11 @@ class Keepers:
 
     def follow(self) -> None:
         """Start keepers of new or changed cells, stop those of cells that are gone."""
-        wanted = {cell.uuid: cell for cell in (*self._registry.cells(), self._registry.cell0)}
+        wanted = {cell.uuid: cell for cell in self._registry.cells()}
+        try:
+            wanted[CELL0_UUID] = self._registry.cell0
+        except errors.NotFound as missing:  # the other cells are kept all the same
+            LOG.warning("%s", missing)
         for uuid, (cell, periodic) in list(self._running.items()):
             if wanted.get(uuid) is not cell:
                 periodic.stop()

@@ -43,7 +43,7 @@ class SuperConductorService:
         builder = Builder(
             api_database,
             registry,
-            SchedulerClient(bus),
+            SchedulerClient(bus, timeout=settings.lease_seconds),  # past that somebody else may drive the build
             Undertaker(ledger, registry),
             owner=owner,
             lease_seconds=settings.lease_seconds,

@@ -160,7 +160,7 @@ def after(row: Inventory, change: Usage, stamp: Stamp) -> Inventory:
 def set_inventory(tx: Connection, stamp: Stamp, nodes: Sequence[ComputeNode], cell_uuid: str) -> None:
     """Make the capacities those of ``nodes``, all of the cell given: new rows for new nodes, nothing for those that did not change.
 
-    Capacity is the total times the allocation ratio, less what is reserved. Usage is left alone: it is what the claims say.
+    Usage is left alone: it is what the claims say.
     """
     wanted = {(node.host, node.node): node for node in nodes}
     known = {(row.host, row.node): row for row in _of_hosts(tx, {host for host, _ in wanted})}
@@ -194,21 +194,17 @@ _SET = (
 
 
 def _values(node: ComputeNode, cell_uuid: str, stamp: Stamp) -> dict[str, Any]:
-    values = (cell_uuid, *capacity(node), *stamp)
+    values = (cell_uuid, *_capacity(node), *stamp)
     return {f"new_{name}": value for name, value in zip(_CAPACITY, values, strict=True)}
 
 
-def capacity(node: ComputeNode) -> tuple[float, float, float]:
-    """vCPUs, MiB and GiB that may be claimed of a node."""
-    return (
-        node.vcpus * node.cpu_allocation_ratio,
-        node.memory_mb * node.ram_allocation_ratio - node.reserved_memory_mb,
-        node.disk_gb * node.disk_allocation_ratio - node.reserved_disk_gb,
-    )
+def _capacity(node: ComputeNode) -> tuple[float, float, float]:
+    limits = node.capacity
+    return limits.vcpus, limits.memory_mb, limits.disk_gb
 
 
 def _differs(row: Inventory, node: ComputeNode, cell_uuid: str) -> bool:
-    return (row.cap_vcpus, row.cap_memory_mb, row.cap_disk_gb) != capacity(node) or row.cell_uuid != cell_uuid
+    return (row.cap_vcpus, row.cap_memory_mb, row.cap_disk_gb) != _capacity(node) or row.cell_uuid != cell_uuid
 
 
 def _of_hosts(tx: Connection, hosts: Iterable[str]) -> list[Inventory]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from objects.base import Message, Object
+from objects.selection import Limits
 
 
 class ComputeNode(Message, frozen=True, kw_only=True):
@@ -33,6 +34,15 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     hypervisor_version: int = 0
     failed_builds: float = 0.0
     attributes: dict[str, Any] = {}
+
+    @property
+    def capacity(self) -> Limits:
+        """What the node may hold in all: what is reserved taken off first, then the allocation ratio, as Placement has it."""
+        return Limits(
+            vcpus=self.vcpus * self.cpu_allocation_ratio,
+            memory_mb=max(0, self.memory_mb - self.reserved_memory_mb) * self.ram_allocation_ratio,
+            disk_gb=max(0, self.disk_gb - self.reserved_disk_gb) * self.disk_allocation_ratio,
+        )
 
 
 class Service(Object, frozen=True, kw_only=True):

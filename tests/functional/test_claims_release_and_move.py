@@ -124,11 +124,11 @@ def test_a_moved_member_is_where_it_is_in_its_group_too(site: Site) -> None:
 
 
 class TestInventory:
-    def test_capacity_is_the_total_times_the_ratio_less_what_is_reserved(self, site: Site) -> None:
+    def test_capacity_is_the_total_less_what_is_reserved_times_the_ratio(self, site: Site) -> None:
         changes = {"vcpus": 8, "cpu_allocation_ratio": 4.0, "reserved_memory_mb": 512, "reserved_disk_gb": 10}
         site.ledger.write(claims.set_inventory, [fleet.node("new", memory_mb=1024, ram_allocation_ratio=1.5, **changes)], CELLS[1])
         row = site.inventories()["new"]
-        assert (row.cap_vcpus, row.cap_memory_mb, row.cap_disk_gb, row.cell_uuid) == (32.0, 1024.0, 990.0, CELLS[1])
+        assert (row.cap_vcpus, row.cap_memory_mb, row.cap_disk_gb, row.cell_uuid) == (32.0, 768.0, 990.0, CELLS[1])
 
     def test_a_change_is_followed_and_usage_is_left_alone(self, site: Site) -> None:
         [uuid] = claim(site)

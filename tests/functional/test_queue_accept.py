@@ -29,9 +29,7 @@ def queue(database: Database) -> Queue:
     return Queue(database)
 
 
-def accept(
-    queue: Queue, news: list[builds.NewServer], *, token: str | None = None, now: float = NOW, **asked: object
-) -> Accepted:
+def accept(queue: Queue, news: list[builds.NewServer], *, token: str | None = None, now: float = NOW, **asked: object) -> Accepted:
     return queue.database.write(builds.accept, fleet.spec(**asked), news, now=now, deadline=FAR, token=token)
 
 

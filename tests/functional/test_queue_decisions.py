@@ -228,5 +228,13 @@ def _raise_fence(tx: Connection, uuid: str) -> None:
 
 
 def _put_back(tx: Connection, uuid: str) -> None:
-    row = {"instance_uuid": uuid, "batch_id": "b", "state": "leased", "lease_until": 0.0, "fence": 1, "deadline": FAR, "priority": 0}
+    row = {
+        "instance_uuid": uuid,
+        "batch_id": "b",
+        "state": "leased",
+        "lease_until": 0.0,
+        "fence": 1,
+        "deadline": FAR,
+        "priority": 0,
+    }
     tx.execute(sa.insert(build_requests), row | {"created_at": NOW})

@@ -34,7 +34,11 @@ def test_a_lease_takes_the_whole_batch_under_the_next_fence(queue: Queue) -> Non
     spec = queue.accept(3, deadline=2000.0)
     [batch] = queue.database.write(leases.lease, "one", [spec.batch_id], NOW, LEASE)
     assert (batch.batch_id, batch.spec) == (spec.batch_id, spec)
-    assert [(r.name, r.launch_index, r.fence) for r in batch.requests] == [("server-0", 0, 1), ("server-1", 1, 1), ("server-2", 2, 1)]
+    assert [(r.name, r.launch_index, r.fence) for r in batch.requests] == [
+        ("server-0", 0, 1),
+        ("server-1", 1, 1),
+        ("server-2", 2, 1),
+    ]
     assert {(r.deadline, r.created_at) for r in batch.requests} == {(2000.0, NOW)}
     rows = queue.requests()
     assert rows.keys() == {r.instance_uuid for r in batch.requests}

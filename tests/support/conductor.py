@@ -118,8 +118,6 @@ def _requests(tx: Connection) -> list[Row]:
 
 def _mapped(tx: Connection) -> dict[str, Mapped]:
     return {
-        r.instance_uuid: Mapped(
-            cell_uuid=r.cell_uuid, deleted=r.deleted, fence=r.fence, seen=r.seen, state=r.state, host=r.host
-        )
+        r.instance_uuid: Mapped(cell_uuid=r.cell_uuid, deleted=r.deleted, fence=r.fence, seen=r.seen, state=r.state, host=r.host)
         for r in tx.execute(sa.select(instance_mappings))
     }

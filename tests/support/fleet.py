@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from db import builds, claims, leases
 from db.connection import Connection
 from db.engine import Database
-from db.inventories import capacity
 from db.tables.api import (
     allocations,
     build_requests,
@@ -107,8 +106,8 @@ def tell_cells(made: HostTable, nodes: Iterable[ComputeNode], homes: dict[str, s
 
 
 def inventory(key: int, each: ComputeNode, cell_uuid: str, generation: int = 1, **changes: Any) -> Inventory:
-    vcpus, memory_mb, disk_gb = capacity(each)
-    values: dict[str, Any] = {"cap_vcpus": vcpus, "cap_memory_mb": memory_mb, "cap_disk_gb": disk_gb}
+    room = each.capacity
+    values: dict[str, Any] = {"cap_vcpus": room.vcpus, "cap_memory_mb": room.memory_mb, "cap_disk_gb": room.disk_gb}
     place: dict[str, Any] = {"id": key, "host": each.host, "node": each.node, "cell_uuid": cell_uuid, "generation": generation}
     return Inventory(**(place | values | changes))
 

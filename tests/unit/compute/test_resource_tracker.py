@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compute.driver import Guest
-from compute.tracker import FAILURE_HALF_LIFE, ResourceTracker, capacity
+from compute.tracker import FAILURE_HALF_LIFE, ResourceTracker
 from objects.compute_node import ComputeNode
 from objects.selection import Limits
 
@@ -21,7 +21,7 @@ def a_guest(uuid: str, *, vcpus: int = 1, memory_mb: int = 512, disk_gb: int = 1
 def test_capacity_takes_reserved_off_before_the_ratio() -> None:
     offered = ComputeNode(host="h", node="h", vcpus=4, memory_mb=1000, disk_gb=10, ram_allocation_ratio=1.5)
     node = msgspec.structs.replace(offered, reserved_memory_mb=200, reserved_disk_gb=20)
-    assert capacity(node) == Limits(vcpus=16.0, memory_mb=1200.0, disk_gb=0.0)
+    assert node.capacity == Limits(vcpus=16.0, memory_mb=1200.0, disk_gb=0.0)
 
 
 def test_the_last_guest_that_fits_is_taken_and_the_next_is_told_what_is_short() -> None:

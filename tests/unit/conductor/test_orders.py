@@ -73,7 +73,9 @@ def spec(batch: str) -> RequestSpec:
 
 
 def row(uuid: str, host: str | None, attempt: int = 1) -> Instance:
-    return Instance(uuid=uuid, state=State.SCHEDULED, fence=3, attempt=attempt, host=host, node=host and f"{host}-node", limits=LIMITS)
+    return Instance(
+        uuid=uuid, state=State.SCHEDULED, fence=3, attempt=attempt, host=host, node=host and f"{host}-node", limits=LIMITS
+    )
 
 
 def order(uuid: str, host: str, batch: str = "b1") -> Order:
@@ -97,9 +99,7 @@ def test_an_order_says_all_that_fences_it(compute: Recorder) -> None:
     assert cast.spec == spec("b1")
 
 
-def test_a_host_that_cannot_be_reached_keeps_no_other_from_its_orders(
-    compute: Recorder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_host_that_cannot_be_reached_keeps_no_other_from_its_orders(compute: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     compute.away = {"h1"}
     send_orders(Road(compute), CONTEXT, [order("u1", "h1"), order("u2", "h2")])
     send_deletes(Road(compute), CONTEXT, [row("u1", "h1"), row("u2", "h2")])
