@@ -8,12 +8,12 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from api.main import ApiService
 from api.opts import Settings as ApiSettings
 from cells.registry import CellRegistry
-from compute.main import ComputeService
+from compute.main import ComputeService, make_reporter
 from compute.opts import Settings as ComputeSettings
 from compute.opts import SimulatedSettings
 from conductor.main import CellConductorService, SuperConductorService
@@ -28,6 +28,14 @@ from scheduler.main import SchedulerService
 from scheduler.opts import Settings as SchedulerSettings
 
 LOG = logging.getLogger(__name__)
+
+
+class Service(Protocol):
+    """What every role's composition root looks like from outside."""
+
+    def start(self) -> object: ...
+
+    def stop(self) -> object: ...
 
 
 class SimulatedHost(Object, frozen=True, kw_only=True):
@@ -119,7 +127,7 @@ class AllInOne:
             service_down_time=pace.down_time,
         )
         self._closing: list[Bus | Database] = [self._bus, self._api_database]
-        self._services: list[CellConductorService | ComputeService | SchedulerService | SuperConductorService | ApiService] = []
+        self._services: list[Service] = []
         for cell in self.registry.cells():
             self._add_cell(cell.name, cell.mapping.database_url, cell.mapping.transport_url, conductor, hosts)
         scheduler = SchedulerSettings(service_down_time=pace.down_time, feed_poll_interval=pace.feed_interval)
@@ -136,9 +144,11 @@ class AllInOne:
         bus = Bus(transport_url, name=name, observer=self._observer)
         self._closing += [bus, database]
         self._services.append(CellConductorService(settings, name, database, bus))
-        for host in hosts:
-            if host.cell == name:
-                self._services.append(ComputeService(self._compute_settings(host), bus))
+        members = [self._compute_settings(host) for host in hosts if host.cell == name]
+        if members:
+            reporter = make_reporter(members[0], bus)  # agents that share a process share messages and their threads
+            self._services.append(reporter)
+            self._services += [ComputeService(settings, bus, reporter=reporter) for settings in members]
 
     def _open_bus(self, mapping: CellMapping) -> Bus | None:
         if mapping.is_cell0:
