@@ -93,6 +93,7 @@ class Pace(Object, frozen=True, kw_only=True):
     settle_age: float = 2.0
     feed_interval: float = 0.25
     report_interval: float = 5.0
+    stats_interval: float = 2.0
     down_time: float = 30.0
 
 
@@ -160,7 +161,7 @@ class AllInOne:
             host=host.name,
             spawn_timeout=self._pace.spawn_timeout,
             report_interval=self._pace.report_interval,
-            stats_interval=2.0,
+            stats_interval=self._pace.stats_interval,
             audit_interval=10.0,
             simulated=SimulatedSettings(
                 state_path=str(self._folder.path / "hosts"),

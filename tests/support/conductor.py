@@ -97,7 +97,7 @@ class Queue:
         return {row.uuid: row for row in self.database.read(_requests)}
 
     def mapped(self) -> dict[str, Mapped]:
-        return self.database.read(_mapped)
+        return self.database.read(read_mapped)
 
 
 def servers(count: int) -> Sequence[builds.NewServer]:
@@ -116,7 +116,8 @@ def _requests(tx: Connection) -> list[Row]:
     ]
 
 
-def _mapped(tx: Connection) -> dict[str, Mapped]:
+def read_mapped(tx: Connection) -> dict[str, Mapped]:
+    """Every mapping by uuid."""
     return {
         r.instance_uuid: Mapped(cell_uuid=r.cell_uuid, deleted=r.deleted, fence=r.fence, seen=r.seen, state=r.state, host=r.host)
         for r in tx.execute(sa.select(instance_mappings))

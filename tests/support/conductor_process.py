@@ -1,0 +1,203 @@
+"""One process of the API level's conductor, run by a test step by step, and the connections it can lose."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar, cast
+
+import sqlalchemy as sa
+
+from cells.bulkhead import BulkheadSettings
+from cells.cell import Cell
+from cells.opts import RegistrySettings
+from cells.registry import CellRegistry
+from cli.all_in_one import StateFolder
+from conductor.build import Builder, Placed, context_of
+from conductor.bury import Undertaker
+from conductor.delete import Deleter
+from conductor.keep import CellKeeper
+from conductor.orders import send_orders
+from conductor.settle import settle
+from db import builds, instances, leases
+from db.claims import Ledger
+from db.engine import Database, OutcomeUnknown
+from objects import errors
+from objects.cell import CellMapping
+from objects.selection import Selection
+from objects.spec import RequestSpec
+from rpc.counting import MessageCounter, Observer
+from rpc.scheduler import SchedulerClient
+from rpc.transport import Bus
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+REGISTRY = RegistrySettings(poll_interval=0.0, linger=0.0, bulkhead=BulkheadSettings(failures=1000))
+"""Every look at the registry is a look at the database, and no breaker opens."""
+
+STEPS = ("leased", "claimed", "staged", "handed over", "ordered")
+"""How far a conductor gets with a batch, in this order."""
+
+
+class FaultyDatabase(Database):
+    """A database that can be told to be away, or to do what it is asked and lose the answer."""
+
+    away = False
+    lost_answers = 0
+    """So many writes to come are committed and then reported as of unknown outcome."""
+
+    def write(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._answer()
+        result = super().write(fn, *args, **kwargs)
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise OutcomeUnknown(f"Database {self.url_masked} was lost during a commit: the test pulled the cable")
+        return result
+
+    def read(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._answer()
+        return super().read(fn, *args, **kwargs)
+
+    def _answer(self) -> None:
+        if self.away:
+            raise errors.DatabaseUnavailable(f"Database {self.url_masked} cannot be used: the test pulled the cable")
+
+
+class LossyBus(Bus):
+    """A bus that can be told to lose what is sent. Use it for casts only: a call would be left without an answer."""
+
+    def __init__(self, url: str, observer: Observer | None = None) -> None:
+        super().__init__(url, observer=observer)
+        self.losing = False
+        self.lost = 0
+
+    def send(self, send: Callable[[], T], timeout: float) -> T:
+        if self.losing:
+            self.lost += 1
+            return cast(T, None)
+        return super().send(send, timeout)
+
+
+class Conductor:
+    """Its own connections to everything, as a process has. Leases run out at once, so that anybody may take over."""
+
+    def __init__(self, folder: StateFolder, owner: str, *, lease_seconds: float = 0.0) -> None:
+        self.sent = MessageCounter()
+        """What this process has sent to hosts."""
+        self.databases: dict[str, FaultyDatabase] = {}
+        self.buses: dict[str, LossyBus] = {}
+        self.database = FaultyDatabase(folder.database_url("api"), name=owner, max_pool_size=10)
+        self.bus = Bus(folder.bus_url("api"))
+        self.registry = CellRegistry(self.database, REGISTRY, open_database=self._open_database, open_bus=self._open_bus)
+        self.ledger = Ledger(self.database, owner)
+        self.undertaker = Undertaker(self.ledger, self.registry)
+        scheduler = SchedulerClient(self.bus, timeout=10.0)
+        paces = {"lease_seconds": lease_seconds, "retry_pause": 0.1}
+        self.builder = Builder(self.database, self.registry, scheduler, self.undertaker, owner=owner, **paces)
+        self.deleter = Deleter(self.database, self.registry)
+        self._keepers: dict[str, CellKeeper] = {}
+
+    def _open_database(self, mapping: CellMapping) -> Database:
+        self.databases[mapping.name] = made = FaultyDatabase(mapping.database_url, name=mapping.name)
+        return made
+
+    def _open_bus(self, mapping: CellMapping) -> Bus | None:
+        if mapping.is_cell0:
+            return None
+        self.buses[mapping.name] = made = LossyBus(mapping.transport_url, self.sent)
+        return made
+
+    def cell(self, name: str) -> Cell:
+        return next(cell for cell in (*self.registry.cells(), self.registry.cell0) if cell.name == name)
+
+    def keep(self) -> None:
+        """One round over every cell: feeds applied to their end, what is STAGED settled whatever its age."""
+        for cell in (*self.registry.cells(), self.registry.cell0):
+            if cell.uuid not in self._keepers:
+                self._keepers[cell.uuid] = CellKeeper(self.database, self.ledger, self.registry, cell, settle_age=3600.0)
+            while self._keepers[cell.uuid].keep():
+                pass
+            settle(self.database, cell, age=-1.0)
+
+    def lease(self, batch_id: str) -> Drive:
+        """Take what nobody drives of a batch."""
+        now = time.time()
+        [batch] = self.database.write(leases.lease, "test", [batch_id], now, 0.0)
+        return Drive(self, batch)
+
+    def drive(self, spec: RequestSpec, upto: str) -> Drive:
+        """Do for a batch what conductors do, up to and including one of STEPS."""
+        driven = self.lease(spec.batch_id)
+        for step in STEPS[1 : STEPS.index(upto) + 1]:
+            driven.go(step)
+        return driven
+
+    def close(self) -> None:
+        self.registry.close()
+        self.bus.close()
+        self.database.dispose()
+
+
+class Drive:
+    """A batch on its way through the code of one conductor, which may stop at any step and never go on."""
+
+    def __init__(self, conductor: Conductor, batch: leases.Batch) -> None:
+        self.conductor = conductor
+        self.batch = batch
+        self.fences = {request.instance_uuid: request.fence for request in batch.requests}
+        self.uuids = list(self.fences)
+        self.placed: list[Placed] = []
+        self.won: list[str] = []
+        self._builder = conductor.builder
+        self._context = context_of(batch.spec)
+
+    def go(self, step: str) -> None:
+        """Take the step that ends in this one of STEPS."""
+        {"claimed": self.claim, "staged": self.stage, "handed over": self.hand_over, "ordered": self.send}[step]()
+
+    def claim(self, excluded_cells: tuple[str, ...] = ()) -> list[list[Selection]]:
+        """Ask the scheduler; [] for each request that is lost."""
+        answers = self._builder._select(self._context, self.batch, excluded_cells)
+        assert answers is not None
+        self.placed = self._builder._map_to_cells(self.batch, answers)
+        return answers
+
+    def stage(self) -> list[str]:
+        """The uuids that are staged now."""
+        staged, unreachable = self._builder._stage(self.batch.spec, self.placed)
+        assert not unreachable
+        return [placed.request.instance_uuid for placed in staged]
+
+    def hand_over(self) -> list[str]:
+        """The uuids won. The orders are not sent."""
+        items = [
+            builds.HandOver(
+                instance_uuid=p.request.instance_uuid,
+                fence=p.request.fence,
+                cell_uuid=p.cell.uuid,
+                host=p.selection.host,
+                node=p.selection.node,
+                availability_zone=p.selection.availability_zone,
+            )
+            for p in self.placed
+        ]
+        self.won = self.conductor.database.write(builds.hand_over, items, time.time())
+        return self.won
+
+    def orders(self) -> list[tuple[Cell, list[instances.Order]]]:
+        """The orders of what was won, as the cells have them."""
+        by_cell = {p.cell.uuid: p.cell for p in self.placed}
+        return [(cell, cell.read(instances.orders, [u for u in self.won])) for cell in by_cell.values()]
+
+    def send(self) -> None:
+        """Send the orders of what was won."""
+        for cell, orders in self.orders():
+            send_orders(cell, self._context, orders)
+
+    def finish(self) -> None:
+        """What the conductor's own code does once its rows are staged, or it believes so."""
+        self._builder._hand_over(self._context, self.batch.spec, self.placed)
+
+    def bury(self, reason: str = "No valid host was found.") -> None:
+        self.conductor.undertaker.bury(self.batch.spec, dict.fromkeys(self.batch.requests, reason))
