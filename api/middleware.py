@@ -13,6 +13,7 @@ from api.microversions import HEADER, LEGACY_HEADER
 from api.opts import Settings
 from objects import errors
 from objects.context import RequestContext
+from service import logs
 
 COLLECTIONS = frozenset({"servers", "flavors", "extensions", "superconductor"})
 """First words of our paths behind /v2.1; a word that stands before one of them is a project id."""
@@ -33,6 +34,7 @@ class Intake:
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         req.context.request_id = request_id = f"req-{uuid4()}"
+        logs.bind(request_id)
         self._local_only(req)
         in_path = _take_project(req)
         version = microversions.MINIMUM

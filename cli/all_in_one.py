@@ -26,6 +26,7 @@ from rpc.counting import Observer
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
 from scheduler.opts import Settings as SchedulerSettings
+from service import config, logs
 
 LOG = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class SimulatedHost(Object, frozen=True, kw_only=True):
 
 
 class StateFolder:
-    """One deployment's folder: ``api.db``, ``cell0.db``, a file for each cell, ``hosts/`` with the guests, and a lock.
+    """One deployment's folder: ``api.db``, ``cell0.db``, a file for each cell, ``hosts/`` with the guests, a log and a lock.
 
     Raises ``errors.Conflict`` if another process holds the folder.
     """
@@ -79,8 +80,17 @@ class StateFolder:
         """An embedded bus that no other folder's deployment in this process shares."""
         return f"embedded://{hashlib.blake2b(bytes(self.path), digest_size=4).hexdigest()}/{name}"
 
+    @property
+    def log_file(self) -> Path:
+        return self.path / "superconductor.log"
+
     def release(self) -> None:
         self._lock.close()
+
+
+def log_to(folder: StateFolder) -> None:
+    """From here on this process logs to the folder's file, one line for every step of every build."""
+    logs.setup(config.load([], files=[], overrides={"log_file": str(folder.log_file)}))
 
 
 class Pace(Object, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from api.opts import Settings as ApiSettings
-from cli.all_in_one import AllInOne, SimulatedHost, StateFolder
+from cli.all_in_one import AllInOne, SimulatedHost, StateFolder, log_to
 from cli.base import Admin
 from cli.bootstrap import Commands, bootstrap, starter_flavors
 from cli.discovering import discover_until
@@ -39,6 +39,7 @@ class Standalone(Admin):
             for cell in _cells(folder)
             for number in range(parsed_args.hosts)
         ]
+        log_to(folder)
         region = AllInOne(folder, hosts, api=ApiSettings(host=parsed_args.host, port=parsed_args.port))
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -46,7 +47,7 @@ class Standalone(Admin):
         region.start()
         try:
             discover_until(folder, region, {host.name for host in hosts}, commands, stopped)
-            self.app.say(f"serving at {region.endpoint}, state in {folder.path}; Ctrl-C stops it")
+            self.app.say(f"serving at {region.endpoint}, state and log in {folder.path}; Ctrl-C stops it")
             stopped.wait()
         finally:
             self.app.say("stopping")

@@ -52,6 +52,9 @@ _LEASABLE = (
     .where(build_requests.c.batch_id.in_(dialect.uuids("batches")), _FREE)
     .order_by(build_requests.c.batch_id, instance_mappings.c.launch_index)
     .with_for_update(of=build_requests, skip_locked=True)
+    # a scan of a small table would skip everything that anybody has locked, and come back empty
+    .with_hint(build_requests, "FORCE INDEX (ix_build_requests_batch_id)", "mariadb")
+    .with_hint(build_requests, "FORCE INDEX (ix_build_requests_batch_id)", "mysql")
 )
 _LEASE = (
     sa.update(build_requests)

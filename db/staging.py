@@ -67,6 +67,9 @@ def _restage(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now
         elif row.fence < new.instance.fence:
             tx.execute(sa.update(instances).where(instances.c.uuid == row.uuid), _instance_row(spec, new, now) | {"uuid": row.uuid})
             tx.execute(sa.update(builds).where(builds.c.instance_uuid == row.uuid), _build_row(new.instance, text))
+            tx.execute(sa.delete(instance_faults).where(instance_faults.c.instance_uuid == row.uuid))
+            if new.instance.fault:
+                tx.execute(sa.insert(instance_faults), fault_row(new.instance, now))
     return [new.instance.uuid for new in news if new.instance.uuid in staged]
 
 

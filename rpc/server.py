@@ -18,6 +18,7 @@ from objects.context import RequestContext
 from rpc.errors import RemoteFault
 from rpc.rabbit import Link
 from rpc.serializer import expected
+from service import logs
 
 LOG = logging.getLogger(__name__)
 
@@ -44,14 +45,16 @@ class Endpoint:
     def _wrap(self, name: str, method: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(method)
         def handle(context: RequestContext, **arguments: object) -> object:
-            try:
-                return method(context, **arguments)
-            except errors.SuperconductorError as error:
-                LOG.info("%s.%s (%s): %s: %s", self._topic, name, context.request_id, type(error).__name__, error)
-                raise expected(_known(error)) from None
-            except Exception as error:
-                LOG.exception("%s.%s (%s) failed", self._topic, name, context.request_id)
-                raise expected(RemoteFault(f"{self._topic} failed at {name}: {type(error).__name__}. Its log says more.")) from None
+            with logs.bound(context.request_id):
+                try:
+                    return method(context, **arguments)
+                except errors.SuperconductorError as error:
+                    LOG.info("%s.%s: %s: %s", self._topic, name, type(error).__name__, error)
+                    raise expected(_known(error)) from None
+                except Exception as error:
+                    LOG.exception("%s.%s failed", self._topic, name)
+                    fault = f"{self._topic} failed at {name}: {type(error).__name__}. Its log says more."
+                    raise expected(RemoteFault(fault)) from None
 
         exposed: Callable[..., object] = om.expose(handle)  # what ExplicitRPCAccessPolicy looks for
         return exposed

@@ -66,6 +66,11 @@ def bound(request_id: str) -> Iterator[None]:
         _REQUEST_ID.reset(token)
 
 
+def bind(request_id: str) -> None:
+    """From here on, log records of this thread carry ``request_id``: for threads that always take up another one next."""
+    _REQUEST_ID.set(request_id)
+
+
 class Masking(logging.Formatter):
     """Hide the passwords of URLs in whatever another formatter made, tracebacks included."""
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from api.opts import Settings as ApiSettings
-from cli.all_in_one import AllInOne, Pace, SimulatedHost, StateFolder
+from cli.all_in_one import AllInOne, Pace, SimulatedHost, StateFolder, log_to
 from cli.base import Admin
 from cli.bootstrap import Commands, bootstrap
 from cli.demo import plan, report
@@ -83,6 +83,7 @@ def _region(folder: StateFolder, console: Console) -> AllInOne:
         for host in plan.hosts()
     ]
     pace = Pace(spawn_timeout=4.0, build_timeout=120.0, lease_seconds=5.0, sweep_interval=0.5, report_interval=2.0)
+    log_to(folder)
     return AllInOne(folder, hosts, api=ApiSettings(port=0), pace=pace)
 
 
@@ -147,8 +148,10 @@ def _boot(folder: StateFolder, workload: Workload, console: Console, stopped: th
             progress.update(ended, completed=sum(1 for server in evidence.servers if server.state != "building"))
             if stopped.wait(0.5) or time.monotonic() > give_up:
                 break
-            if posting.done() and len(evidence.servers) >= plan.total() and at_rest(evidence):
-                break
+            if posting.done():
+                posting.result()  # raises what stopped it
+                if len(evidence.servers) >= plan.total() and at_rest(evidence):
+                    break
         posting.result()
         clients.shutdown()
     return gather(folder, plan.hosts())

@@ -94,7 +94,7 @@ class Queue:
     # -- what is written ---------------------------------------------------------------------------------------------------------
 
     def requests(self) -> dict[str, Row]:
-        return {row.uuid: row for row in self.database.read(_requests)}
+        return {row.uuid: row for row in self.database.read(read_requests)}
 
     def mapped(self) -> dict[str, Mapped]:
         return self.database.read(read_mapped)
@@ -109,7 +109,8 @@ def _empty(tx: Connection) -> None:
         tx.execute(sa.delete(table))
 
 
-def _requests(tx: Connection) -> list[Row]:
+def read_requests(tx: Connection) -> list[Row]:
+    """Every build request."""
     return [
         Row(uuid=r.instance_uuid, state=r.state, fence=r.fence, owner=r.owner, lease_until=r.lease_until)
         for r in tx.execute(sa.select(build_requests))

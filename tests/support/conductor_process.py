@@ -19,11 +19,12 @@ from conductor.delete import Deleter
 from conductor.keep import CellKeeper
 from conductor.orders import send_orders
 from conductor.settle import settle
-from db import builds, instances, leases
+from db import builds, instances, leases, staging
 from db.claims import Ledger
 from db.engine import Database, OutcomeUnknown
 from objects import errors
 from objects.cell import CellMapping
+from objects.instance import Instance, State
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from rpc.counting import MessageCounter, Observer
@@ -128,10 +129,7 @@ class Conductor:
 
     def drive(self, spec: RequestSpec, upto: str) -> Drive:
         """Do for a batch what conductors do, up to and including one of STEPS."""
-        driven = self.lease(spec.batch_id)
-        for step in STEPS[1 : STEPS.index(upto) + 1]:
-            driven.go(step)
-        return driven
+        return self.lease(spec.batch_id).upto(upto)
 
     def close(self) -> None:
         self.registry.close()
@@ -145,12 +143,19 @@ class Drive:
     def __init__(self, conductor: Conductor, batch: leases.Batch) -> None:
         self.conductor = conductor
         self.batch = batch
+        self.spec = batch.spec
         self.fences = {request.instance_uuid: request.fence for request in batch.requests}
         self.uuids = list(self.fences)
         self.placed: list[Placed] = []
         self.won: list[str] = []
         self._builder = conductor.builder
         self._context = context_of(batch.spec)
+
+    def upto(self, last: str) -> Drive:
+        """Itself, driven up to one of STEPS."""
+        for step in STEPS[1 : STEPS.index(last) + 1]:
+            self.go(step)
+        return self
 
     def go(self, step: str) -> None:
         """Take the step that ends in this one of STEPS."""
@@ -165,7 +170,7 @@ class Drive:
 
     def stage(self) -> list[str]:
         """The uuids that are staged now."""
-        staged, unreachable = self._builder._stage(self.batch.spec, self.placed)
+        staged, unreachable = self._builder._stage(self.spec, self.placed)
         assert not unreachable
         return [placed.request.instance_uuid for placed in staged]
 
@@ -188,7 +193,7 @@ class Drive:
     def orders(self) -> list[tuple[Cell, list[instances.Order]]]:
         """The orders of what was won, as the cells have them."""
         by_cell = {p.cell.uuid: p.cell for p in self.placed}
-        return [(cell, cell.read(instances.orders, [u for u in self.won])) for cell in by_cell.values()]
+        return [(cell, cell.read(instances.orders, self.won)) for cell in by_cell.values()]
 
     def send(self) -> None:
         """Send the orders of what was won."""
@@ -197,7 +202,27 @@ class Drive:
 
     def finish(self) -> None:
         """What the conductor's own code does once its rows are staged, or it believes so."""
-        self._builder._hand_over(self._context, self.batch.spec, self.placed)
+        self._builder._hand_over(self._context, self.spec, self.placed)
 
     def bury(self, reason: str = "No valid host was found.") -> None:
-        self.conductor.undertaker.bury(self.batch.spec, dict.fromkeys(self.batch.requests, reason))
+        self.conductor.undertaker.bury(self.spec, dict.fromkeys(self.batch.requests, reason))
+
+    def stage_in_cell0(self, reason: str) -> None:
+        """The first step of a burial."""
+        rows = [
+            staging.NewInstance(
+                instance=Instance(uuid=r.instance_uuid, state=State.STAGED, fence=r.fence, fault=reason),
+                name=r.name,
+                launch_index=r.launch_index,
+                created_at=r.created_at,
+            )
+            for r in self.batch.requests
+        ]
+        self.conductor.registry.cell0.write(staging.stage, self.spec, rows, time.time())
+
+    def refence(self) -> dict[str, int]:
+        """Change its mind."""
+        return self.conductor.database.write(leases.refence, self.fences)
+
+    def renew(self, until: float) -> None:
+        self.conductor.database.write(leases.renew, self.fences, until)

@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import msgspec
+import sqlalchemy as sa
+
 from cells.administration import NewCell, create_cell
 from cells.discovery import AGENT, discover
 from cli.all_in_one import StateFolder
@@ -24,9 +27,11 @@ from conductor.cell_conductor import CellConductor
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.opts import ConductorSettings
 from conductor.sweep_cell import CellSweep
-from db import builds, compute_nodes, instances, services
+from db import builds, compute_nodes, events, feed, instances, leases, services
+from db.connection import Connection
 from db.engine import Database
 from db.sync import sync
+from db.tables.api import feed_cursors
 from objects.compute_node import ComputeNode
 from objects.instance import Instance
 from objects.spec import RequestSpec
@@ -37,7 +42,7 @@ from scheduler.settings import Settings as SchedulerSettings
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.agents import Agents
-from tests.support.conductor import Mapped, read_mapped, servers
+from tests.support.conductor import Mapped, Row, read_mapped, read_requests, servers
 from tests.support.conductor_process import Conductor, FaultyDatabase, LossyBus
 
 P = ParamSpec("P")
@@ -72,6 +77,10 @@ class _Sender:
         return fn(*args, **kwargs)
 
 
+def _set_back(tx: Connection, cell_uuid: str) -> None:
+    tx.execute(sa.update(feed_cursors).where(feed_cursors.c.cell_uuid == cell_uuid).values(sequence=0))
+
+
 class World:
     """Cells with their hosts, all of them ghosts at first, and a scheduler that knows them. Nothing else runs until started."""
 
@@ -95,6 +104,7 @@ class World:
         self.agents = {name: Agents(self.bus(name), self.folder.path / "hosts") for name in hosts}
         for agents in self.agents.values():
             self.closing(agents.stop)
+        self.conductors: list[Conductor] = []
         self.host_plans = [HostPlan(name=host, cell=cell, vcpus=0, memory_mb=0, disk_gb=0) for host, cell in self.homes.items()]
 
     def begin(self) -> None:
@@ -119,6 +129,7 @@ class World:
     def conductor(self, owner: str) -> Conductor:
         """One more process of the API level's conductor, for the test to run."""
         made = Conductor(self.folder, owner)
+        self.conductors.append(made)
         self.closing(made.close)
         return made
 
@@ -150,6 +161,17 @@ class World:
     def delete(self, instance: str) -> builds.Deleted | None:
         return self.keeper.ledger.write(builds.delete, instance, project_id=None, now=time.time())
 
+    # -- what happens to databases -----------------------------------------------------------------------------------------------
+
+    def set_back(self, cell_uuid: str) -> None:
+        """The API level has forgotten how far it had read the cell's feed."""
+        self.api.write(_set_back, cell_uuid)
+
+    def trim_feeds(self) -> None:
+        """All that is in the cells' feeds now is gone."""
+        for name in self.cells:
+            self.databases[name].write(feed.trim, time.time() + 1.0)
+
     # -- running roles -----------------------------------------------------------------------------------------------------------
 
     def start(self, settings: ConductorSettings = QUICK) -> None:
@@ -165,6 +187,10 @@ class World:
         service = SuperConductorService(settings, conductor.registry, conductor.database, conductor.bus)
         service.start()
         self.closing(service.stop)
+
+    def hasty_conductor(self) -> None:
+        """One more conductor service, whose leases run out while it works."""
+        self.start_conductor(msgspec.structs.replace(QUICK, lease_seconds=0.05, sweep_interval=0.02))
 
     def start_cells(self, settings: ConductorSettings = QUICK) -> None:
         for name in self.cells:
@@ -184,14 +210,29 @@ class World:
 
     # -- what there is -----------------------------------------------------------------------------------------------------------
 
-    def row(self, instance: str) -> Instance | None:
-        """Its row in whatever cell has one, cell0 included."""
-        found = [row for database in self.databases.values() if (row := database.read(instances.get, instance))]
-        assert len(found) <= 1, found
-        return found[0] if found else None
+    def rows(self, instance: str) -> dict[str, Instance]:
+        """Its rows by cell, cell0 included. One that was handed over may have inert copies elsewhere, which the settler removes."""
+        found = {name: database.read(instances.get, instance) for name, database in self.databases.items()}
+        return {name: row for name, row in found.items() if row is not None}
+
+    def row(self, instance: str) -> Instance:
+        """Its row in the cell that its mapping names."""
+        names = {cell.uuid: cell.name for cell in (*self.keeper.registry.cells(), self.keeper.registry.cell0)}
+        return self.rows(instance)[names[self.mapped(instance).cell_uuid or ""]]
+
+    def requests(self) -> dict[str, Row]:
+        return {row.uuid: row for row in self.api.read(read_requests)}
 
     def mapped(self, instance: str) -> Mapped:
         return self.api.read(read_mapped)[instance]
+
+    def waits(self, spec: RequestSpec) -> bool:
+        """Whether something of the batch could be leased now."""
+        return spec.batch_id in self.api.read(leases.waiting, time.time(), 1000)
+
+    def cursor(self, cell_uuid: str) -> int:
+        """How far the API level has read the cell's feed."""
+        return self.api.write(events.cursor, cell_uuid)
 
     def evidence(self) -> Evidence:
         return gather(self.folder, self.host_plans)
