@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cells.cell import Cell
 from db import compute_nodes, events, feed, rebuild
-from db.claims import Ledger, set_inventory
+from db.claims import Ledger
 from db.engine import Database
 from objects import stored
 from objects.compute_node import ComputeNode
-from objects.feed import EventKind
+from objects.feed import EventKind, FeedEvent
 from objects.selection import Limits
 
 LOG = logging.getLogger(__name__)
@@ -36,20 +36,15 @@ class Applier:
 
         Raises ``errors.Conflict`` when another applier got ahead: the next call starts from its cursor.
         """
-        cursor = self._database.write(events.cursor, self._cell.uuid) if self._cursor is None else self._cursor
+        cursor = self._position()
         page = self._cell.read(feed.read, cursor, PAGE)
         if page.trimmed or page.head < cursor:
             self._rebuild(cursor, page.head)
             return True
         if not page.events:
-            self._cursor = cursor
             return False
-        upto = page.events[-1].sequence
-        position = events.Position(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
-        self._cursor = None  # unknown until this page is committed
-        self._ledger.write(events.apply, position, page.events)
-        self._cursor = upto
-        self._inventory(stored.load(e.payload, ComputeNode) for e in page.events if e.kind is EventKind.HOST)
+        nodes = [stored.load(event.payload, ComputeNode) for event in page.events if event.kind is EventKind.HOST]
+        self._write(cursor, page.events[-1].sequence, page.events, [node for node in nodes if node.host in self._mapped])
         return len(page.events) == PAGE
 
     def _rebuild(self, cursor: int, head: int) -> None:
@@ -61,24 +56,39 @@ class Applier:
         after: str | None = ""
         while after is not None:
             page = self._cell.read(rebuild.snapshot, after, PAGE, time.time())
-            upto = head if page.last_uuid is None else cursor
-            position = events.Position(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
-            self._cursor = None
-            self._ledger.write(events.apply, position, page.events)
+            self._write(cursor, head if page.last_uuid is None else cursor, page.events)
             after = page.last_uuid
         self._mapped = frozenset()  # capacities are read anew as well
 
     def map_hosts(self, hosts: frozenset[str]) -> None:
-        """The hosts mapped to this cell changed (or are told for the first time): take their capacities from the cell's records."""
-        if hosts != self._mapped:
-            nodes = self._cell.read(compute_nodes.list_all)
-            self._mapped = hosts
-            self._inventory(nodes)
+        """The hosts mapped to this cell changed (or are told for the first time): take their capacities from the cell's records.
 
-    def _inventory(self, nodes: Iterable[ComputeNode]) -> None:
-        """Write capacities that are new. Only a host's own cell may: a namesake in another cell is kept out."""
-        latest = {(node.host, node.node): node for node in nodes if node.host in self._mapped}
-        changed = [node for key, node in latest.items() if self._capacities.get(key) != node.capacity]
-        if changed:
-            self._ledger.write(set_inventory, changed, self._cell.uuid)
-            self._capacities |= {(node.host, node.node): node.capacity for node in changed}
+        Only a host's own cell may say what it offers: a namesake in another cell is kept out. Raises ``errors.Conflict`` as above.
+        """
+        if hosts == self._mapped:
+            return
+        cursor = self._position()
+        nodes = [node for node in self._cell.read(compute_nodes.list_all) if node.host in hosts]
+        for key in [key for key in self._capacities if key[0] in hosts ^ self._mapped]:
+            del self._capacities[key]  # another cell may have had the host meanwhile
+        self._write(cursor, cursor, (), nodes)
+        self._mapped = hosts
+
+    def _position(self) -> int:
+        """The cursor. Where it had to be looked up, others may have written capacities that we know nothing of."""
+        if self._cursor is None:
+            self._cursor = self._database.write(events.cursor, self._cell.uuid)
+            self._capacities.clear()
+        return self._cursor
+
+    def _write(self, cursor: int, upto: int, page: Sequence[FeedEvent], nodes: Iterable[ComputeNode] = ()) -> None:
+        """Events and capacities that are new, in the transaction that moves the cursor: who was overtaken puts no old one back."""
+        latest = {(node.host, node.node): node for node in nodes}
+        changed = {key: node for key, node in latest.items() if self._capacities.get(key) != node.capacity}
+        if not page and not changed and upto == cursor:
+            return
+        position = events.Position(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
+        self._cursor = None  # unknown until this is committed
+        self._ledger.write(events.apply, position, page, list(changed.values()))
+        self._cursor = upto
+        self._capacities |= {key: node.capacity for key, node in changed.items()}

@@ -26,8 +26,8 @@ class Undertaker:
     def bury(self, spec: RequestSpec, reasons: Mapping[leases.Request, str]) -> None:
         """Bury each request with its reason; one that was lost to a delete or a successor is left alone.
 
-        Raises ``errors.CellUnavailable`` or ``errors.DatabaseUnavailable`` if cell0 cannot be written, ``errors.NotFound`` if it was
-        not created: nothing is decided then.
+        Raises ``errors.CellUnavailable`` or ``errors.DatabaseUnavailable`` if cell0 cannot be written, ``errors.NotFound`` if there
+        is none: nothing is decided then.
         """
         now = time.time()
         rows = [_new_instance(spec, request, reason) for request, reason in reasons.items()]

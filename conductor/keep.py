@@ -33,13 +33,13 @@ class CellKeeper:
         """One round; returns whether there is more to do at once."""
         more = False
         if not self._cell.mapping.is_cell0:
-            self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid))
             try:
+                self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid))
                 more = self._applier.apply()
             except errors.Conflict as behind:
                 LOG.debug("%s", behind)
         if self._settle_now():
-            more = settle(self._database, self._cell, self._settle_age) or more
+            settle(self._database, self._cell, self._settle_age)
         return more
 
 

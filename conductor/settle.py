@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 
 from cells.cell import Cell
 from db import instances, mappings, staging
@@ -16,15 +17,19 @@ LOG = logging.getLogger(__name__)
 PAGE = 200
 
 
-def settle(api_database: Database, cell: Cell, age: float) -> bool:
-    """Settle rows of ``cell`` that have been STAGED for ``age`` seconds; return whether there may be more.
+def settle(api_database: Database, cell: Cell, age: float) -> None:
+    """Settle rows of ``cell`` that have been STAGED for ``age`` seconds, one page after the other: many may have to wait.
 
     The mapping is read after the row was seen, and what it says is final once decided, so acting on it late is harmless. A row
     whose request is still queued or driven is left alone.
     """
-    found = cell.read(staging.staged, time.time() - age, PAGE)
-    if not found:
-        return False
+    before, after = time.time() - age, ""
+    while found := cell.read(staging.staged, before, PAGE, after):
+        _settle_page(api_database, cell, found)
+        after = max(found)
+
+
+def _settle_page(api_database: Database, cell: Cell, found: Iterable[str]) -> None:
     fates = api_database.read(mappings.fates, found)
     fences: dict[str, int] = {}
     astray: list[str] = []
@@ -41,7 +46,6 @@ def settle(api_database: Database, cell: Cell, age: float) -> bool:
         cell.write(instances.transition, fences, lambda row: _activate(row, fences, cell), now)
     if astray or fences:
         LOG.info("cell %s: settled %d staged rows, removed %d", cell.name, len(fences), len(astray))
-    return len(found) == PAGE and bool(astray or fences)
 
 
 def _activate(row: Instance, fences: dict[str, int], cell: Cell) -> lifecycle.Outcome:

@@ -57,8 +57,10 @@ class CellSweep:
 
     def deletes(self) -> None:
         """DELETING for a while: the delete order or its answer was lost."""
-        rows = self._database.read(instances.in_state, [State.DELETING], time.time() - self._resend_age, PAGE)
-        send_deletes(self._sender, self._context, rows)
+        before, after = time.time() - self._resend_age, ""
+        while rows := self._database.read(instances.in_state, [State.DELETING], before, PAGE, after):
+            send_deletes(self._sender, self._context, rows)
+            after = rows[-1].uuid
 
     def deadlines(self) -> None:
         """Builds whose time is over end as ERROR, under a new attempt that fences their agent off."""

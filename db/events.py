@@ -11,6 +11,7 @@ from db import claims, dialect
 from db.tables.api import feed_cursors, instance_mappings
 from objects import errors, stored
 from objects.base import Object
+from objects.compute_node import ComputeNode
 from objects.feed import EventKind, FeedEvent, InstanceSummary
 
 
@@ -66,8 +67,10 @@ _FRESH = (
 )
 
 
-def apply(tx: Connection, stamp: claims.Stamp, position: Position, events: Sequence[FeedEvent]) -> None:
-    """Apply the instance events of one page and advance the cursor by compare-and-set.
+def apply(
+    tx: Connection, stamp: claims.Stamp, position: Position, events: Sequence[FeedEvent], nodes: Sequence[ComputeNode] = ()
+) -> None:
+    """Apply the instance events of one page, take over the capacities of ``nodes``, and advance the cursor by compare-and-set.
 
     An event counts only if the mapping names the feed's cell and the event is newer than the last one applied. Raises
     ``errors.Conflict`` if another reader has moved the cursor: nothing is written then, and the page is to be read again.
@@ -82,6 +85,8 @@ def apply(tx: Connection, stamp: claims.Stamp, position: Position, events: Seque
     if by_uuid:
         _apply_claims(tx, stamp, position.cell_uuid, by_uuid)
         tx.execute(_APPLY, [_values(position.cell_uuid, seen[-1]) for seen in by_uuid.values()])
+    if nodes:
+        claims.set_inventory(tx, stamp, nodes, position.cell_uuid)
 
 
 def _apply_claims(tx: Connection, stamp: claims.Stamp, cell_uuid: str, by_uuid: Mapping[str, Sequence[FeedEvent]]) -> None:

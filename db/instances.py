@@ -212,14 +212,14 @@ def get(tx: Connection, uuid: str) -> Instance | None:
 
 
 def unaccepted(tx: Connection, before: float, limit: int) -> list[Order]:
-    """SCHEDULED rows whose order was last sent before ``before`` and that no agent has accepted.
+    """SCHEDULED rows whose order was last sent before ``before`` and that no agent has accepted, those first that waited longest.
 
     A row that the settler has just activated was never sent from here, and is due at once.
     """
     query = (
         _PROTOCOL.add_columns(builds.c.spec)
         .where(instances.c.state == State.SCHEDULED, builds.c.sent_at < before)
-        .order_by(instances.c.updated_at)
+        .order_by(builds.c.sent_at, instances.c.updated_at)
         .limit(limit)
     )
     return _orders(tx, query)
@@ -235,11 +235,11 @@ def sent(tx: Connection, uuids: Iterable[str], now: float) -> None:
     tx.execute(sa.update(builds).where(builds.c.instance_uuid.in_(sorted(uuids))).values(sent_at=now))
 
 
-def in_state(tx: Connection, states: Sequence[State], before: float, limit: int) -> list[Instance]:
-    """Rows in these states since before ``before``, the oldest first."""
+def in_state(tx: Connection, states: Sequence[State], before: float, limit: int, after: str = "") -> list[Instance]:
+    """Rows in these states since before ``before``, by uuid from ``after`` on."""
     query = (
-        _PROTOCOL.where(instances.c.state.in_(states), instances.c.updated_at < before)
-        .order_by(instances.c.updated_at)
+        _PROTOCOL.where(instances.c.state.in_(states), instances.c.updated_at < before, instances.c.uuid > after)
+        .order_by(instances.c.uuid)
         .limit(limit)
     )
     return [_instance(row) for row in tx.execute(query)]

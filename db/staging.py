@@ -124,12 +124,12 @@ def _attach(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now:
         tx.execute(sa.insert(instance_faults), faults)
 
 
-def staged(tx: Connection, before: float, limit: int) -> dict[str, int]:
-    """Fences of rows that have been STAGED since before ``before``: the settler's work."""
+def staged(tx: Connection, before: float, limit: int, after: str = "") -> dict[str, int]:
+    """Fences of rows that have been STAGED since before ``before``, by uuid from ``after`` on: the settler's work."""
     query = (
         sa.select(instances.c.uuid, instances.c.fence)
-        .where(instances.c.state == State.STAGED, instances.c.updated_at < before)
-        .order_by(instances.c.updated_at)
+        .where(instances.c.state == State.STAGED, instances.c.updated_at < before, instances.c.uuid > after)
+        .order_by(instances.c.uuid)
         .limit(limit)
     )
     return {row.uuid: row.fence for row in tx.execute(query)}

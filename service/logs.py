@@ -52,7 +52,7 @@ def setup(conf: cfg.ConfigOpts) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(sys.stderr)  # standard output is for what a command was asked for
-        handler.addFilter(_add_request_id)
+        handler.addFilter(add_request_id)
         handler.setFormatter(Masking(handler.formatter or logging.Formatter()))
 
 
@@ -82,7 +82,8 @@ class Masking(logging.Formatter):
         return mask_url(self._inner.format(record))
 
 
-def _add_request_id(record: logging.LogRecord) -> bool:
+def add_request_id(record: logging.LogRecord) -> bool:
+    """A filter that lets every record pass, with the request id that is bound where it has none of its own."""
     if not getattr(record, "request_id", ""):
         record.request_id = _REQUEST_ID.get()
     return True

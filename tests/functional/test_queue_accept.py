@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def queue(database: Database) -> Queue:
     return Queue(database)
 
 
-def accept(queue: Queue, news: list[builds.NewServer], *, token: str | None = None, now: float = NOW, **asked: object) -> Accepted:
+def accept(queue: Queue, news: list[builds.NewServer], *, token: str | None = None, now: float = NOW, **asked: Any) -> Accepted:
     return queue.database.write(builds.accept, fleet.spec(**asked), news, now=now, deadline=FAR, token=token)
 
 
@@ -72,7 +73,7 @@ def test_a_token_counts_within_its_project(queue: Queue) -> None:
     first = accept(queue, list(servers(1)), token="once", project_id="p1")
     second = accept(queue, list(servers(1)), token="once", project_id="p2")
     other = accept(queue, list(servers(1)), token="twice", project_id="p1")
-    assert not (first.replayed or second.replayed or other.replayed)
+    assert [answer.replayed for answer in (first, second, other)] == [False] * 3
     assert len(queue.requests()) == 3
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,9 @@ def queue(database: Database) -> Queue:
     return Queue(database)
 
 
-def event(kind: EventKind, uuid: str, version: int, *, host: str = "h0", state: str = "", **changes: object) -> FeedEvent:
+def event(kind: EventKind, uuid: str, version: int, *, host: str = "h0", state: str = "", **changes: Any) -> FeedEvent:
     shown = state or {EventKind.ACTIVE: "active", EventKind.ENDED: "error"}.get(kind, "building")
-    summary = InstanceSummary(state=shown, host=host, node=host, updated_at=NOW + version, **changes)  # type: ignore[arg-type]  # a test's shorthand
+    summary = InstanceSummary(state=shown, host=host, node=host, updated_at=NOW + version, **changes)
     return FeedEvent(sequence=0, kind=kind, key=uuid, version=version, payload=stored.dump(summary))
 
 
@@ -49,7 +50,7 @@ def apply_from(queue: Queue, cursor: int, page: Sequence[FeedEvent], cell: str =
     queue.ledger.write(events.apply, Position(cell_uuid=cell, cursor=cursor, upto=cursor + len(page)), page)
 
 
-def handed_over(queue: Queue, count: int = 1, **asked: object) -> list[str]:
+def handed_over(queue: Queue, count: int = 1, **asked: Any) -> list[str]:
     """Instances in CELL with their claims, each on the host it was given."""
     fences = queue.claimed(count, **asked)
     hosts = queue.site.claimed()
@@ -206,6 +207,15 @@ class TestCursor:
         assert queue.site.claimed() == {}
         assert queue.site.overfull() == []
 
+    def test_capacities_come_with_their_page_or_not_at_all(self, queue: Queue) -> None:
+        position = Position(cell_uuid=CELL, cursor=queue.database.write(events.cursor, CELL), upto=1)
+        host = next(host for host, home in queue.site.homes.items() if home == CELL)
+        queue.ledger.write(events.apply, position, [], [fleet.node(host, vcpus=48), fleet.node("new", vcpus=8)])
+        assert (queue.site.inventories()[host].cap_vcpus, queue.site.inventories()["new"].cell_uuid) == (48.0, CELL)
+        with pytest.raises(errors.Conflict):
+            queue.ledger.write(events.apply, position, [], [fleet.node(host, vcpus=1)])
+        assert queue.site.inventories()[host].cap_vcpus == 48.0
+
 
 class TestGroups:
     def test_active_ends_what_was_held_for_retries(self, queue: Queue) -> None:
@@ -227,8 +237,8 @@ class TestGroups:
     def test_moved_and_active_on_one_page_leave_one_place(self, queue: Queue) -> None:
         [uuid] = handed_over(queue, group=fleet.group(Policy.ANTI_AFFINITY), max_attempts=3)
         target = next(slot.host for slot in queue.site.slots() if slot.held)
-        said = {"host": target, "has_group": True}
-        apply(queue, event(EventKind.MOVED, uuid, 2, **said), event(EventKind.ACTIVE, uuid, 3, **said))  # type: ignore[arg-type]  # as above
+        said: dict[str, Any] = {"host": target, "has_group": True}
+        apply(queue, event(EventKind.MOVED, uuid, 2, **said), event(EventKind.ACTIVE, uuid, 3, **said))
         assert [(slot.host, slot.held) for slot in queue.site.slots()] == [(target, False)]
         assert queue.site.claimed() == {uuid: target}
 

@@ -65,7 +65,7 @@ def _scatter(tx: Connection, chance: random.Random) -> None:
 
 def value(server: Server, key: str) -> tuple[bool, Any]:
     """What is sorted by: NULL is the lowest, text goes by its bytes."""
-    found = FIELDS.get(key, lambda s: getattr(s, key))(server)
+    found = FIELDS[key](server) if key in FIELDS else getattr(server, key)
     return found is not None, found.encode() if isinstance(found, str) else found or 0
 
 

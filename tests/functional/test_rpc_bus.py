@@ -17,6 +17,7 @@ from objects.selection import Limits, Selection
 from rpc.counting import Kind, MessageCounter
 from rpc.errors import RemoteFault, Timeout
 from rpc.transport import Bus
+from service import logs
 from service.periodic import wait_until
 from tests.support.bus import CONTEXT, KINDS, url_of
 
@@ -143,12 +144,16 @@ def test_a_bug_is_logged_where_it_is_and_tells_the_caller_no_secrets(
 ) -> None:
     bus.serve(topic, "h1", [Echo()])
 
+    caplog.handler.addFilter(logs.add_request_id)
+
     with caplog.at_level(logging.ERROR), pytest.raises(RemoteFault, match="ValueError") as fault:
         bus.client(topic).call(CONTEXT, "fail", type(None), how="bug")
 
+    caplog.handler.removeFilter(logs.add_request_id)
+
     assert "an inner secret" not in str(fault.value)
     assert "an inner secret" in caplog.text
-    assert CONTEXT.request_id in caplog.text
+    assert CONTEXT.request_id in {record.__dict__["request_id"] for record in caplog.records}
 
 
 def test_an_answer_that_cannot_be_sent_is_a_fault_and_not_a_timeout(bus: Bus, topic: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -47,13 +48,13 @@ class Queue:
     """A site whose requests tests drive step by step. What others have left in the database is removed first."""
 
     def __init__(self, database: Database) -> None:
-        self.site = Site.anew(database, [fleet.node(f"h{n}") for n in range(4)])
+        self.site = Site.anew(database, [fleet.node(f"h{n}") for n in range(8)])
         self.database = database
         self.ledger = self.site.ledger
         database.write(_empty)
 
     def accept(
-        self, count: int = 1, *, now: float = NOW, deadline: float = FAR, token: str | None = None, **asked: object
+        self, count: int = 1, *, now: float = NOW, deadline: float = FAR, token: str | None = None, **asked: Any
     ) -> RequestSpec:
         """A batch of ``count`` servers, queued."""
         spec = fleet.spec(**asked)
@@ -65,11 +66,11 @@ class Queue:
         leased = self.database.write(leases.lease, owner, batches, now, seconds)
         return {request.instance_uuid: request.fence for batch in leased for request in batch.requests}
 
-    def leased(self, count: int = 1, **asked: object) -> dict[str, int]:
+    def leased(self, count: int = 1, **asked: Any) -> dict[str, int]:
         """A new batch under a lease."""
         return self.lease(self.accept(count, **asked).batch_id)
 
-    def claimed(self, count: int = 1, **asked: object) -> dict[str, int]:
+    def claimed(self, count: int = 1, **asked: Any) -> dict[str, int]:
         """A new batch under a lease, with a claim for each of its instances."""
         leased = self.site.leased(fleet.spec(**asked), count)
         self.site.scheduler().select_destinations(fleet.CONTEXT, leased, list(leased.fences))

@@ -45,14 +45,20 @@ class FaultyDatabase(Database):
     """A database that can be told to be away, or to do what it is asked and lose the answer."""
 
     away = False
-    lost_answers = 0
-    """So many writes to come are committed and then reported as of unknown outcome."""
+    lose_answer_to = 0
+    """Which of the writes to come, from 1 on, is committed and then reported as of unknown outcome. 0: none."""
+    refuse_write = 0
+    """Which of the writes to come is not made at all. 0: none."""
 
     def write(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._answer()
+        refused, self.refuse_write = self.refuse_write == 1, max(0, self.refuse_write - 1)
+        if refused:
+            raise errors.DatabaseUnavailable(f"Database {self.url_masked} cannot be used: the test pulled the cable")
+        lost = self.lose_answer_to == 1
         result = super().write(fn, *args, **kwargs)
-        if self.lost_answers:
-            self.lost_answers -= 1
+        self.lose_answer_to -= self.lose_answer_to > 0
+        if lost:
             raise OutcomeUnknown(f"Database {self.url_masked} was lost during a commit: the test pulled the cable")
         return result
 
@@ -121,6 +127,10 @@ class Conductor:
                 pass
             settle(self.database, cell, age=-1.0)
 
+    def build(self, *specs: RequestSpec) -> None:
+        """All that a conductor does when the doorbell rings for these batches."""
+        self.builder.schedule_and_build([spec.batch_id for spec in specs])
+
     def lease(self, batch_id: str) -> Drive:
         """Take what nobody drives of a batch."""
         now = time.time()
@@ -159,7 +169,13 @@ class Drive:
 
     def go(self, step: str) -> None:
         """Take the step that ends in this one of STEPS."""
-        {"claimed": self.claim, "staged": self.stage, "handed over": self.hand_over, "ordered": self.send}[step]()
+        steps: dict[str, Callable[[], object]] = {
+            "claimed": self.claim,
+            "staged": self.stage,
+            "handed over": self.hand_over,
+            "ordered": self.send,
+        }
+        steps[step]()
 
     def claim(self, excluded_cells: tuple[str, ...] = ()) -> list[list[Selection]]:
         """Ask the scheduler; [] for each request that is lost."""
@@ -173,6 +189,10 @@ class Drive:
         staged, unreachable = self._builder._stage(self.spec, self.placed)
         assert not unreachable
         return [placed.request.instance_uuid for placed in staged]
+
+    def keep_only(self, *uuids: str) -> None:
+        """Go on with these alone."""
+        self.placed = [placed for placed in self.placed if placed.request.instance_uuid in uuids]
 
     def hand_over(self) -> list[str]:
         """The uuids won. The orders are not sent."""

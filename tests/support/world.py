@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -33,6 +33,7 @@ from db.engine import Database
 from db.sync import sync
 from db.tables.api import feed_cursors
 from objects.compute_node import ComputeNode
+from objects.context import RequestContext
 from objects.instance import Instance
 from objects.spec import RequestSpec
 from rpc.compute import ComputeClient
@@ -66,7 +67,7 @@ SCHEDULER = SchedulerSettings(
 )
 
 
-class _Sender:
+class Sender:
     """A cell's own way to its hosts."""
 
     def __init__(self, name: str, bus: Bus) -> None:
@@ -115,9 +116,7 @@ class World:
         discover(self.keeper.registry, self.api)
         self.keeper.registry.refresh()
         self.keeper.keep()
-        self.scheduler = SchedulerService(SCHEDULER, self.keeper.registry, self.api, self.bus("api"))
-        self.scheduler.start()
-        self.closing(self.scheduler.stop)
+        self.start_scheduler()
 
     def end(self) -> None:
         for close in reversed(self._closing):
@@ -152,7 +151,7 @@ class World:
 
     # -- what users do -----------------------------------------------------------------------------------------------------------
 
-    def accept(self, count: int = 1, *, timeout: float = 60.0, **asked: object) -> RequestSpec:
+    def accept(self, count: int = 1, *, timeout: float = 60.0, **asked: Any) -> RequestSpec:
         """A batch that is durable, and that nobody was told of."""
         spec, now = fleet.spec(**asked), time.time()
         self.api.write(builds.accept, spec, servers(count), now=now, deadline=now + timeout)
@@ -182,6 +181,11 @@ class World:
                 self.start_agent(host)
         self.start_conductor(settings)
 
+    def start_scheduler(self) -> None:
+        self.scheduler = SchedulerService(SCHEDULER, self.keeper.registry, self.api, self.bus("api"))
+        self.scheduler.start()
+        self.closing(self.scheduler.stop)
+
     def start_conductor(self, settings: ConductorSettings = QUICK) -> None:
         conductor = self.conductor("service")
         service = SuperConductorService(settings, conductor.registry, conductor.database, conductor.bus)
@@ -198,15 +202,19 @@ class World:
             service.start()
             self.closing(service.stop)
 
-    def start_agent(self, host: str, **changes: float) -> None:
+    def start_agent(self, host: str, **changes: Any) -> None:
         self.agents[self.homes[host]].start(host, **changes)
 
     def cell_conductor(self, name: str, *, down_time: float = 60.0, age: float = 0.0) -> tuple[CellConductor, CellSweep]:
         """A cell's conductor and its sweeps, run by the test."""
-        sender = _Sender(name, self.buses[name])
+        sender = Sender(name, self.buses[name])
         endpoint = CellConductor(self.databases[name], sender)
         sweep = CellSweep(self.databases[name], sender, endpoint, resend_age=age, down_time=down_time, feed_age=86400.0)
         return endpoint, sweep
+
+    def send_again(self, cell: str, *instances: str) -> None:
+        """Their orders in force, once more."""
+        self.cell_conductor(cell)[0].resend(RequestContext(request_id="req-test"), instances)
 
     # -- what there is -----------------------------------------------------------------------------------------------------------
 
@@ -219,6 +227,10 @@ class World:
         """Its row in the cell that its mapping names."""
         names = {cell.uuid: cell.name for cell in (*self.keeper.registry.cells(), self.keeper.registry.cell0)}
         return self.rows(instance)[names[self.mapped(instance).cell_uuid or ""]]
+
+    def uuids(self, spec: RequestSpec) -> list[str]:
+        """The servers of a batch."""
+        return [server.uuid for server in self.evidence().servers if server.batch_id == spec.batch_id]
 
     def requests(self) -> dict[str, Row]:
         return {row.uuid: row for row in self.api.read(read_requests)}

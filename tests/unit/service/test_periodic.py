@@ -105,7 +105,7 @@ def test_the_same_error_is_said_once_and_its_end_too(started: list[Periodic], ca
         "sweep: CellUnavailable: another",
         "sweep: works again",
     ]
-    assert [record.exc_info for record in caplog.records] == [False, False, None]
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_a_fault_in_the_program_is_logged_with_its_traceback(started: list[Periodic], caplog: pytest.LogCaptureFixture) -> None:

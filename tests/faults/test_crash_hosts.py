@@ -1,0 +1,263 @@
+"""Hosts die, are called dead wrongly, come back with guests nobody wants any more, or are too slow.
+
+Each test ends with everything running until nothing is on its way any more; then claims, guests and rows must agree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from compute.driver import Guest
+from compute.journal import Journal
+from compute.simulated import METADATA_KEY, journal_path
+from db import instances
+from objects import lifecycle
+from objects.instance import FailureClass, Instance, State
+from objects.lifecycle import Change
+from objects.spec import ServerProperties
+from service.periodic import wait_until
+from tests.support.world import PATIENCE, QUICK, World, world
+
+HOSTS = ["a1", "a2", "a3"]
+CELL = "cell1"
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path, {CELL: HOSTS}) as made:
+        yield made
+
+
+@pytest.fixture
+def booted(cloud: World) -> str:
+    """One server that was handed over and ordered from its host, on which no agent is."""
+    return cloud.conductor("one").drive(cloud.accept(), upto="ordered").uuids[0]
+
+
+def accepted(cloud: World, uuid: str, *, active: bool = False) -> Instance:
+    """An agent that is gone by now had taken the order, and had even reported it."""
+    row = cloud.row(uuid)
+    who = (row.host or "", row.fence, row.attempt, "gone")
+    outcomes = cloud.databases[CELL].write(instances.transition, [uuid], lambda r: lifecycle.accept(r, *who), time.time())
+    if active:
+        outcomes = cloud.databases[CELL].write(instances.transition, [uuid], lambda r: lifecycle.active(r, *who, 1.0), time.time())
+    assert isinstance(outcomes[uuid], Change)
+    return cloud.row(uuid)
+
+
+def leave_guest(cloud: World, row: Instance) -> None:
+    """The guest of this row's attempt is on its host, from before the host died."""
+    journal = Journal(journal_path(str(cloud.folder.path / "hosts"), row.host or ""))
+    sizes: dict[str, Any] = {"vcpus": 1, "memory_mb": 1024, "disk_gb": 10}
+    journal.add(
+        Guest(
+            uuid=row.uuid,
+            name="g",
+            node=row.node or "",
+            fence=row.fence,
+            attempt=row.attempt,
+            builder="gone",
+            batch_id="b",
+            **sizes,
+        )
+    )
+    journal.close()
+
+
+def call_dead(cloud: World, *hosts: str) -> None:
+    """All others give a sign of life between two looks of the cell's sweep."""
+    _, sweep = cloud.cell_conductor(CELL, down_time=0.0)
+    sweep.dead_hosts()
+    for host in HOSTS:
+        if host not in hosts:
+            cloud.appear(host)
+    sweep.dead_hosts()
+
+
+def start_all_but(cloud: World, *hosts: str) -> None:
+    """Everything runs, but for these hosts' agents."""
+    cloud.start_cells()
+    for host in HOSTS:
+        if host not in hosts:
+            cloud.start_agent(host)
+    cloud.start_conductor()
+
+
+def ended(cloud: World, uuid: str, state: State) -> Instance:
+    """Its row, at rest, in the state expected."""
+    cloud.settle()
+    row = cloud.row(uuid)
+    assert row.state is state, row
+    return row
+
+
+class TestDead:
+    @pytest.mark.parametrize("state", [State.SCHEDULED, State.BUILDING])
+    def test_what_it_was_to_build_goes_on_to_the_next_alternate(self, cloud: World, booted: str, state: State) -> None:
+        first = accepted(cloud, booted) if state is State.BUILDING else cloud.row(booted)
+        if state is State.SCHEDULED:
+            cloud.keeper.keep()  # the settler activates it
+            assert cloud.row(booted).state is State.SCHEDULED
+        call_dead(cloud, first.host or "")
+        moved = cloud.row(booted)
+        assert (moved.state, moved.attempt, moved.host) == (State.SCHEDULED, 2, first.alternates[0].host)
+        assert moved.history[0].failure.kind is FailureClass.HOST
+        start_all_but(cloud, first.host or "")
+        row = ended(cloud, booted, State.ACTIVE)
+        assert (row.host, row.attempt) == (moved.host, 2)
+        assert cloud.evidence().claims == {booted: row.host}
+
+    def test_its_guest_is_destroyed_when_it_comes_back(self, cloud: World, booted: str) -> None:
+        """It died between spawn and report, and another host has the instance now."""
+        first = accepted(cloud, booted)
+        leave_guest(cloud, first)
+        call_dead(cloud, first.host or "")
+        start_all_but(cloud, first.host or "")
+        assert wait_until(lambda: cloud.row(booted).state is State.ACTIVE, PATIENCE)
+        assert len(cloud.evidence().guests[first.host or ""]) == 1
+        cloud.start_agent(first.host or "")
+        row = ended(cloud, booted, State.ACTIVE)
+        assert row.host != first.host
+
+    def test_what_was_being_deleted_there_is_gone_at_once_and_for_good_when_it_comes_back(self, cloud: World, booted: str) -> None:
+        row = accepted(cloud, booted, active=True)
+        leave_guest(cloud, row)
+        cloud.delete(booted)
+        cloud.keeper.deleter.sweep()
+        assert cloud.row(booted).state is State.DELETING
+        call_dead(cloud, row.host or "")
+        assert cloud.row(booted).state is State.DELETED
+        start_all_but(cloud, row.host or "")
+        assert wait_until(lambda: not cloud.evidence().claims, PATIENCE)
+        cloud.start_agent(row.host or "")
+        ended(cloud, booted, State.DELETED)
+
+    def test_what_was_active_there_stays_as_it_is(self, cloud: World, booted: str) -> None:
+        """A guest that runs is not started a second time because its host is silent."""
+        row = accepted(cloud, booted, active=True)
+        leave_guest(cloud, row)
+        call_dead(cloud, row.host or "")
+        assert cloud.row(booted) == row
+        cloud.start()
+        assert ended(cloud, booted, State.ACTIVE).host == row.host
+
+    def test_if_every_host_dies_it_ends_as_an_error_that_tells_of_each(self, cloud: World, booted: str) -> None:
+        first = accepted(cloud, booted)
+        leave_guest(cloud, first)
+        _, sweep = cloud.cell_conductor(CELL, down_time=0.0)
+        for _ in range(4):
+            sweep.dead_hosts()
+        row = cloud.row(booted)
+        assert row.state is State.ERROR
+        for number, host in enumerate([first.host, *(other.host for other in first.alternates)], start=1):
+            assert f"Attempt {number} on {host}: HostDown" in (row.fault or "")
+        cloud.start()  # they all come back, the first with its guest
+        ended(cloud, booted, State.ERROR)
+        assert cloud.evidence().claims == {}
+
+    def test_silence_alone_tells_it_from_the_others(self, cloud: World) -> None:
+        """Real agents beat; the host that nobody answers for is given up after a while."""
+        driven = cloud.conductor("one").drive(cloud.accept(6), upto="ordered")
+        dead = driven.placed[0].selection.host
+        patient = msgspec.structs.replace(QUICK, service_down_time=2.0)
+        for host in HOSTS:
+            if host != dead:
+                cloud.start_agent(host, report_interval=0.1)
+        cloud.start_cells(patient)
+        cloud.start_conductor()
+        evidence = cloud.settle()
+        assert {row.instance.state for row in evidence.rows} == {State.ACTIVE}
+        assert dead not in set(evidence.claims.values())
+
+
+class TestCalledDeadWrongly:
+    def test_one_guest_is_left(self, cloud: World, booted: str) -> None:
+        """The host is spawning when it is called dead: both build, and the one that is not in force goes."""
+        first = cloud.row(booted)
+        cloud.start_cells()
+        cloud.start_agent(first.host or "")
+        driver = cloud.agents[CELL].drivers[first.host or ""]
+        driver.gate.clear()
+        cloud.send_again(CELL, booted)
+        assert wait_until(lambda: booted in driver.spawning, PATIENCE)
+        call_dead(cloud, first.host or "")
+        cloud.start()
+        assert wait_until(lambda: cloud.row(booted).state is State.ACTIVE, PATIENCE)
+        driver.gate.set()
+        row = ended(cloud, booted, State.ACTIVE)
+        assert row.host != first.host
+        assert wait_until(lambda: booted in driver.destroyed, PATIENCE)
+        ended(cloud, booted, State.ACTIVE)
+
+
+class TestRestart:
+    def test_a_build_that_died_with_the_agent_is_built_again_on_its_host(self, cloud: World, booted: str) -> None:
+        first = accepted(cloud, booted)
+        cloud.start()
+        row = ended(cloud, booted, State.ACTIVE)
+        assert (row.host, row.attempt) == (first.host, 2)
+        assert row.history[0].failure.kind is FailureClass.RESTARTED
+        assert cloud.evidence().claims == {booted: first.host}
+
+    def test_a_guest_whose_report_was_lost_becomes_active(self, cloud: World, booted: str) -> None:
+        first = accepted(cloud, booted)
+        leave_guest(cloud, first)
+        cloud.start()
+        row = ended(cloud, booted, State.ACTIVE)
+        assert (row.host, row.attempt, row.builder) == (first.host, 1, "gone")
+
+
+class TestTooSlow:
+    def test_waiting_for_its_host(self, cloud: World) -> None:
+        driven = cloud.conductor("one").drive(cloud.accept(timeout=0.5), upto="ordered")
+        [uuid] = driven.uuids
+        cloud.start_cells()
+        cloud.start_conductor()
+        assert wait_until(lambda: cloud.row(uuid).state is State.ERROR, PATIENCE)
+        assert "BuildTimeout: timed out in waiting for its host" in (cloud.row(uuid).fault or "")
+        cloud.start()  # the host comes, with the order still in its queue
+        ended(cloud, uuid, State.ERROR)
+        assert not any(cloud.spawned(host) for host in HOSTS)
+        assert cloud.evidence().claims == {}
+
+    def test_building(self, cloud: World) -> None:
+        """The guest that is there in the end is refused."""
+        [uuid] = cloud.conductor("one").drive(cloud.accept(timeout=1.0), upto="handed over").uuids
+        for host in HOSTS:
+            cloud.start_agent(host)
+            cloud.agents[CELL].drivers[host].gate.clear()
+        cloud.start()
+        assert wait_until(lambda: cloud.row(uuid).state is State.ERROR, PATIENCE)
+        assert "BuildTimeout: timed out in building" in (cloud.row(uuid).fault or "")
+        for driver in cloud.agents[CELL].drivers.values():
+            driver.gate.set()
+        ended(cloud, uuid, State.ERROR)
+        assert cloud.evidence().claims == {}
+
+    def test_hanging_on_one_host_after_the_other(self, cloud: World) -> None:
+        hanging = ServerProperties(metadata={METADATA_KEY: "hang"})
+        for host in HOSTS:
+            cloud.start_agent(host, spawn_timeout=0.2)
+        cloud.start()
+        cloud.accept(properties=hanging)
+        [server] = cloud.settle().servers
+        assert "Attempt 3" in (ended(cloud, server.uuid, State.ERROR).fault or "")
+
+    def test_in_the_queue_while_there_is_no_scheduler(self, cloud: World) -> None:
+        cloud.scheduler.stop()
+        cloud.accept(2, timeout=0.5)
+        patient = cloud.accept()
+        cloud.start()
+        assert wait_until(lambda: cloud.requests().keys() == set(cloud.uuids(patient)), PATIENCE)
+        cloud.start_scheduler()
+        evidence = cloud.settle()
+        states = {server.batch_id == patient.batch_id: server.state for server in evidence.servers}
+        assert states == {True: "active", False: "error"}
+        late = [server for server in evidence.servers if server.state == "error"]
+        assert {server.fault for server in late} == {"Build timed out in scheduling."}

@@ -1,0 +1,98 @@
+"""One cell with its conductor, on a real database and a real bus, and hosts that only listen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from conductor.cell_conductor import CellConductor
+from conductor.sweep_cell import CellSweep
+from db import feed, instances, staging
+from db.engine import Database
+from objects import lifecycle
+from objects.build import BuildOrders, DeleteOrder, Report, ReportKind, Verdict
+from objects.context import RequestContext
+from objects.feed import EventKind
+from objects.instance import Failure, FailureClass, Instance, State
+from objects.selection import Selection
+from objects.spec import RequestSpec
+from rpc.compute import serve
+from rpc.transport import Bus
+from service.periodic import wait_until
+from tests.support import fleet
+from tests.support.databases import cell_database
+from tests.support.world import PATIENCE, Sender
+
+CONTEXT = RequestContext(request_id="req-test")
+SPEC = fleet.spec()
+ALTERNATES = tuple(Selection(host=host, node=host, cell_uuid="c1") for host in ("h2", "h3"))
+NO_DISK = Failure(kind=FailureClass.HOST, error="BuildFailed", message="no disk", at=5.0)
+
+
+class Host:
+    """An agent that only listens."""
+
+    def __init__(self, bus: Bus, name: str) -> None:
+        self.orders: list[tuple[str, int]] = []
+        self.specs: list[RequestSpec] = []
+        self.deletes: list[tuple[str, int]] = []
+        self.server = serve(bus, name, self)
+
+    def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
+        self.orders += [(order.instance_uuid, order.attempt) for order in orders.orders]
+        self.specs.append(orders.spec)
+
+    def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
+        self.deletes += [(order.instance_uuid, order.attempt) for order in orders]
+
+
+class Site:
+    """One cell."""
+
+    def __init__(self, folder: Path, bus: Bus) -> None:
+        self.database: Database = cell_database(folder)
+        self.sender = Sender("cell1", bus)
+        self.conductor = CellConductor(self.database, self.sender)
+        self.hosts = {name: Host(bus, name) for name in ("h1", "h2", "h3")}
+
+    def sweep(self, *, age: float = -1.0, down_time: float = 0.0, feed_age: float = 3600.0) -> CellSweep:
+        return CellSweep(self.database, self.sender, self.conductor, resend_age=age, down_time=down_time, feed_age=feed_age)
+
+    def stage(self, *uuids: str, host: str = "h1", deadline: float = 1e12, alternates: Sequence[Selection] = ALTERNATES) -> None:
+        rows = [
+            Instance(uuid=u, state=State.STAGED, fence=1, host=host, node=host, alternates=tuple(alternates), deadline=deadline)
+            for u in uuids
+        ]
+        news = [staging.NewInstance(instance=row, name=row.uuid, launch_index=0, created_at=1.0) for row in rows]
+        assert self.database.write(staging.stage, SPEC, news, 1.0) == list(uuids)
+
+    def activate(self, *uuids: str) -> None:
+        self.database.write(instances.transition, uuids, lambda row: lifecycle.activate(row, 1, cell0=False), 2.0)
+
+    def state(self, uuid: str) -> tuple[str, str | None, int]:
+        """State, host and attempt."""
+        row = self.database.read(instances.get, uuid)
+        assert row is not None
+        return row.state.value, row.host, row.attempt
+
+    def report(self, *reports: Report) -> list[Verdict]:
+        return self.conductor.report(CONTEXT, list(reports))
+
+    def build(self, *uuids: str, active: bool = True) -> None:
+        """STAGED builds of h1 begin, and end well."""
+        kinds = (ReportKind.ACCEPT, ReportKind.ACTIVE)[: 1 + active]
+        for kind in kinds:
+            assert all(verdict.accepted for verdict in self.report(*(said(kind, uuid) for uuid in uuids)))
+
+    def ordered(self) -> dict[str, list[tuple[str, int]]]:
+        return {name: host.orders for name, host in self.hosts.items() if host.orders}
+
+    def wait_for_orders(self, expected: dict[str, list[tuple[str, int]]]) -> None:
+        assert wait_until(lambda: self.ordered() == expected, PATIENCE), self.ordered()
+
+    def events(self) -> list[tuple[str, EventKind]]:
+        return [(event.key, event.kind) for event in self.database.read(feed.read, 0, 1000).events]
+
+
+def said(kind: ReportKind, uuid: str, host: str = "h1", attempt: int = 1, failure: Failure | None = None) -> Report:
+    return Report(kind=kind, instance_uuid=uuid, host=host, fence=1, attempt=attempt, builder=f"{host}:a", failure=failure)
