@@ -74,6 +74,7 @@ class Bench:
         self.region = AllInOne(self.folder, plan, api=ApiSettings(port=0, threads=16), pace=pace, observer=self.messages)
         self.region.start()
         discover_until(self.folder, self.region, {host.name for host in plan}, self.commands, threading.Event())
+        self.region.serve()
         self.local = threading.local()
         assert wait_until(self._can_boot, 60.0)
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from cells.urls import NO_TRANSPORT, database_place, transport_place
-from db import cell_mappings
+from db import cell_mappings, host_mappings, mappings
 from db.connection import Connection
 from db.engine import Database
 from objects import errors
@@ -111,3 +111,9 @@ def _place(of: Callable[[str], str], url: str) -> str | None:
         return of(url)
     except (errors.Invalid, errors.Misconfigured):
         return None
+
+
+def used_cells(api_database: Database) -> set[str]:
+    """The uuids of cells that hosts are mapped to, or servers that are not deleted."""
+    hosts = {mapping.cell_uuid for mapping in api_database.read(host_mappings.list_all)}
+    return hosts | {count.cell_uuid for count in api_database.read(mappings.counts) if count.cell_uuid is not None}

@@ -34,9 +34,8 @@ class Bulkhead:
     ``what`` and ``resource`` name it in refusals: "cell 'east'", "database". The exceptions in ``silent`` mean that the resource
     did not answer; they are turned into CellUnavailable. All others pass: a resource that says no is well.
 
-    With ``inline`` calls run in the caller's thread and no deadline is kept. That is for resources that cannot hang - a SQLite
-    file, which waits for its lock a bounded time, and the bus inside this process - where handing the call to another thread would
-    cost more than the call itself. The breaker works all the same.
+    With ``inline`` calls run in the caller's thread and no deadline is kept. That is for what cannot hang, the bus inside this
+    process, where handing the call to another thread would cost more than the call itself. The breaker works all the same.
 
     A call must not call the same bulkhead again: it would wait for a thread while holding one.
     """

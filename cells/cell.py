@@ -33,8 +33,8 @@ class Cell:
         self._bus = bus
         self.compute = ComputeClient(bus) if bus is not None else None
         what = f"cell {mapping.name!r}"
-        file = database.dialect == "sqlite"
-        self._rows = Bulkhead(what, "database", settings, inline=file, silent=(errors.DatabaseUnavailable,))
+        # A SQLite file can stall as a server can: another process that holds its lock is waited for. So it gets its threads too.
+        self._rows = Bulkhead(what, "database", settings, inline=False, silent=(errors.DatabaseUnavailable,))
         embedded = mapping.transport_url.startswith("embedded:")
         self._wire = Bulkhead(what, "bus", settings, inline=embedded, silent=(Timeout, Unreachable))
 

@@ -149,29 +149,31 @@ class CellRegistry:
             self._close_retired()
 
     def _agree(self, mappings: Sequence[CellMapping]) -> None:
-        before, self._cells, self._broken = self._cells, {}, {}
+        """Made aside and published whole: nobody may find a cell missing while others are being opened."""
+        before = dict(self._cells)
+        cells: dict[str, Cell] = {}
+        broken: dict[str, str] = {}
         for mapping in mappings:
             cell = before.get(mapping.uuid)
             if cell is not None and cell.follow(mapping):
-                self._cells[mapping.uuid] = before.pop(mapping.uuid)
-            else:
-                self._open(mapping)
-        self._listed = tuple(sorted((c for c in self._cells.values() if not c.mapping.is_cell0), key=lambda c: c.name))
+                cells[mapping.uuid] = before.pop(mapping.uuid)
+                continue
+            try:
+                cells[mapping.uuid] = self._open(mapping)
+            except errors.SuperconductorError as error:  # one malformed URL must not take the other cells from us
+                broken[mapping.uuid] = f"cell {mapping.name!r} cannot be used: {error}"
+                LOG.error("%s", broken[mapping.uuid])
+        self._cells, self._broken = cells, broken
+        self._listed = tuple(sorted((c for c in cells.values() if not c.mapping.is_cell0), key=lambda c: c.name))
         closing_at = time.monotonic() + self._settings.linger
         self._retired += [(closing_at, cell) for cell in before.values()]
         for cell in before.values():
             LOG.info("cell %s (%s) was removed or has moved: its connections are closed soon", cell.name, cell.uuid)
 
-    def _open(self, mapping: CellMapping) -> None:
-        """One malformed URL must not take the other cells from us."""
-        try:
-            cell = Cell(mapping, self._open_database(mapping), self._open_bus(mapping), self._settings.bulkhead)
-        except errors.SuperconductorError as error:
-            self._broken[mapping.uuid] = f"cell {mapping.name!r} cannot be used: {error}"
-            LOG.error("%s", self._broken[mapping.uuid])
-        else:
-            self._cells[mapping.uuid] = cell
-            LOG.info("cell %s (%s): database %s", mapping.name, mapping.uuid, mask_url(mapping.database_url))
+    def _open(self, mapping: CellMapping) -> Cell:
+        cell = Cell(mapping, self._open_database(mapping), self._open_bus(mapping), self._settings.bulkhead)
+        LOG.info("cell %s (%s): database %s", mapping.name, mapping.uuid, mask_url(mapping.database_url))
+        return cell
 
     def _close_retired(self) -> None:
         now = time.monotonic()

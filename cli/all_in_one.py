@@ -12,7 +12,8 @@ from typing import IO, Protocol
 
 from api.main import ApiService
 from api.opts import Settings as ApiSettings
-from cells.registry import CellRegistry
+from cells.bulkhead import BulkheadSettings
+from cells.registry import CellRegistry, RegistrySettings
 from compute.main import ComputeService, make_reporter
 from compute.opts import Settings as ComputeSettings
 from compute.opts import SimulatedSettings
@@ -54,13 +55,17 @@ class SimulatedHost(Object, frozen=True, kw_only=True):
 class StateFolder:
     """One deployment's folder: ``api.db``, ``cell0.db``, a file for each cell, ``hosts/`` with the guests, a log and a lock.
 
-    Raises ``errors.Conflict`` if another process holds the folder.
+    Raises ``errors.Conflict`` if another process holds the folder, ``errors.Misconfigured`` if it cannot be used.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
-        (self.path / "hosts").mkdir(parents=True, exist_ok=True)
-        self._lock: IO[str] = (self.path / "lock").open("a+")
+        try:
+            (self.path / "hosts").mkdir(parents=True, exist_ok=True)
+            self._lock: IO[str] = (self.path / "lock").open("a+")
+        except OSError as error:
+            text = f"{self.path} cannot be used as a state folder: {error.strerror}; give another with --state."
+            raise errors.Misconfigured(text) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -101,6 +106,7 @@ class Pace(Object, frozen=True, kw_only=True):
     lease_seconds: float = 10.0
     sweep_interval: float = 1.0
     settle_age: float = 2.0
+    cell_timeout: float = 3.0
     feed_interval: float = 0.25
     report_interval: float = 5.0
     stats_interval: float = 2.0
@@ -128,7 +134,8 @@ class AllInOne:
         self._pace = pace = pace or Pace()
         self._api_database = Database(folder.database_url("api"), name="api", max_pool_size=20)
         self._bus = Bus(folder.bus_url("api"), name="api", observer=observer)
-        self.registry = CellRegistry(self._api_database, open_bus=self._open_bus)
+        patience = RegistrySettings(bulkhead=BulkheadSettings(timeout=pace.cell_timeout, threads=8))
+        self.registry = CellRegistry(self._api_database, patience, open_bus=self._open_bus)
         conductor = ConductorSettings(
             lease_seconds=pace.lease_seconds,
             sweep_interval=pace.sweep_interval,
@@ -146,7 +153,7 @@ class AllInOne:
         self._services.append(self.scheduler)
         self._services.append(SuperConductorService(conductor, self.registry, self._api_database, self._bus))
         self._api = ApiService(api, self.registry, self._api_database, self._bus)
-        self._services.append(self._api)
+        self._api_host = api.host
 
     def _add_cell(
         self, name: str, database_url: str, transport_url: str, settings: ConductorSettings, hosts: Sequence[SimulatedHost]
@@ -186,20 +193,26 @@ class AllInOne:
 
     @property
     def endpoint(self) -> str:
-        """Where the API answers."""
-        return f"http://127.0.0.1:{self._api.port}/v2.1"
+        """Where the API answers, once it serves."""
+        host = f"[{self._api_host}]" if ":" in self._api_host else self._api_host
+        return f"http://{host}:{self._api.port}/v2.1"
 
     def schedulable(self) -> int:
         """Hosts that the scheduler could place something on."""
         return self.scheduler.schedulable()
 
     def start(self) -> None:
-        """Start every role, the ones that others call first."""
+        """Start every role but the API, the ones that others call first."""
         for service in self._services:
             service.start()
 
+    def serve(self) -> None:
+        """Open the API. Before the hosts are known, what it accepted would be refused by the scheduler, and for good."""
+        self._api.start()
+
     def stop(self) -> None:
         """Stop in the opposite order; what is still building goes on at the next start."""
+        self._api.stop()
         for service in reversed(self._services):
             service.stop()
         self.registry.close()

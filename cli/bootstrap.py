@@ -6,8 +6,10 @@ import shlex
 from collections.abc import Sequence
 from typing import TextIO
 
+import msgspec
+
 from cli.all_in_one import StateFolder
-from db import cell_mappings, flavors
+from db import cell_mappings, flavors, host_mappings
 from db.engine import Database
 from objects import errors
 
@@ -41,19 +43,34 @@ def bootstrap(folder: StateFolder, cells: Sequence[str], commands: Commands) -> 
                 *("cell", "create", name, "--database-connection", folder.database_url(name)),
                 *("--transport-url", folder.bus_url(name)),
             )
+    _adopt(folder)
     commands.run("db", "sync")
 
 
-def starter_flavors(folder: StateFolder, commands: Commands) -> None:
-    """A few usual sizes, for a deployment that has none yet."""
+def _adopt(folder: StateFolder) -> None:
+    """A folder that was moved or copied brings its databases along: its cells are those files, not the ones left behind."""
     database = Database(folder.database_url("api"), name="api")
     try:
-        if database.read(flavors.list_all):
+        for mapping in database.read(cell_mappings.list_all):
+            here = folder.database_url(mapping.name)
+            if mapping.database_url != here and (folder.path / f"{mapping.name}.db").exists():
+                database.write(cell_mappings.update, msgspec.structs.replace(mapping, database_url=here))
+    finally:
+        database.dispose()
+
+
+def starter_flavors(folder: StateFolder, commands: Commands) -> None:
+    """A few usual sizes, for a deployment that is new: its hosts are not mapped yet."""
+    database = Database(folder.database_url("api"), name="api")
+    try:
+        if database.read(host_mappings.list_all):
             return
+        known = {flavor.name for flavor in database.read(flavors.list_all)}
     finally:
         database.dispose()
     for name, vcpus, ram, disk in (("m1.tiny", 1, 512, 1), ("m1.small", 1, 2048, 20), ("m1.medium", 2, 4096, 40)):
-        commands.run("flavor", "create", name, "--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
+        if name not in known:
+            commands.run("flavor", "create", name, "--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
 
 
 def _names(folder: StateFolder) -> set[str]:

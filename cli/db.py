@@ -18,6 +18,7 @@ class Target(NamedTuple):
     name: str
     kind: sync.Kind
     url: str
+    used: bool = False  # a cell that hosts or servers are mapped to
 
 
 class Result(NamedTuple):
@@ -66,8 +67,9 @@ class OnDatabases(Admin):
             if not everything:
                 found = {administration.find_cell(self.deployment.api_database, name).uuid for name in wanted}
                 mappings = [mapping for mapping in mappings if mapping.uuid in found]
+            used = administration.used_cells(self.deployment.api_database)
             for mapping in mappings:
-                yield Target(mapping.name, "cell", mapping.database_url)
+                yield Target(mapping.name, "cell", mapping.database_url, mapping.uuid in used)
 
     def _row(self, target: Target) -> Row:
         try:
@@ -95,6 +97,9 @@ class DbSync(OnDatabases, ActionLister):
     """
 
     def on(self, target: Target) -> Result:
+        if target.used and sync.is_missing(target.url):
+            # an empty database in its place would disown every guest of the cell
+            raise errors.DatabaseUnavailable("its file is gone, but hosts or servers are mapped to this cell: put the file back")
         return Result(sync.sync(target.url, target.kind), "up to date")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:

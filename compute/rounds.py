@@ -85,9 +85,11 @@ class Rounds:
         while not self._stopping.is_set():
             try:
                 self._first()
-            except errors.SuperconductorError as error:
+            except Exception as error:
                 if not waited:
-                    LOG.warning("Host %s waits for its cell conductor, trying again and again: %s", self._host, error)
+                    ours = isinstance(error, errors.SuperconductorError)
+                    text = "Host %s cannot begin, and tries again and again: %s"
+                    LOG.warning(text, self._host, error, exc_info=not ours)
                 waited = True
                 self._stopping.wait(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)

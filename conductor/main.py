@@ -20,6 +20,7 @@ from conductor.reap import reap
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
+from conductor.tidy import tidy
 from db.claims import Ledger
 from db.engine import Database
 from rpc import cell_conductor, super_conductor
@@ -29,6 +30,8 @@ from rpc.transport import Bus
 from service.periodic import Periodic
 
 SERVER = socket.gethostname()
+
+TIDY_INTERVAL = 3600.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,6 +66,7 @@ class SuperConductorService:
             Periodic("queue", settings.sweep_interval, self._queue.sweep),
             Periodic("deletes", settings.sweep_interval, deleter.sweep),
             Periodic("cells", settings.sweep_interval, self._keepers.follow),
+            Periodic("tidy", TIDY_INTERVAL, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
             Periodic("reaper", settings.reap_interval, lambda: reap(api_database, ledger)),
         ]
 

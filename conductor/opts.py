@@ -22,6 +22,10 @@ CONDUCTOR_OPTS = [
     cfg.FloatOpt("reap_interval", default=30.0, min=0.1, help="Seconds between two rounds of the claim reaper."),
     cfg.FloatOpt("resend_age", default=5.0, min=0.1, help="Seconds after which an unanswered build or delete order is sent again."),
     cfg.FloatOpt("service_down_time", default=60.0, min=1.0, help="Seconds of silence after which a host counts as down."),
+    cfg.FloatOpt("decision_age", default=604800.0, min=60.0, help="Seconds for which scheduling decisions are kept."),
+    cfg.FloatOpt(
+        "token_age", default=86400.0, min=60.0, help="Seconds for which an Idempotency-Key answers with the same servers."
+    ),
     cfg.FloatOpt("feed_age", default=86400.0, min=60.0, help="Seconds for which a cell keeps its change feed."),
 ]
 
@@ -38,6 +42,8 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     reap_interval: float = 30.0
     resend_age: float = 5.0
     service_down_time: float = 60.0
+    decision_age: float = 604800.0
+    token_age: float = 86400.0
     feed_age: float = 86400.0
 
 

@@ -237,3 +237,8 @@ def delete(tx: Connection, stamp: claims.Stamp, uuid: str, *, project_id: str | 
         sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == uuid).values(state="deleted", terminated_at=now)
     )
     return Deleted(cell_uuid=None)
+
+
+def forget_tokens(tx: Connection, before: float) -> int:
+    """Forget client tokens first used before ``before`` (seconds since the epoch): the same token then makes new servers."""
+    return tx.execute(sa.delete(client_tokens).where(client_tokens.c.created_at < before)).rowcount

@@ -115,7 +115,7 @@ _STANDING = (
 )
 _ADOPT = (
     sa.update(allocations)
-    .where(allocations.c.instance_uuid == sa.bindparam("uuid"))
+    .where(allocations.c.instance_uuid == sa.bindparam("uuid"), allocations.c.fence == sa.bindparam("read_fence"))
     .values(fence=sa.bindparam("new_fence"), selection=sa.bindparam("new_selection"))
 )
 
@@ -124,6 +124,7 @@ class _Old(Object, frozen=True, kw_only=True):
     """A claim that is to be replaced."""
 
     inventory_id: int
+    fence: int
     usage: Usage
 
 
@@ -148,14 +149,16 @@ def _stand(tx: Connection, asks: Sequence[Ask]) -> tuple[list[Standing], dict[st
                 needed.append(uuid)
             elif _is_excluded(claimed[-1], ask) and claim_fence < fence:
                 needed.append(uuid)
-                old[uuid] = _Old(inventory_id=claimed[0], usage=Usage(*claimed[1:4]))
+                old[uuid] = _Old(inventory_id=claimed[0], fence=claim_fence, usage=Usage(*claimed[1:4]))
             else:
                 kept[uuid] = tuple(msgspec.structs.replace(s, fence=fence) for s in stored.load(claimed[-1], tuple[Selection, ...]))
                 if claim_fence != fence:
-                    adopted.append({"uuid": uuid, "new_fence": fence, "new_selection": stored.dump(kept[uuid])})
+                    adopted.append(
+                        {"uuid": uuid, "read_fence": claim_fence, "new_fence": fence, "new_selection": stored.dump(kept[uuid])}
+                    )
         standings.append(Standing(kept=kept, needed=tuple(needed), gone=tuple(gone)))
-    if adopted:
-        tx.execute(_ADOPT, adopted)
+    if adopted and tx.execute(_ADOPT, adopted).rowcount != len(adopted):
+        raise Raced("another scheduler claimed for an instance of this transaction")
     return standings, old
 
 
@@ -185,7 +188,9 @@ def _confirmed(tx: Connection, planner: Planner, wanted: Collection[int], leavin
 
 
 _INSERT = sa.insert(allocations)
-_DELETE = sa.delete(allocations).where(allocations.c.instance_uuid.in_(dialect.uuids()))
+_DELETE = sa.delete(allocations).where(
+    allocations.c.instance_uuid == sa.bindparam("uuid"), allocations.c.fence == sa.bindparam("read_fence")
+)
 
 
 def _write(
@@ -209,13 +214,14 @@ def _write(
     for uuid in replaced:
         changes[old[uuid].inventory_id] = changes[old[uuid].inventory_id].plus(old[uuid].usage.negated())
     if replaced:
-        _remove(tx, replaced)
+        _remove(tx, {uuid: old[uuid].fence for uuid in replaced})
     if rows:
         try:
             tx.execute(_INSERT, rows)
         except DuplicateEntry as error:
             raise Raced("another scheduler claimed for an instance of this transaction") from error
-    group_slots.remove(tx, evicted)
+    if group_slots.remove(tx, evicted) != len(evicted):
+        raise Raced("a held slot that was to yield is taken or gone")
     group_slots.add(tx, slots)
     inventories.add_usage(tx, stamp, changes)
     return [inventories.after(locked[key], change, stamp) for key, change in changes.items()]
@@ -244,7 +250,9 @@ def _slots(ask: Ask, placement: Placement, host: str) -> Iterable[Slot]:
         yield Slot(group_uuid=ask.group.uuid, instance_uuid=placement.instance_uuid, host=name, held=held)
 
 
-def _remove(tx: Connection, uuids: Sequence[str]) -> None:
-    for start in range(0, len(uuids), dialect.IN_LIST):
-        tx.execute(_DELETE, {"uuids": sorted(uuids)[start : start + dialect.IN_LIST]})
-    group_slots.free(tx, uuids, held_only=False)
+def _remove(tx: Connection, fences: Mapping[str, int]) -> None:
+    """PostgreSQL may have shown them as they were before it waited for their requests: then they are not these any more."""
+    rows = [{"uuid": uuid, "read_fence": fences[uuid]} for uuid in sorted(fences)]
+    if tx.execute(_DELETE, rows).rowcount != len(rows):
+        raise Raced("another scheduler claimed for an instance of this transaction")
+    group_slots.free(tx, sorted(fences), held_only=False)

@@ -84,9 +84,15 @@ def head(tx: Connection) -> int:
 
 
 def trim(tx: Connection, before: float) -> int:
-    """Remove events written before ``before`` (seconds since the epoch); return how many."""
-    last: int | None = tx.execute(sa.select(sa.func.max(feed.c.sequence)).where(feed.c.created_at < before)).scalar()
-    if last is None:
+    """Remove events written before ``before`` (seconds since the epoch); return how many.
+
+    What it costs depends on what is removed: the oldest event that stays is the first one met.
+    """
+    bounds = tx.execute(sa.select(feed_head.c.sequence, feed_head.c.trimmed).where(feed_head.c.id == 1)).one()
+    oldest = sa.select(feed.c.sequence).where(feed.c.created_at >= before).order_by(feed.c.sequence).limit(1)
+    stays: int | None = tx.execute(oldest).scalar()
+    last = bounds.sequence if stays is None else stays - 1
+    if last <= bounds.trimmed:
         return 0
     removed = tx.execute(sa.delete(feed).where(feed.c.sequence <= last)).rowcount
     tx.execute(sa.update(feed_head).where(feed_head.c.id == 1).values(trimmed=last))

@@ -25,6 +25,7 @@ _ONE = sa.delete(group_slots).where(
     group_slots.c.group_uuid == sa.bindparam("of_group"),
     group_slots.c.instance_uuid == sa.bindparam("uuid"),
     group_slots.c.host == sa.bindparam("on_host"),
+    group_slots.c.held.is_(sa.true()),
 )
 
 
@@ -49,11 +50,10 @@ def add(tx: Connection, slots: Sequence[Slot]) -> None:
         tx.execute(sa.insert(group_slots), rows)
 
 
-def remove(tx: Connection, slots: Iterable[Slot]) -> None:
+def remove(tx: Connection, slots: Iterable[Slot]) -> int:
     """These very slots, as far as they are still there."""
     rows = [{"of_group": slot.group_uuid, "uuid": slot.instance_uuid, "on_host": slot.host} for slot in slots]
-    if rows:
-        tx.execute(_ONE, rows)
+    return tx.execute(_ONE, rows).rowcount if rows else 0
 
 
 def free(tx: Connection, uuids: Sequence[str], *, held_only: bool) -> None:

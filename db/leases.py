@@ -56,6 +56,12 @@ _LEASABLE = (
     .with_hint(build_requests, "FORCE INDEX (ix_build_requests_batch_id)", "mariadb")
     .with_hint(build_requests, "FORCE INDEX (ix_build_requests_batch_id)", "mysql")
 )
+_BATCHES = (
+    sa.select(request_specs.c.batch_id)
+    .where(request_specs.c.batch_id.in_(dialect.uuids("batches")))
+    .order_by(request_specs.c.batch_id)
+    .with_for_update(skip_locked=True)
+)
 _LEASE = (
     sa.update(build_requests)
     .where(build_requests.c.instance_uuid.in_(dialect.uuids()))
@@ -78,7 +84,8 @@ def lease(tx: Connection, owner: str, batch_ids: Sequence[str], now: float, seco
 
     Rows another conductor is taking at this moment are skipped where the server can do so, and found taken elsewhere.
     """
-    rows = tx.execute(_LEASABLE, {"batches": list(batch_ids), "now": now}).all()
+    mine = list(tx.execute(_BATCHES, {"batches": list(batch_ids)}).scalars())  # a batch is leased by one conductor, whole
+    rows = tx.execute(_LEASABLE, {"batches": mine, "now": now}).all() if mine else []
     if not rows:
         return []
     for chunk in chunks([r.instance_uuid for r in rows]):

@@ -39,6 +39,12 @@ def sync(url: str, kind: Kind) -> str:
         database.dispose()
 
 
+def is_missing(url: str) -> bool:
+    """Whether the URL names a SQLite file that is not there."""
+    file = urls.file_of(urls.parse(url))
+    return file is not None and not Path(file).exists()
+
+
 def current(url: str, kind: Kind) -> str | None:
     """The version the schema has, None where nothing was applied yet. Raises DatabaseUnavailable."""
     database = Database(url)

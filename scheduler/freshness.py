@@ -95,12 +95,19 @@ class Freshness:
         self._follow_claims()
         self._follow_cells({cell.uuid: cell for cell in self._registry.cells()})
 
-    def _follow_topology(self) -> None:
+    def look_again(self) -> bool:
+        """See whether an operator has just changed cells, host mappings or zones: True if so, and the table knows it now."""
+        self._topology.refresh()
+        return self._follow_topology()
+
+    def _follow_topology(self) -> bool:
         topology = self._topology.get()
-        if topology is not self._applied:
-            with self._table.lock:
-                self._table.set_topology(topology.cells, topology.homes, topology.zones)
-            self._applied = topology
+        if topology is self._applied:
+            return False
+        with self._table.lock:
+            self._table.set_topology(topology.cells, topology.homes, topology.zones)
+        self._applied = topology
+        return True
 
     def _follow_claims(self) -> None:
         rows = (

@@ -32,7 +32,9 @@ class SchedulerService:
         self.freshness = Freshness(settings, registry, api_database, table, cursor)
         self._table = table
         ledger = Ledger(api_database, f"scheduler {self._server_name}")
-        self.manager = SchedulerManager(settings, load_driver(settings), table, cursor, ledger, self.freshness.ages)
+        self.manager = SchedulerManager(
+            settings, load_driver(settings), table, cursor, ledger, self.freshness.ages, self.freshness.look_again
+        )
 
     def start(self) -> None:
         """Serve the topic ``scheduler``, once the fleet has been looked at. Raises DatabaseUnavailable if that cannot be done."""

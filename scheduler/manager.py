@@ -39,14 +39,19 @@ class SchedulerManager:
         cursor: Cursor,
         ledger: claims.Ledger,
         ages: Callable[[], Mapping[str, float | None]],
+        look_again: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``ages``: seconds since each cell's view was refreshed, by the cell's name; None where nothing is known of it."""
+        """``ages``: seconds since each cell's view was refreshed, by the cell's name; None where nothing is known of it.
+
+        ``look_again``: see whether an operator has just changed cells, host mappings or zones; True if so.
+        """
         self._settings = settings
         self._driver = driver
         self._table = table
         self._cursor = cursor
         self._ledger = ledger
         self._ages = ages
+        self._look_again = look_again
         self._started = time.monotonic()
         self._schedule: Coalescer[Job, Job] = Coalescer(self._schedule_all, window=settings.claim_window)
 
@@ -59,7 +64,13 @@ class SchedulerManager:
         list; the others are not affected. Asked again, the same answer comes back. Raises NoValidHost with the id of the stored
         decision, Invalid for a malformed call, Conflict where other schedulers were faster too often, DatabaseUnavailable.
         """
-        job = checked(context, request_spec, instance_uuids)
+        job = self._try(checked(context, request_spec, instance_uuids))
+        if job.short is not None and self._look_again():
+            job = self._try(job)
+        self._log(job)
+        return job.answer()
+
+    def _try(self, job: Job) -> Job:
         for tries in range(TRIES):
             if tries:  # full jitter, so that who met once does not meet again
                 time.sleep(random.uniform(0.0, 0.005 * 2**tries))
@@ -68,11 +79,8 @@ class SchedulerManager:
                 time.sleep(PAUSE)
                 job = self._schedule(job)
             if not job.lost:
-                break
-        else:
-            raise errors.Conflict(f"batch {request_spec.batch_id}: hosts were taken by others {TRIES} times in a row; ask again")
-        self._log(job)
-        return job.answer()
+                return job
+        raise errors.Conflict(f"batch {job.spec.batch_id}: hosts were taken by others {TRIES} times in a row; ask again")
 
     def _schedule_all(self, jobs: Sequence[Job]) -> list[Job | Exception]:
         """Calls for the same instances - a conductor that asks again while it is being answered - come one after the other."""

@@ -30,9 +30,6 @@ from db.engine import Database
 PATIENCE = 180.0
 """Seconds that a workload may take to come to rest before the verdict is given on what is there."""
 
-ZONES_KNOWN = 1.5
-"""Seconds after which every process has noticed a new zone; they look once a second."""
-
 INTERRUPTED = 130
 
 
@@ -114,7 +111,7 @@ def _run(folder: StateFolder, region: AllInOne, console: Console, stopped: threa
     region.start()
     discover_until(folder, region, {host.name for host in hosts}, Commands(folder, sys.stdout), stopped)
     _define(folder, Commands(folder, sys.stdout))
-    stopped.wait(ZONES_KNOWN)
+    region.serve()
     console.rule(f"{plan.total()} servers over HTTP at {region.endpoint}")
     workload = Workload(region.endpoint, _group_uuids(folder), stopped)
     evidence = _boot(folder, workload, console, stopped)

@@ -146,6 +146,7 @@ class TestKeepers:
         self, cloud: World, conductor: Conductor, keepers: Keepers
     ) -> None:
         conductor.databases["cell2"].away = True
+        assert wait_until(lambda: conductor.cell("cell2").silent_since is not None, PATIENCE)
         for cell, host in (("cell1", "a1"), ("cell2", "b1")):
             self.tell(cloud, cell, host, 50)
         assert wait_until(lambda: self.capacity(cloud, "a1") == 200.0, PATIENCE)

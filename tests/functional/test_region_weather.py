@@ -60,6 +60,7 @@ def test_a_restart_goes_on_with_what_was_building(tmp_path: Path) -> None:
         cloud.folder = StateFolder(tmp_path)
         cloud.all = AllInOne(cloud.folder, HOSTS, api=ApiSettings(port=0), pace=PACE)
         cloud.all.start()
+        cloud.all.serve()
         for uuid in uuids[:-1]:
             cloud.wait_for(uuid, "ACTIVE")
         cloud.wait_for(uuids[-1], "ERROR")

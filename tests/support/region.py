@@ -55,6 +55,7 @@ class Region:
         self.all.start()
         if discover:
             discover_until(self.folder, self.all, {host.name for host in self.hosts}, self.commands, threading.Event())
+        self.all.serve()
 
     def flavor(self, name: str = "tiny", vcpus: int = 1, ram: int = 512, disk: int = 1) -> None:
         amounts = ("--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))

@@ -1,0 +1,20 @@
+"""Forget what nobody asks for any more: old decisions, and client tokens past their use."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from db import builds, decisions
+from db.engine import Database
+
+LOG = logging.getLogger(__name__)
+
+
+def tidy(api_database: Database, decision_age: float, token_age: float) -> None:
+    """One round; ages in seconds."""
+    now = time.time()
+    forgotten = api_database.write(decisions.trim, now - decision_age)
+    tokens = api_database.write(builds.forget_tokens, now - token_age)
+    if forgotten or tokens:
+        LOG.info("forgot %d decisions and %d client tokens", forgotten, tokens)
