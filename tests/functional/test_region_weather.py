@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,22 @@ def test_a_cell_whose_database_is_gone_leaves_the_other_alone_and_its_builds_go_
         uuids = [cloud.boot(f"web-{n}") for n in range(6)]
         for uuid in uuids:
             assert cloud.wait_for(uuid, "ACTIVE")["OS-EXT-SRV-ATTR:host"].startswith("cell1")
+
+
+def test_a_cell_whose_database_stalls_is_given_up_soon_and_its_builds_still_end_well(tmp_path: Path) -> None:
+    """Another process holds the write lock of cell2's file, so every write there waits and none is refused."""
+    with region(tmp_path, HOSTS) as cloud:
+        cloud.wait_for(cloud.boot("first"), "ACTIVE")
+        holder = sqlite3.connect(tmp_path / "cell2.db", isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        try:
+            uuids = [cloud.boot(f"web-{n}") for n in range(12)]
+            assert wait_until(
+                lambda: sum(s["OS-EXT-STS:vm_state"] == "active" for s in cloud.named("^web-")) >= 6, 60, pause=0.2
+            ), "the cell that is well builds what it can while the other one stalls"
+        finally:
+            holder.execute("ROLLBACK")
+            holder.close()
+        for uuid in uuids:
+            cloud.wait_for(uuid, "ACTIVE", timeout=60)
+        cloud.settle()
