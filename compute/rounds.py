@@ -88,7 +88,11 @@ class Rounds:
             except Exception as error:
                 if not waited:
                     ours = isinstance(error, errors.SuperconductorError)
-                    text = "Host %s cannot begin, and tries again and again: %s"
+                    text = (
+                        "Host %s waits for its cell conductor, trying again and again: %s"
+                        if ours
+                        else "Host %s cannot begin yet: %s"
+                    )
                     LOG.warning(text, self._host, error, exc_info=not ours)
                 waited = True
                 self._stopping.wait(pause)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
@@ -61,6 +62,8 @@ class Freshness:
         names = (Epoch.CELLS, Epoch.HOSTS, Epoch.AGGREGATES)
         self._topology = EpochCache(api_database, names, read_topology, interval=0.0)
         self._applied: Topology | None = None
+        self._version = 0
+        self._following = threading.Lock()
         self._watches: dict[str, tuple[CellWatch, Periodic]] = {}
         self._ledger_read = False
         self._follower = Periodic("scheduler-follow", settings.claims_poll_interval, self.follow)
@@ -91,23 +94,24 @@ class Freshness:
 
     def follow(self) -> None:
         """One look at everything that is not a cell's to tell."""
-        self._follow_topology()
+        self._follow_topology(self._topology.get)
         self._follow_claims()
         self._follow_cells({cell.uuid: cell for cell in self._registry.cells()})
 
-    def look_again(self) -> bool:
-        """See whether an operator has just changed cells, host mappings or zones: True if so, and the table knows it now."""
-        self._topology.refresh()
-        return self._follow_topology()
+    def topology(self, *, look: bool) -> int:
+        """Which topology the table has: a number that rises with every change. ``look``: see first whether there is a newer one."""
+        if look:
+            self._follow_topology(self._topology.refresh)
+        return self._version
 
-    def _follow_topology(self) -> bool:
-        topology = self._topology.get()
-        if topology is self._applied:
-            return False
-        with self._table.lock:
-            self._table.set_topology(topology.cells, topology.homes, topology.zones)
-        self._applied = topology
-        return True
+    def _follow_topology(self, read: Callable[[], Topology]) -> None:
+        with self._following:  # whoever comes while another one reads waits for what that one finds
+            topology = read()
+            if topology is not self._applied:
+                with self._table.lock:
+                    self._table.set_topology(topology.cells, topology.homes, topology.zones)
+                self._applied = topology
+                self._version += 1
 
     def _follow_claims(self) -> None:
         rows = (

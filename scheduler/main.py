@@ -33,7 +33,7 @@ class SchedulerService:
         self._table = table
         ledger = Ledger(api_database, f"scheduler {self._server_name}")
         self.manager = SchedulerManager(
-            settings, load_driver(settings), table, cursor, ledger, self.freshness.ages, self.freshness.look_again
+            settings, load_driver(settings), table, cursor, ledger, self.freshness.ages, self.freshness.topology
         )
 
     def start(self) -> None:

@@ -39,11 +39,11 @@ class SchedulerManager:
         cursor: Cursor,
         ledger: claims.Ledger,
         ages: Callable[[], Mapping[str, float | None]],
-        look_again: Callable[[], bool] = lambda: False,
+        topology: Callable[..., int] = lambda *, look: 0,
     ) -> None:
         """``ages``: seconds since each cell's view was refreshed, by the cell's name; None where nothing is known of it.
 
-        ``look_again``: see whether an operator has just changed cells, host mappings or zones; True if so.
+        ``topology(look=...)``: the number of the cells, mappings and zones that the table has; with ``look`` after a look for newer.
         """
         self._settings = settings
         self._driver = driver
@@ -51,7 +51,7 @@ class SchedulerManager:
         self._cursor = cursor
         self._ledger = ledger
         self._ages = ages
-        self._look_again = look_again
+        self._topology = topology
         self._started = time.monotonic()
         self._schedule: Coalescer[Job, Job] = Coalescer(self._schedule_all, window=settings.claim_window)
 
@@ -64,8 +64,9 @@ class SchedulerManager:
         list; the others are not affected. Asked again, the same answer comes back. Raises NoValidHost with the id of the stored
         decision, Invalid for a malformed call, Conflict where other schedulers were faster too often, DatabaseUnavailable.
         """
+        planned_on = self._topology(look=False)
         job = self._try(checked(context, request_spec, instance_uuids))
-        if job.short is not None and self._look_again():
+        if job.short is not None and self._topology(look=True) != planned_on:  # an operator has just changed something
             job = self._try(job)
         self._log(job)
         return job.answer()
