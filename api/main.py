@@ -43,6 +43,8 @@ class ApiService:
         self._settings = settings
         self._app = build_app(settings, registry, api_database, bus)
         self._stopping = False
+        self._ending = threading.Lock()
+        self._ended = False
         self._sockets: dict[int, Any] = {}
         self._server: Any = None
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
@@ -74,8 +76,10 @@ class ApiService:
         """Take no more connections, answer what is under way, and end."""
         if self._server is None:
             return
-        self._stopping = True
-        self._server.pull_trigger()
+        with self._ending:
+            self._stopping = True
+            if not self._ended:  # else the trigger is closed, and its number may be another file's by now
+                self._server.pull_trigger()
         self._thread.join()
         self._server = None
 
@@ -88,7 +92,9 @@ class ApiService:
             if not any(channel.total_outbufs_len for channel in self._server.active_channels.values()):
                 break
             wasyncore.loop(timeout=0.05, use_poll=True, map=self._sockets, count=1)
-        wasyncore.close_all(self._sockets, ignore_all=True)
+        with self._ending:
+            self._ended = True
+            wasyncore.close_all(self._sockets, ignore_all=True)
 
     def _listen(self) -> socket.socket:
         host, port = self._settings.host, self._settings.port

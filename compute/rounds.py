@@ -88,12 +88,8 @@ class Rounds:
             except Exception as error:
                 if not waited:
                     ours = isinstance(error, errors.SuperconductorError)
-                    text = (
-                        "Host %s waits for its cell conductor, trying again and again: %s"
-                        if ours
-                        else "Host %s cannot begin yet: %s"
-                    )
-                    LOG.warning(text, self._host, error, exc_info=not ours)
+                    why = "waits for its cell conductor, trying again and again" if ours else "cannot begin yet"
+                    LOG.warning("Host %s %s: %s", self._host, why, error, exc_info=not ours)
                 waited = True
                 self._stopping.wait(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)

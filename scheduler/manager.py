@@ -43,7 +43,7 @@ class SchedulerManager:
     ) -> None:
         """``ages``: seconds since each cell's view was refreshed, by the cell's name; None where nothing is known of it.
 
-        ``topology(look=...)``: the number of the cells, mappings and zones that the table has; with ``look`` after a look for newer.
+        ``topology(look=...)``: the number of the cells, mappings and zones that the table has; with ``look`` after a new look.
         """
         self._settings = settings
         self._driver = driver
