@@ -1,4 +1,4 @@
-"""A cell's feed applied to the API database: summaries, claims and the reader's cursor in one transaction."""
+"""A cell's feed applied to the API database: summaries, claims, capacities and the reader's cursor in one transaction."""
 
 from __future__ import annotations
 

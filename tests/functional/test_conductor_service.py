@@ -12,6 +12,7 @@ import pytest
 
 from cells.administration import NewCell, create_cell
 from cells.cell import Cell
+from conductor.apply import Applier
 from conductor.keep import CellKeeper, Keepers
 from conductor.main import CellConductorService, SuperConductorService
 from db import cell_mappings, claims, compute_nodes, host_mappings, instances
@@ -153,6 +154,22 @@ class TestKeepers:
         assert self.capacity(cloud, "b1") == 64.0
         conductor.databases["cell2"].away = False
         assert wait_until(lambda: self.capacity(cloud, "b1") == 200.0, PATIENCE)
+
+
+def test_a_keeper_that_was_overtaken_settles_all_the_same_and_reads_on(cloud: World, conductor: Conductor) -> None:
+    """Another process has applied the page that it had just read."""
+    keeper = CellKeeper(conductor.database, conductor.ledger, conductor.registry, conductor.cell("cell1"), 0.0)
+    assert keeper.keep() is False
+    driven = conductor.drive(cloud.accept(2, force_hosts=("a1",)), upto="handed over")
+    ended, staged = driven.uuids
+    cloud.databases["cell1"].write(instances.delete, [ended], time.time())
+    other = cloud.conductor("two")
+    Applier(other.database, other.ledger, other.cell("cell1")).apply()
+    assert keeper.keep() is False
+    assert str(cloud.row(staged).state) == "scheduled"
+    cloud.databases["cell1"].write(instances.delete, [staged], time.time())
+    keeper.keep()
+    assert {cloud.mapped(uuid).state for uuid in driven.uuids} == {"deleted"}
 
 
 def test_a_cell_conductor_serves_agents_and_sweeps_its_cell(cloud: World, conductor: Conductor) -> None:

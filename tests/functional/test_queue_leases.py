@@ -164,7 +164,7 @@ class TestRefence:
         assert queue.database.write(leases.refence, fences) == {first: 3, second: 2}
 
     def test_of_two_who_change_their_mind_one_does(self, queue: Queue) -> None:
-        """A conductor and a zombie that shares its fence cannot exist; their writes would be told apart all the same."""
+        """However often it is asked under one fence, that fence is raised once."""
         fences = queue.leased(10)
         won: list[str] = []
         assert run_threads(4, lambda _: won.extend(queue.database.write(leases.refence, fences))) == []
