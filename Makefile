@@ -2,19 +2,31 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 STAMP := $(VENV)/.installed
-# Where the demo keeps its state. Given, it is kept and a second run resumes it; empty, a temporary folder is used.
+# Where the demo and the region keep their state. Given, it is kept and a second run resumes it; empty, the demo uses a temporary
+# folder and the region .region.
 STATE ?=
+# What the demo runs on: all-in-one (one process), or region (RabbitMQ, MariaDB, and every role as processes of its own).
+CONFIG ?= all-in-one
+# More options of the region, such as REGION='--agents 4 --database postgresql'.
+REGION ?=
+# Options of the chaos run, such as CHAOS='--duration 600 --rate 5 --seed 7 --faults kill,stop,broker'.
+CHAOS ?=
 # What `make test` runs; for one stage alone: make test STAGES=unit
 STAGES ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test demo lint format sample clean
+.PHONY: help venv test demo region region-down region-status bench-region chaos lint format sample clean
 
 help:
 	@echo "make demo [STATE=dir]     an all-in-one deployment boots a workload and shows what became of it"
-	@echo "make test [STAGES='...']  every check: lint typing unit functional wheel bench-smoke"
+	@echo "make demo CONFIG=region   the same on a region: RabbitMQ, MariaDB, 2 cells, 30 commands of their own"
+	@echo "make region [STATE=dir]   start such a region, and leave it running (docs/local-region.md)"
+	@echo "make region-status, make region-down   show its processes; stop it"
+	@echo "make test [STAGES='...']  every check: lint typing unit functional wheel bench-smoke chaos"
+	@echo "make bench-region         what a boot costs such a region: statements, messages, CPU, memory, time (ten minutes)"
+	@echo "make chaos [CHAOS='...']  two minutes of load and faults on such a region, and a strict verdict (docs/chaos.md)"
 	@echo "make lint                 ruff, its formatter and the import contracts"
 	@echo "make format               rewrite the sources as the formatter wants them"
 	@echo "make sample               regenerate etc/superconductor/superconductor.conf.sample"
@@ -31,14 +43,35 @@ $(STAMP): setup.cfg pyproject.toml
 	  || { echo "$(PYTHON) cannot make virtual environments: install its venv package (on Debian: python3-venv)"; exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --editable '.[test,lint,mysql,postgres]'
+	$(VENV)/bin/pip install --quiet --editable '.[test,lint,mysql,postgres,clients]'
 	@touch $@
 
 test: $(STAMP)
 	@$(VENV)/bin/python ci/stages.py $(STAGES)
 
 demo: $(STAMP)
+ifeq ($(CONFIG),region)
+	@$(VENV)/bin/python -m deploy.local demo $(if $(STATE),--state '$(STATE)') $(REGION)
+else ifeq ($(CONFIG),all-in-one)
 	@$(VENV)/bin/python -m cli demo $(if $(STATE),--state '$(STATE)')
+else
+	@echo "CONFIG is all-in-one or region, not $(CONFIG)"; exit 2
+endif
+
+region: $(STAMP)
+	@$(VENV)/bin/python -m deploy.local up '$(or $(STATE),.region)' $(REGION)
+
+region-down: $(STAMP)
+	@$(VENV)/bin/python -m deploy.local down '$(or $(STATE),.region)'
+
+region-status: $(STAMP)
+	@$(VENV)/bin/python -m deploy.local status '$(or $(STATE),.region)'
+
+bench-region: $(STAMP)
+	@$(VENV)/bin/python bench/region.py
+
+chaos: $(STAMP)
+	@$(VENV)/bin/python -m chaos $(CHAOS)
 
 lint: $(STAMP)
 	@$(VENV)/bin/python ci/stages.py lint

@@ -9,15 +9,19 @@ from uuid import UUID
 from api import create
 from api.call import Call
 from api.catalog import Catalog
+from api.confidence import Confidence
 from api.create import CreateBody
 from api.opts import Settings
-from db import builds
+from db import builds, secrets
 from db.builds import Accepted, NewServer
+from db.connection import Connection
 from db.engine import Database
-from objects import errors
+from objects import errors, extra_specs
+from objects import hints as scheduler_hints
 from objects.base import Object
 from objects.flavor import Flavor
 from objects.group import ServerGroup
+from objects.quota import Admission
 from objects.spec import RequestSpec
 
 LONGEST_TOKEN = 255
@@ -31,34 +35,61 @@ class Destination(Object, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
 
 
+class Taken(Object, frozen=True, kw_only=True):
+    """A durable batch, and the password to tell whoever asked for it."""
+
+    accepted: Accepted
+    admin_pass: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Taken({self.accepted!r})"
+
+
 class Acceptor:
     """Looks up, decides, writes. It asks no cell and no scheduler."""
 
-    def __init__(self, settings: Settings, database: Database, catalog: Catalog) -> None:
+    def __init__(self, settings: Settings, database: Database, catalog: Catalog, confidence: Confidence) -> None:
         self._settings = settings
         self._database = database
         self._catalog = catalog
+        self._confidence = confidence
 
-    def accept(self, call: Call, body: CreateBody, token: str | None) -> Accepted:
-        """Make the batch durable. Raises errors.Invalid and errors.Forbidden, naming the field."""
+    def accept(self, call: Call, body: CreateBody, token: str | None) -> Taken:
+        """Make the batch durable. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota."""
         if token is not None and not 0 < len(token) <= LONGEST_TOKEN:
             raise errors.Invalid(f"Idempotency-Key: must have 1 to {LONGEST_TOKEN} characters")
         server = body.server
-        count = create.counts(server, self._settings.max_servers_per_request)
-        batch_id, *uuids = _new_uuids(1 + count)
-        spec = self._spec(call, body, count, batch_id)
+        least, count = create.counts(server, self._settings.max_servers_per_request)
+        batch_id = call.context.request_id.removeprefix("req-")  # so that a request's id leads to what came of it
+        uuids = _new_uuids(count)
+        given = self._confidence.given(server)
+        sealed = self._confidence.seal(batch_id, given)
+        spec = self._spec(call, body, (least, count), batch_id, has_secrets=sealed is not None)
         servers = [
             NewServer(uuid=uuid, name=name, launch_index=index)
             for index, (uuid, name) in enumerate(zip(uuids, create.names(server, count), strict=True))
         ]
         now = time.time()
         deadline = now + self._settings.build_timeout
-        return self._database.write(builds.accept, spec, servers, now=now, deadline=deadline, token=token)
+        admission = Admission(limits=self._settings.quota, at_least=least)
 
-    def _spec(self, call: Call, body: CreateBody, count: int, batch_id: str) -> RequestSpec:
+        def write(tx: Connection) -> tuple[Accepted, str | None]:
+            accepted = builds.accept(tx, spec, servers, now=now, deadline=deadline, token=token, admission=admission, sealed=sealed)
+            return accepted, secrets.of_request(tx, accepted.batch_id) if accepted.replayed else None
+
+        accepted, kept = self._database.write(write)
+        if not accepted.replayed:
+            return Taken(accepted=accepted, admin_pass=self._confidence.answered(given))
+        return Taken(accepted=accepted, admin_pass=self._confidence.told_again(accepted.batch_id, kept))
+
+    def _spec(self, call: Call, body: CreateBody, counts: tuple[int, int], batch_id: str, *, has_secrets: bool) -> RequestSpec:
+        """``counts``: how many servers at least, and how many there are."""
         server, context = body.server, call.context
+        least, count = counts
+        all_or_nothing = body.all_or_nothing()
         destination = self._destination(call, server.availability_zone)
         hints = body.hints()
+        _check(hints, body.hints_field)
         return RequestSpec(
             batch_id=batch_id,
             request_id=context.request_id,
@@ -68,6 +99,7 @@ class Acceptor:
             flavor=self._flavor(call, create.flavor_ref(server)),
             image=create.image(server),
             num_instances=count,
+            min_count=least if least < count and not all_or_nothing else None,
             availability_zone=destination.zone,
             group=self._group(call, hints.get("group", ()), body.hints_field),
             ignore_hosts=_ignored(call, hints.get("ignore_hosts", ()), body.hints_field),
@@ -77,12 +109,18 @@ class Acceptor:
             # Who names the host wants that host or none.
             max_attempts=1 if destination.hosts or destination.nodes else self._settings.max_attempts,
             properties=create.properties(server),
+            has_secrets=has_secrets,
+            all_or_nothing=all_or_nothing,
         )
 
     def _flavor(self, call: Call, flavor_id: str) -> Flavor:
         flavor = self._catalog.flavor(flavor_id, call.context)
         if flavor is None or flavor.disabled:
             raise errors.Invalid(f"server.flavorRef: flavor {flavor_id[:80]!r} could not be found")
+        try:
+            extra_specs.check(flavor.extra_specs)
+        except errors.Invalid as error:
+            raise errors.Invalid(f"server.flavorRef: extra spec {error}") from error
         return flavor
 
     def _destination(self, call: Call, given: str | None) -> Destination:
@@ -113,6 +151,13 @@ def _new_uuids(count: int) -> list[str]:
     """Random uuids, for one system call rather than one each."""
     chance = os.urandom(16 * count)
     return [str(UUID(bytes=chance[start : start + 16], version=4)) for start in range(0, len(chance), 16)]
+
+
+def _check(given: scheduler_hints.Hints, field: str) -> None:
+    try:
+        scheduler_hints.check(given)
+    except errors.Invalid as error:
+        raise errors.Invalid(f"{field}.{error}") from None
 
 
 def _ignored(call: Call, hosts: tuple[str, ...], field: str) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from msgspec import field
 
 from api import schemas
 from api.validation import is_uuid
-from objects import errors
+from objects import errors, typed
 from objects.base import Object
-from objects.spec import Image, ServerProperties
+from objects.spec import BootSecrets, Image, ServerProperties
 
 Boolean = bool | str
 Count = int | str
@@ -21,6 +21,9 @@ LONGEST_NAME = 255
 
 _HINTS = "os:scheduler_hints"
 _OLD_HINTS = "OS-SCH-HNT:scheduler_hints"
+_ALL_OR_NOTHING = "all_or_nothing"
+
+Hint = str | bool | tuple[str | bool, ...]
 _LAST_OF_URL = re.compile(r"^https?://.*/([^/]+)$")
 
 
@@ -80,6 +83,7 @@ class ServerBody(Object, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     description: str | None = None
     user_data: str | None = None
+    admin_pass: str | None = field(name="adminPass", default=None)
     config_drive: Boolean = False
     key_name: str | None = None
     security_groups: tuple[SecurityGroup, ...] = (SecurityGroup(),)
@@ -94,8 +98,8 @@ class CreateBody(Object, frozen=True, kw_only=True):
     """A whole request body that its schema has passed."""
 
     server: ServerBody
-    new_hints: dict[str, str | tuple[str, ...]] | None = field(name=_HINTS, default=None)
-    old_hints: dict[str, str | tuple[str, ...]] | None = field(name=_OLD_HINTS, default=None)
+    new_hints: dict[str, Hint] | None = field(name=_HINTS, default=None)
+    old_hints: dict[str, Hint] | None = field(name=_OLD_HINTS, default=None)
 
     @property
     def hints_field(self) -> str:
@@ -103,23 +107,38 @@ class CreateBody(Object, frozen=True, kw_only=True):
         return _OLD_HINTS if self.new_hints is None and self.old_hints is not None else _HINTS
 
     def hints(self) -> dict[str, tuple[str, ...]]:
-        """Scheduler hints, each as a list, as it may be given more than once."""
-        given = self.new_hints if self.new_hints is not None else self.old_hints or {}
-        return {key: (value,) if isinstance(value, str) else value for key, value in given.items() if value}
+        """Hints for the scheduler, each as a list, as it may be given more than once."""
+        return {key: tuple(map(str, _listed(value))) for key, value in self._given().items() if value and key != _ALL_OR_NOTHING}
+
+    def all_or_nothing(self) -> bool:
+        """Whether the servers of the request stand or fall together. Raises errors.Invalid for what is not a boolean."""
+        given = _listed(self._given().get(_ALL_OR_NOTHING, False))
+        if len(given) != 1 or given[0] not in schemas.BOOLEANS:
+            shown = " and ".join(repr(value)[:80] for value in given) or "an empty list"
+            raise errors.Invalid(f"{self.hints_field}.{_ALL_OR_NOTHING}: {shown} is not a boolean; give true or false, once")
+        return schemas.BOOLEANS[given[0]]
+
+    def _given(self) -> dict[str, Hint]:
+        return self.new_hints if self.new_hints is not None else self.old_hints or {}
+
+
+def _listed(hint: Hint) -> tuple[str | bool, ...]:
+    return hint if isinstance(hint, tuple) else (hint,)
 
 
 def parse(body: dict[str, Any]) -> CreateBody:
     """The body, checked by its schema before, as a record."""
     try:
-        return msgspec.convert(body, CreateBody)
+        return typed.convert(body, CreateBody)
     except msgspec.ValidationError as error:
         raise errors.Invalid(f"The body is not valid: {error}") from error
 
 
-def counts(server: ServerBody, most: int) -> int:
-    """How many servers to make: ``max_count``. The whole number or nothing, so ``min_count`` is only held against it.
+def counts(server: ServerBody, most: int) -> tuple[int, int]:
+    """How many servers to make: ``max_count``, or if the project's quota has no room for so many, fewer down to ``min_count``.
 
-    Raises errors.Invalid.
+    Of what was accepted, as many are built as find a host, if these are ``min_count`` at least.
+    Returns (min_count, max_count). Raises errors.Invalid.
     """
     least = int(server.min_count) if server.min_count is not None else 1
     wanted = int(server.max_count) if server.max_count is not None else least
@@ -129,7 +148,7 @@ def counts(server: ServerBody, most: int) -> int:
         raise errors.Invalid(f"server.min_count: {least} is more than max_count, {wanted}")
     if wanted > most:
         raise errors.Invalid(f"server.max_count: {wanted} is more than one request may ask for, {most}")
-    return wanted
+    return least, wanted
 
 
 def flavor_ref(server: ServerBody) -> str:
@@ -164,12 +183,16 @@ def image(server: ServerBody) -> Image:
     return Image(id=chosen)
 
 
+def secrets(server: ServerBody) -> BootSecrets:
+    """What was given in confidence."""
+    return BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass)
+
+
 def properties(server: ServerBody) -> ServerProperties:
     """All that does not bear on placement."""
     return ServerProperties(
         metadata=server.metadata,
         tags=tuple(dict.fromkeys(server.tags)),
-        user_data=server.user_data,
         key_name=server.key_name,
         config_drive=schemas.BOOLEANS[server.config_drive],
         networks=_networks(server),

@@ -1,8 +1,13 @@
-"""``GET /servers/{id}/explanation``: why a server went where it is, or nowhere. Ours, not the Compute API's."""
+"""Why servers went where they are, or nowhere: of one server, and of a request. Ours, not the Compute API's.
+
+A tenant reads sentences that name no host and no cell; an administrator every decision and every attempt.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import falcon
 import msgspec
@@ -11,9 +16,10 @@ from api import call as calls
 from api import server_view
 from api.finding import Finder, Found
 from api.versions import answer
-from db import decisions
+from db import decisions, mappings
 from db.engine import Database
-from objects.decision import Choice, Decision
+from objects import errors
+from objects.decision import Decision
 from objects.instance import Attempt, Server
 
 QUEUED = "The request is accepted and waits for its scheduling decision."
@@ -22,7 +28,7 @@ UNDECIDED = "No scheduling decision is on record for this server."
 
 
 class Explanation:
-    """A tenant reads a sentence that names no host; an administrator the whole decision and every attempt."""
+    """``GET /servers/{id}/explanation``"""
 
     def __init__(self, finder: Finder, database: Database) -> None:
         self._finder = finder
@@ -31,54 +37,94 @@ class Explanation:
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         call = calls.of(req)
         found = self._finder.find(server_id, call)
-        decision = self._database.read(decisions.latest, found.server.batch_id)
-        document: dict[str, Any] = {
-            "server_id": found.server.uuid,
-            "name": found.server.name,
-            "status": server_view.STATUSES[found.server.state],
-            "message": _message(found.server, decision),
-        }
+        made = about(self._database.read(decisions.of_batch, found.server.batch_id), found.server.uuid)
+        document = _summary(found.server, made) | {"would_have_fitted": _words(made)}
         if call.context.is_admin:
-            document |= _everything(found, decision)
+            document |= _everything(found, made)
         answer(resp, {"explanation": document})
 
 
-def _message(server: Server, decision: Decision | None) -> str:
+class RequestExplanation:
+    """``GET /superconductor/requests/{id}/explanation``: by the id of the request that asked for servers, or their reservation id.
+
+    What it says of servers is what lists say: no cell is asked.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, request_id: str) -> None:
+        call = calls.of(req)
+        batch_id = batch_of(request_id)
+        servers = self._database.read(mappings.of_batch, batch_id, call.scope) if batch_id else []
+        if batch_id is None or not servers:
+            raise errors.NotFound(f"Request {request_id[:80]} has asked for no servers that are known.")
+        made = self._database.read(decisions.of_batch, batch_id)
+        spec = self._database.read(mappings.specs, [batch_id]).get(batch_id)
+        document: dict[str, Any] = {
+            "request_id": spec.request_id if spec else None,
+            "reservation_id": server_view.reservation_id(batch_id),
+            "servers": [_summary(server, about(made, server.uuid)) for server in servers],
+            "would_have_fitted": _words(made),
+        }
+        if call.context.is_admin:
+            document["decisions"] = made
+        answer(resp, {"explanation": document})
+
+
+def batch_of(request_id: str) -> str | None:
+    """The batch that a request id (``req-UUID``), a reservation id (``r-HEX``) or its own uuid names."""
+    try:
+        return str(UUID(request_id.removeprefix("req-").removeprefix("r-")))
+    except ValueError:
+        return None
+
+
+def about(made: Sequence[Decision], uuid: str) -> list[Decision]:
+    """Those that decided about this server, without what they say of its siblings."""
+    choices = [tuple(choice for choice in decision.choices if choice.instance_uuid == uuid) for decision in made]
+    return [msgspec.structs.replace(decision, choices=own) for decision, own in zip(made, choices, strict=True) if own]
+
+
+def _summary(server: Server, made: Sequence[Decision]) -> dict[str, Any]:
+    return {
+        "server_id": server.uuid,
+        "name": server.name,
+        "status": server_view.STATUSES[server.state],
+        "message": _message(server, made),
+    }
+
+
+def _message(server: Server, made: Sequence[Decision]) -> str:
     if server.state == "error" and server.fault:
         return server_view.tenant_fault(server.fault)
-    if decision is not None and decision.message:
-        return decision.message
-    if decision is not None:
-        return DECIDED
+    if made:
+        found = any(choice.host for choice in made[-1].choices)
+        return DECIDED if found else made[-1].message
     return QUEUED if server.cell_uuid is None else UNDECIDED
 
 
-def _everything(found: Found, decision: Decision | None) -> dict[str, Any]:
+def _words(made: Sequence[Decision]) -> list[str] | None:
+    """What would have been enough, as a tenant may know it; None where that was not looked into, or is not needed."""
+    if not made or made[-1].relaxations is None:
+        return None
+    return [relaxation.words for relaxation in made[-1].relaxations if relaxation.is_for_tenants]
+
+
+def _everything(found: Found, made: Sequence[Decision]) -> dict[str, Any]:
     server = found.server
     return {
-        "batch_id": server.batch_id,
+        "request_id": found.spec.request_id if found.spec else None,
+        "reservation_id": server_view.reservation_id(server.batch_id),
         "cell_uuid": server.cell_uuid,
         "host": server.host,
         "node": server.node,
         "availability_zone": server.availability_zone,
         "fault": server.fault,
-        "decision": _without_siblings(decision, server.uuid),
-        "choice": _choice(decision, server.uuid),
+        "decisions": made,
         # None: the cell does not answer, so nobody can say
         "attempts": None if found.silent else _attempts(found),
     }
-
-
-def _without_siblings(decision: Decision | None, uuid: str) -> Decision | None:
-    """The decision of the batch, with the choices of its other servers left out."""
-    if decision is None:
-        return None
-    return msgspec.structs.replace(decision, choices=tuple(c for c in decision.choices if c.instance_uuid == uuid))
-
-
-def _choice(decision: Decision | None, uuid: str) -> Choice | None:
-    choices = decision.choices if decision is not None else ()
-    return next((choice for choice in choices if choice.instance_uuid == uuid), None)
 
 
 def _attempts(found: Found) -> list[dict[str, Any]]:
@@ -86,7 +132,7 @@ def _attempts(found: Found) -> list[dict[str, Any]]:
     if row is None:
         return []
     attempts = [_failed(attempt) for attempt in row.history]
-    if found.server.state in ("building", "active", "deleting"):
+    if found.server.state in ("building", "active", "deleting", "rolling-back"):
         attempts.append({"number": row.attempt, "host": row.host, "node": row.node, "outcome": found.server.state})
     return attempts
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import falcon
 import msgspec
 
 from objects import errors
+from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ _STATUS: tuple[tuple[type[errors.SuperconductorError], int], ...] = (
     (errors.Forbidden, 403),
     (errors.NotFound, 404),
     (errors.Conflict, 409),
+    (errors.StorageFull, 503),
     (errors.DatabaseUnavailable, 503),
     (errors.CellUnavailable, 503),
 )
@@ -42,11 +45,18 @@ _HIDDEN = {
 }
 """Said instead of the error itself, which may name machines."""
 
+_FULL = (
+    "The service has no room left to store anything. What it has accepted goes on, and it takes requests again, "
+    "once its operator has freed space; the log says where."
+)
+RETRY_AFTER = 5
+"""Seconds after which a client whose request met a database that is away may try again."""
+
 
 def install(app: falcon.App[falcon.Request, falcon.Response]) -> None:
     """Make every error of the app leave in this form."""
     app.set_error_serializer(_serialize)
-    app.add_error_handler(errors.SuperconductorError, _ours)
+    app.add_error_handler(errors.SuperconductorError, partial(_ours, Complaints(LOG)))
     app.add_error_handler(Exception, _unexpected)
 
 
@@ -59,19 +69,19 @@ def write(resp: falcon.Response, status: int, message: str) -> None:
 
 def _serialize(req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
     message = error.description
-    if error.status_code == 404:
-        message = message or "The resource could not be found."
-    if error.status_code == 405:
-        message = message or f"{req.method} is not possible here."
+    if error.status_code in (404, 405):  # of a path, or of a method of a path, that has no handler
+        message = message or f"{req.method} {req.path[:200]} is not offered by this service."
     write(resp, error.status_code, message or error.title or "")
 
 
-def _ours(req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
+def _ours(complaints: Complaints, req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
     for kind, status in _STATUS:
         if isinstance(error, kind):
             if status >= 500:
-                LOG.warning("%s: %s %s: %s", _request_id(req), req.method, req.path, error)
-            write(resp, status, _HIDDEN.get(status, str(error)))
+                complaints(str(error), logging.WARNING, "%s: %s %s: %s", _request_id(req), req.method, req.path, error)
+            write(resp, status, _FULL if kind is errors.StorageFull else _HIDDEN.get(status, str(error)))
+            if status == 503:
+                resp.set_header("Retry-After", str(RETRY_AFTER))
             return
     _unexpected(req, resp, error, params)
 

@@ -10,13 +10,15 @@ from api.call import Call
 from api.opts import Settings
 from api.validation import is_uuid
 from cells.registry import CellRegistry
-from db import instances, mappings
+from db import actions, instances, mappings
 from db.engine import Database
 from objects import errors
+from objects.action import Action, Kind, Started, told
 from objects.base import Object
 from objects.cell import CELL0_UUID
 from objects.instance import Instance, Server, State
 from objects.spec import RequestSpec
+from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
 
@@ -48,14 +50,35 @@ class Finder:
         self._settings = settings
         self._database = database
         self._registry = registry
+        self._complaints = Complaints(LOG)
 
-    def find(self, uuid: str, call: Call) -> Found:
-        """The server, if the caller may see it. Raises errors.NotFound, for a deleted one too."""
+    def find(self, uuid: str, call: Call, *, deleted: bool = False) -> Found:
+        """The server, if the caller may see it. Raises errors.NotFound, for a deleted one too unless ``deleted``."""
         server = self._database.read(mappings.get, uuid, call.scope) if is_uuid(uuid) else None
-        if server is None or server.deleted:
+        if server is None or (server.deleted and not deleted):
             raise missing(uuid)
         spec = self._database.read(mappings.specs, [server.batch_id]).get(server.batch_id)
         return self._ask_cell(server, spec)
+
+    def actions(self, found: Found) -> list[Action]:
+        """What was asked of the server, oldest first.
+
+        Where its cell has nothing to say, by silence or because there is none yet, that it was asked for is known all the same.
+        """
+        started: list[Started] = []
+        if found.row is not None:
+            try:
+                cell = self._registry.get(found.server.cell_uuid or "")
+                started = cell.within(self._settings.cell_timeout).read(actions.read, found.server.uuid)
+            except (errors.CellUnavailable, errors.NotFound) as error:
+                text = "the actions of instance %s are not known: %s"
+                self._complaints(str(error), logging.WARNING, text, found.server.uuid, error)
+        if not any(each.kind is Kind.CREATE for each in started) and found.spec is not None:
+            asked = Started(kind=Kind.CREATE, request_id=found.spec.request_id, started_at=found.server.created_at)
+            started.insert(0, asked)
+        if found.row is None:
+            return [_summed_up(told(each, None), found.server) for each in started]
+        return [told(each, found.row) for each in started]
 
     def _ask_cell(self, server: Server, spec: RequestSpec | None) -> Found:
         if server.cell_uuid in (None, CELL0_UUID):  # what is buried was decided with its reason, in the API database
@@ -64,11 +87,17 @@ class Finder:
             cell = self._registry.get(server.cell_uuid)
             row = cell.within(self._settings.cell_timeout).read(instances.get, server.uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
-            LOG.info("instance %s is shown from its summary: %s", server.uuid, error)
+            self._complaints(str(error), logging.WARNING, "instance %s is shown from its summary: %s", server.uuid, error)
             return Found(server=server, spec=spec, silent=True)
         if row is None:
             return Found(server=server, spec=spec)
         return Found(server=_overlaid(server, row), spec=spec, row=row)
+
+
+def _summed_up(action: Action, server: Server) -> Action:
+    """As far as the API level knows how it went: what never had a host has nothing but its fault."""
+    over = server.updated_at if server.state == "error" else None
+    return msgspec.structs.replace(action, finished_at=server.launched_at or over, fault=server.fault)
 
 
 def missing(uuid: str) -> errors.NotFound:
@@ -76,9 +105,10 @@ def missing(uuid: str) -> errors.NotFound:
 
 
 def _overlaid(server: Server, row: Instance) -> Server:
+    undone = row.state is State.DELETING and row.rolled_back is not None
     return msgspec.structs.replace(
         server,
-        state=_STATES[row.state],
+        state="rolling-back" if undone else _STATES[row.state],
         host=row.host,
         node=row.node,
         availability_zone=row.availability_zone,

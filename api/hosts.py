@@ -8,6 +8,7 @@ from collections import Counter
 
 from msgspec import field
 
+from cells.discovery import in_two_cells
 from cells.fan_out import Answered, fan_out
 from cells.registry import CellRegistry
 from db import services
@@ -39,7 +40,10 @@ class HostWatch:
         self._fresh_until = 0.0
 
     def status_of(self, host: str | None) -> str:
-        """The Compute API's ``host_status``: UP, DOWN (forced), MAINTENANCE (disabled), UNKNOWN; empty without a host."""
+        """The Compute API's ``host_status``, empty without a host.
+
+        UP, DOWN (forced, or its agent has said that it stops), MAINTENANCE (disabled), UNKNOWN.
+        """
         if host is None:
             return ""
         self._look()
@@ -54,6 +58,16 @@ class HostWatch:
         """Hosts of a cell by their status."""
         now = time.time()
         return dict(Counter(self._judge(agent, now) for agent in view.agents.values()))
+
+    def in_two_cells(self) -> dict[str, tuple[str, ...]]:
+        """Hosts of which agents are up in several cells, with the uuids of these."""
+        now = time.time()
+        return in_two_cells(
+            (host, view.cell_uuid)
+            for view in self.views()
+            for host, agent in view.agents.items()
+            if self._judge(agent, now) in ("UP", "MAINTENANCE")
+        )
 
     def _look(self) -> None:
         if time.monotonic() < self._fresh_until:
@@ -80,7 +94,7 @@ class HostWatch:
         self._fresh_until = time.monotonic() + LIFETIME
 
     def _judge(self, agent: Service, now: float) -> str:
-        if agent.forced_down:
+        if agent.forced_down or agent.stopping:
             return "DOWN"
         if now - agent.last_seen > self._down_time:
             return "UNKNOWN"

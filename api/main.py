@@ -6,6 +6,8 @@ import ipaddress
 import logging
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import waitress.server
@@ -19,6 +21,7 @@ from db.engine import Database
 from objects import errors
 from rpc.super_conductor import SuperConductorClient
 from rpc.transport import Bus
+from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
@@ -30,18 +33,32 @@ DRAIN = 20
 """Rounds of the loop, of 50 ms at most, that the last answers have to leave."""
 
 
-def build_app(settings: Settings, registry: CellRegistry, api_database: Database, bus: Bus) -> App:
-    """The WSGI callable, for any server."""
+def build_app(settings: Settings, registry: CellRegistry, api_database: Database, bus: Bus, vault: Vault | None = None) -> App:
+    """The WSGI callable, for any server. Without a vault that has a master key it takes no user data and no password."""
     ledger = Ledger(api_database, "superconductor-api")
-    return make_app(settings, api_database, registry, ledger, SuperConductorClient(bus))
+    return make_app(settings, api_database, registry, ledger, SuperConductorClient(bus), vault or Vault())
 
 
 class ApiService:
     """The API behind waitress, in threads of this process."""
 
-    def __init__(self, settings: Settings, registry: CellRegistry, api_database: Database, bus: Bus) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        registry: CellRegistry,
+        api_database: Database,
+        bus: Bus,
+        *,
+        listener: socket.socket | None = None,
+        vault: Vault | None = None,
+    ) -> None:
+        """``listener``: a bound socket that is shared with other processes; None: one is made as ``settings`` say."""
         self._settings = settings
-        self._app = build_app(settings, registry, api_database, bus)
+        self._listener = listener
+        self._build: Callable[[Settings], App] = partial(
+            build_app, registry=registry, api_database=api_database, bus=bus, vault=vault
+        )
+        self._app = self._build(settings)
         self._stopping = False
         self._ending = threading.Lock()
         self._ended = False
@@ -58,10 +75,11 @@ class ApiService:
     def start(self) -> None:
         """Listen and serve. Raises errors.Misconfigured for an address that cannot be listened on, or that others can reach."""
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits for a thread
-        listener = self._listen()
+        listener = self._listener or bind(self._settings)
+        listener.listen(BACKLOG)  # not before: a client should be refused rather than wait for what has not started
         self._port = listener.getsockname()[1]
         self._server = waitress.server.create_server(
-            self._app,
+            self._answer,
             map=self._sockets,
             sockets=[listener],
             threads=self._settings.threads,
@@ -71,6 +89,13 @@ class ApiService:
         )
         self._thread.start()
         LOG.info("API listens on %s port %d", self._settings.host, self._port)
+
+    def reload(self, settings: Settings) -> None:
+        """Go on with ``settings``; requests under way end with those they began with. Where it listens stays as it is."""
+        self._app = self._build(settings)
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+        return self._app(environ, start_response)
 
     def stop(self) -> None:
         """Take no more connections, answer what is under way, and end."""
@@ -96,15 +121,22 @@ class ApiService:
             self._ended = True
             wasyncore.close_all(self._sockets, ignore_all=True)
 
-    def _listen(self) -> socket.socket:
-        host, port = self._settings.host, self._settings.port
-        try:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            if not (self._settings.noauth_anywhere or ipaddress.ip_address(address[0]).is_loopback):
-                raise errors.Misconfigured(
-                    f"[api] host: {host} can be reached by other machines, and this API authenticates nobody. "
-                    "Listen on 127.0.0.1, or set [api] noauth_anywhere = true."
-                )
-            return socket.create_server(address[:2], family=family, backlog=BACKLOG)
-        except OSError as error:
-            raise errors.Misconfigured(f"[api] host, port: cannot listen on {host} port {port}: {error.strerror}") from error
+
+def bind(settings: Settings) -> socket.socket:
+    """A socket bound as ``settings`` say. Raises Misconfigured for an address that is taken, or that others can reach."""
+    host, port = settings.host, settings.port
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        if not (settings.noauth_anywhere or ipaddress.ip_address(address[0]).is_loopback):
+            raise errors.Misconfigured(
+                f"[api] host: {host} can be reached by other machines, and this API authenticates nobody. "
+                "Listen on 127.0.0.1, or set [api] noauth_anywhere = true."
+            )
+        bound = socket.socket(family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address[:2])
+        return bound
+    except OSError as error:
+        raise errors.Misconfigured(f"[api] host, port: cannot listen on {host} port {port}: {error.strerror}") from error

@@ -25,10 +25,14 @@ class Since(enum.Enum):
     LOCKED = (2, 9)
     HOST_STATUS = (2, 16)
     DESCRIPTION = (2, 19)
+    ACTIONS_OF_DELETED = (2, 21)
     TAGS = (2, 26)
+    NETWORK_LIMITS_GONE = (2, 36)  # quotas and limits of addresses and security groups
     NETWORKS_REQUIRED = (2, 37)  # and the words auto and none
     STATUS_CHECKED = (2, 38)  # a filter by an unknown status is an error, no longer an empty list
+    IMAGE_LIMITS_GONE = (2, 39)
     FLAVOR_EMBEDDED = (2, 47)
+    ACTION_EVENTS = (2, 51)  # for everyone; administrators had them before
     TAGS_AT_CREATE = (2, 52)
 
     def holds(self, version: Version) -> bool:

@@ -9,21 +9,21 @@ import falcon
 
 from api import microversions
 from api.call import Call
+from api.callers import Callers
 from api.microversions import HEADER, LEGACY_HEADER
 from api.opts import Settings
 from objects import errors
 from objects.context import RequestContext
 from service import logs
 
-COLLECTIONS = frozenset({"servers", "flavors", "extensions", "superconductor"})
+COLLECTIONS = frozenset({"servers", "flavors", "limits", "os-quota-sets", "extensions", "images", "superconductor"})
 """First words of our paths behind /v2.1; a word that stands before one of them is a project id."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9._@-]{1,255}", re.ASCII)
-_LOCAL = ("127.", "::1", "::ffff:127.")
 
 
 class Intake:
-    """Gives the request its id, its identity and its microversion; nobody is authenticated, so only this machine is served.
+    """Gives the request its id, its identity and its microversion. Nobody is authenticated, so callers are this machine's only.
 
     Identity: the project out of the path or ``X-Project-Id``, the user out of ``X-User-Id``; an administrator unless ``X-Roles``
     is sent and does not hold ``admin``. Any token is accepted.
@@ -31,11 +31,12 @@ class Intake:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._callers = Callers(settings)
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         req.context.request_id = request_id = f"req-{uuid4()}"
         logs.bind(request_id)
-        self._local_only(req)
+        self._callers.check(req)
         in_path = _take_project(req)
         version = microversions.MINIMUM
         if req.path.startswith("/v2.1"):
@@ -57,11 +58,6 @@ class Intake:
             resp.set_header(HEADER, f"{microversions.SERVICE} {version}")
             resp.set_header(LEGACY_HEADER, version)
             resp.set_header("Vary", f"{HEADER}, {LEGACY_HEADER}")
-
-    def _local_only(self, req: falcon.Request) -> None:
-        peer = req.remote_addr
-        if peer and not peer.startswith(_LOCAL) and not self._settings.noauth_anywhere:
-            raise errors.Forbidden("This API authenticates nobody, so it serves its own machine only ([api] noauth_anywhere).")
 
     def _identity(self, req: falcon.Request, request_id: str, in_path: str | None) -> RequestContext:
         in_header = _identifier(req, "X-Project-Id")
@@ -93,15 +89,16 @@ def _take_project(req: falcon.Request) -> str | None:
         return None
     project = parts.pop(2)
     req.path = "/".join(parts)
-    return _checked("project_id", project)
+    return checked_identifier("project_id", project)
 
 
 def _identifier(req: falcon.Request, header: str) -> str | None:
     value = req.get_header(header)
-    return _checked(header, value) if value else None
+    return checked_identifier(header, value) if value else None
 
 
-def _checked(name: str, value: str) -> str:
+def checked_identifier(name: str, value: str) -> str:
+    """The id of a project or user. Raises errors.Invalid, saying that it is ``name``, for what can be none."""
     if not _IDENTIFIER.fullmatch(value):
         raise errors.Invalid(f"{name}: only letters, digits and . _ @ - can be used, 255 of them at most")
     return value

@@ -1,21 +1,34 @@
-"""Options of the [api] group."""
+"""Options of the groups [api] and [quota]."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from oslo_config import cfg
 
 from objects.base import Object
+from objects.quota import UNLIMITED, Limits
 
 GROUP = "api"
+QUOTA_GROUP = "quota"
+
+WORKERS = cfg.IntOpt("workers", default=1, min=1, help="Processes that share the port. Each serves its own requests.")
 
 OPTIONS: tuple[cfg.Opt, ...] = (
     cfg.StrOpt("host", default="127.0.0.1", help="Address to listen on. Anything but loopback needs noauth_anywhere."),
     cfg.PortOpt("port", default=8774, help="Port to listen on; 0 takes a free one."),
-    cfg.IntOpt("threads", default=8, min=1, help="Requests served at once."),
+    cfg.IntOpt("threads", default=8, min=1, help="Requests that each worker serves at once."),
     cfg.BoolOpt(
         "noauth_anywhere",
         default=False,
         help="Serve other machines too, although nobody who asks is authenticated: every caller can name any project and role.",
+    ),
+    cfg.ListOpt(
+        "allowed_hosts",
+        default=[],
+        help="Names that requests may ask this API by (in Host and Origin), besides loopback, the address listened on and the host "
+        "of public_endpoint. Others are refused, as a web page could otherwise make a browser on this machine use an API that "
+        "authenticates nobody. Not looked at with noauth_anywhere.",
     ),
     cfg.StrOpt("default_project", default="admin", help="Project of a request that names none, in its path or in X-Project-Id."),
     cfg.StrOpt(
@@ -23,16 +36,60 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         default="nova",
         help="The zone of hosts that no aggregate puts into one: as in the schedulers' option of the same name.",
     ),
-    cfg.StrOpt("public_endpoint", default="", help="Scheme, host and port in links, where clients reach the API through a proxy."),
-    cfg.IntOpt("max_limit", default=1000, min=1, help="Most servers on one page of a list."),
-    cfg.IntOpt("max_body_size", default=114688, min=1024, help="Largest request body accepted, in bytes."),
-    cfg.IntOpt("max_servers_per_request", default=1000, min=1, help="Largest max_count of one request."),
-    cfg.IntOpt("max_attempts", default=3, min=1, help="Hosts of a cell that one build may try before its server is in ERROR."),
-    cfg.FloatOpt("build_timeout", default=600.0, min=1.0, help="Seconds after which a build that is not ACTIVE becomes ERROR."),
-    cfg.FloatOpt("cell_timeout", default=2.0, min=0.1, help="Seconds to wait for a cell before showing what is known without it."),
-    cfg.FloatOpt(
-        "service_down_time", default=60.0, min=1.0, help="Seconds without a heartbeat after which a host is shown as down."
+    cfg.StrOpt(
+        "public_endpoint",
+        default="",
+        mutable=True,
+        help="Scheme, host and port in links, where clients reach the API through a proxy.",
     ),
+    cfg.IntOpt("max_limit", default=1000, min=1, mutable=True, help="Most servers on one page of a list."),
+    cfg.IntOpt("max_body_size", default=114688, min=1024, mutable=True, help="Largest request body accepted, in bytes."),
+    cfg.IntOpt("max_servers_per_request", default=1000, min=1, mutable=True, help="Largest max_count of one request."),
+    cfg.IntOpt(
+        "max_attempts", default=3, min=1, mutable=True, help="Hosts of a cell that one build may try before its server is in ERROR."
+    ),
+    cfg.BoolOpt(
+        "enable_instance_password",
+        default=True,
+        mutable=True,
+        help="Make an administrator's password for each request that brings none, and tell the password in the answer to a boot. "
+        "Only where [secrets] keys are configured: without them no password is made.",
+    ),
+    cfg.FloatOpt(
+        "build_timeout", default=600.0, min=1.0, mutable=True, help="Seconds after which a build that is not ACTIVE becomes ERROR."
+    ),
+    cfg.FloatOpt(
+        "cell_timeout",
+        default=2.0,
+        min=0.1,
+        mutable=True,
+        help="Seconds to wait for a cell before showing what is known without it.",
+    ),
+    cfg.FloatOpt(
+        "service_down_time",
+        default=60.0,
+        min=1.0,
+        mutable=True,
+        help="Seconds without a heartbeat after which a host is shown as down.",
+    ),
+)
+
+_MOST = 2**31 - 1
+
+QUOTAS: tuple[cfg.Opt, ...] = (
+    cfg.IntOpt(
+        "instances",
+        default=UNLIMITED,
+        min=UNLIMITED,
+        max=_MOST,
+        mutable=True,
+        help="Most servers that a project may have at once, where 'superconductor quota set' says nothing else for it; -1: any "
+        "number. A server counts from its acceptance to its delete, in ERROR too.",
+    ),
+    cfg.IntOpt(
+        "cores", default=UNLIMITED, min=UNLIMITED, max=_MOST, mutable=True, help="Most virtual CPUs of a project, likewise."
+    ),
+    cfg.IntOpt("ram", default=UNLIMITED, min=UNLIMITED, max=_MOST, mutable=True, help="Most memory of a project in MiB, likewise."),
 )
 
 
@@ -43,6 +100,7 @@ class Settings(Object, frozen=True, kw_only=True):
     port: int = 8774
     threads: int = 8
     noauth_anywhere: bool = False
+    allowed_hosts: tuple[str, ...] = ()
     default_project: str = "admin"
     default_availability_zone: str = "nova"
     public_endpoint: str = ""
@@ -50,18 +108,28 @@ class Settings(Object, frozen=True, kw_only=True):
     max_body_size: int = 114688
     max_servers_per_request: int = 1000
     max_attempts: int = 3
+    enable_instance_password: bool = True
     build_timeout: float = 600.0
     cell_timeout: float = 2.0
     service_down_time: float = 60.0
+    quota: Limits = Limits()
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """For the generator of the sample configuration."""
-    return [(GROUP, list(OPTIONS))]
+    return [(GROUP, [WORKERS, *OPTIONS]), (QUOTA_GROUP, list(QUOTAS))]
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
     """The options as a frozen record. Registers them where that has not been done."""
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
-    return Settings(**{name: group[name] for name in Settings.__struct_fields__})
+    values: dict[str, Any] = {option.dest: group[option.dest] for option in OPTIONS}
+    return Settings(**values | {"allowed_hosts": tuple(group.allowed_hosts), "quota": default_limits(conf)})
+
+
+def default_limits(conf: cfg.ConfigOpts) -> Limits:
+    """What holds for a project that has no limits of its own. Registers the options where that has not been done."""
+    conf.register_opts(QUOTAS, group=QUOTA_GROUP)
+    group = conf[QUOTA_GROUP]
+    return Limits(instances=group.instances, cores=group.cores, ram=group.ram)

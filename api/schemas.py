@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api.microversions import DEVICE_TAGS, NETWORK_TAGS, Since, Version, within
+from objects.quota import RESOURCES
 
 Schema = dict[str, Any]
 
@@ -18,6 +19,9 @@ BOOLEANS: dict[str | bool, bool] = {
 
 CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37), (2, 42), (2, 52))
 """Versions in which the body of a create took another form."""
+
+MOST = 2**31 - 1
+"""The largest limit of a quota."""
 
 _NAME: Schema = {"type": "string", "format": "name", "minLength": 1, "maxLength": 255}
 _BOOLEAN: Schema = {"type": ["boolean", "string"], "enum": list(BOOLEANS)}
@@ -46,14 +50,20 @@ _NETWORK: dict[str, Schema] = {
     "port": {"type": ["string", "null"], "format": "uuid"},
     "fixed_ip": {"type": "string", "format": "ip-address"},
 }
+_HINT: Schema = {
+    "type": ["string", "array"],
+    "maxLength": 255,
+    "maxItems": 50,
+    "items": {"type": "string", "maxLength": 255},
+}
 _HINTS: Schema = {
     "type": "object",
-    "additionalProperties": {
-        "type": ["string", "array"],
-        "maxLength": 255,
-        "maxItems": 50,
-        "items": {"type": "string", "maxLength": 255},
+    "properties": {
+        # of a list, as clients make of any hint, and of the spelling what reads it says more than a schema could
+        "all_or_nothing": _HINT | {"type": ["boolean", "string", "array"], "items": {"type": ["boolean", "string"]}},
+        "query": _HINT | {"maxLength": 4096, "items": {"type": "string", "maxLength": 4096}},
     },
+    "additionalProperties": _HINT,
 }
 
 
@@ -77,6 +87,7 @@ def create(version: Version) -> Schema:
         "max_count": _COUNT,
         "return_reservation_id": _BOOLEAN,
         "metadata": _METADATA,
+        "adminPass": {"type": "string", "minLength": 1, "maxLength": 255},
         "user_data": {"type": "string", "format": "base64", "maxLength": 65535},
         "config_drive": _BOOLEAN,
         "key_name": _NAME,
@@ -100,6 +111,13 @@ def create(version: Version) -> Schema:
         "required": ["server"],
         "additionalProperties": False,
     }
+
+
+def quota_update() -> Schema:
+    """The body of ``PUT /os-quota-sets/{project}``."""
+    limit: Schema = {"type": ["integer", "string"], "pattern": "^(-1|[0-9]{1,10})$", "minimum": -1, "maximum": MOST}
+    quota_set = _object(dict.fromkeys(RESOURCES, limit) | {"force": _BOOLEAN})
+    return _object({"quota_set": quota_set}) | {"required": ["quota_set"]}
 
 
 def _object(properties: dict[str, Schema], *, tag: bool = False) -> Schema:

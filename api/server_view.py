@@ -15,10 +15,18 @@ from objects.spec import RequestSpec, ServerProperties
 
 Document = dict[str, Any]
 
-STATUSES = {"building": "BUILD", "active": "ACTIVE", "error": "ERROR", "deleting": "ACTIVE", "deleted": "DELETED"}
+STATUSES = {
+    "building": "BUILD",
+    "active": "ACTIVE",
+    "error": "ERROR",
+    "deleting": "ACTIVE",
+    "rolling-back": "BUILD",
+    "deleted": "DELETED",
+}
 """State of a server as the API level knows it -> status."""
 
 _POWER = {"active": 1, "deleting": 1}
+_VM_STATES = {"deleting": "active", "rolling-back": "building"}
 _ATTEMPTS = re.compile(r"\s*Attempt \d+ on .*", re.DOTALL)
 
 
@@ -45,16 +53,16 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
         "accessIPv6": "",
         "OS-DCF:diskConfig": "MANUAL",
         "OS-EXT-AZ:availability_zone": server.availability_zone or "",
-        "OS-EXT-STS:vm_state": "active" if server.state == "deleting" else server.state,
+        "OS-EXT-STS:vm_state": _VM_STATES.get(server.state, server.state),
         "OS-EXT-STS:task_state": _task(server),
         "OS-EXT-STS:power_state": _POWER.get(server.state, 0),
-        "OS-SRV-USG:launched_at": _micro(server.launched_at),
-        "OS-SRV-USG:terminated_at": _micro(server.terminated_at),
+        "OS-SRV-USG:launched_at": micro(server.launched_at),
+        "OS-SRV-USG:terminated_at": micro(server.terminated_at),
         "os-extended-volumes:volumes_attached": [],
         "key_name": asked.key_name,
         "config_drive": "True" if asked.config_drive else "",
     }
-    if server.state in ("building", "active", "deleting"):
+    if server.state in ("building", "active", "deleting", "rolling-back"):
         document["progress"] = 0
     if server.state == "error":
         document["fault"] = _fault(server, call)
@@ -87,7 +95,7 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
             "kernel_id": "",
             "ramdisk_id": "",
             "root_device_name": None,
-            "user_data": asked.user_data,
+            "user_data": None,  # a secret: not kept once the server is built, and not shown before
         }
     document |= {f"OS-EXT-SRV-ATTR:{name}": value for name, value in attributes.items()}
     if call.has(Since.HOST_STATUS):
@@ -109,14 +117,15 @@ def tenant_fault(fault: str) -> str:
     return _ATTEMPTS.sub("", fault)
 
 
-def _micro(at: float | None) -> str | None:
+def micro(at: float | None) -> str | None:
+    """The same with microseconds and without a zone, as the Compute API has it in some places. None stays."""
     return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
 def _task(server: Server) -> str | None:
     if server.state == "building":
         return "scheduling" if server.cell_uuid is None else "spawning"
-    return "deleting" if server.state == "deleting" else None
+    return "deleting" if server.state in ("deleting", "rolling-back") else None
 
 
 def _host_id(server: Server) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from api import call as calls
 from api import create, schemas, server_view
-from api.accept import Acceptor
+from api.accept import Acceptor, Taken
 from api.call import Call
 from api.doorbell import Doorbell
 from api.finding import Finder, missing
@@ -45,27 +45,30 @@ class BootServers:
         document = read_body(req, self._settings.max_body_size)
         self._validator(call.version).check(document)
         body = create.parse(document)
-        accepted = self._acceptor.accept(call, body, req.get_header("Idempotency-Key"))
+        taken = self._acceptor.accept(call, body, req.get_header("Idempotency-Key"))
+        accepted = taken.accepted
         self._doorbell.accepted(call.context, accepted.batch_id)
         LOG.info(
             "%s: batch %s of %d %s",
             *(call.context.request_id, accepted.batch_id, len(accepted.uuids), "replayed" if accepted.replayed else "accepted"),
         )
-        self._answer(call, resp, body.server, accepted)
+        self._answer(call, resp, body.server, taken)
 
-    def _answer(self, call: Call, resp: falcon.Response, asked: create.ServerBody, accepted: builds.Accepted) -> None:
+    def _answer(self, call: Call, resp: falcon.Response, asked: create.ServerBody, taken: Taken) -> None:
         if schemas.BOOLEANS[asked.return_reservation_id]:
-            answer(resp, {"reservation_id": server_view.reservation_id(accepted.batch_id)}, 202)
+            answer(resp, {"reservation_id": server_view.reservation_id(taken.accepted.batch_id)}, 202)
             return
-        first = accepted.uuids[0]
+        first = taken.accepted.uuids[0]
         links = call.link("servers", first)
         resp.location = links[0]["href"]
-        server = {
+        server: dict[str, Any] = {
             "id": first,
             "links": links,
             "OS-DCF:diskConfig": asked.disk_config,
             "security_groups": [{"name": group.name} for group in asked.security_groups],
         }
+        if taken.admin_pass is not None:
+            server["adminPass"] = taken.admin_pass
         answer(resp, {"server": server}, 202)
 
     def _validator(self, version: Version) -> Validator:

@@ -36,9 +36,12 @@ class Status:
         for cell in cells:
             cell["servers"] = servers[cell["uuid"]]
         broken = [{"uuid": uuid, "view": reason, "servers": servers[uuid]} for uuid, reason in self._registry.broken().items()]
+        names = {cell["uuid"]: cell["name"] for cell in cells}
+        twins = self._watch.in_two_cells().items()
         document = {
             "cells": cells,
             "broken_cells": broken,
+            "hosts_in_two_cells": [{"host": host, "cells": [names.get(uuid, uuid) for uuid in uuids]} for host, uuids in twins],
             "buried": servers[CELL0_UUID],
             "queue": {
                 "depth": queue.depth,

@@ -8,6 +8,7 @@ import falcon
 import msgspec
 
 from api import call, microversions
+from objects import errors
 
 UPDATED = "2026-01-01T00:00:00Z"
 """When the set of versions served was last changed."""
@@ -59,3 +60,13 @@ class Extensions:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         answer(resp, {"extensions": []})
+
+
+class NoImages:
+    """``/v2.1/images``: where clients look that are given an image as a name. There is no image service to ask."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, image_id: str = "") -> None:
+        raise errors.NotFound(
+            "There is no image service here: name the image by its uuid, in imageRef or as the block device that boots first "
+            "(openstack server create --block-device uuid=UUID,source_type=image,destination_type=local,boot_index=0)."
+        )

@@ -3,6 +3,7 @@
     python bench/boots.py            the figures of the README (about a minute)
     python bench/boots.py --smoke    the same paths in a few seconds, figures not to be quoted
     python bench/boots.py --hosts 100 --full N    other fleets, or N instances on every host beforehand
+    python bench/boots.py --sweeps   what the sweeps cost that heal lost steps: boots/s with them and without, in turns
 
 Statements are cursor executions without BEGIN and COMMIT (an executemany counts once, its rows are given beside it). A call is one
 message and so is a cast; with answers counted, every call is two. What runs on the clock - heartbeats, stats, polls, sweeps - is
@@ -190,14 +191,19 @@ def _by_method(messages: dict[tuple[str, str, Kind], int]) -> str:
     return ", ".join(f"{topic}.{method} {number}" for (topic, method, _), number in sorted(messages.items()))
 
 
-def rates(bench: Bench, console: Console, singles: int, crowd: int) -> None:
-    """Boots per second from the first accept to the last ACTIVE, and this process's CPU ms per boot, clients included."""
+def rates_of(bench: Bench, console: Console, singles: int) -> None:
+    """Single boots from clients that do not wait."""
     cpu = time.process_time()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: bench.post(f"open-{n}-"), range(singles)))
     bench.wait("open-", singles)
     used = (time.process_time() - cpu) / singles * 1000
     tell(console, f"{singles} single boots from 8 clients that do not wait", bench.servers("open-"), used)
+
+
+def rates(bench: Bench, console: Console, singles: int, crowd: int) -> None:
+    """Boots per second from the first accept to the last ACTIVE, and this process's CPU ms per boot, clients included."""
+    rates_of(bench, console, singles)
 
     def boot(n: int) -> None:
         uuid = bench.post(f"closed-{n}-")
@@ -225,14 +231,29 @@ def tell(console: Console, what: str, servers: list[tuple[float, float]], cpu: f
     console.print(f"{what}: {rate:.0f} boots/s to ACTIVE, {cpu:.1f} CPU ms per boot, accept to ACTIVE {latency(servers)}")
 
 
+def sweeps(hosts: int, full: int, console: Console, rounds: int = 3, singles: int = 800) -> None:
+    """Boots per second and CPU time with sweeps and without, in turns: the machine is not the same from minute to minute."""
+    hour = 3600.0
+    paces = {"with sweeps": Pace(), "without": Pace(sweep_interval=hour, settle_age=hour)}
+    for _ in range(rounds):
+        for name, pace in paces.items():
+            with deployment(hosts, full, pace) as bench:
+                console.print(name, end=": ")
+                rates_of(bench, console, singles)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="a few seconds; the figures mean nothing")
     parser.add_argument("--hosts", type=int, default=24)
     parser.add_argument("--full", type=int, default=0, help="instances to put on every host first")
     parser.add_argument("--verbose", action="store_true", help="list the statements")
+    parser.add_argument("--sweeps", action="store_true", help="only what sweeps cost")
     options = parser.parse_args()
     console = Console(width=160)
+    if options.sweeps:
+        sweeps(options.hosts, options.full, console)
+        return
     with deployment(options.hosts, options.full, Pace()) as bench:
         clock, beats = idle(bench, 2.0 if options.smoke else 12.0)
         rate = ", ".join(f"{method} {number:.2f}" for method, number in sorted(beats.items()))

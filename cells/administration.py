@@ -1,10 +1,12 @@
-"""What an operator does to cells: create, list, show. Works on the API database alone, beside a running deployment."""
+"""What an operator does to cells: create, change, delete. Works on the API database alone, beside a running deployment."""
 
 from __future__ import annotations
 
 import re
 import uuid
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from cells.urls import NO_TRANSPORT, database_place, transport_place
 from db import cell_mappings, host_mappings, mappings
@@ -24,10 +26,22 @@ class NewCell(Object, frozen=True, kw_only=True):
     database_url: str
     transport_url: str = ""
     cell0: bool = False
-    enabled: bool = True
+    state: CellState = CellState.ENABLED
 
     def __repr__(self) -> str:
         return f"NewCell({self.name!r})"  # the URLs may hold passwords
+
+
+class CellChange(Object, frozen=True, kw_only=True):
+    """What is to be different; None stays as it is."""
+
+    name: str | None = None
+    database_url: str | None = None
+    transport_url: str | None = None
+    state: CellState | None = None
+
+    def __repr__(self) -> str:
+        return f"CellChange({self.name!r}, {self.state!r})"  # the URLs may hold passwords
 
 
 def create_cell(api_database: Database, new: NewCell, prepare: Callable[[CellMapping], object] | None = None) -> CellMapping:
@@ -42,6 +56,37 @@ def create_cell(api_database: Database, new: NewCell, prepare: Callable[[CellMap
     if prepare is not None:
         prepare(mapping)
     return api_database.write(_create, mapping)
+
+
+def change_cell(
+    api_database: Database, name_or_uuid: str, change: CellChange, prepare: Callable[[CellMapping], object] | None = None
+) -> CellMapping:
+    """Change a cell under running processes, which follow within seconds; what is not given stays.
+
+    ``prepare`` is called as by ``create_cell``. Raises NotFound, Invalid or Misconfigured for what is malformed, and Conflict where
+    a name or place belongs to another cell, or somebody else has changed the cell meanwhile.
+    """
+    before = find_cell(api_database, name_or_uuid)
+    after = _changed(before, change)
+    if after == before:
+        return before
+    api_database.read(_refuse_duplicates, after)
+    if prepare is not None:
+        prepare(after)
+    return api_database.write(_change, after)
+
+
+def delete_cell(api_database: Database, name_or_uuid: str, *, with_hosts: bool = False) -> CellMapping:
+    """Forget a cell that holds no servers; its databases are left alone. Returns what was forgotten.
+
+    ``with_hosts``: also forget which hosts belong to it. Raises NotFound, Invalid for cell0, and Conflict while there are servers
+    or, unless they are to be forgotten, hosts.
+    """
+    mapping = find_cell(api_database, name_or_uuid)
+    if mapping.is_cell0:
+        raise errors.Invalid("cell0 cannot be deleted: it holds what never got a host.")
+    api_database.write(_delete, mapping.uuid, with_hosts)
+    return mapping
 
 
 def list_cells(api_database: Database) -> list[CellMapping]:
@@ -60,12 +105,11 @@ def find_cell(api_database: Database, name_or_uuid: str) -> CellMapping:
 
 
 def _mapping(new: NewCell) -> CellMapping:
-    if not _NAME.fullmatch(new.name):
-        raise errors.Invalid(f"Cell name {new.name!r} must be letters, digits, '.', '_' and '-', and begin with a letter or digit.")
+    _check_name(new.name)
     if new.cell0 and new.transport_url not in ("", NO_TRANSPORT):
         raise errors.Invalid(f"cell0 has no bus: leave its transport URL out, or give {NO_TRANSPORT}")
-    if new.cell0 and not new.enabled:
-        raise errors.Invalid("cell0 cannot be disabled.")
+    if new.cell0 and new.state is not CellState.ENABLED:
+        raise errors.Invalid(f"cell0 cannot be {new.state}.")
     if not new.cell0 and not new.transport_url:
         raise errors.Invalid(f"Cell {new.name!r} needs a transport URL, as rabbit://user:password@host:5672/vhost")
     database_place(new.database_url)
@@ -76,22 +120,54 @@ def _mapping(new: NewCell) -> CellMapping:
         name=new.name,
         database_url=new.database_url,
         transport_url=NO_TRANSPORT if new.cell0 else new.transport_url,
-        state=CellState.ENABLED if new.enabled else CellState.DISABLED,
+        state=new.state,
     )
 
 
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise errors.Invalid(f"Cell name {name!r} must be letters, digits, '.', '_' and '-', and begin with a letter or digit.")
+
+
+def _changed(before: CellMapping, change: CellChange) -> CellMapping:
+    if change.name is not None:
+        _check_name(change.name)
+    if before.is_cell0 and change.transport_url is not None:
+        raise errors.Invalid("cell0 has no bus.")
+    if before.is_cell0 and change.state not in (None, CellState.ENABLED):
+        raise errors.Invalid(f"cell0 cannot be {change.state}.")
+    if change.database_url is not None:
+        database_place(change.database_url)
+    if change.transport_url is not None:
+        transport_place(change.transport_url)
+    given = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not None}
+    return msgspec.structs.replace(before, **given)
+
+
+def _change(tx: Connection, mapping: CellMapping) -> CellMapping:
+    _refuse_duplicates(tx, mapping)
+    return cell_mappings.update(tx, mapping)
+
+
+def _delete(tx: Connection, uuid: str, with_hosts: bool) -> None:
+    if with_hosts:
+        host_mappings.delete_of(tx, uuid)
+    cell_mappings.delete(tx, uuid)
+
+
 def _create(tx: Connection, mapping: CellMapping) -> CellMapping:
+    if mapping.is_cell0 and (other := next((m for m in cell_mappings.list_all(tx) if m.is_cell0), None)) is not None:
+        raise errors.Conflict(f"Cell {other.name!r} exists already: it is cell0 already.")
     _refuse_duplicates(tx, mapping)
     cell_mappings.create(tx, mapping)
     return mapping
 
 
 def _refuse_duplicates(tx: Connection, mapping: CellMapping) -> None:
-    others = cell_mappings.list_all(tx)
+    others = [other for other in cell_mappings.list_all(tx) if other.uuid != mapping.uuid]
     for other in others:
-        if other.name == mapping.name or other.uuid == mapping.uuid:
-            kind = "is cell0 already" if other.is_cell0 and mapping.is_cell0 else f"has the uuid {other.uuid}"
-            raise errors.Conflict(f"Cell {other.name!r} exists already: it {kind}.")
+        if other.name == mapping.name:
+            raise errors.Conflict(f"Cell {other.name!r} exists already: it has the uuid {other.uuid}.")
     place = database_place(mapping.database_url)
     _refuse_place("database", place, others, lambda other: _place(database_place, other.database_url))
     if mapping.transport_url != NO_TRANSPORT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
@@ -14,6 +15,9 @@ from objects.cell import CellMapping
 from rpc.compute import ComputeClient
 from rpc.errors import Timeout, Unreachable
 from rpc.transport import Bus
+from service.complaints import Complaints
+
+LOG = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,6 +36,8 @@ class Cell:
         self.database = database
         self._bus = bus
         self.compute = ComputeClient(bus) if bus is not None else None
+        self.complaints = Complaints(LOG)
+        """What this process has said of the cell lately."""
         what = f"cell {mapping.name!r}"
         # A SQLite file can stall as a server can: another process that holds its lock is waited for. So it gets its threads too.
         self._rows = Bulkhead(what, "database", settings, inline=False, silent=(errors.DatabaseUnavailable,))
@@ -72,6 +78,11 @@ class Cell:
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """``fn(...)``, a call or cast of one of the cell's clients: ``cell.send(cell.compute.build_instances, context, ...)``."""
         return self._wire.run(partial(fn, *args, **kwargs))
+
+    def check_bus(self) -> None:
+        """Raise CellUnavailable unless the cell's broker answers. cell0 has none, and is content."""
+        if self._bus is not None:
+            self._wire.run(self._bus.check)
 
     def within(self, timeout: float) -> Deadline:
         """The same cell for a caller who waits at most ``timeout`` seconds."""

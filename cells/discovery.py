@@ -34,6 +34,17 @@ class HostConflict(Object, frozen=True, kw_only=True):
         return f"Host {self.host!r} reports in cell {seen} and {kept}: rename it, or stop its agent and delete its service there."
 
 
+def in_two_cells(agents: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Hosts, by name, of which live agents are in several cells, and these cells. Given are (host, cell) of each live agent.
+
+    No server goes to such a host before one of its agents has stopped.
+    """
+    found: dict[str, set[str]] = defaultdict(set)
+    for host, cell in agents:
+        found[host].add(cell)
+    return {host: tuple(sorted(cells)) for host, cells in sorted(found.items()) if len(cells) > 1}
+
+
 class Unreachable(Object, frozen=True, kw_only=True):
     """A cell that could not be asked for its hosts."""
 

@@ -11,7 +11,6 @@ from cells.cell import Cell
 from cells.opts import RegistrySettings as RegistrySettings  # offered from here too: it is what a registry is made with
 from db import cell_mappings, host_mappings
 from db.cache import EpochCache
-from db.connection import Connection
 from db.engine import Database
 from objects import errors
 from objects.cell import CELL0_UUID, CellMapping
@@ -59,7 +58,7 @@ class CellRegistry:
         self._open_bus = open_bus
         interval = self._settings.poll_interval
         self._mappings = EpochCache(api_database, ("cells",), cell_mappings.list_all, interval=interval)
-        self._hosts = EpochCache(api_database, ("hosts",), _hosts, interval=interval)
+        self._hosts = EpochCache(api_database, ("hosts",), host_mappings.homes, interval=interval)
         self._grouped: dict[str, frozenset[str]] = {}
         self._grouped_from: dict[str, str] | None = None
         self._lock = threading.Lock()
@@ -189,7 +188,3 @@ def _closing(cells: Iterable[Cell]) -> list[threading.Thread]:
     for thread in threads:
         thread.start()
     return threads
-
-
-def _hosts(tx: Connection) -> dict[str, str]:
-    return {mapping.host: mapping.cell_uuid for mapping in host_mappings.list_all(tx)}

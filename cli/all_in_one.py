@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+import msgspec
+
 from api.main import ApiService
 from api.opts import Settings as ApiSettings
 from cells.bulkhead import BulkheadSettings
 from cells.registry import CellRegistry, RegistrySettings
+from cli import key_file
 from compute.main import ComputeService, make_reporter
 from compute.opts import Settings as ComputeSettings
 from compute.opts import SimulatedSettings
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.opts import ConductorSettings
 from db.engine import Database
-from objects import errors
+from objects import errors, stored
 from objects.base import Object
 from objects.cell import CellMapping
 from rpc.counting import Observer
@@ -28,6 +31,7 @@ from rpc.transport import Bus
 from scheduler.main import SchedulerService
 from scheduler.opts import Settings as SchedulerSettings
 from service import config, logs
+from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
@@ -41,7 +45,10 @@ class Service(Protocol):
 
 
 class SimulatedHost(Object, frozen=True, kw_only=True):
-    """A host to simulate: CPUs, MiB, GiB; ``failure_rate`` of its builds fail; spawns take up to ``spawn_delay`` seconds."""
+    """A host to simulate: CPUs, MiB, GiB; ``failure_rate`` of its builds fail; spawns take up to ``spawn_delay`` seconds.
+
+    ``resources``: amounts of custom resource classes.
+    """
 
     name: str
     cell: str
@@ -50,10 +57,11 @@ class SimulatedHost(Object, frozen=True, kw_only=True):
     disk_gb: int = 1000
     failure_rate: float = 0.0
     spawn_delay: tuple[float, float] = (0.05, 0.2)
+    resources: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class StateFolder:
-    """One deployment's folder: ``api.db``, ``cell0.db``, a file for each cell, ``hosts/`` with the guests, a log and a lock.
+    """One deployment's folder: its databases, ``hosts/`` with the guests, ``secrets.key``, a log and a lock.
 
     Raises ``errors.Conflict`` if another process holds the folder, ``errors.Misconfigured`` if it cannot be used.
     """
@@ -112,6 +120,10 @@ class Pace(Object, frozen=True, kw_only=True):
     stats_interval: float = 2.0
     down_time: float = 30.0
 
+    @property
+    def scheduler(self) -> SchedulerSettings:
+        return SchedulerSettings(service_down_time=self.down_time, feed_poll_interval=self.feed_interval)
+
 
 class AllInOne:
     """API, super conductor, scheduler, and for every cell of the API database a conductor and its simulated hosts.
@@ -126,12 +138,17 @@ class AllInOne:
         *,
         api: ApiSettings,
         pace: Pace | None = None,
+        scheduler: SchedulerSettings | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """``observer`` is told of every message sent on any bus."""
+        """``scheduler``: how hosts are chosen; None: by the defaults, at the pace. ``observer`` is told of every message sent.
+
+        Raises Misconfigured where a filter, weigher or driver is named that does not exist.
+        """
         self._folder = folder
         self._observer = observer
         self._pace = pace = pace or Pace()
+        vault = Vault(key_file.read_or_make(folder.path))
         self._api_database = Database(folder.database_url("api"), name="api", max_pool_size=20)
         self._bus = Bus(folder.bus_url("api"), name="api", observer=observer)
         patience = RegistrySettings(bulkhead=BulkheadSettings(timeout=pace.cell_timeout, threads=8))
@@ -147,21 +164,19 @@ class AllInOne:
         self._closing: list[Bus | Database] = [self._bus, self._api_database]
         self._services: list[Service] = []
         for cell in self.registry.cells():
-            self._add_cell(cell.name, cell.mapping.database_url, cell.mapping.transport_url, conductor, hosts)
-        scheduler = SchedulerSettings(service_down_time=pace.down_time, feed_poll_interval=pace.feed_interval)
-        self.scheduler = SchedulerService(scheduler, self.registry, self._api_database, self._bus)
+            self._add_cell(cell.mapping, Vault(vault.keys_of(cell.uuid)), conductor, hosts)
+        self.scheduler = SchedulerService(scheduler or pace.scheduler, self.registry, self._api_database, self._bus)
         self._services.append(self.scheduler)
-        self._services.append(SuperConductorService(conductor, self.registry, self._api_database, self._bus))
-        self._api = ApiService(api, self.registry, self._api_database, self._bus)
+        self._services.append(SuperConductorService(conductor, self.registry, self._api_database, self._bus, vault=vault))
+        self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault)
         self._api_host = api.host
 
-    def _add_cell(
-        self, name: str, database_url: str, transport_url: str, settings: ConductorSettings, hosts: Sequence[SimulatedHost]
-    ) -> None:
-        database = Database(database_url, name=f"conductor of {name}", max_pool_size=10)
-        bus = Bus(transport_url, name=name, observer=self._observer)
+    def _add_cell(self, mapping: CellMapping, vault: Vault, settings: ConductorSettings, hosts: Sequence[SimulatedHost]) -> None:
+        name = mapping.name
+        database = Database(mapping.database_url, name=f"conductor of {name}", max_pool_size=10)
+        bus = Bus(mapping.transport_url, name=name, observer=self._observer)
         self._closing += [bus, database]
-        self._services.append(CellConductorService(settings, name, database, bus))
+        self._services.append(CellConductorService(settings, name, database, bus, vault=vault))
         members = [self._compute_settings(host) for host in hosts if host.cell == name]
         if members:
             reporter = make_reporter(members[0], bus)  # agents that share a process share messages and their threads
@@ -188,6 +203,7 @@ class AllInOne:
                 spawn_delay_min=host.spawn_delay[0],
                 spawn_delay_max=host.spawn_delay[1],
                 failure_rate=host.failure_rate,
+                resources=stored.dump(host.resources),
             ),
         )
 

@@ -33,14 +33,31 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("server list", "cli.server:ServerList", "list servers"),
     ("server show", "cli.server:ServerShow", "show one server"),
     ("server delete", "cli.server:ServerDelete", "delete servers"),
-    ("explain", "cli.explain:Explain", "say why a server went where it is, or nowhere"),
+    ("verify", "cli.verify:Verify", "compare everything that is written, and repair what does not agree"),
+    ("explain", "cli.explain:Explain", "say why servers went where they are, or nowhere"),
     ("db sync", "cli.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.db:DbVersion", "show the schema version of each database"),
+    ("db purge", "cli.db_purge:DbPurge", "forget servers that were deleted long ago"),
     ("cell create", "cli.cell:CellCreate", "register a cell"),
+    ("cell update", "cli.cell:CellUpdate", "change a cell's name or addresses"),
     ("cell list", "cli.cell:CellList", "list the cells"),
     ("cell show", "cli.cell:CellShow", "show one cell"),
+    ("cell enable", "cli.cell:CellEnable", "let cells take new servers"),
+    ("cell disable", "cli.cell:CellDisable", "let cells take no new servers"),
+    ("cell drain", "cli.cell:CellDrain", "let cells take no new servers, to empty them"),
+    ("cell apply", "cli.cell_apply:CellApply", "make the cells what a file says"),
+    ("cell check", "cli.cell:CellCheck", "try the databases and buses of cells"),
+    ("cell delete", "cli.cell:CellDelete", "forget cells that hold no servers"),
+    ("secrets new", "cli.secrets:SecretsNew", "print a new key for user data and passwords"),
+    ("secrets cell", "cli.secrets:SecretsCell", "print the keys that a cell's conductors need"),
+    ("config show", "cli.config:ConfigShow", "show the configuration that processes would read"),
+    ("config check", "cli.config:ConfigCheck", "say whether processes could start with a configuration"),
     ("host discover", "cli.host:HostDiscover", "map the hosts that have reported to their cells"),
     ("host list", "cli.host:HostList", "list the hosts of all cells, with state and capacity"),
+    ("host enable", "cli.host:HostEnable", "let hosts take new servers"),
+    ("host disable", "cli.host:HostDisable", "let hosts take no new servers"),
+    ("host set", "cli.host:HostSet", "call hosts dead, or end that"),
+    ("host delete", "cli.host:HostDelete", "forget hosts that are gone for good"),
     ("flavor create", "cli.flavor:FlavorCreate", "create a flavor"),
     ("flavor set", "cli.flavor:FlavorSet", "change a flavor"),
     ("flavor list", "cli.flavor:FlavorList", "list the flavors"),
@@ -58,6 +75,11 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("group list", "cli.group:GroupList", "list server groups"),
     ("group show", "cli.group:GroupShow", "show one server group"),
     ("group delete", "cli.group:GroupDelete", "delete server groups"),
+    ("quota set", "cli.quota:QuotaSet", "limit what a project may have at once"),
+    ("quota unset", "cli.quota:QuotaUnset", "give a project the default limits again"),
+    ("quota list", "cli.quota:QuotaList", "list what projects may have and have"),
+    ("quota show", "cli.quota:QuotaShow", "show what one project may have and has"),
+    ("quota audit", "cli.quota:QuotaAudit", "compare what projects are charged with what they have"),
 )
 
 USAGE_ERROR = 2
@@ -212,7 +234,7 @@ def _logging_restored() -> Iterator[None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status: 0 done, 1 failed or done in part, 2 wrong usage."""
+    """Run one command; return its exit status: 0 done, 1 failed or done in part, 2 wrong usage (verify: also 3)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     with _logging_restored():
         try:

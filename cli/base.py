@@ -15,11 +15,15 @@ from cliff.show import ShowOne
 
 from cli.app import Superconductor, usage_error
 from cli.deployment import Deployment
+from cli.formats import CsvMany
 from objects import errors
 
 T = TypeVar("T")
 Row = tuple[object, ...]
 Table = tuple[Sequence[str], Iterable[Row]]
+
+TWIN = "Host {host} reports from cells {cells}: no server goes there until one of the agents stops or has another name"
+"""What is said of a host that agents in two cells speak for."""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, SmartHelpFormatter):
@@ -38,6 +42,13 @@ class Admin(Command):
         super().__init__(app, app_args, None)  # a name would make cliff search all installed packages for hooks
         self.deployment = Deployment(app.options)
         self.status = 0
+
+    def _load_formatter_plugins(self) -> Any:
+        """cliff's formats of a table, with a CSV that programs can read back. Commands without output never ask."""
+        plugins = super()._load_formatter_plugins()  # type: ignore[misc]  # of the class beside this one, which has an output
+        if self.formatter_namespace == "cliff.formatter.list":  # type: ignore[attr-defined]  # likewise
+            plugins["csv"].obj = CsvMany()
+        return plugins
 
     def get_epilog(self) -> str:
         """Nothing: cliff would search all installed packages for the one that a command comes from."""

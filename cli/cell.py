@@ -1,17 +1,23 @@
-"""``superconductor cell``: register and show cells."""
+"""``superconductor cell``: register, change, check and delete cells."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from cells import administration
-from cells.administration import NewCell
-from cli.base import ActionShow, AdminLister, AdminShow, Row, Table
+from cells.administration import CellChange, NewCell
+from cells.cell import Cell
+from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table
 from db import host_mappings
 from db.connection import Connection
 from objects import errors
-from objects.cell import CellMapping
+from objects.cell import CellMapping, CellState
 from objects.mask import mask_url
+
+if TYPE_CHECKING:  # what it imports is not needed for listing cells
+    from cells.registry import CellRegistry
 
 
 class CellCreate(ActionShow):
@@ -41,9 +47,9 @@ class CellCreate(ActionShow):
             database_url=parsed_args.database_connection or self._default_database(parsed_args.name),
             transport_url=parsed_args.transport_url or self._default_transport(parsed_args.name, parsed_args.cell0),
             cell0=parsed_args.cell0,
-            enabled=not parsed_args.disabled,
+            state=CellState.DISABLED if parsed_args.disabled else CellState.ENABLED,
         )
-        prepare = _sync if parsed_args.sync else None
+        prepare = sync_schema if parsed_args.sync else None
         return _shown(administration.create_cell(self.deployment.api_database, new, prepare))
 
     def _default_database(self, name: str) -> str:
@@ -53,6 +59,131 @@ class CellCreate(ActionShow):
 
     def _default_transport(self, name: str, cell0: bool) -> str:
         return "" if cell0 or self.deployment.state is None else f"embedded://{name}/"
+
+
+class CellUpdate(ActionShow):
+    """Change a cell's name or addresses under running processes, which follow within seconds. What is not given stays.
+
+    The new database is looked at first, and one that cannot be used, or has not the schema of this version, is refused. Keep the
+    old credentials valid until the processes have followed.
+
+    Example: superconductor cell update east --transport-url rabbit://sc:NEW@mq-east/sc
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("cell", metavar="CELL", help="name or UUID")
+        parser.add_argument("--name", metavar="NAME", help="its new name")
+        parser.add_argument("--database-connection", metavar="URL", help="its database's new URL")
+        parser.add_argument("--transport-url", metavar="URL", help="its bus's new URL")
+        parser.add_argument(
+            "--check", action=argparse.BooleanOptionalAction, default=True, help="try what is new before it is saved (default: yes)"
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
+        change = CellChange(
+            name=parsed_args.name, database_url=parsed_args.database_connection, transport_url=parsed_args.transport_url
+        )
+        if change == CellChange():
+            raise errors.Invalid("Nothing to change: give --name, --database-connection or --transport-url")
+        prepare = try_out if parsed_args.check else None
+        return _shown(administration.change_cell(self.deployment.api_database, parsed_args.cell, change, prepare))
+
+
+class _SetState(Admin):
+    """A command that gives cells another state."""
+
+    state: CellState
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("cells", metavar="CELL", nargs="+", help="name or UUID")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        change = CellChange(state=self.state)
+        self.each(parsed_args.cells, lambda cell: administration.change_cell(self.deployment.api_database, cell, change))
+
+
+class CellEnable(_SetState):
+    """Let cells take new servers again.
+
+    Example: superconductor cell enable east
+    """
+
+    state = CellState.ENABLED
+
+
+class CellDisable(_SetState):
+    """Let cells take no new servers. What is there goes on, and builds that were placed there already are finished.
+
+    Example: superconductor cell disable east west
+    """
+
+    state = CellState.DISABLED
+
+
+class CellDrain(_SetState):
+    """Let cells take no new servers, because they are to be emptied; it is shown as their state.
+
+    Example: superconductor cell drain east
+    """
+
+    state = CellState.DRAINING
+
+
+class CellDelete(Admin):
+    """Forget cells that hold no servers. Their databases are left alone.
+
+    Example: superconductor cell delete east --with-hosts
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("cells", metavar="CELL", nargs="+", help="name or UUID")
+        parser.add_argument("--with-hosts", action="store_true", help="also forget which hosts belong to it")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        def delete(cell: str) -> None:
+            administration.delete_cell(self.deployment.api_database, cell, with_hosts=parsed_args.with_hosts)
+
+        self.each(parsed_args.cells, delete)
+
+
+class CellCheck(AdminLister):
+    """Try the database and the bus of cells. Exit status 1 if one of them cannot be used.
+
+    Example: superconductor cell check east
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("cells", metavar="CELL", nargs="*", help="name or UUID; all if none is given")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        from cells import opts
+        from cells.registry import CellRegistry
+
+        api_database = self.deployment.api_database
+        wanted = parsed_args.cells or [mapping.uuid for mapping in administration.list_cells(api_database)]
+        mappings = [administration.find_cell(api_database, cell) for cell in wanted]
+        registry = CellRegistry(api_database, opts.settings(self.deployment.conf))
+        try:
+            rows = [self._checked(registry, mapping) for mapping in mappings]
+        finally:
+            registry.close()
+        return ("Cell", "Database", "Bus"), rows
+
+    def _checked(self, registry: CellRegistry, mapping: CellMapping) -> Row:
+        try:
+            cell = registry.get(mapping.uuid)
+        except errors.CellUnavailable as error:
+            self.status = 1
+            return mapping.name, str(error), ""
+        return mapping.name, self._tried(_check_database, cell), "" if mapping.is_cell0 else self._tried(Cell.check_bus, cell)
+
+    def _tried(self, check: Callable[[Cell], object], cell: Cell) -> str:
+        try:
+            check(cell)
+        except errors.SuperconductorError as error:
+            self.status = 1
+            return str(error)
+        return "ok"
 
 
 class CellList(AdminLister):
@@ -89,10 +220,29 @@ class CellShow(AdminShow):
         return (*columns, "hosts"), (*values, database.read(_hosts_per_cell).get(mapping.uuid, 0))
 
 
-def _sync(mapping: CellMapping) -> None:
+def sync_schema(mapping: CellMapping) -> None:
+    """Apply the cell's schema to the database of the mapping. Raises what keeps it from being used."""
     from db import sync  # with it comes alembic, which listing cells does not need
 
     sync.sync(mapping.database_url, "cell")
+
+
+def try_out(mapping: CellMapping) -> None:
+    """Raise what keeps the database or the bus of the mapping from being used."""
+    from cells.registry import RegistrySettings, open_bus, open_database
+
+    cell = Cell(mapping, open_database(mapping), open_bus(mapping), RegistrySettings().bulkhead)
+    try:
+        _check_database(cell)
+        cell.check_bus()
+    finally:
+        cell.close()
+
+
+def _check_database(cell: Cell) -> None:
+    from db import ready, sync  # with them comes alembic, which listing cells does not need
+
+    ready.judge(cell.database, "cell", cell.read(sync.version, "cell"))
 
 
 def _hosts_per_cell(tx: Connection) -> dict[str, int]:

@@ -62,12 +62,13 @@ class Deployment:
     @cached_property
     def conf(self) -> cfg.ConfigOpts:
         """The configuration. Raises Misconfigured."""
+        from api.opts import QUOTA_GROUP, QUOTAS
         from cells import opts
         from service import config
         from service.opts import API_DATABASE
 
-        api_database = [("api_database", [API_DATABASE])]
-        return config.load(self._arguments(), api_database, opts.list_opts(), files=[] if self.state else None)
+        ours = [("api_database", [API_DATABASE]), (QUOTA_GROUP, QUOTAS)]
+        return config.load(self.arguments, ours, opts.list_opts(), files=[] if self.state else None)
 
     def close(self) -> None:
         """Close what was opened."""
@@ -76,7 +77,9 @@ class Deployment:
             if opened is not None:
                 opened.close() if name == "registry" else opened.dispose()
 
-    def _arguments(self) -> list[str]:
+    @property
+    def arguments(self) -> list[str]:
+        """The files and folders that were named, on the command line or else in the environment, as arguments of a process."""
         files, folders = list(self._options.config_file), list(self._options.config_dir)
         if not files and not folders and self.state is None:
             named = [Path(p) for p in self._environment.get(CONFIG_VARIABLE, "").split(os.pathsep) if p]

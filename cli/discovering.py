@@ -5,15 +5,37 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Set
+from typing import TYPE_CHECKING
 
-from cli.all_in_one import AllInOne, StateFolder
-from cli.bootstrap import Commands
 from db import cell_mappings, host_mappings, services
 from db.engine import Database
 from objects import errors
 
+if TYPE_CHECKING:  # a region's commands map hosts too, and have no all-in-one
+    from cli.all_in_one import AllInOne, StateFolder
+    from cli.demo.site import Commands
+
 PATIENCE = 60.0
 """Seconds that simulated hosts may take to report and to be known to the scheduler."""
+
+
+class Newcomers:
+    """Hosts that are to be mapped: ``host discover`` runs when all that are missing have reported."""
+
+    def __init__(self, api_url: str, hosts: Set[str], commands: Commands) -> None:
+        self._database = Database(api_url, name="api")
+        self._hosts = frozenset(hosts)
+        self._commands = commands
+
+    def look(self) -> set[str]:
+        """The hosts that were not mapped at this look."""
+        missing = self._hosts - {mapping.host for mapping in self._database.read(host_mappings.list_all)}
+        if missing and missing <= reporting(self._database):
+            self._commands.run("host", "discover")
+        return set(missing)
+
+    def close(self) -> None:
+        self._database.dispose()
 
 
 def discover_until(folder: StateFolder, region: AllInOne, hosts: Set[str], commands: Commands, stopped: threading.Event) -> None:
@@ -21,27 +43,24 @@ def discover_until(folder: StateFolder, region: AllInOne, hosts: Set[str], comma
 
     Raises ``errors.Invalid`` if that takes longer than a minute.
     """
-    database = Database(folder.database_url("api"), name="api")
+    newcomers = Newcomers(folder.database_url("api"), hosts, commands)
     give_up = time.monotonic() + PATIENCE
     try:
         while not stopped.is_set():
-            mapped = {mapping.host for mapping in database.read(host_mappings.list_all)}
-            missing = set(hosts) - mapped
+            missing = newcomers.look()
             if not missing and region.schedulable() >= len(hosts):
                 return
             if time.monotonic() > give_up:
                 raise errors.Invalid(
                     f"after {PATIENCE:.0f} s not all hosts are known to the scheduler; not mapped: {sorted(missing)}"
                 )
-            if missing and missing <= _reporting(database):
-                commands.run("host", "discover")
-            else:
-                stopped.wait(0.1)
+            stopped.wait(0.1)
     finally:
-        database.dispose()
+        newcomers.close()
 
 
-def _reporting(api_database: Database) -> set[str]:
+def reporting(api_database: Database) -> set[str]:
+    """The hosts whose agents have reported to their cell."""
     found: set[str] = set()
     for mapping in api_database.read(cell_mappings.list_all):
         if not mapping.is_cell0:

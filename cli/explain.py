@@ -1,9 +1,12 @@
-"""``explain SERVER``: why it is where it is, or nowhere."""
+"""``explain SERVER|REQUEST``: why servers are where they are, or nowhere."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from cliff.show import ShowOne
@@ -12,24 +15,33 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.http import HttpCommand
+from cli.http import Client, HttpCommand
+from objects import errors
+from objects.relaxation import Asked
 
 WIDTH = 160
 """Columns of a table where the output is no terminal."""
 
+_REQUEST = re.compile(r"req-[0-9a-f-]{36}|r-[0-9a-f]{32}")
+
 
 class Explain(HttpCommand, ShowOne):
-    """Say why a server went where it is, or nowhere: filter by filter, with the scores and every attempt.
+    """Say why a server went where it is, or nowhere; or what came of a request for servers, by the id that its answer had.
+
+    An administrator is told everything: how many hosts each filter left, the scores of the best, the alternates, hosts that others
+    took first, how old the view of each cell was, and every attempt. A tenant is told in sentences that name no host and no cell.
 
     Example: superconductor explain web-1
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("server", metavar="SERVER", help="id or name of the server")
+        text = "id or name of a server; or a request for servers: its id (req-...), or its reservation id (r-...)"
+        parser.add_argument("subject", metavar="SERVER|REQUEST", help=text)
+        parser.add_argument("--tenant", action="store_true", help="what a tenant of the project is told")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        client = self.client(parsed_args)
-        explanation = client.get(f"servers/{client.find_server(parsed_args.server)}/explanation")["explanation"]
+        client = Client(parsed_args.endpoint, parsed_args.project, roles="member" if parsed_args.tenant else None)
+        explanation = _explanation(client, parsed_args.subject)
         return tuple(explanation), tuple(explanation.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Any, data: Any) -> int:
@@ -38,6 +50,23 @@ class Explain(HttpCommand, ShowOne):
             return super().produce_output(parsed_args, column_names, data)
         describe(console_on(self.app.stdout), dict(zip(column_names, data, strict=True)))
         return 0
+
+
+def _explanation(client: Client, subject: str) -> dict[str, Any]:
+    """What the API says of it. A bare uuid is a server's, or else a batch's."""
+    if not _REQUEST.fullmatch(subject):
+        server = client.find_server(subject)
+        try:
+            return dict(client.get(f"servers/{server}/explanation")["explanation"])
+        except errors.NotFound as unknown:
+            with contextlib.suppress(errors.NotFound):
+                return _of_request(client, subject)
+            raise unknown from None
+    return _of_request(client, subject)
+
+
+def _of_request(client: Client, request: str) -> dict[str, Any]:
+    return dict(client.get(f"superconductor/requests/{request}/explanation")["explanation"])
 
 
 def console_on(out: Any) -> Console:
@@ -60,47 +89,104 @@ def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) 
 
 def describe(console: Console, explanation: dict[str, Any]) -> None:
     """The explanation as text and tables."""
-    console.print(f"{explanation['name']} ({explanation['server_id']}): {explanation['status']}", style="bold", markup=False)
-    console.print(explanation["message"], markup=False)
-    decision = explanation.get("decision")
-    if decision:
+    if "servers" in explanation:
+        _describe_request(console, explanation)
+    else:
+        console.print(f"{explanation['name']} ({explanation['server_id']}): {explanation['status']}", style="bold", markup=False)
+        console.print(explanation["message"], markup=False)
+    _describe_changes(console, explanation["would_have_fitted"])
+    decisions = explanation.get("decisions", ())
+    for number, decision in enumerate(decisions, start=1):
+        console.print()
+        console.print(f"Decision {number} of {len(decisions)}: {_outcome(decision, explanation)}", style="bold", markup=False)
         _describe_decision(console, decision)
-    if explanation.get("choice"):
-        _describe_choice(console, explanation["choice"])
     if "attempts" in explanation:
         _describe_attempts(console, explanation["attempts"])
 
 
+def _describe_request(console: Console, explanation: dict[str, Any]) -> None:
+    console.print(f"Request {explanation['request_id']} ({explanation['reservation_id']})", style="bold", markup=False)
+    rows = [(server["name"], server["server_id"], server["status"], server["message"]) for server in explanation["servers"]]
+    console.print(table_of("Servers", ("Name", "ID", "Status", "Message"), rows))
+
+
+def _describe_changes(console: Console, changes: list[str] | None) -> None:
+    if changes is None:
+        return
+    if not changes:
+        console.print("No single change of the request would have been enough.", markup=False)
+    elif len(changes) == 1:
+        console.print(f"It would have fitted {changes[0]}.", markup=False)
+    else:
+        console.print("Each of these alone would have been enough:", markup=False)
+        for change in changes:
+            console.print(f"  - {change}", markup=False)
+
+
+def _outcome(decision: dict[str, Any], explanation: dict[str, Any]) -> str:
+    """What it came to; not what has just been said."""
+    message = decision["message"]
+    if not message:
+        return "placed."
+    return "refused." if message == explanation.get("message") else str(message)
+
+
 def _describe_decision(console: Console, decision: dict[str, Any]) -> None:
+    at = datetime.fromtimestamp(decision["at"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     console.print(
-        f"\nDecision {decision['id']} by the {decision['driver']} driver: {decision['hosts']} hosts known, "
+        f"{decision['id']} at {at} by the {decision['driver']} driver: {decision['hosts']} hosts known, "
         f"{decision['elapsed_ms']:.1f} ms, seed {decision['seed']}.",
         markup=False,
     )
     ages = ", ".join(f"{cell} {'unknown' if age is None else f'{age:.1f} s'}" for cell, age in sorted(decision["cells"].items()))
     if ages:
         console.print(f"Age of what was known of each cell: {ages}.", markup=False)
-    if decision["filters"]:
+    if decision["conflicts"]:
+        taken = ", ".join(decision["taken"])
+        console.print(f"Hosts that others took first: {decision['conflicts']} times ({taken}).", markup=False)
+    _describe_filters(console, decision["filters"])
+    _describe_candidates(console, decision["candidates"])
+    _describe_choices(console, decision["choices"])
+    _describe_for_administrators(console, decision)
+
+
+def _describe_filters(console: Console, filters: Sequence[dict[str, Any]]) -> None:
+    if filters:
         rows = [
             (f["name"], f["before"], f["after"], f["before"] - f["after"], f["reason"] if f["before"] > f["after"] else "")
-            for f in decision["filters"]
+            for f in filters
         ]
         console.print(table_of("Filters, in order", ("Filter", "Shown", "Left", "Dropped", "Reason"), rows))
-    if decision["candidates"]:
-        names = sorted({part for candidate in decision["candidates"] for part in candidate["parts"]})
+
+
+def _describe_candidates(console: Console, candidates: Sequence[dict[str, Any]]) -> None:
+    if candidates:
+        names = sorted({part for candidate in candidates for part in candidate["parts"]})
         rows = [
             (c["cell"], c["host"], c["node"], round(c["score"], 4), *(round(c["parts"].get(name, 0.0), 4) for name in names))
-            for c in decision["candidates"]
+            for c in candidates
         ]
         console.print(table_of("Best hosts, and what each weigher added", ("Cell", "Host", "Node", "Score", *names), rows))
 
 
-def _describe_choice(console: Console, choice: dict[str, Any]) -> None:
-    if choice["host"] is None:
+def _describe_choices(console: Console, choices: Sequence[dict[str, Any]]) -> None:
+    if not any(choice["host"] for choice in choices):
         console.print("Choice: none, no host was left.", markup=False)
-        return
-    alternates = ", ".join(choice["alternates"]) or "none"
-    console.print(f"Choice: {choice['host']} in cell {choice['cell']}; alternates: {alternates}.", markup=False)
+    elif len(choices) == 1:
+        [choice] = choices
+        alternates = ", ".join(choice["alternates"]) or "none"
+        console.print(f"Choice: {choice['host']} in cell {choice['cell']}; alternates: {alternates}.", markup=False)
+    else:
+        rows = [(c["instance_uuid"], c["cell"], c["host"], c["node"], ", ".join(c["alternates"])) for c in choices]
+        console.print(table_of("Choices", ("Server", "Cell", "Host", "Node", "Alternates"), rows))
+
+
+def _describe_for_administrators(console: Console, decision: dict[str, Any]) -> None:
+    """What would have been enough as well, but is not told to tenants."""
+    for relaxation in decision["relaxations"] or ():
+        if relaxation["asked"] == Asked.CELL:
+            where = " or ".join(relaxation["places"]) or "several together"
+            console.print(f"Cells that were closed to it and have the room: {where}.", markup=False)
 
 
 def _describe_attempts(console: Console, attempts: list[dict[str, Any]] | None) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown
 from db import flavors
 from db.connection import Connection
+from objects import extra_specs
 from objects.flavor import Flavor
 
 
@@ -34,6 +35,7 @@ class FlavorCreate(ActionShow):
         add_properties(parser, "extra spec that filters read")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
+        extra_specs.check(dict(parsed_args.properties))
         flavor = Flavor(
             flavor_id=parsed_args.id or str(uuid.uuid4()),
             name=parsed_args.name,
@@ -66,6 +68,7 @@ class FlavorSet(ActionShow):
         state.add_argument("--disable", dest="disabled", action="store_true", default=None, help="boot no new servers of it")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
+        extra_specs.check(dict(parsed_args.properties))
         return _shown(self.deployment.api_database.write(_change, parsed_args))
 
 

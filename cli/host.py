@@ -1,20 +1,20 @@
-"""``superconductor host``: map hosts to cells, and show them."""
+"""``superconductor host``: map hosts to cells, show them, and say which take servers."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 
 from cells.cell import Cell
-from cells.discovery import AGENT, discover
+from cells.discovery import AGENT, discover, in_two_cells
 from cells.fan_out import Answered, Unanswered, fan_out
-from cli.base import ActionLister, AdminLister, Row, Table, at_least
-from db import compute_nodes, host_mappings, services
+from cli.base import TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, name
+from db import compute_nodes, host_mappings, host_removal, services
 from db.connection import Connection
 from objects.compute_node import ComputeNode, Service
 
@@ -39,6 +39,87 @@ class HostDiscover(ActionLister):
         return ("Host", "Cell"), [(mapping.host, names.get(mapping.cell_uuid, mapping.cell_uuid)) for mapping in found.mapped]
 
 
+class _OnHosts(Admin):
+    """A command that tells the cells of hosts something about these."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("hosts", metavar="HOST", nargs="+", help="name of the host")
+
+    def _tell(self, hosts: Iterable[str], write: Callable[..., bool], *values: object) -> None:
+        """``write(tx, host, binary, *values, now)`` in the cell of each host."""
+        registry = self.deployment.registry
+        self.each(hosts, lambda host: registry.of_host(host).write(write, host, AGENT, *values, time.time()))
+
+
+class HostEnable(_OnHosts):
+    """Let hosts take new servers again.
+
+    Example: superconductor host enable east-h1
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self._tell(parsed_args.hosts, services.set_disabled, False, None)
+
+
+class HostDisable(_OnHosts):
+    """Let hosts take no new servers. What runs there goes on, and builds that were placed there already are finished.
+
+    Example: superconductor host disable east-h1 --reason 'a fan is loud'
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--reason", metavar="TEXT", type=name, help="why; shown to administrators")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self._tell(parsed_args.hosts, services.set_disabled, True, parsed_args.reason)
+
+
+class HostSet(_OnHosts):
+    """Call hosts dead whatever their agents say, or end that. Builds on a dead host go on elsewhere at once.
+
+    Be sure that no guest of the host can reach its storage any more. A host that comes back destroys what was given to others.
+
+    Example: superconductor host set east-h1 --down
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        either = parser.add_mutually_exclusive_group(required=True)
+        either.add_argument("--down", action="store_true", help="dead from now on")
+        either.add_argument("--up", dest="down", action="store_false", help="as alive as its agent says")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self._tell(parsed_args.hosts, services.set_forced_down, parsed_args.down)
+
+
+class HostDelete(_OnHosts):
+    """Forget hosts that are gone for good. One that has servers, or whose agent runs, is refused.
+
+    Example: superconductor host delete east-h1
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--down-after",
+            metavar="SECONDS",
+            type=partial(at_least, 1),
+            default=60,
+            help="of silence (default: 60)",
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        registry = self.deployment.registry
+
+        def delete(host: str) -> None:
+            heard_since = time.time() - parsed_args.down_after
+            registry.of_host(host).write(host_removal.from_cell, host, AGENT, heard_since)
+            self.deployment.api_database.write(host_removal.from_api, host)
+
+        self.each(parsed_args.hosts, delete)
+
+
 class Report(NamedTuple):
     """What one cell says of its hosts."""
 
@@ -50,7 +131,9 @@ class HostList(AdminLister):
     """List the hosts of all cells: whether they are up, when they were last seen, what they offer and use (MiB, GiB).
 
     A cell that cannot be reached has its hosts shown as unknown, and is told on standard error. A host is taken for down when it
-    has not been seen for --down-after seconds. "Mapped" is no for hosts that 'host discover' has not mapped yet.
+    has not been seen for --down-after seconds. "Mapped" is no for hosts that 'host discover' has not mapped yet. "Waiting Builds"
+    were accepted by the agent and wait for one of its threads ([compute] max_concurrent_builds). "Resources" are custom resource
+    classes, used and offered: CUSTOM_GPU 1/4. A host that is up in two cells is told on standard error: no server goes there.
 
     Example: superconductor host list --cell east --sort-column State
     """
@@ -64,6 +147,7 @@ class HostList(AdminLister):
         for mapping in self.deployment.api_database.read(host_mappings.list_all):
             mapped[mapping.cell_uuid].add(mapping.host)
         rows: list[Row] = []
+        up: list[tuple[str, str]] = []
         for answer in fan_out(self._cells(parsed_args.cell), _report):
             mine = mapped[answer.cell.uuid]
             if isinstance(answer, Unanswered):
@@ -71,8 +155,12 @@ class HostList(AdminLister):
                 rows += (_unknown(host, answer.cell.name) for host in sorted(mine))
             else:
                 rows += _hosts(answer, mine, parsed_args.down_after)
+                agents = answer.value.services
+                up += ((agent.host, answer.cell.name) for agent in agents if _is_up(agent, parsed_args.down_after))
+        for host, cells in in_two_cells(up).items():
+            self.warn(TWIN.format(host=host, cells=" and ".join(cells)))
         columns = ("Host", "Cell", "Mapped", "State", "Status", "Last Seen", "vCPUs", "vCPUs Used")
-        return (*columns, "RAM", "RAM Used", "Disk", "Disk Used", "Servers"), rows
+        return (*columns, "RAM", "RAM Used", "Disk", "Disk Used", "Servers", "Waiting Builds", "Resources"), rows
 
     def _cells(self, wanted: str | None) -> Sequence[Cell]:
         from cells import administration
@@ -108,15 +196,24 @@ def _liveness(agent: Service | None, down_after: int) -> Row:
     """State, status and when it was last seen. Both clocks are compared, so a host may seem down where they differ by a minute."""
     if agent is None:
         return "unknown", None, None
-    up = not agent.forced_down and time.time() - agent.last_seen <= down_after
+    up = _is_alive(agent, down_after)
     seen = datetime.fromtimestamp(agent.last_seen, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return "up" if up else "down", "disabled" if agent.disabled else "enabled", seen
+    state = ("stopping" if agent.stopping else "up") if up else "down"
+    return state, "disabled" if agent.disabled else "enabled", seen
+
+
+def _is_alive(agent: Service, down_after: int) -> bool:
+    return not agent.forced_down and time.time() - agent.last_seen <= down_after
+
+
+def _is_up(agent: Service, down_after: int) -> bool:
+    return _is_alive(agent, down_after) and not agent.stopping
 
 
 def _capacity(nodes: Sequence[ComputeNode]) -> Row:
     """Offered and used by all nodes of a host, as its agent counts."""
     if not nodes:
-        return (None,) * 7
+        return (None,) * 9
     return (
         sum(node.vcpus for node in nodes),
         sum(node.vcpus_used for node in nodes),
@@ -125,8 +222,18 @@ def _capacity(nodes: Sequence[ComputeNode]) -> Row:
         sum(node.disk_gb for node in nodes),
         sum(node.disk_gb_used for node in nodes),
         sum(node.running_vms for node in nodes),
+        max(node.queued_builds for node in nodes),  # each node tells those of the whole agent
+        _resources(nodes),
     )
 
 
+def _resources(nodes: Sequence[ComputeNode]) -> str:
+    offered, used = Counter[str](), Counter[str]()
+    for node in nodes:
+        offered.update(node.resources)
+        used.update(node.resources_used)
+    return ", ".join(f"{name} {used[name]}/{offered[name]}" for name in sorted({*offered, *used}))
+
+
 def _unknown(host: str, cell: str) -> Row:
-    return (host, cell, "yes", "unknown", *(None,) * 9)
+    return (host, cell, "yes", "unknown", *(None,) * 11)

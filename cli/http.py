@@ -30,7 +30,8 @@ class Client:
     Raises errors of ours whose text is one line: NotFound and Invalid and so on for what the API refuses, Unreachable for the rest.
     """
 
-    def __init__(self, endpoint: str, project: str | None = None) -> None:
+    def __init__(self, endpoint: str, project: str | None = None, roles: str | None = None) -> None:
+        """``roles``: those to ask with, where these are not an administrator's."""
         self.endpoint = endpoint.rstrip("/")
         if urlsplit(self.endpoint).scheme not in ("http", "https") or not urlsplit(self.endpoint).netloc:
             raise errors.Invalid(f"--endpoint: {endpoint!r} is no address like {ENDPOINT}")
@@ -39,6 +40,8 @@ class Client:
         self._session.headers["OpenStack-API-Version"] = f"compute {VERSION}"
         if project:
             self._session.headers["X-Project-Id"] = project
+        if roles:
+            self._session.headers["X-Roles"] = roles
 
     def get(self, path: str, **query: str | None) -> Any:
         return self.ask("GET", path, params={key: value for key, value in query.items() if value is not None})

@@ -56,7 +56,10 @@ class ServerBoot(HttpCommand, Lister):
         parser.add_argument("--flavor", required=True, help="id or name of a flavor")
         parser.add_argument("--image", required=True, metavar="UUID", help="uuid of an image")
         parser.add_argument("--min", type=COUNT, metavar="N", help="servers to boot at least (default: 1)")
-        parser.add_argument("--max", type=COUNT, metavar="N", help="servers to boot (default: --min); all of them or none")
+        parser.add_argument("--max", type=COUNT, metavar="N", help="servers to boot at most (default: --min): as many as fit")
+        parser.add_argument(
+            "--all-or-nothing", action="store_true", help="if one of them fails before all are ACTIVE, roll the others back"
+        )
         parser.add_argument("--zone", help="availability zone; zone:host:node forces a host")
         parser.add_argument("--group", help="server group, by uuid or name")
         parser.add_argument(
@@ -76,7 +79,7 @@ class ServerBoot(HttpCommand, Lister):
         servers = _of_reservation(client, parsed_args.name, reservation)
         if parsed_args.wait:
             end = time.monotonic() + WAIT
-            while any(server["status"] == "BUILD" for server in servers) and time.monotonic() < end:
+            while _under_way(servers, whole=parsed_args.all_or_nothing) and time.monotonic() < end:
                 time.sleep(POLL)
                 servers = _of_reservation(client, parsed_args.name, reservation)
             self.status = int(any(server["status"] != "ACTIVE" for server in servers))
@@ -172,7 +175,15 @@ def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
     hints: dict[str, list[str]] = {}
     for key, value in asked.hint + ([("group", asked.group)] if asked.group else []):
         hints.setdefault(key, []).append(value)
+    if asked.all_or_nothing:
+        hints["all_or_nothing"] = ["true"]
     return {"server": server, "os:scheduler_hints": hints}
+
+
+def _under_way(servers: Sequence[dict[str, Any]], *, whole: bool) -> bool:
+    """Of a batch that stands or falls as a whole, what is ACTIVE is yet to be rolled back once another is in ERROR."""
+    statuses = {server["status"] for server in servers}
+    return "BUILD" in statuses or (whole and len(statuses) > 1)
 
 
 def _encoded(path: Path) -> str:

@@ -6,22 +6,32 @@ import argparse
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from api.opts import Settings as ApiSettings
-from cli.all_in_one import AllInOne, SimulatedHost, StateFolder, log_to
-from cli.base import Admin, at_least
+from cli.all_in_one import AllInOne, Pace, SimulatedHost, StateFolder, log_to
+from cli.base import Admin, at_least, key_value
 from cli.bootstrap import Commands, bootstrap, starter_flavors
 from cli.discovering import discover_until
 from db import cell_mappings
 from db.engine import Database
+from objects import errors, extra_specs
+from scheduler import opts as scheduler_opts
+from scheduler.plugins import load_driver
+from scheduler.settings import Settings as SchedulerSettings
+from service import config
 
 
 class Standalone(Admin):
     """Run API, conductors, scheduler and simulated hosts in this one process, until Ctrl-C.
 
-    Example: superconductor standalone --state ./region
+    Of the files named with --config-file, and of the environment, the options of [scheduler] count.
+
+    Examples:
+      superconductor standalone --state ./region
+      superconductor --config-file filters.conf standalone --state ./region
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -29,24 +39,34 @@ class Standalone(Admin):
         parser.add_argument("--port", type=port, default=8774, help="port of the API, 0 for a free one (default: 8774)")
         parser.add_argument("--cells", type=partial(at_least, 1), default=2, help="cells to create in a new folder (default: 2)")
         parser.add_argument("--hosts", type=partial(at_least, 1), default=12, help="simulated hosts in each cell (default: 12)")
-
+        parser.add_argument(
+            "--resource",
+            dest="resources",
+            metavar="CLASS=AMOUNT",
+            type=resource,
+            action="append",
+            default=[],
+            help="custom resource class that each host offers, such as CUSTOM_GPU=4; may be repeated",
+        )
         parser.add_argument(
             "--noauth-anywhere", action="store_true", help="serve other machines too, although nobody who asks is authenticated"
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        pace = Pace()
+        scheduler = scheduling(self.deployment.arguments, pace)
         folder = StateFolder(Path(self.app.options.state or "superconductor-state"))
         commands = Commands(folder, sys.stderr)
         bootstrap(folder, [f"cell{n + 1}" for n in range(parsed_args.cells)], commands)
         starter_flavors(folder, commands)
         hosts = [
-            SimulatedHost(name=f"{cell}-host{number + 1}", cell=cell)
+            SimulatedHost(name=f"{cell}-host{number + 1}", cell=cell, resources=dict(parsed_args.resources))
             for cell in _cells(folder)
             for number in range(parsed_args.hosts)
         ]
         log_to(folder)
         api = ApiSettings(host=parsed_args.host, port=parsed_args.port, noauth_anywhere=parsed_args.noauth_anywhere)
-        region = AllInOne(folder, hosts, api=api)
+        region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler)
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())
@@ -60,6 +80,30 @@ class Standalone(Admin):
         finally:
             self.app.say("stopping")
             region.stop()
+
+
+def scheduling(arguments: Sequence[str], pace: Pace) -> SchedulerSettings:
+    """The options of [scheduler] in files that were named, and in the environment; where these say nothing the pace counts.
+
+    Raises Misconfigured, also for filters, weighers and drivers that do not exist.
+    """
+    conf = config.load(arguments, scheduler_opts.list_opts(), files=[])
+    for option in scheduler_opts.OPTIONS:
+        conf.set_default(option.dest, getattr(pace.scheduler, option.dest), group=scheduler_opts.GROUP)
+    settings = scheduler_opts.settings(conf)
+    load_driver(settings)
+    return settings
+
+
+def resource(text: str) -> tuple[str, int]:
+    """A custom resource class and how much of it a host offers."""
+    name, amount = key_value(text)
+    offered = at_least(0, amount)
+    try:
+        extra_specs.check_offer({name: offered})
+    except errors.Invalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return name, offered
 
 
 def port(text: str) -> int:

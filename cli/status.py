@@ -8,6 +8,7 @@ from typing import Any
 
 from cliff.show import ShowOne
 
+from cli.base import TWIN
 from cli.explain import console_on, table_of
 from cli.http import HttpCommand
 
@@ -33,6 +34,8 @@ class Status(HttpCommand, ShowOne):
         console.print(table_of("Cells", ("Cell", "State", "View", "Hosts up", "Down", *STATES), [_row(c) for c in status["cells"]]))
         for cell in status["broken_cells"]:
             console.print(f"Cell {cell['uuid']} cannot be used: {cell['view']}", markup=False)
+        for twin in status["hosts_in_two_cells"]:
+            console.print(TWIN.format(host=twin["host"], cells=" and ".join(twin["cells"])), markup=False)
         buried = sum(status["buried"].values())
         console.print(f"In ERROR without ever having had a host: {buried}", markup=False)
         queue = status["queue"]

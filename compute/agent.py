@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Sequence
 from functools import partial
 
 from compute import failures
-from compute.builds import Build, Builds
+from compute.build import Build
+from compute.builds import Builds
 from compute.driver import Driver, Guest
 from compute.opts import Settings
 from compute.reports import Answer, Reporter
 from compute.workers import Workers
+from objects import errors, extra_specs
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
 from objects.instance import Failure
-from objects.spec import RequestSpec
+from objects.spec import BootSecrets, RequestSpec
 
 LOG = logging.getLogger(__name__)
 
 DESTROYERS = 4
 """Destroys under way at once."""
+
+FIRST_PAUSE = 1.0
+"""Seconds until a build that met a service that is down is tried again for the first time; doubled from then on."""
 
 
 class Agent:
@@ -50,7 +56,8 @@ class Agent:
             if order.host != self._settings.host:
                 LOG.warning("Ignoring an order for host %s: this is %s", order.host, self._settings.host)
                 continue
-            build = self._builds.begin(guest_of(order, orders.spec, self._builds.builder), order.limits)
+            guest = guest_of(order, orders.spec, self._builds.builder)
+            build = self._builds.begin(guest, order.limits, wants_secrets=orders.spec.has_secrets)
             if build is None:
                 LOG.debug("Attempt %d of instance %s was started or passed before", order.attempt, order.instance_uuid)
             else:
@@ -60,7 +67,7 @@ class Agent:
     def delete(self, orders: Sequence[DeleteOrder]) -> None:
         """End whatever runs for these instances, destroy their guests, and answer that they are gone."""
         for order in orders:
-            build = self._builds.delete(order.instance_uuid, order.attempt)
+            build = self._builds.delete(order.instance_uuid, order.attempt, order.fence)
             if build is not None:
                 self._destroyers.submit(partial(self._destroy, build))
 
@@ -72,6 +79,15 @@ class Agent:
         """Report these guests again: the cell's records do not show them as they should."""
         self._report([build for uuid in uuids if (build := self._builds.doubted(uuid)) is not None])
 
+    def question(self, uuids: Sequence[str]) -> None:
+        """Ask once more whether these builds are ours: the cell's records do not show them. Those that are not are cancelled."""
+        reports: list[tuple[Report, Answer | None]] = []
+        for uuid in uuids:
+            build = self._builds.begun(uuid)
+            if build is not None:
+                reports.append((self._builds.question(build), partial(self._questioned, build)))
+        self._reporter.submit(reports)
+
     def hand_back(self, uuid: str, fence: int, attempt: int, builder: str) -> None:
         """A build that died with an earlier start."""
         build = self._builds.hand_back(uuid, fence, attempt, builder)
@@ -80,19 +96,24 @@ class Agent:
             self._destroyers.submit(partial(self._destroy, build))
 
     def keep_up(self) -> None:
-        """Cancel spawns whose time is over, and try failed destroys again. Called every second or so."""
+        """Cancel spawns whose time is over, try failed destroys again, and go on with what waited. Called every second or so."""
         failure = failures.timed_out(self._settings.spawn_timeout, time.time())
         for build in self._builds.overdue(time.monotonic(), failure):
             LOG.warning("Instance %s: %s Cancelling its spawn", build.uuid, failure.message)
         for build in self._builds.stuck():
             self._destroyers.submit(partial(self._destroy, build))
+        self._report(self._builds.resumed(time.monotonic()))
+
+    def hand_over(self) -> None:
+        """The agent is about to stop: give back to the cell what was not begun, and whatever is ordered from now on."""
+        self._report(self._builds.stop())
 
     def drain(self, timeout: float) -> bool:
-        """Give what was accepted up to ``timeout`` seconds, then cancel it; return whether all came to its end by itself."""
+        """Give what spawns up to ``timeout`` seconds, then cancel it; return whether all came to its end by itself."""
         if self._spawners.drain(timeout):
             return self._destroyers.drain(timeout)
         self._spawners.stop()
-        self._builds.cancel_all(failures.stopped(time.time()))
+        self._builds.cancel_all()
         self._spawners.drain(1.0)
         return False
 
@@ -116,13 +137,17 @@ class Agent:
         """The cell's verdict on a report of ``_report``."""
         match report.kind:
             case "accept" if verdict.accepted:
-                if self._builds.granted(build):
+                if self._builds.granted(build, verdict.secrets):
                     self._spawners.submit(partial(self._spawn, build))
+                else:
+                    self._report([build])  # handed over, if the agent stops
             case "accept":
                 if self._builds.refused(build):
                     LOG.info("Attempt %d of instance %s is not ours to build: %s", build.attempt, build.uuid, verdict.reason)
             case "active" if verdict.accepted:
                 self._builds.confirmed(build)
+            case "active" if not verdict.known and not self._removes(build):
+                self._builds.kept(build)
             case "active":
                 if self._builds.rejected(build):
                     LOG.warning("The guest of instance %s was refused (%s): destroying it", build.uuid, verdict.reason)
@@ -130,20 +155,55 @@ class Agent:
             case "failed":
                 self._builds.settled(build)
 
+    def _questioned(self, build: Build, verdict: Verdict) -> None:
+        """The cell's verdict on a build under way. A yes changes nothing: it was granted before."""
+        if not verdict.accepted and self._builds.abandon(build):
+            LOG.warning(
+                "Attempt %d of instance %s is no longer ours to build (%s): cancelling it",
+                build.attempt,
+                build.uuid,
+                verdict.reason,
+            )
+
+    def _removes(self, build: Build) -> bool:
+        """Whether a guest that the cell has no record of is to go now, by the operator's policy."""
+        first = build.unknown_since is None
+        age = self._builds.unknown(build, time.monotonic())
+        policy = self._settings.unknown_guests
+        if first and policy != "keep":
+            LOG.error(
+                "The cell has no record of instance %s, of which a guest runs here. [compute] unknown_guests = %s: %s",
+                *(build.uuid, policy, "it stays, remove it or restore its record" if policy == "report" else "it will be removed"),
+            )
+        return policy == "remove" and age >= self._settings.unknown_guest_age
+
     def _spawn(self, build: Build) -> None:
         timeout = self._settings.spawn_timeout
         guest = build.guest
         if guest is None or not self._builds.spawn(build, time.monotonic() + timeout if timeout else None):
             return
         failure: Failure | None = None
+        secrets: BootSecrets | None = None
         try:
-            self._driver.spawn(guest, build.cancel)
+            secrets = self._builds.take_secrets(build)
+            self._driver.spawn(guest, secrets, build.cancel)
+        except errors.ServiceUnavailable as error:
+            LOG.warning(
+                "Instance %s waits for a service that is down: %s", build.uuid, secrets.mask(str(error)) if secrets else error
+            )
+            self._builds.postponed(build, self._resume_at)
+            self._destroy(build)
+            return
         except Exception as error:  # noqa: BLE001 - drivers raise what they like; the table of failures takes them all
-            failure = failures.classify(error, time.time())
+            failure = failures.classify(error, time.time(), secrets)
         if self._builds.spawned(build, failure):
             self._report([build])
         else:
             self._destroy(build)
+
+    def _resume_at(self, outages: int) -> float:
+        pause: float = min(self._settings.outage_retry_max, FIRST_PAUSE * 2 ** min(outages - 1, 16))
+        return time.monotonic() + pause * random.uniform(0.5, 1.0)
 
     def _destroy(self, build: Build) -> None:
         try:
@@ -174,4 +234,5 @@ def guest_of(order: BuildOrder, spec: RequestSpec, builder: str) -> Guest:
         batch_id=spec.batch_id,
         image_id=spec.image.id if spec.image else None,
         metadata=spec.properties.metadata,
+        resources=extra_specs.resources(spec.flavor.extra_specs),
     )

@@ -3,9 +3,10 @@
 The records are read in one call per period and are a snapshot that may be stale by the time it is looked at, so they only
 decide WHAT TO ASK. Whether a guest may stay is always decided by the transaction behind a report: a guest that the snapshot
 confirms (ACTIVE, and the same fence, attempt and builder: exactly what ``active`` would find) has nothing to ask; any other is
-reported ``active`` once more and destroyed if that is refused; a build that nobody here has is reported ``failed`` under the
-builder that the record names, which the cell refuses if the record has moved on. At the start of the agent every guest is
-reported, confirmed or not.
+reported ``active`` once more and destroyed if that is refused; a build under way that is not BUILDING on record is asked for with
+``accept`` once more and cancelled if that is refused; a build that nobody here has is reported ``failed`` under the builder that
+the record names, which the cell refuses if the record has moved on. At the start of the agent every guest is reported, confirmed
+or not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from compute.agent import Agent
-from compute.builds import Builds, Phase
+from compute.build import Phase
+from compute.builds import Builds
 from compute.driver import Driver, Guest
 from objects.base import Object
 from objects.build import DeleteOrder, Holding
@@ -26,9 +28,13 @@ LOG = logging.getLogger(__name__)
 
 
 class Findings(Object, frozen=True, kw_only=True):
-    """What does not agree. ``missing``: uuids that are ACTIVE on record without a guest here."""
+    """What does not agree. ``doubted``: guests, ``questioned``: builds under way that the records do not show.
+
+    ``missing``: uuids that are ACTIVE on record without a guest here.
+    """
 
     doubted: tuple[str, ...] = ()
+    questioned: tuple[str, ...] = ()
     deleted: tuple[DeleteOrder, ...] = ()
     handed_back: tuple[Holding, ...] = ()
     missing: frozenset[str] = frozenset()
@@ -41,10 +47,17 @@ def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterabl
         doubted=tuple(
             uuid
             for uuid, (phase, guest) in entries.items()
-            if phase is Phase.RUNNING and guest is not None and not _confirms(records.get(uuid), guest)
+            if phase is Phase.RUNNING and guest is not None and not _confirms(records.get(uuid), guest, State.ACTIVE)
+        ),
+        questioned=tuple(
+            uuid
+            for uuid, (phase, guest) in entries.items()
+            if phase in (Phase.QUEUED, Phase.SPAWNING)
+            and guest is not None
+            and not _confirms(records.get(uuid), guest, State.BUILDING)
         ),
         deleted=tuple(
-            DeleteOrder(instance_uuid=record.instance_uuid, attempt=record.attempt)
+            DeleteOrder(instance_uuid=record.instance_uuid, attempt=record.attempt, fence=record.fence)
             for record in records.values()
             if record.state == State.DELETING
         ),
@@ -55,13 +68,13 @@ def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterabl
     )
 
 
-def _confirms(record: Holding | None, guest: Guest) -> bool:
+def _confirms(record: Holding | None, guest: Guest, state: State) -> bool:
     if record is None:
         return False
     if record.state == State.DELETING:
         return True  # nothing to ask: it is being deleted just now
     same = (record.fence, record.attempt, record.builder) == (guest.fence, guest.attempt, guest.builder)
-    return same and record.state == State.ACTIVE
+    return same and record.state == state
 
 
 class Audit:
@@ -78,11 +91,13 @@ class Audit:
     def run(self) -> None:
         """Ask the cell once. Raises what the call raises: nothing is concluded from no answer, every guest stays."""
         holdings = self._client.holdings(self._context, self._builds.host)
+        self._builds.on_record({holding.instance_uuid for holding in holdings})
         entries = self._builds.snapshot()
         unknown = [guest for guest in self._driver.guests() if guest.uuid not in entries]
         self._agent.found(unknown)
         findings = compare(entries, holdings)
         self._agent.doubt(findings.doubted)
+        self._agent.question(findings.questioned)
         self._agent.delete(findings.deleted)
         for holding in findings.handed_back:
             self._agent.hand_back(holding.instance_uuid, holding.fence, holding.attempt, holding.builder or "")

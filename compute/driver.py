@@ -7,12 +7,14 @@ from typing import Protocol
 
 import msgspec
 
+from objects.amounts import Amounts
 from objects.base import Object
 from objects.compute_node import ComputeNode
+from objects.spec import BootSecrets
 
 
 class Guest(Object, frozen=True, kw_only=True):
-    """One instance as a hypervisor holds it: vCPUs, MiB, GiB.
+    """One instance as a hypervisor holds it: vCPUs, MiB, GiB; ``resources`` by resource class, as its flavor asks for them.
 
     ``fence``, ``attempt`` and ``builder`` are the order's and the agent start's: a driver stores them with the guest, because an
     agent that restarts answers for its guests with them. ``metadata`` is the tenant's and may hold secrets.
@@ -30,6 +32,12 @@ class Guest(Object, frozen=True, kw_only=True):
     batch_id: str = ""
     image_id: str | None = None
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    resources: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def takes(self) -> Amounts:
+        """What it counts as on its node."""
+        return Amounts.of(self.vcpus, self.memory_mb, self.disk_gb, self.resources)
 
     def __repr__(self) -> str:
         """Without the tenant's metadata."""
@@ -42,11 +50,14 @@ class Driver(Protocol):
     While a driver is open no other agent may hold the same host; whatever it keeps survives the agent's death.
     """
 
-    def spawn(self, guest: Guest, cancel: threading.Event) -> None:
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
         """Make the guest run, and return when it does. Must return or raise soon after ``cancel`` is set.
 
-        Raises ``errors.BuildFailed`` (another host may succeed) or ``errors.BuildAborted`` (no other host would). The agent calls
-        ``destroy`` after any error, so what is half made may be left to that.
+        ``secrets`` are for the guest alone: they go neither into a log nor into a file that outlives the guest's start.
+        Raises ``errors.BuildFailed`` (another host may succeed), ``errors.BuildAborted`` (no other host would),
+        ``errors.PolicyViolated`` (another host may do, and this one is not at fault) or ``errors.ServiceUnavailable`` (no host
+        could now: it is called again after a while). The agent calls ``destroy`` after any error, so what is half made may be left
+        to that.
         """
         ...
 

@@ -21,13 +21,17 @@ BUILT_IN: Mapping[str, Factory] = {"simulated": SimulatedDriver}
 """Drivers that need no installed package metadata, so a source checkout works; the entry points name them too."""
 
 
+def find(name: str) -> Factory:
+    """What makes the driver of this name. Raises ``errors.Misconfigured`` with the names there are."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    found: stevedore.ExtensionManager[Driver] = stevedore.ExtensionManager(NAMESPACE)
+    if name not in found:
+        names = ", ".join(sorted({*BUILT_IN, *found.names()}))
+        raise errors.Misconfigured(f"[compute] driver: there is no {name!r}; choose one of: {names}.")
+    return cast(Factory, found[name].plugin)
+
+
 def load(settings: opts.Settings) -> Driver:
     """Open the driver that ``[compute] driver`` names. Raises ``errors.Misconfigured`` with the names there are."""
-    factory = BUILT_IN.get(settings.driver)
-    if factory is None:
-        found: stevedore.ExtensionManager[Driver] = stevedore.ExtensionManager(NAMESPACE)
-        if settings.driver not in found:
-            names = ", ".join(sorted({*BUILT_IN, *found.names()}))
-            raise errors.Misconfigured(f"[compute] driver: there is no {settings.driver!r}; choose one of: {names}.")
-        factory = cast(Factory, found[settings.driver].plugin)
-    return factory(settings)
+    return find(settings.driver)(settings)

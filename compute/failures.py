@@ -1,13 +1,20 @@
-"""Whose fault a failed spawn is: a table, so that a new cause is one more line."""
+"""Whose fault a failed spawn is: a table, so that a new cause is one more line.
+
+``errors.ServiceUnavailable`` is not in it: that is nobody's failure yet, and the agent tries again by itself.
+"""
 
 from __future__ import annotations
 
 from objects import errors
 from objects.instance import Failure, FailureClass
+from objects.spec import BootSecrets
 
 CLASSES: tuple[tuple[type[Exception], FailureClass], ...] = (
     (errors.BuildAborted, FailureClass.REQUEST),
     (errors.Invalid, FailureClass.REQUEST),
+    (errors.NotFound, FailureClass.REQUEST),  # an image, a key, a volume that does not exist
+    (errors.Forbidden, FailureClass.REQUEST),  # over a quota, or not the tenant's
+    (errors.PolicyViolated, FailureClass.POLICY),
     (errors.Unsupported, FailureClass.HOST),  # this host's driver cannot, another's may
     (errors.BuildFailed, FailureClass.HOST),
     (Exception, FailureClass.HOST),  # a driver's own error, an OSError, a bug: says nothing about other hosts
@@ -15,10 +22,14 @@ CLASSES: tuple[tuple[type[Exception], FailureClass], ...] = (
 """First match wins. A cause that nobody foresaw lets another host try: aborting would punish the tenant for our surprise."""
 
 
-def classify(error: Exception, now: float) -> Failure:
-    """Turn what ``Driver.spawn`` raised into the failure that the attempt is reported with. ``now``: seconds since the epoch."""
+def classify(error: Exception, now: float, secrets: BootSecrets | None = None) -> Failure:
+    """Turn what ``Driver.spawn`` raised into the failure that the attempt is reported with. ``now``: seconds since the epoch.
+
+    The text ends in logs and in the server's fault: a driver that quotes what it was given tells none of ``secrets`` there.
+    """
     kind = next(kind for cause, kind in CLASSES if isinstance(error, cause))
-    return Failure(kind=kind, error=type(error).__name__, message=str(error) or type(error).__name__, at=now)
+    message = str(error) or type(error).__name__
+    return Failure(kind=kind, error=type(error).__name__, message=secrets.mask(message) if secrets else message, at=now)
 
 
 def no_room(reason: str, now: float) -> Failure:
@@ -36,6 +47,6 @@ def restarted(now: float) -> Failure:
     return Failure(kind=FailureClass.RESTARTED, error="AgentRestarted", message="The agent restarted during the build.", at=now)
 
 
-def stopped(now: float) -> Failure:
-    """The agent was told to stop and could not wait for the build: as if it had been killed, but said at once."""
-    return Failure(kind=FailureClass.RESTARTED, error="AgentStopped", message="The agent was stopped during the build.", at=now)
+def stopping(now: float) -> Failure:
+    """The agent is about to stop: it hands back what it has not begun, and what it could not finish in time."""
+    return Failure(kind=FailureClass.STOPPING, error="AgentStopping", message="The agent of this host was told to stop.", at=now)

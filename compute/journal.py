@@ -9,19 +9,28 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from compute.driver import Guest
-from objects import errors
+from objects import errors, typed
 from objects.base import Object
 
 
+class Received(Object, frozen=True, kw_only=True):
+    """Which secrets a guest was given: the SHA-256 of its user data as base64 text, and whether a password was set."""
+
+    user_data_sha256: str | None = None
+    admin_pass_set: bool = False
+
+
 class Entry(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """One change: a guest that was spawned, or the uuid whose guests were destroyed."""
+    """One change: a guest that was spawned, with the secrets it ``received``, or the uuid whose guests were destroyed."""
 
     spawned: Guest | None = None
+    received: Received | None = None
     destroyed: str | None = None
 
 
@@ -37,7 +46,7 @@ def read_entries(path: Path) -> list[Entry]:
     entries = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            entries.append(msgspec.json.decode(line, type=Entry))
+            entries.append(typed.decode(line, Entry))
         except msgspec.MsgspecError as error:
             message = (
                 f"{path} is damaged at line {number} ({error}); remove that line, or the file if no guest of the host is needed."
@@ -67,17 +76,18 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
-        self._guests = read_guests(path)
-        self._compact(path)
+        entries = read_entries(path)
+        self._guests = replay(entries)
+        self._compact(path, {entry.spawned.uuid: entry.received for entry in entries if entry.spawned is not None})
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND)
 
     def guests(self) -> list[Guest]:
         with self._lock:
             return list(self._guests)
 
-    def add(self, guest: Guest) -> None:
+    def add(self, guest: Guest, received: Received | None = None) -> None:
         with self._lock:
-            self._append(Entry(spawned=guest))
+            self._append(Entry(spawned=guest, received=received))
             self._guests.append(guest)
 
     def remove(self, uuid: str) -> None:
@@ -94,11 +104,12 @@ class Journal:
                 os.close(self._file)
                 self._file = None
 
-    def _compact(self, path: Path) -> None:
+    def _compact(self, path: Path, received: Mapping[str, Received | None]) -> None:
         """Replace the file by one that only spawns what is left: atomic, so a death on the way leaves the old or the new one."""
         fresh = path.with_name(path.name + ".new")
         with fresh.open("wb") as file:
-            file.writelines(msgspec.json.encode(Entry(spawned=guest)) + b"\n" for guest in self._guests)
+            entries = (Entry(spawned=guest, received=received.get(guest.uuid)) for guest in self._guests)
+            file.writelines(msgspec.json.encode(entry) + b"\n" for entry in entries)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)

@@ -19,6 +19,7 @@ from compute.reports import Reporter
 from compute.rounds import Round, Rounds
 from compute.stats import StatsSender
 from compute.tracker import ResourceTracker
+from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
@@ -33,6 +34,9 @@ LOG = logging.getLogger(__name__)
 BINARY = "superconductor-compute"
 VERSION = 1
 """The agent's service version: rises when it speaks something that older cell conductors or conductors do not."""
+
+FAREWELL = 2.0
+"""Seconds, beyond the time to drain, that the last reports of a stopping agent may take."""
 
 
 class Endpoint:
@@ -68,12 +72,17 @@ class ComputeService:
         self._client = CellConductorClient(bus, timeout=settings.call_timeout)
         self._shared = reporter is not None
         self._reporter = reporter or make_reporter(settings, bus)
-        self._tracker = ResourceTracker([_offer(node, settings) for node in self._driver.nodes()])
+        self._tracker = ResourceTracker([_offer(node, settings) for node in self._driver.nodes()], settings.failed_build_half_life)
         self._builds = Builds(settings.host, self.builder, self._tracker, time.time)
         self._agent = Agent(settings, self._driver, self._builds, self._reporter)
         self._audit = Audit(self._agent, self._builds, self._driver, self._client, self._context)
         stats = StatsSender(
-            SchedulerClient(bus), self._context, self._tracker, lambda: self._agent.queued_builds, settings.stats_full_interval
+            SchedulerClient(bus),
+            self._context,
+            self._tracker,
+            lambda: self._agent.queued_builds,
+            settings.stats_full_interval,
+            self._builds.unknown_guests if settings.unknown_guests != "keep" else dict,
         )
         rounds = [
             Round("Stats", settings.stats_interval, stats.send),
@@ -81,6 +90,7 @@ class ComputeService:
         ]
         self._rounds = Rounds(settings.host, self._beat, self._first, rounds)
         self._heartbeat_due = Every(settings.report_interval)
+        self._stopping = False
 
     def start(self) -> None:
         """Report the guests that are there, take orders, and keep looking for the cell conductor. Does not wait for any of it."""
@@ -92,13 +102,27 @@ class ComputeService:
         self._server = serve(self._bus, self._settings.host, Endpoint(self._agent), threads=self._settings.dispatch_threads)
         self._rounds.start()
 
+    def check(self) -> None:
+        """Raise Unreachable while the bus does not bring it any orders."""
+        self._server.check()
+
     def stop(self, timeout: float | None = None) -> None:
-        """Take no more orders, finish within ``timeout`` seconds (None: the drain time-out), let go of the host."""
+        """Say so, hand over what was not begun, finish the rest within ``timeout`` seconds, let go of the host.
+
+        ``timeout`` None is the drain time-out. What could not be finished is cancelled and reported, for which there are
+        ``FAREWELL`` seconds more. With a ``timeout`` of 0 nothing waits, for answers neither.
+        """
         end = time.monotonic() + (self._settings.drain_timeout if timeout is None else timeout)
+        farewell = FAREWELL if timeout is None or timeout > 0.0 else 0.1
+        self._stopping = True
+        self._announce()
         self._server.stop()
+        self._agent.hand_over()
         self._agent.drain(max(0.0, end - time.monotonic()))
         self._rounds.stop()
-        self._reporter.flush(self._settings.host, max(0.1, end - time.monotonic()))
+        if not self._reporter.flush(self._settings.host, max(0.0, end - time.monotonic()) + farewell):
+            LOG.warning("Host %s stops with reports unanswered: its next start makes them again", self._settings.host)
+        self._announce()  # the first one may have been overtaken by a heartbeat on its way
         if not self._shared:
             self._reporter.stop()
         self._agent.stop()
@@ -116,7 +140,14 @@ class ComputeService:
             self._report_state()
 
     def _report_state(self) -> None:
-        self._client.report_state(self._context, self._settings.host, BINARY, VERSION)
+        self._client.report_state(self._context, self._settings.host, BINARY, VERSION, stopping=self._stopping)
+
+    def _announce(self) -> None:
+        """The host takes no more orders. Where nobody hears it, its silence will tell."""
+        try:
+            self._report_state()
+        except errors.SuperconductorError as error:
+            LOG.warning("Host %s could not say that it stops: %s", self._settings.host, error)
 
 
 def make_reporter(settings: Settings, bus: Bus) -> Reporter:

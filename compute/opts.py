@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
+import msgspec
 from oslo_config import cfg
 
-from objects import errors
+from objects import errors, extra_specs, typed
 from objects.base import Object
 
 COMPUTE = [
@@ -28,6 +30,37 @@ COMPUTE = [
         default=600.0,
         min=0.0,
         help="Seconds after which a spawn is cancelled and another host is tried. 0: never.",
+    ),
+    cfg.FloatOpt(
+        "outage_retry_max",
+        default=30.0,
+        min=0.1,
+        help="Longest pause, in seconds, before a build that met a service that is down (images, networks) is tried again on this "
+        "host. Such tries use up no attempt and end with the deadline of the build.",
+    ),
+    cfg.FloatOpt(
+        "failed_build_half_life",
+        default=600.0,
+        min=1.0,
+        help="Seconds after which a build that failed by this host's fault counts half. Schedulers prefer hosts on which fewer "
+        "builds have failed; see [scheduler] build_failure_weight_multiplier.",
+    ),
+    cfg.StrOpt(
+        "unknown_guests",
+        default="report",
+        choices=[
+            ("report", "logged as an error and counted in the host's stats; it stays"),
+            ("remove", "the same, and destroyed after unknown_guest_age"),
+            ("keep", "it stays, without a word"),
+        ],
+        help="What becomes of a guest that the cell has no record of at all: its database was restored from an older copy, or this "
+        "host was given to another cell. Guests of servers on record as deleted, failed or moved are destroyed in any case.",
+    ),
+    cfg.FloatOpt(
+        "unknown_guest_age",
+        default=1800.0,
+        min=0.0,
+        help="Seconds for which the cell must have had no record of a guest before unknown_guests = remove removes it.",
     ),
     cfg.FloatOpt("report_interval", default=10.0, min=0.1, help="Seconds between two heartbeats."),
     cfg.FloatOpt(
@@ -51,7 +84,13 @@ COMPUTE = [
         "report_retry_max", default=5.0, min=0.1, help="Longest pause, in seconds, before an unanswered report is repeated."
     ),
     cfg.IntOpt("dispatch_threads", default=2, min=1, help="Threads that take orders from the bus."),
-    cfg.FloatOpt("drain_timeout", default=10.0, min=0.0, help="Seconds that a stopping agent gives to what it has begun."),
+    cfg.FloatOpt(
+        "drain_timeout",
+        default=10.0,
+        min=0.0,
+        help="Seconds that a stopping agent gives to what it is spawning, less if graceful_shutdown_timeout is shorter. What it "
+        "has not begun goes to other hosts at once, what it cannot finish when this time is over.",
+    ),
     cfg.FloatOpt("cpu_allocation_ratio", default=4.0, min=0.0, help="Virtual CPUs to offer per physical one."),
     cfg.FloatOpt("ram_allocation_ratio", default=1.0, min=0.0, help="Guest memory to offer per memory of the host."),
     cfg.FloatOpt("disk_allocation_ratio", default=1.0, min=0.0, help="Guest disk to offer per disk of the host."),
@@ -67,6 +106,18 @@ SIMULATED = [
     cfg.FloatOpt("spawn_delay_max", default=0.0, min=0.0, help="Longest time a spawn takes, in seconds."),
     cfg.FloatOpt(
         "failure_rate", default=0.0, min=0.0, max=1.0, help="Share of builds that fail on this host (and may succeed on another)."
+    ),
+    cfg.StrOpt(
+        "attributes",
+        default="{}",
+        help="What the simulated host tells of itself, as a JSON object that the scheduler's filters look at, for instance "
+        '{"traits": ["SSD"], "rack": "r1", "host_ip": "10.0.0.1"}.',
+    ),
+    cfg.StrOpt(
+        "resources",
+        default="{}",
+        help="Custom resource classes that the simulated host offers, as a JSON object of whole numbers, for instance "
+        '{"CUSTOM_GPU": 4}. Flavors ask for them with the extra spec resources:CUSTOM_GPU.',
     ),
     cfg.StrOpt(
         "state_path",
@@ -86,6 +137,27 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
     spawn_delay_min: float = 0.0
     spawn_delay_max: float = 0.0
     failure_rate: float = 0.0
+    attributes: str = "{}"
+    resources: str = "{}"
+
+    def told(self) -> dict[str, Any]:
+        """``attributes``, read. Raises Misconfigured."""
+        try:
+            return typed.decode(self.attributes, dict[str, Any])
+        except msgspec.MsgspecError:
+            raise errors.Misconfigured(f"[simulated] attributes: {self.attributes[:80]!r} is not a JSON object") from None
+
+    def offered(self) -> dict[str, int]:
+        """``resources``, read. Raises Misconfigured."""
+        try:
+            offered = typed.decode(self.resources, dict[str, int])
+            extra_specs.check_offer(offered)
+        except msgspec.MsgspecError:
+            text = f"[simulated] resources: {self.resources[:80]!r} is not a JSON object of whole numbers"
+            raise errors.Misconfigured(text) from None
+        except errors.Invalid as error:
+            raise errors.Misconfigured(f"[simulated] resources: {error}") from None
+        return offered
 
 
 class Settings(Object, frozen=True, kw_only=True):
@@ -96,6 +168,10 @@ class Settings(Object, frozen=True, kw_only=True):
     driver: str = "simulated"
     max_concurrent_builds: int = 10
     spawn_timeout: float = 600.0
+    outage_retry_max: float = 30.0
+    failed_build_half_life: float = 600.0
+    unknown_guests: str = "report"
+    unknown_guest_age: float = 1800.0
     report_interval: float = 10.0
     stats_interval: float = 5.0
     stats_full_interval: float = 300.0
@@ -120,6 +196,8 @@ def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
 def settings(conf: cfg.ConfigOpts) -> Settings:
     """Read both groups once. Raises ``errors.Misconfigured`` for values that do not go together."""
     simulated = SimulatedSettings(**{option.dest: conf.simulated[option.dest] for option in SIMULATED})
+    simulated.told()
+    simulated.offered()
     if simulated.spawn_delay_max < simulated.spawn_delay_min:
         raise errors.Misconfigured("[simulated] spawn_delay_max must not be less than spawn_delay_min.")
     return Settings(simulated=simulated, **{option.dest: conf.compute[option.dest] for option in COMPUTE})

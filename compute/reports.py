@@ -14,6 +14,7 @@ from objects.build import Report, ReportKind, Verdict
 from objects.context import RequestContext
 from rpc.cell_conductor import CellConductorClient
 from rpc.errors import Timeout, Unreachable
+from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
 
@@ -58,7 +59,8 @@ class Reporter:
         self._changed = threading.Condition()
         self._pending: dict[tuple[str, str, ReportKind, int], Pending] = {}
         self._stopped = False
-        self._trouble = ""
+        self._complaints: Complaints | None = None
+        """Made anew with each failure after a success."""
         self._thread = threading.Thread(target=self._run, name="compute-reports", daemon=True)
 
     def start(self) -> Reporter:
@@ -92,12 +94,16 @@ class Reporter:
             self._stopped = True
             self._changed.notify_all()
 
+    def send(self, group: Sequence[Pending]) -> None:
+        """Send these now, and act on the answers. Called by the reporter's thread."""
+        failed = [pending for pending in group if pending.report.kind is ReportKind.FAILED]
+        others = [pending for pending in group if pending.report.kind is not ReportKind.FAILED]
+        self._send(others, lambda reports: self._client.report(self._context, reports))
+        self._send(failed, lambda reports: self._client.build_instances(self._context, reports))
+
     def _run(self) -> None:
         while (group := self._next()) is not None:
-            failed = [pending for pending in group if pending.report.kind is ReportKind.FAILED]
-            others = [pending for pending in group if pending.report.kind is not ReportKind.FAILED]
-            self._send(others, lambda reports: self._client.report(self._context, reports))
-            self._send(failed, lambda reports: self._client.build_instances(self._context, reports))
+            self.send(group)
 
     def _next(self) -> list[Pending] | None:
         """Wait until a report is due, and take along all that were not sent before. None: stop."""
@@ -131,9 +137,9 @@ class Reporter:
         except Exception as error:  # noqa: BLE001 - whatever it was, the reports are still owed; the error is logged
             self._postpone(group, error)
             return
-        if self._trouble:
+        if self._complaints is not None:
             LOG.info("The cell conductor takes reports again.")
-            self._trouble = ""
+            self._complaints = None
         with self._changed:
             for pending in group:
                 self._remove(pending)
@@ -148,10 +154,10 @@ class Reporter:
             del self._pending[key]
 
     def _postpone(self, group: Sequence[Pending], error: Exception) -> None:
+        self._complaints = self._complaints or Complaints(LOG)
         text = f"{type(error).__name__}: {error}"
-        if text != self._trouble:
-            LOG.warning("%d reports to the cell conductor were not answered, they will be repeated: %s", len(group), text)
-            self._trouble = text
+        told = "%d reports to the cell conductor were not answered, they will be repeated: %s"
+        self._complaints(text, logging.WARNING, told, len(group), text)
         with self._changed:
             now = time.monotonic()
             for pending in group:

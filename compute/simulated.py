@@ -18,21 +18,34 @@ import msgspec
 
 from compute import opts
 from compute.driver import Guest
-from compute.journal import Journal
+from compute.journal import Journal, Received
 from objects import errors
 from objects.compute_node import ComputeNode
+from objects.spec import BootSecrets
 
 METADATA_KEY = "simulated:outcome"
-"""Server metadata that scripts the outcome on every host: ``fail``, ``abort`` or ``hang``."""
+"""Server metadata that scripts the outcome on every host: a value of ``Outcome``. ``fail:h1,h2`` does so on these hosts only."""
 
 
 class Outcome(enum.StrEnum):
     """How a simulated spawn ends."""
 
     OK = "ok"
-    FAIL = "fail"  # another host may succeed
-    ABORT = "abort"  # no host would
+    FAIL = "fail"  # the host's fault: another one may succeed
+    ERROR = "error"  # the same, but as an error that no driver should raise
+    ABORT = "abort"  # the request's fault: no host would succeed
+    POLICY = "policy"  # a placement policy would be broken here
+    UNAVAILABLE = "unavailable"  # a service that all hosts share does not answer
     HANG = "hang"  # never, until cancelled
+
+
+RAISED: Mapping[Outcome, tuple[type[Exception], str]] = {
+    Outcome.FAIL: (errors.BuildFailed, "The simulated hypervisor was told to fail this build."),
+    Outcome.ERROR: (OSError, "The simulated hypervisor was told to break."),
+    Outcome.ABORT: (errors.BuildAborted, "The simulated hypervisor was told to abort this build."),
+    Outcome.POLICY: (errors.PolicyViolated, "The simulated hypervisor was told that this host breaks the group's policy."),
+    Outcome.UNAVAILABLE: (errors.ServiceUnavailable, "The simulated image service does not answer."),
+}
 
 
 def draw(host: str, uuid: str, purpose: str) -> float:
@@ -43,9 +56,9 @@ def draw(host: str, uuid: str, purpose: str) -> float:
 
 def scripted_outcome(host: str, uuid: str, rate: float, metadata: Mapping[str, str]) -> Outcome:
     """What spawning this instance on this host will do. Metadata decides if it names an outcome, else the host's failure rate."""
-    wanted = metadata.get(METADATA_KEY)
+    wanted, _, hosts = metadata.get(METADATA_KEY, "").partition(":")
     if wanted in set(Outcome):
-        return Outcome(wanted)
+        return Outcome(wanted) if not hosts or host in hosts.split(",") else Outcome.OK
     return Outcome.FAIL if draw(host, uuid, "outcome") < rate else Outcome.OK
 
 
@@ -71,18 +84,18 @@ class SimulatedDriver:
             os.close(self._hold)
             raise
 
-    def spawn(self, guest: Guest, cancel: threading.Event) -> None:
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
         outcome = scripted_outcome(self._host, guest.uuid, self._settings.failure_rate, guest.metadata)
         shortest, longest = self._settings.spawn_delay_min, self._settings.spawn_delay_max
         delay = shortest + max(0.0, longest - shortest) * draw(self._host, guest.uuid, "delay")
         cancelled = cancel.wait(None if outcome is Outcome.HANG else delay) if delay or outcome is Outcome.HANG else cancel.is_set()
         if cancelled:
             raise errors.BuildFailed("The build was cancelled.")
-        if outcome is Outcome.ABORT:
-            raise errors.BuildAborted("The simulated hypervisor was told to abort this build.")
-        if outcome is Outcome.FAIL:
-            raise errors.BuildFailed("The simulated hypervisor was told to fail this build.")
-        self._journal.add(msgspec.structs.replace(guest, metadata={}))  # a tenant's metadata is not ours to leave in a file
+        if outcome in RAISED:
+            error, text = RAISED[outcome]
+            raise error(text)
+        # A tenant's metadata is not ours to leave in a file; nor is a secret, but that it has come can be told without it.
+        self._journal.add(msgspec.structs.replace(guest, metadata={}), _received(secrets))
 
     def destroy(self, uuid: str) -> None:
         self._journal.remove(uuid)
@@ -100,6 +113,8 @@ class SimulatedDriver:
             disk_gb=s.disk_gb,
             hypervisor_type="simulated",
             hypervisor_version=1,
+            attributes=s.told(),
+            resources=s.offered(),
         )
         return [node]
 
@@ -108,6 +123,13 @@ class SimulatedDriver:
         if self._hold >= 0:
             os.close(self._hold)
             self._hold = -1
+
+
+def _received(secrets: BootSecrets | None) -> Received | None:
+    if not secrets:
+        return None
+    digest = hashlib.sha256(secrets.user_data.encode()).hexdigest() if secrets.user_data is not None else None
+    return Received(user_data_sha256=digest, admin_pass_set=secrets.admin_pass is not None)
 
 
 def _hold(path: Path) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from compute.tracker import ResourceTracker
 from objects.compute_node import ComputeNode
@@ -13,10 +15,14 @@ from rpc.scheduler import SchedulerClient
 
 LOG = logging.getLogger(__name__)
 
+ORDER = 1e-5
+"""Seconds by which a report is later than the one before at least, if the clock stood still or was set back."""
+
 
 class StatsSender:
     """Remembers what was last taken by the other side, so that only changes are sent, and a change until it is taken.
 
+    ``unknown_guests``: by node, the guests that the cell has no record of; told as an attribute of the node where there are any.
     Every ``full_interval`` seconds all is sent, changed or not: the cell may have lost it (a database restored, a host deleted).
     """
 
@@ -27,23 +33,31 @@ class StatsSender:
         tracker: ResourceTracker,
         queued_builds: Callable[[], int],
         full_interval: float,
+        unknown_guests: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._scheduler = scheduler
         self._context = context
         self._tracker = tracker
         self._queued_builds = queued_builds
         self._full_interval = full_interval
+        self._unknown_guests = unknown_guests
         self._taken: dict[str, ComputeNode] = {}
         self._full_at = 0.0
+        self._reported_at = 0.0
 
     def send(self) -> None:
         """Send what changed. Raises what the call raises, and sends the same again next time."""
         now = time.monotonic()
         if now >= self._full_at:
             self._taken.clear()
-        for stats in self._tracker.stats(self._queued_builds(), now):
+        unknown = self._unknown_guests()
+        for counted in self._tracker.stats(self._queued_builds()):
+            attributes = {"unknown_guests": unknown[counted.node]} if unknown.get(counted.node) else {}
+            stats = msgspec.structs.replace(counted, attributes=counted.attributes | attributes)
             if self._taken.get(stats.node) != stats:
-                self._scheduler.update_resource_stats(self._context, (stats.host, stats.node), stats)
+                self._reported_at = max(time.time(), self._reported_at + ORDER)
+                reported = msgspec.structs.replace(stats, reported_at=self._reported_at)
+                self._scheduler.update_resource_stats(self._context, (stats.host, stats.node), reported)
                 self._taken[stats.node] = stats
         if now >= self._full_at:
             self._full_at = now + self._full_interval

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from compute.driver import Guest
+from objects.amounts import Amounts
 from objects.base import Object
 from objects.compute_node import ComputeNode
 from objects.selection import Limits
-
-FAILURE_HALF_LIFE = 600.0
-"""Seconds after which a failed build weighs half in ``failed_builds``: a host that was mended is not shunned for ever."""
 
 
 class Claim(Object, frozen=True, kw_only=True):
     """What one guest, or one build on its way to a guest, takes of its node."""
 
     node: str
-    vcpus: int
-    memory_mb: int
-    disk_gb: int
+    takes: Amounts
     spawned: bool = False
 
 
@@ -33,8 +31,13 @@ class ResourceTracker:
     scheduler knew of this host some time ago, and this host is where an over-commit would hurt.
     """
 
-    def __init__(self, nodes: Sequence[ComputeNode]) -> None:
+    def __init__(self, nodes: Sequence[ComputeNode], half_life: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """``half_life``: seconds after which a failed build counts half in ``failed_builds``: a host that was mended is not shunned
+        for ever. ``clock``: seconds, of which only differences matter.
+        """
         self._lock = threading.Lock()
+        self._half_life = half_life
+        self._clock = clock
         self._nodes = {node.node: node for node in nodes}
         self._claims: dict[str, Claim] = {}
         self._failed = 0.0
@@ -46,7 +49,8 @@ class ResourceTracker:
             node = self._nodes.get(guest.node)
             if node is None:
                 return f"This host has no node {guest.node!r}."
-            refusal = _refusal(guest, self._used(guest.node), node.capacity, limits)
+            used = _sum([claim for claim in self._claims.values() if claim.node == guest.node])
+            refusal = _refusal(guest.takes, used, node.capacity, limits)
             if refusal is None:
                 self._claims[guest.uuid] = _claim_of(guest, spawned=False)
             return refusal
@@ -61,53 +65,66 @@ class ResourceTracker:
         with self._lock:
             self._claims.pop(uuid, None)
 
-    def build_failed(self, now: float) -> None:
-        """Remember that a spawn failed by this host's fault. ``now``: any clock in seconds, the same as for ``stats``."""
+    def build_failed(self) -> None:
+        """Remember that a spawn failed by this host's fault."""
         with self._lock:
+            now = self._clock()
             self._failed = self._failed_by(now) + 1.0
             self._failed_at = now
 
-    def stats(self, queued_builds: int, now: float) -> list[ComputeNode]:
-        """The nodes as the scheduler should know them. Used is what guests take; a build under way is the claims' to count."""
+    def stats(self, queued_builds: int) -> list[ComputeNode]:
+        """The nodes as the scheduler should know them. Used is what guests take; a build under way is the claims' to count.
+
+        Failed builds are told in whole numbers, so that their fading alone is not a change every few seconds.
+        """
         with self._lock:
-            failed = float(round(self._failed_by(now)))
+            failed = float(round(self._failed_by(self._clock())))
             return [self._stats_of(node, queued_builds, failed) for node in self._nodes.values()]
 
     def _stats_of(self, node: ComputeNode, queued_builds: int, failed_builds: float) -> ComputeNode:
         spawned = [claim for claim in self._claims.values() if claim.node == node.node and claim.spawned]
+        used = _sum(spawned)
         return msgspec.structs.replace(
             node,
-            vcpus_used=sum(claim.vcpus for claim in spawned),
-            memory_mb_used=sum(claim.memory_mb for claim in spawned),
-            disk_gb_used=sum(claim.disk_gb for claim in spawned),
+            vcpus_used=used.vcpus,
+            memory_mb_used=used.memory_mb,
+            disk_gb_used=used.disk_gb,
+            resources_used=used.resources,
             running_vms=len(spawned),
             queued_builds=queued_builds,
             failed_builds=failed_builds,
         )
 
-    def _used(self, node: str) -> Limits:
-        claims = [claim for claim in self._claims.values() if claim.node == node]
-        return Limits(
-            vcpus=sum(claim.vcpus for claim in claims),
-            memory_mb=sum(claim.memory_mb for claim in claims),
-            disk_gb=sum(claim.disk_gb for claim in claims),
-        )
-
     def _failed_by(self, now: float) -> float:
-        return float(self._failed * 0.5 ** (max(0.0, now - self._failed_at) / FAILURE_HALF_LIFE))
+        return float(self._failed * 0.5 ** (max(0.0, now - self._failed_at) / self._half_life))
 
 
-def _refusal(guest: Guest, used: Limits, offered: Limits, limits: Limits | None) -> str | None:
-    """Why the guest does not fit, naming everything that is short."""
-    limits = limits or offered
-    rows = (
-        ("vCPUs", used.vcpus, guest.vcpus, min(offered.vcpus, limits.vcpus)),
-        ("MiB of memory", used.memory_mb, guest.memory_mb, min(offered.memory_mb, limits.memory_mb)),
-        ("GiB of disk", used.disk_gb, guest.disk_gb, min(offered.disk_gb, limits.disk_gb)),
+def _sum(claims: Sequence[Claim]) -> Amounts:
+    resources: Counter[str] = Counter()
+    for claim in claims:
+        resources.update(claim.takes.resources)
+    return Amounts(
+        vcpus=sum(claim.takes.vcpus for claim in claims),
+        memory_mb=sum(claim.takes.memory_mb for claim in claims),
+        disk_gb=sum(claim.takes.disk_gb for claim in claims),
+        resources=dict(sorted(resources.items())),
     )
-    short = [f"{name} ({have:g} used + {want:g} > {most:g})" for name, have, want, most in rows if have + want > most]
+
+
+def _refusal(wanted: Amounts, used: Amounts, offered: Limits, limits: Limits | None) -> str | None:
+    """Why a guest does not fit, naming everything that is short. Nothing is short of what it takes nothing of."""
+    limits = limits or offered
+    rows: list[tuple[str, int, int, float]] = [
+        ("vCPUs", used.vcpus, wanted.vcpus, min(offered.vcpus, limits.vcpus)),
+        ("MiB of memory", used.memory_mb, wanted.memory_mb, min(offered.memory_mb, limits.memory_mb)),
+        ("GiB of disk", used.disk_gb, wanted.disk_gb, min(offered.disk_gb, limits.disk_gb)),
+    ]
+    for name, want in wanted.resources.items():
+        most = offered.resources.get(name, 0)
+        rows.append((name, used.resources.get(name, 0), want, min(most, limits.resources.get(name, most))))
+    short = [f"{name} ({have:g} used + {want:g} > {most:g})" for name, have, want, most in rows if want and have + want > most]
     return f"No room for {', '.join(short)}." if short else None
 
 
 def _claim_of(guest: Guest, *, spawned: bool) -> Claim:
-    return Claim(node=guest.node, vcpus=guest.vcpus, memory_mb=guest.memory_mb, disk_gb=guest.disk_gb, spawned=spawned)
+    return Claim(node=guest.node, takes=guest.takes, spawned=spawned)

@@ -10,7 +10,6 @@ from cells.cell import Cell
 from db import compute_nodes, events, feed, rebuild
 from db.claims import Ledger
 from db.engine import Database
-from objects import stored
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind, FeedEvent
 from objects.selection import Limits
@@ -43,8 +42,9 @@ class Applier:
             return True
         if not page.events:
             return False
-        nodes = [stored.load(event.payload, ComputeNode) for event in page.events if event.kind is EventKind.HOST]
-        self._write(cursor, page.events[-1].sequence, page.events, [node for node in nodes if node.host in self._mapped])
+        told = [compute_nodes.readable(event.payload) for event in page.events if event.kind is EventKind.HOST]
+        nodes = [node for node in told if node is not None and node.host in self._mapped]
+        self._write(cursor, page.events[-1].sequence, page.events, nodes)
         return len(page.events) == PAGE
 
     def _rebuild(self, cursor: int, head: int) -> None:

@@ -17,15 +17,19 @@ import msgspec
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.bury import Undertaker
+from conductor.confidential import Confidential
+from conductor.driving import Driving
 from conductor.orders import send_orders
-from db import builds, instances, leases, staging
+from db import batches, builds, instances, leases, staging
 from db.engine import Database
 from objects import errors
 from objects.context import RequestContext
 from objects.instance import Instance, State
 from objects.selection import Selection
-from objects.spec import RequestSpec
+from objects.spec import BootSecrets, RequestSpec
 from rpc.scheduler import SchedulerClient
+from service.complaints import Complaints
+from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
@@ -53,37 +57,61 @@ class Builder:
         owner: str,
         lease_seconds: float,
         retry_pause: float,
+        vault: Vault | None = None,
     ) -> None:
         self._database = api_database
         self._registry = registry
         self._scheduler = scheduler
         self._undertaker = undertaker
+        self._confidential = Confidential(api_database, vault or Vault())
         self._owner = owner
         self._lease_seconds = lease_seconds
+        self.driving = Driving(api_database, lease_seconds)
+        """What is under way here; its owner calls ``renew``."""
         self._retry_pause = retry_pause
+        self._complaints = Complaints(LOG)
 
     def schedule_and_build(self, batch_ids: Sequence[str]) -> None:
         """Lease what nobody drives of these batches, and build it."""
-        now = time.time()
-        for batch in self._database.write(leases.lease, self._owner, batch_ids, now, self._lease_seconds):
-            self.build(batch)
+        leased = self._database.write(leases.lease, self._owner, batch_ids, time.time(), self._lease_seconds)
+        with self.driving.of(request for batch in leased for request in batch.requests):
+            for batch in leased:
+                self.build(batch)
 
     def build(self, batch: leases.Batch, excluded_cells: tuple[str, ...] = ()) -> None:
         """One scheduler call for the batch, one transaction per cell, one hand-over, one cast per host."""
+        with self.driving.of(batch.requests):  # under new fences, where it comes from elsewhere
+            self._drive(batch, excluded_cells)
+
+    def _drive(self, batch: leases.Batch, excluded_cells: tuple[str, ...]) -> None:
         context = context_of(batch.spec)
+        if self._bury_rolled_back(batch):
+            return
         timely = self._bury_overdue(batch)
         if not timely.requests:
+            return
+        try:
+            secrets = self._confidential.of(timely)  # before anything is claimed that could not be built
+        except (errors.NotFound, errors.Misconfigured) as error:
+            self._withhold(timely, error)
             return
         answers = self._select(context, timely, excluded_cells)
         if answers is None:
             return
-        placed = self._map_to_cells(timely, answers)
-        staged, refused = self._stage(timely.spec, placed)
+        placed = self._map_to_cells(timely, self._spare(timely, answers, excluded_cells))
+        staged, refused = self._stage(timely.spec, placed, secrets)
         self._hand_over(context, timely.spec, staged)
         if refused:
             self._go_elsewhere(timely, refused, excluded_cells)
 
     # -- the steps, in their order ---------------------------------------------------------------------------------------------
+
+    def _bury_rolled_back(self, batch: leases.Batch) -> bool:
+        """Nothing more is built of an all-or-nothing batch that has failed. One that fails later is found in its cell."""
+        fault = self._database.read(batches.fault_of, batch.batch_id) if batch.spec.all_or_nothing else None
+        if fault is not None:
+            self._bury(batch, dict.fromkeys(batch.requests, fault))
+        return fault is not None
 
     def _bury_overdue(self, batch: leases.Batch) -> leases.Batch:
         """The deadline is owned here until hand-over: what is late ends as ERROR, whatever held it up."""
@@ -110,15 +138,28 @@ class Builder:
             self._leave(batch, str(trouble))
         return None
 
-    def _map_to_cells(self, batch: leases.Batch, answers: Sequence[Sequence[Selection]]) -> list[Placed]:
+    def _spare(
+        self, batch: leases.Batch, answers: Sequence[Sequence[Selection]], excluded_cells: tuple[str, ...]
+    ) -> list[tuple[leases.Request, Sequence[Selection]]]:
+        """The servers that found a host, with it. Of a batch that may be smaller the others end: it goes on without them."""
+        pairs = list(zip(batch.requests, answers, strict=True))
+        found = [(request, selections) for request, selections in pairs if selections]
+        without = tuple(request for request, selections in pairs if not selections)
+        if without and batch.spec.min_count is None:
+            LOG.info("batch %s: claims of %d servers refused, they are no longer ours", batch.batch_id, len(without))
+        elif without and excluded_cells:  # as in _select
+            rest = msgspec.structs.replace(batch, requests=without)
+            self._leave(rest, f"{len(without)} servers find no host without {len(excluded_cells)} unreachable cells")
+        elif without:  # one whose request is gone is not buried: its fence is old
+            why = f"No valid host was found: {len(without)} of the {batch.spec.num_instances} servers of the request fit nowhere."
+            self._bury(batch, dict.fromkeys(without, why))
+        return found
+
+    def _map_to_cells(self, batch: leases.Batch, answers: Iterable[tuple[leases.Request, Sequence[Selection]]]) -> list[Placed]:
         """host -> host mapping -> cell. A Selection that names another cell than the mapping is refused: that instance only."""
         placed: list[Placed] = []
         unmapped: dict[leases.Request, str] = {}
-        for request, selections in zip(batch.requests, answers, strict=True):
-            if not selections:
-                LOG.info("instance %s: claim refused, the request is no longer ours", request.instance_uuid)
-                continue
-            selection, *alternates = selections
+        for request, (selection, *alternates) in answers:
             try:
                 cell = self._registry.of_host(selection.host)
                 if cell.uuid != selection.cell_uuid:
@@ -134,16 +175,19 @@ class Builder:
             self._bury(batch, unmapped)
         return placed
 
-    def _stage(self, spec: RequestSpec, placed: Sequence[Placed]) -> tuple[list[Placed], list[Placed]]:
+    def _stage(
+        self, spec: RequestSpec, placed: Sequence[Placed], secrets: BootSecrets | None = None
+    ) -> tuple[list[Placed], list[Placed]]:
         """One transaction per cell. Returns (staged, in a cell that could not take them)."""
         staged: list[Placed] = []
         unreachable: list[Placed] = []
         for cell, members in _by_cell(placed).items():
             rows = [_new_instance(spec, p) for p in members]
+            sealed = self._confidential.sealed_for(cell.uuid, spec.batch_id, secrets)
             try:
-                accepted = set(cell.write(staging.stage, spec, rows, time.time()))
+                accepted = set(cell.write(staging.stage, spec, rows, time.time(), sealed))
             except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
-                LOG.warning("cell %s cannot take %d builds: %s", cell.name, len(members), error)
+                cell.complaints("builds", logging.WARNING, "cell %s cannot take %d builds: %s", cell.name, len(members), error)
                 unreachable += members
             else:
                 staged += [p for p in members if p.request.instance_uuid in accepted]
@@ -185,6 +229,14 @@ class Builder:
 
     # -- not now, or never -------------------------------------------------------------------------------------------------------
 
+    def _withhold(self, batch: leases.Batch, error: errors.SuperconductorError) -> None:
+        """No guest is built without its secrets. A missing key can be added, up to the deadline; what is not stored is lost."""
+        if isinstance(error, errors.Misconfigured):
+            LOG.error("batch %s cannot be built: %s", batch.batch_id, error)
+            self._leave(batch, "its secrets cannot be opened")
+        else:  # unless it was decided meanwhile: then the fence is old, and the burial is refused
+            self._bury(batch, dict.fromkeys(batch.requests, f"Build aborted: {error}."))
+
     def _bury(self, batch: leases.Batch, reasons: Mapping[leases.Request, str]) -> None:
         try:
             self._undertaker.bury(batch.spec, reasons)
@@ -193,9 +245,8 @@ class Builder:
 
     def _leave(self, batch: leases.Batch, why: str) -> None:
         """Let the lease run out soon, so that the queue's sweep tries again."""
-        LOG.warning("batch %s waits %.1f s: %s", batch.batch_id, self._retry_pause, why)
-        fences = {r.instance_uuid: r.fence for r in batch.requests}
-        self._database.write(leases.renew, fences, time.time() + self._retry_pause)
+        self._complaints(why, logging.WARNING, "batch %s waits, and is tried again and again: %s", batch.batch_id, why)
+        self.driving.leave({r.instance_uuid: r.fence for r in batch.requests}, time.time() + self._retry_pause)
 
 
 def context_of(spec: RequestSpec) -> RequestContext:

@@ -6,17 +6,21 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from conductor.orders import Sender, send_orders
+from conductor.release import LOST, Release
 from db import compute_nodes, instances, services
 from db.engine import Database
 from db.services import Beat
-from objects import lifecycle
+from objects import errors, lifecycle, stats
 from objects.build import Holding, Report, ReportKind, Verdict
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome
 from service.coalesce import Coalescer
+from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
@@ -24,15 +28,26 @@ LOG = logging.getLogger(__name__)
 class CellConductor:
     """The endpoint of topic ``cell-conductor``. Reports of one moment share a transaction."""
 
-    def __init__(self, database: Database, sender: Sender) -> None:
+    def __init__(self, database: Database, sender: Sender, vault: Vault | None = None) -> None:
         self._database = database
         self._sender = sender
+        self._release = Release(database, vault or Vault())
         self._settle: Coalescer[Sequence[Report], Mapping[str, Outcome]] = Coalescer(self._write)
         self._heartbeat: Coalescer[Beat, None] = Coalescer(self._heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
-        """Agents say accept, active or gone; the verdicts come in the same order."""
-        return self._verdicts(reports, self._settle(reports))
+        """Agents say accept, active or gone; the verdicts come in the same order.
+
+        Raises errors.Misconfigured where no key opens the secrets of a build that was accepted. Nothing is spawned without an
+        answer; the agent asks again, alone, until this or another conductor of the cell has the key, or the deadline ends it.
+        """
+        verdicts = self._verdicts(reports, self._settle(reports))
+        granted = [r.instance_uuid for r, v in zip(reports, verdicts, strict=True) if v.accepted and r.wants_secrets]
+        if not granted:
+            return verdicts
+        released = self._release.of(granted)
+        self._give_up([r for r in reports if r.instance_uuid in released.lost])
+        return [released.attached(verdict) for verdict in verdicts]
 
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Failed builds: on to the next alternate of this cell, left to right, or ERROR with the attempts' whole history."""
@@ -44,13 +59,31 @@ class CellConductor:
         """What the records of this cell say is on a host."""
         return self._database.read(instances.holdings, host)
 
-    def report_state(self, context: RequestContext, host: str, binary: str, version: int) -> None:
-        """A heartbeat."""
-        self._heartbeat(Beat(host=host, binary=binary, version=version))
+    def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
+        """A heartbeat. Orders that a stopping host has not accepted go on to other hosts at once."""
+        self._heartbeat(Beat(host=host, binary=binary, version=version, stopping=stopping))
+        if stopping:
+            self.move_off(context, [host])
+
+    def move_off(self, context: RequestContext, hosts: Sequence[str]) -> int:
+        """Builds that wait for these hosts, whose agents are stopping, go on to their next alternates. Return how many did."""
+        rows = {row.uuid: row for row in self._database.read(instances.on_hosts, hosts, [State.SCHEDULED]) if row.alternates}
+        if not rows:
+            return 0
+        now = time.time()
+        outcomes = self._database.write(instances.transition, rows, lambda row: _stopping(row, rows[row.uuid], now), now)
+        moved = [uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)]
+        self.resend(context, moved)
+        return len(moved)
 
     def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
-        """What a node offers and has in use: stored, and told to the feed where it changed."""
-        self._database.write(compute_nodes.store, node, time.time())
+        """What a node offers and has in use: stored, and told to the feed where it changed.
+
+        Raises errors.Invalid for numbers that cannot be, errors.Conflict where newer ones of the node are known.
+        """
+        stats.check(node)
+        if self._database.write(compute_nodes.store, node, time.time()) is None:
+            raise errors.Conflict(f"stats of {node.host}, {node.node}: newer ones are known already, these are ignored")
 
     def resend(self, context: RequestContext, uuids: Iterable[str]) -> None:
         """Send the orders in force of these instances to the hosts their rows name."""
@@ -58,6 +91,14 @@ class CellConductor:
             send_orders(self._sender, context, self._database.read(instances.orders, wanted))
 
     # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _give_up(self, reports: Sequence[Report]) -> None:
+        """Builds whose secrets are gone: no host can build them. One that was deleted meanwhile is left as it is."""
+        now = time.time()
+        failure = Failure(kind=FailureClass.REQUEST, error="SecretsLost", message=LOST, at=now)
+        self._settle([msgspec.structs.replace(r, kind=ReportKind.FAILED, failure=failure) for r in reports])
+        for report in reports:
+            LOG.error("instance %s: %s", report.instance_uuid, LOST)
 
     def _write(self, groups: Sequence[Sequence[Report]]) -> list[Mapping[str, Outcome] | Exception]:
         """One transaction for every group in which no instance is reported on twice; a second report waits for the next."""
@@ -109,10 +150,15 @@ def decide(row: Instance, report: Report, now: float) -> Outcome:
     return lifecycle.failed(row, report.host, report.fence, report.attempt, report.builder, failure)
 
 
+def _stopping(row: Instance, read: Instance, now: float) -> Outcome:
+    failure = Failure(kind=FailureClass.STOPPING, error="HostStopping", message=f"Host {read.host} takes no more orders", at=now)
+    return lifecycle.host_stopping(row, read.attempt, failure)
+
+
 def _verdict(report: Report, outcome: Outcome) -> Verdict:
     if isinstance(outcome, Change):
         return Verdict(instance_uuid=report.instance_uuid, accepted=True)
-    return Verdict(instance_uuid=report.instance_uuid, accepted=outcome.done, reason=outcome.reason)
+    return Verdict(instance_uuid=report.instance_uuid, accepted=outcome.done, reason=outcome.reason, known=outcome.known)
 
 
 def _rescheduled(outcome: Outcome) -> bool:

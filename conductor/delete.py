@@ -14,6 +14,7 @@ from db.engine import Database
 from objects import errors
 from objects.context import RequestContext
 from objects.instance import Server, State
+from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
 
@@ -23,36 +24,40 @@ PAGE = 500
 class Deleter:
     """Each call may be repeated at any time: a cell that has the delete already changes nothing."""
 
-    def __init__(self, api_database: Database, registry: CellRegistry) -> None:
+    def __init__(self, api_database: Database, registry: CellRegistry, resend_age: float = 0.0) -> None:
+        """``resend_age``: seconds that the sweep gives the cell to carry out what it was just told."""
         self._database = api_database
         self._registry = registry
+        self._resend_age = resend_age
+        self._complaints = Complaints(LOG)
 
-    def carry_out(self, uuids: Iterable[str]) -> None:
-        """Deletes that were just decided."""
+    def carry_out(self, uuids: Iterable[str], request_id: str | None = None) -> None:
+        """Deletes that were just decided, by this request."""
         found = [self._database.read(mappings.get, uuid) for uuid in uuids]
-        self._carry([server for server in found if server is not None and server.deleted])
+        self._carry([server for server in found if server is not None and server.deleted], request_id)
 
     def sweep(self) -> None:
-        """Every delete that no cell has confirmed, one page of uuids after the other."""
+        """Every delete that no cell has confirmed for a while, one page of uuids after the other."""
         after = ""
         while servers := self._database.read(mappings.deleting, PAGE, after):
-            self._carry(servers)
+            told_before = time.time() - self._resend_age
+            self._carry([server for server in servers if server.updated_at <= told_before])
             after = servers[-1].uuid
 
-    def _carry(self, servers: Sequence[Server]) -> None:
+    def _carry(self, servers: Sequence[Server], request_id: str | None = None) -> None:
         by_cell: dict[str, list[str]] = defaultdict(list)
         for server in servers:
             if server.cell_uuid is not None:
                 by_cell[server.cell_uuid].append(server.uuid)
         for cell_uuid, uuids in by_cell.items():
             try:
-                self._carry_into(cell_uuid, uuids)
+                self._carry_into(cell_uuid, uuids, request_id)
             except (errors.CellUnavailable, errors.DatabaseUnavailable, errors.NotFound) as error:
-                LOG.warning("%d deletes wait for cell %s: %s", len(uuids), cell_uuid, error)
+                self._complaints(cell_uuid, logging.WARNING, "%d deletes wait for cell %s: %s", len(uuids), cell_uuid, error)
 
-    def _carry_into(self, cell_uuid: str, uuids: Sequence[str]) -> None:
+    def _carry_into(self, cell_uuid: str, uuids: Sequence[str], request_id: str | None) -> None:
         cell = self._registry.get(cell_uuid)
-        rows = cell.write(instances.delete, uuids, time.time())
+        rows = cell.write(instances.delete, uuids, time.time(), request_id)
         if cell.mapping.is_cell0:  # it has no feed that would tell
             gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
             self._database.write(mappings.ended, gone, time.time())

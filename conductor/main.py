@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import uuid
@@ -10,13 +11,17 @@ from typing import ParamSpec, TypeVar
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
+from conductor.audit.background import BackgroundAudit
+from conductor.audit.places import Places
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
+from conductor.erase import erase_decided
 from conductor.keep import CellKeeper, Keepers
 from conductor.opts import ConductorSettings
 from conductor.reap import reap
+from conductor.roll_back import BatchSweep
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
@@ -27,7 +32,11 @@ from rpc import cell_conductor, super_conductor
 from rpc.compute import ComputeClient
 from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
+from service.complaints import Complaints
 from service.periodic import Periodic
+from service.vault import Vault
+
+LOG = logging.getLogger(__name__)
 
 SERVER = socket.gethostname()
 
@@ -40,19 +49,23 @@ T = TypeVar("T")
 class SuperConductorService:
     """The API level's conductor: serves topic ``super-conductor`` and runs the API level's sweeps."""
 
-    def __init__(self, settings: ConductorSettings, registry: CellRegistry, api_database: Database, bus: Bus) -> None:
+    def __init__(
+        self, settings: ConductorSettings, registry: CellRegistry, api_database: Database, bus: Bus, vault: Vault | None = None
+    ) -> None:
         owner = f"{SERVER}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         ledger = Ledger(api_database, f"conductor {owner}")
         builder = Builder(
             api_database,
             registry,
-            SchedulerClient(bus, timeout=settings.lease_seconds),  # past that somebody else may drive the build
+            SchedulerClient(bus, timeout=settings.lease_seconds),  # asked again, it answers the same
             Undertaker(ledger, registry),
             owner=owner,
             lease_seconds=settings.lease_seconds,
             retry_pause=settings.retry_pause,
+            vault=vault,
         )
-        deleter = Deleter(api_database, registry)
+        deleter = Deleter(api_database, registry, settings.resend_age)
+        batches = BatchSweep(api_database, registry, idle=settings.sweep_interval)
         self._bus = bus
         self._settings = settings
         self._endpoint = SuperConductor(builder, deleter)
@@ -63,17 +76,27 @@ class SuperConductorService:
 
         self._keepers = Keepers(registry, keeper, settings.feed_interval)
         self._sweeps = [
+            Periodic("leases", settings.lease_seconds / 3, builder.driving.renew, at_once=False),
             Periodic("queue", settings.sweep_interval, self._queue.sweep),
+            Periodic("batches", settings.feed_interval, batches.look),
             Periodic("deletes", settings.sweep_interval, deleter.sweep),
             Periodic("cells", settings.sweep_interval, self._keepers.follow),
             Periodic("tidy", TIDY_INTERVAL, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
+            Periodic("secrets", settings.sweep_interval, lambda: erase_decided(api_database)),
             Periodic("reaper", settings.reap_interval, lambda: reap(api_database, ledger)),
         ]
+        if settings.audit_interval:
+            audit = BackgroundAudit(Places(api_database, ledger, registry, overdue=settings.step_time), settings.step_time)
+            self._sweeps.append(Periodic("audit", settings.audit_interval, audit.round, at_once=False))
 
     def start(self) -> None:
         self._server = super_conductor.serve(self._bus, SERVER, self._endpoint, threads=self._settings.workers)
         for sweep in self._sweeps:
             sweep.start()
+
+    def check(self) -> None:
+        """Raise Unreachable while the bus does not bring it any doorbells."""
+        self._server.check()
 
     def stop(self) -> None:
         """Take no new work, finish what is under way within a few seconds; whatever is cut off goes on elsewhere."""
@@ -90,6 +113,7 @@ class _OwnCell:
     def __init__(self, name: str, bus: Bus) -> None:
         self.name = name
         self.compute: ComputeClient | None = ComputeClient(bus)
+        self.complaints = Complaints(LOG)
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return fn(*args, **kwargs)
@@ -98,11 +122,13 @@ class _OwnCell:
 class CellConductorService:
     """One cell's conductor: serves topic ``cell-conductor`` and runs the cell's sweeps. It knows its own cell only."""
 
-    def __init__(self, settings: ConductorSettings, name: str, cell_database: Database, bus: Bus) -> None:
+    def __init__(
+        self, settings: ConductorSettings, name: str, cell_database: Database, bus: Bus, vault: Vault | None = None
+    ) -> None:
         sender = _OwnCell(name, bus)
         self._bus = bus
         self._settings = settings
-        self._endpoint = CellConductor(cell_database, sender)
+        self._endpoint = CellConductor(cell_database, sender, vault)
         sweep = CellSweep(
             cell_database,
             sender,
@@ -116,6 +142,10 @@ class CellConductorService:
     def start(self) -> None:
         self._server = cell_conductor.serve(self._bus, SERVER, self._endpoint, threads=self._settings.workers)
         self._sweep.start()
+
+    def check(self) -> None:
+        """Raise Unreachable while the bus does not bring it any reports."""
+        self._server.check()
 
     def stop(self) -> None:
         self._server.stop()

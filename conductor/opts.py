@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from oslo_config import cfg
+from oslo_config import cfg, types
 
 from objects.base import Object
+
+PROCESS_OPTS = [
+    cfg.ListOpt(
+        "roles",
+        default=[],
+        item_type=types.String(choices=["super", "cell"]),
+        help="What a conductor process does: super (the API level's builds), cell (one cell's), or both. Empty: super where "
+        "[api_database] connection is set, cell where [cell_database] connection is set.",
+    ),
+    cfg.IntOpt("processes", default=1, min=1, help="Processes that one superconductor-conductor runs, each in all of its roles."),
+]
 
 CONDUCTOR_OPTS = [
     cfg.IntOpt("workers", default=8, min=1, help="Builds and deletes that one process drives at a time."),
     cfg.FloatOpt(
         "lease_seconds",
-        default=30.0,
+        default=10.0,
         min=1.0,
-        help="How long a conductor may drive a build before another one may take it over, in seconds. It only decides when to try: "
-        "a conductor that wakes up after its lease can do no harm.",
+        help="How long after a sign of its conductor a build is taken over by another one, in seconds; a conductor extends the "
+        "leases of what takes it longer. It only decides when to try: a conductor that wakes up after its lease can do no "
+        "harm. It also waits so long for a scheduler's answer before it asks again.",
     ),
     cfg.FloatOpt("sweep_interval", default=2.0, min=0.05, help="Seconds between two looks at the queue and at pending deletes."),
     cfg.FloatOpt("feed_interval", default=0.5, min=0.02, help="Seconds between two looks at each cell's change feed."),
@@ -21,8 +33,25 @@ CONDUCTOR_OPTS = [
     cfg.FloatOpt("settle_age", default=5.0, min=0.1, help="Age in seconds at which a staged row is settled against its mapping."),
     cfg.FloatOpt("reap_interval", default=30.0, min=0.1, help="Seconds between two rounds of the claim reaper."),
     cfg.FloatOpt("resend_age", default=5.0, min=0.1, help="Seconds after which an unanswered build or delete order is sent again."),
-    cfg.FloatOpt("service_down_time", default=60.0, min=1.0, help="Seconds of silence after which a host counts as down."),
-    cfg.FloatOpt("decision_age", default=604800.0, min=60.0, help="Seconds for which scheduling decisions are kept."),
+    cfg.FloatOpt(
+        "service_down_time",
+        default=60.0,
+        min=1.0,
+        help="Seconds of silence, while other hosts of the cell are heard of, after which a host counts as down.",
+    ),
+    cfg.FloatOpt(
+        "audit_interval",
+        default=3600.0,
+        min=0.0,
+        help="Seconds between two looks of the audit at all servers, claims, rows and hosts; 0: it does not run. What lasts is "
+        "logged once, and put right where that is safe; 'superconductor verify' shows and repairs the rest.",
+    ),
+    cfg.FloatOpt(
+        "decision_age",
+        default=604800.0,
+        min=60.0,
+        help="Seconds for which scheduling decisions are kept, the newest 20 of each batch.",
+    ),
     cfg.FloatOpt(
         "token_age", default=86400.0, min=60.0, help="Seconds for which an Idempotency-Key answers with the same servers."
     ),
@@ -34,7 +63,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     """Settings of both conductors; the meaning of each is its option's help. Times in seconds."""
 
     workers: int = 8
-    lease_seconds: float = 30.0
+    lease_seconds: float = 10.0
     sweep_interval: float = 2.0
     feed_interval: float = 0.5
     retry_pause: float = 2.0
@@ -45,11 +74,18 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     decision_age: float = 604800.0
     token_age: float = 86400.0
     feed_age: float = 86400.0
+    audit_interval: float = 3600.0
+
+    @property
+    def step_time(self) -> float:
+        """Longer than any step of the protocol takes while somebody works on it, sweeps that repeat a lost one included."""
+        sweeps = self.settle_age + self.resend_age + self.reap_interval + self.sweep_interval + self.feed_interval
+        return 2 * (self.lease_seconds + sweeps)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """For the sample configuration's generator."""
-    return [("conductor", list(CONDUCTOR_OPTS))]
+    return [("conductor", [*PROCESS_OPTS, *CONDUCTOR_OPTS])]
 
 
 def settings(conf: cfg.ConfigOpts) -> ConductorSettings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from cells.cell import Cell
 from db import instances, mappings, staging
@@ -25,11 +25,12 @@ def settle(api_database: Database, cell: Cell, age: float) -> None:
     """
     before, after = time.time() - age, ""
     while found := cell.read(staging.staged, before, PAGE, after):
-        _settle_page(api_database, cell, found)
+        settle_rows(api_database, cell, found)
         after = max(found)
 
 
-def _settle_page(api_database: Database, cell: Cell, found: Iterable[str]) -> None:
+def settle_rows(api_database: Database, cell: Cell, found: Collection[str]) -> None:
+    """Settle those of these rows that are STAGED still and whose mapping is decided."""
     fates = api_database.read(mappings.fates, found)
     fences: dict[str, int] = {}
     astray: list[str] = []

@@ -22,4 +22,4 @@ class SuperConductor:
 
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Deletes were decided: carry them into their cells now rather than at the next sweep."""
-        self._deleter.carry_out(uuids)
+        self._deleter.carry_out(uuids, context.request_id)

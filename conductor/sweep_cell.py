@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 
 from conductor.cell_conductor import CellConductor
+from conductor.erase import erase_finished
 from conductor.orders import Sender, send_deletes, send_orders
 from db import feed, instances, services
 from db.engine import Database
@@ -44,6 +45,7 @@ class CellSweep:
         self.deadlines()
         self.orders()
         self.deletes()
+        erase_finished(self._database)
         if self._trim_now():
             self._database.write(feed.trim, time.time() - self._feed_age)
 
@@ -67,12 +69,20 @@ class CellSweep:
         now = time.time()
         late = {row.uuid: row for row in self._database.read(instances.overdue, now, PAGE)}
         if late:
-            self._database.write(instances.transition, late, lambda row: _deadline(row, late[row.uuid], now), now)
+            outcomes = self._database.write(instances.transition, late, lambda row: _deadline(row, late[row.uuid], now), now)
+            ended = [row for uuid, row in late.items() if row.state is State.BUILDING and isinstance(outcomes[uuid], Change)]
+            send_deletes(self._sender, self._context, ended)  # lost? then the agent's audit finds out
 
     def dead_hosts(self) -> None:
-        """Builds on a host that is down go on to their alternates; guests being deleted there are called gone."""
-        found = self._database.read(services.list_all)
-        down = self._liveness.down((s for s in found if s.binary == COMPUTE), time.monotonic())
+        """Builds on a host that is down go on to their alternates; guests being deleted there are called gone.
+
+        From a host whose agent is stopping, the builds go that it has not accepted.
+        """
+        found = [service for service in self._database.read(services.list_all) if service.binary == COMPUTE]
+        down = self._liveness.down(found, time.monotonic())
+        stopping = {service.host for service in found if service.stopping} - down
+        if stopping and (moved := self._conductor.move_off(self._context, sorted(stopping))):
+            LOG.info("hosts stopping: %s; %d builds that waited for them went on", ", ".join(sorted(stopping)), moved)
         if not down:
             return
         now = time.time()

@@ -14,7 +14,17 @@ LOG = logging.getLogger(__name__)
 def tidy(api_database: Database, decision_age: float, token_age: float) -> None:
     """One round; ages in seconds."""
     now = time.time()
-    forgotten = api_database.write(decisions.trim, now - decision_age)
+    forgotten = _forget_decisions(api_database, now - decision_age)
     tokens = api_database.write(builds.forget_tokens, now - token_age)
     if forgotten or tokens:
         LOG.info("forgot %d decisions and %d client tokens", forgotten, tokens)
+
+
+def _forget_decisions(api_database: Database, before: float) -> int:
+    """In many small transactions: an hour of a busy region leaves a lot of them."""
+    forgotten = 0
+    after: str | None = ""
+    while after is not None:
+        gone, after = api_database.write(decisions.trim, before, after)
+        forgotten += gone
+    return forgotten

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import claims, dialect, leases
+from db import batches, claims, dialect, leases, quotas, secrets
 from db.engine import DuplicateEntry
+from db.keyed import KeyedDelete
 from db.tables.api import build_requests, client_tokens, instance_mappings, request_specs
 from objects import errors, stored
 from objects.base import Object
 from objects.cell import CELL0_UUID
+from objects.quota import ANY, Admission, Usage
 from objects.spec import RequestSpec
 
 
@@ -65,14 +68,30 @@ class Deleted(Object, frozen=True, kw_only=True):
 _INSERT_SPEC = sa.insert(request_specs)
 _INSERT_REQUESTS = sa.insert(build_requests)
 _INSERT_MAPPINGS = sa.insert(instance_mappings)
+_CUT_REQUESTS = KeyedDelete(build_requests.c.instance_uuid, returning=[build_requests.c.instance_uuid])
+_CUT_MAPPINGS = KeyedDelete(instance_mappings.c.instance_uuid, returning=[instance_mappings.c.instance_uuid])
+_RENAME = (
+    sa.update(instance_mappings)
+    .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
+    .values(name=sa.bindparam("to_name"))
+)
 
 
 def accept(
-    tx: Connection, spec: RequestSpec, servers: Sequence[NewServer], *, now: float, deadline: float, token: str | None = None
+    tx: Connection,
+    spec: RequestSpec,
+    servers: Sequence[NewServer],
+    *,
+    now: float,
+    deadline: float,
+    token: str | None = None,
+    admission: Admission = ANY,
+    sealed: str | None = None,
 ) -> Accepted:
-    """Make the whole batch durable. With a client token that was used before, answer what was accepted then.
+    """Make the whole batch durable and charge its project. With a client token that was used before, answer what was accepted then.
 
-    Raises ``errors.Conflict`` if a uuid is taken.
+    ``sealed``: the batch's secrets, where it has some.
+    Raises ``errors.Conflict`` if a uuid is taken, ``errors.OverQuota`` if the project may not have so many servers more.
     """
     if token is not None and (earlier := _replay(tx, spec, token, now)) is not None:
         return earlier
@@ -80,6 +99,14 @@ def accept(
         _insert(tx, spec, servers, now, deadline)
     except DuplicateEntry as error:
         raise errors.Conflict(f"batch {spec.batch_id}: its uuid, or that of one of its servers, is taken") from error
+    if sealed is not None:
+        secrets.keep_request(tx, spec.batch_id, sealed, now)
+    if spec.all_or_nothing and len(servers) > 1:
+        batches.begin(tx, spec.batch_id, now)
+    # Last: those who accept for the same project wait for this row, and so for the commit only.
+    count = quotas.charge(tx, spec, len(servers), admission)
+    if count < len(servers):
+        servers = _cut(tx, spec, servers, count)
     return Accepted(batch_id=spec.batch_id, uuids=tuple(s.uuid for s in servers))
 
 
@@ -97,10 +124,24 @@ def _insert(tx: Connection, spec: RequestSpec, servers: Sequence[NewServer], now
         "state": "building",
         "availability_zone": spec.availability_zone,
         "updated_at": now,
+        "vcpus": spec.flavor.vcpus,
+        "memory_mb": spec.flavor.memory_mb,
     }
     tx.execute(
         _INSERT_MAPPINGS, [mapping | {"instance_uuid": s.uuid, "name": s.name, "launch_index": s.launch_index} for s in servers]
     )
+
+
+def _cut(tx: Connection, spec: RequestSpec, servers: Sequence[NewServer], count: int) -> Sequence[NewServer]:
+    """Take back what was just written for all but the first ``count`` servers; returns those that stay."""
+    surplus = sorted(server.uuid for server in servers[count:])
+    for delete in (_CUT_REQUESTS, _CUT_MAPPINGS):
+        delete(tx, surplus)
+    smaller = stored.dump(msgspec.structs.replace(spec, num_instances=count))
+    tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == spec.batch_id).values(spec=smaller))
+    if count == 1:  # it is called as if it had been asked for alone
+        tx.execute(_RENAME, {"uuid": servers[0].uuid, "to_name": spec.name})
+    return servers[:count]
 
 
 def _replay(tx: Connection, spec: RequestSpec, token: str, now: float) -> Accepted | None:
@@ -117,14 +158,10 @@ def _replay(tx: Connection, spec: RequestSpec, token: str, now: float) -> Accept
 
 # -- leaving the queue -------------------------------------------------------------------------------------------------------
 
-_TAKE = (
-    sa.delete(build_requests)
-    .where(
-        build_requests.c.instance_uuid.in_(dialect.uuids()),
-        build_requests.c.state == "leased",
-        build_requests.c.fence == sa.bindparam("held"),
-    )
-    .returning(build_requests.c.instance_uuid)
+_TAKE = KeyedDelete(
+    build_requests.c.instance_uuid,
+    where=[build_requests.c.state == "leased", build_requests.c.fence == sa.bindparam("held")],
+    returning=[build_requests.c.instance_uuid],
 )
 _UNDECIDED = sa.and_(
     instance_mappings.c.instance_uuid == sa.bindparam("uuid"),
@@ -195,8 +232,7 @@ def bury(tx: Connection, stamp: claims.Stamp, items: Sequence[Burial], now: floa
 def _take(tx: Connection, fences: Mapping[str, int]) -> set[str]:
     won: set[str] = set()
     for fence, uuids in leases.by_fence(fences).items():
-        for chunk in leases.chunks(uuids):
-            won.update(tx.execute(_TAKE, {"uuids": chunk, "held": fence}).scalars())
+        won.update(row.instance_uuid for row in _TAKE(tx, uuids, held=fence))
     return won
 
 
@@ -214,24 +250,33 @@ _MARK = (
     .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"), instance_mappings.c.deleted.is_(sa.false()))
     .values(deleted=sa.true(), updated_at=sa.bindparam("now"))
 )
-_OWNER_AND_CELL = sa.select(instance_mappings.c.project_id, instance_mappings.c.cell_uuid, instance_mappings.c.deleted).where(
-    instance_mappings.c.instance_uuid == sa.bindparam("uuid")
-)
+_MAPPING = sa.select(
+    instance_mappings.c.project_id,
+    instance_mappings.c.cell_uuid,
+    instance_mappings.c.deleted,
+    instance_mappings.c.vcpus,
+    instance_mappings.c.memory_mb,
+).where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
 
 
 def delete(tx: Connection, stamp: claims.Stamp, uuid: str, *, project_id: str | None, now: float) -> Deleted | None:
-    """Win the build request, or mark the mapping so that a sweep carries the delete into the cell.
+    """Win the build request, or mark the mapping so that a sweep carries the delete into the cell; the project has one server less.
+
+    The mark is made once, whatever becomes of the server before or after: that is what makes its quota free once.
 
     None: there is no such server that is not deleted already, or it belongs to another project than ``project_id``.
     """
-    before = tx.execute(_OWNER_AND_CELL, {"uuid": uuid}).one_or_none()
+    before = tx.execute(_MAPPING, {"uuid": uuid}).one_or_none()
     if before is None or before.deleted or project_id not in (None, before.project_id):
         return None
     queued = tx.execute(_GONE, {"uuid": uuid}).rowcount
     if not tx.execute(_MARK, {"uuid": uuid, "now": now}).rowcount:
         return None
+    marked = tx.execute(_MAPPING, {"uuid": uuid}).one()  # nobody changes it any more, so it may be trusted now
+    if marked.vcpus is not None:
+        quotas.release(tx, marked.project_id, Usage(instances=1, cores=marked.vcpus, ram=marked.memory_mb))
     if not queued:
-        return Deleted(cell_uuid=tx.execute(_OWNER_AND_CELL, {"uuid": uuid}).one().cell_uuid)
+        return Deleted(cell_uuid=marked.cell_uuid)
     claims.release(tx, stamp, [uuid])
     tx.execute(
         sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == uuid).values(state="deleted", terminated_at=now)

@@ -31,15 +31,21 @@ def list_all(tx: Connection) -> list[CellMapping]:
     return [_mapping(row) for row in tx.execute(sa.select(cell_mappings).order_by(cell_mappings.c.name))]
 
 
-def update(tx: Connection, mapping: CellMapping) -> None:
-    """Replace name, URLs and state; its epoch rises by one, whatever ``mapping`` says.
+def update(tx: Connection, mapping: CellMapping) -> CellMapping:
+    """Replace name, URLs and state of what was read with this epoch, and return it with the next one.
 
-    Raises NotFound, and Conflict if the new name is taken.
+    Raises NotFound, and Conflict if the new name is taken or somebody has changed the mapping since it was read.
     """
-    values = _values(mapping) | {"epoch": cell_mappings.c.epoch + 1}
-    statement = sa.update(cell_mappings).where(cell_mappings.c.uuid == mapping.uuid).values(values)
-    named.update(tx, statement, {}, f"Cell '{mapping.name}'")
+    changed = msgspec.structs.replace(mapping, epoch=mapping.epoch + 1)
+    same = (cell_mappings.c.uuid == mapping.uuid, cell_mappings.c.epoch == mapping.epoch)
+    statement = sa.update(cell_mappings).where(*same).values(_values(changed))
+    try:
+        named.update(tx, statement, {}, f"Cell '{mapping.name}'")
+    except errors.NotFound:
+        get(tx, mapping.uuid)
+        raise errors.Conflict(f"Cell '{mapping.name}' was changed by somebody else meanwhile: look at it, and try again") from None
     epochs.bump(tx, Epoch.CELLS)
+    return changed
 
 
 def delete(tx: Connection, uuid: str) -> None:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import decisions, dialect, group_slots, inventories
+from db import decisions, dialect, group_slots, inventories, resources
 from db.engine import DuplicateEntry
 from db.inventories import Usage
+from db.keyed import by_index
 from db.ledger import Stamp
 from db.tables.api import allocations, build_requests
 from objects import stored
@@ -32,8 +34,16 @@ REPAIRS = 3
 """Rounds in which a planner may ask for other hosts' rows, because others took the room on those it chose."""
 
 
+EVERYTHING: Mapping[str, int] = MappingProxyType({})
+"""Stands for the epochs of a planner that no operator can surprise."""
+
+
 class Raced(Exception):
     """Another scheduler has just claimed for one of these instances. Claim again: its answer will be found."""
+
+
+class Outdated(Exception):
+    """An operator has changed cells, mappings or zones since the planner learnt of them. Claim again when it has read them."""
 
 
 class Ask(Object, frozen=True, kw_only=True):
@@ -43,12 +53,14 @@ class Ask(Object, frozen=True, kw_only=True):
     vcpus: int
     memory_mb: int
     disk_gb: int
+    resources: dict[str, int] = msgspec.field(default_factory=dict)
     group: ServerGroup | None = None
     excluded_cells: tuple[str, ...] = ()
+    excluded_hosts: tuple[str, ...] = ()
 
     @property
     def usage(self) -> Usage:
-        return Usage(self.vcpus, self.memory_mb, self.disk_gb)
+        return Usage(self.vcpus, self.memory_mb, self.disk_gb, 1, resources.pairs(self.resources))
 
 
 class Planner(Protocol):
@@ -75,16 +87,19 @@ class Claimed(Object, frozen=True, kw_only=True):
     inventories: tuple[Inventory, ...]
 
 
-def claim(tx: Connection, stamp: Stamp, asks: Sequence[Ask], planner: Planner) -> Claimed:
+def claim(tx: Connection, stamp: Stamp, asks: Sequence[Ask], planner: Planner, known: Mapping[str, int] = EVERYTHING) -> Claimed:
     """Find room for every batch that has any, each whole or not at all, and write it down with the decisions.
 
     Instances that have a claim under the same fence are answered from it; one under a lower fence is adopted, or replaced if its
-    cell is excluded now. Raises Raced.
+    cell or host is excluded now. ``known``: the epochs of what the planner plans on, by name. Raises Raced, and Outdated where one
+    of these has risen, so that a cell that was disabled is out of it from the moment on in which that was committed.
     """
     standings, old = _stand(tx, asks)
-    changes = inventories.changed_since(tx, *planner.log_position)
+    log = inventories.changed_since(tx, *planner.log_position)
+    if any(log.epochs.get(name, 0) != epoch for name, epoch in known.items()):
+        raise Outdated("cells, host mappings or aggregates are not any more what the plan would be made on")
     slots = group_slots.lock_and_read(tx, [ask.group for ask in asks if ask.group is not None])
-    wanted = planner.begin(changes, standings, slots)
+    wanted = planner.begin(log.rows, standings, slots)
     locked = _confirmed(tx, planner, wanted, {claim.inventory_id for claim in old.values()})
     placements, made = planner.finish()
     placed = [(ask, placement) for ask, batch in zip(asks, placements, strict=True) for placement in batch]
@@ -93,7 +108,7 @@ def claim(tx: Connection, stamp: Stamp, asks: Sequence[Ask], planner: Planner) -
     return Claimed(standings=tuple(standings), inventories=tuple(written))
 
 
-_STANDING = (
+_STANDING = by_index(
     sa.select(
         build_requests.c.instance_uuid,
         build_requests.c.state,
@@ -103,15 +118,14 @@ _STANDING = (
         allocations.c.vcpus,
         allocations.c.memory_mb,
         allocations.c.disk_gb,
+        allocations.c.resources,
         allocations.c.selection,
     )
     .select_from(build_requests.outerjoin(allocations, allocations.c.instance_uuid == build_requests.c.instance_uuid))
     .where(build_requests.c.instance_uuid.in_(dialect.uuids()))
     .order_by(build_requests.c.instance_uuid)
-    .with_for_update(of=build_requests)
-    # MariaDB reads a small table from end to end if it may, and locks every row on its way.
-    .with_hint(build_requests, "FORCE INDEX (PRIMARY)", "mysql")
-    .with_hint(build_requests, "FORCE INDEX (PRIMARY)", "mariadb")
+    .with_for_update(of=build_requests),
+    build_requests,
 )
 _ADOPT = (
     sa.update(allocations)
@@ -149,7 +163,7 @@ def _stand(tx: Connection, asks: Sequence[Ask]) -> tuple[list[Standing], dict[st
                 needed.append(uuid)
             elif _is_excluded(claimed[-1], ask) and claim_fence < fence:
                 needed.append(uuid)
-                old[uuid] = _Old(inventory_id=claimed[0], fence=claim_fence, usage=Usage(*claimed[1:4]))
+                old[uuid] = _Old(inventory_id=claimed[0], fence=claim_fence, usage=_usage(*claimed[1:5]))
             else:
                 kept[uuid] = tuple(msgspec.structs.replace(s, fence=fence) for s in stored.load(claimed[-1], tuple[Selection, ...]))
                 if claim_fence != fence:
@@ -162,11 +176,18 @@ def _stand(tx: Connection, asks: Sequence[Ask]) -> tuple[list[Standing], dict[st
     return standings, old
 
 
+def _usage(vcpus: int, memory_mb: int, disk_gb: int, custom: str | None) -> Usage:
+    return Usage(vcpus, memory_mb, disk_gb, 1, resources.pairs(resources.load(custom)))
+
+
 def _is_excluded(selection: str, ask: Ask) -> bool:
-    return bool(ask.excluded_cells) and stored.load(selection, tuple[Selection, ...])[0].cell_uuid in ask.excluded_cells
+    if not (ask.excluded_cells or ask.excluded_hosts):
+        return False
+    claimed = stored.load(selection, tuple[Selection, ...])[0]
+    return claimed.cell_uuid in ask.excluded_cells or claimed.host.lower() in {host.lower() for host in ask.excluded_hosts}
 
 
-_NOTHING = (None,) * 9
+_NOTHING = (None,) * 10
 
 
 def _confirmed(tx: Connection, planner: Planner, wanted: Collection[int], leaving: Collection[int]) -> dict[int, Inventory]:
@@ -203,13 +224,11 @@ def _write(
     """Allocations, slots and usage. Returns the inventories as they are now."""
     rows: list[dict[str, Any]] = []
     slots: list[Slot] = []
-    evicted: list[Slot] = []
     changes: defaultdict[int, Usage] = defaultdict(lambda: Usage(0, 0, 0, 0))
     for ask, placement in placed:
         rows.append(_allocation(ask, placement, stamp))
         changes[placement.inventory_id] = changes[placement.inventory_id].plus(ask.usage)
         slots += _slots(ask, placement, locked[placement.inventory_id].host)
-        evicted += placement.evicted
     replaced = [row["instance_uuid"] for row in rows if row["instance_uuid"] in old]
     for uuid in replaced:
         changes[old[uuid].inventory_id] = changes[old[uuid].inventory_id].plus(old[uuid].usage.negated())
@@ -220,8 +239,6 @@ def _write(
             tx.execute(_INSERT, rows)
         except DuplicateEntry as error:
             raise Raced("another scheduler claimed for an instance of this transaction") from error
-    if group_slots.remove(tx, evicted) != len(evicted):
-        raise Raced("a held slot that was to yield is taken or gone")
     group_slots.add(tx, slots)
     inventories.add_usage(tx, stamp, changes)
     return [inventories.after(locked[key], change, stamp) for key, change in changes.items()]
@@ -235,6 +252,7 @@ def _allocation(ask: Ask, placement: Placement, stamp: Stamp) -> dict[str, Any]:
         "vcpus": ask.vcpus,
         "memory_mb": ask.memory_mb,
         "disk_gb": ask.disk_gb,
+        "resources": resources.dump(ask.resources),
         "group_uuid": ask.group.uuid if ask.group else None,
         "selection": stored.dump(placement.selections),
         "writer": stamp.writer,

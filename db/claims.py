@@ -1,7 +1,7 @@
 """Claims: which host's room each instance has. Made by schedulers alone; given back and moved by whoever ends or moves the request.
 
 The guards are those of ``docs/protocol.md``. The lock order of all who write here is: build requests, allocations, server groups,
-inventories in the order of their ids.
+inventories in the order of their ids, slots in groups.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from oslo_db.exception import RetryRequest
 from sqlalchemy import Connection
 
-from db import dialect, group_slots, inventories
-from db.claiming import Ask, Claimed, Planner, Raced, claim
-from db.inventories import Usage, changed_since, read_all, set_inventory
+from db import dialect, group_slots, inventories, resources
+from db.claiming import Ask, Claimed, Outdated, Planner, Raced, claim
+from db.inventories import Usage, changed_since, read_all, read_pages, set_inventory
+from db.keyed import KeyedDelete, by_index
 from db.ledger import Ledger, Stamp
 from db.tables.api import allocations, build_requests, instance_mappings
 from db.tables.api import inventories as inventory_table
@@ -28,15 +30,18 @@ __all__ = [
     "Claimed",
     "Ledger",
     "Move",
+    "Outdated",
     "Planner",
     "Raced",
     "Stamp",
     "changed_since",
     "claim",
     "free_slots",
+    "lock_places",
     "move",
     "orphans",
     "read_all",
+    "read_pages",
     "release",
     "set_inventory",
 ]
@@ -52,17 +57,17 @@ class Move(Object, frozen=True, kw_only=True):
     node: str
 
 
-_RELEASE = (
-    sa.delete(allocations)
-    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
-    .returning(
+_RELEASE = KeyedDelete(
+    allocations.c.instance_uuid,
+    returning=[
         allocations.c.instance_uuid,
         allocations.c.inventory_id,
         allocations.c.vcpus,
         allocations.c.memory_mb,
         allocations.c.disk_gb,
+        allocations.c.resources,
         allocations.c.group_uuid,
-    )
+    ],
 )
 
 
@@ -71,16 +76,14 @@ def release(tx: Connection, stamp: Stamp, uuids: Sequence[str]) -> int:
     changes: defaultdict[int, Usage] = defaultdict(lambda: Usage(0, 0, 0, 0))
     grouped: list[str] = []
     released = 0
-    ordered = sorted(set(uuids))
-    for start in range(0, len(ordered), dialect.IN_LIST):
-        for row in tx.execute(_RELEASE, {"uuids": ordered[start : start + dialect.IN_LIST]}):
-            released += 1
-            changes[row.inventory_id] = changes[row.inventory_id].plus(Usage(-row.vcpus, -row.memory_mb, -row.disk_gb, -1))
-            if row.group_uuid is not None:
-                grouped.append(row.instance_uuid)
-    if grouped:
-        group_slots.free(tx, grouped, held_only=False)
+    for row in _RELEASE(tx, sorted(set(uuids))):
+        released += 1
+        changes[row.inventory_id] = changes[row.inventory_id].plus(_usage(row).negated())
+        if row.group_uuid is not None:
+            grouped.append(row.instance_uuid)
     _change(tx, stamp, changes)
+    if grouped:  # after the inventories, as a claim takes them
+        group_slots.free(tx, grouped, held_only=False)
     return released
 
 
@@ -89,19 +92,27 @@ def free_slots(tx: Connection, uuids: Sequence[str]) -> None:
     group_slots.free(tx, uuids, held_only=True)
 
 
+def _usage(row: sa.Row[Any]) -> Usage:
+    """What a claim takes."""
+    return Usage(row.vcpus, row.memory_mb, row.disk_gb, 1, resources.pairs(resources.load(row.resources)))
+
+
 def _change(tx: Connection, stamp: Stamp, changes: Mapping[int, Usage]) -> None:
     if len(changes) > 1:  # one UPDATE locks in no promised order; of a single row it is the lock
-        inventories.lock(tx, changes)
+        locked = inventories.lock(tx, changes)
+        if len(locked) != len(changes):
+            raise RetryRequest(LookupError("an inventory that an instance was to move to has just been deleted"))
     inventories.add_usage(tx, stamp, changes)
 
 
 # -- moves ---------------------------------------------------------------------------------------------------------------------
 
-_CLAIMS = (
+_CLAIMS = by_index(
     sa.select(allocations)
     .where(allocations.c.instance_uuid.in_(dialect.uuids()))
     .order_by(allocations.c.instance_uuid)
-    .with_for_update()
+    .with_for_update(),
+    allocations,
 )
 _MOVE = sa.update(allocations).where(allocations.c.instance_uuid == sa.bindparam("uuid")).values(inventory_id=sa.bindparam("to"))
 _FIND = sa.select(inventory_table.c.id, inventory_table.c.host, inventory_table.c.node).where(
@@ -120,19 +131,31 @@ def move(tx: Connection, stamp: Stamp, moves: Sequence[Move]) -> None:
     targets = _targets(tx, stamp, [(wanted[row.instance_uuid], row.inventory_id) for row in claimed])
     changes: defaultdict[int, Usage] = defaultdict(lambda: Usage(0, 0, 0, 0))
     moved: list[dict[str, Any]] = []
+    grouped: list[tuple[str, str]] = []
     for row in claimed:
         to = targets[wanted[row.instance_uuid].host, wanted[row.instance_uuid].node]
         if to == row.inventory_id:
             continue
-        usage = Usage(row.vcpus, row.memory_mb, row.disk_gb)
+        usage = _usage(row)
         changes[row.inventory_id] = changes[row.inventory_id].plus(usage.negated())
         changes[to] = changes[to].plus(usage)
         moved.append({"uuid": row.instance_uuid, "to": to})
         if row.group_uuid is not None:
-            group_slots.move(tx, row.group_uuid, row.instance_uuid, wanted[row.instance_uuid].host)
+            grouped.append((row.group_uuid, row.instance_uuid))
     if moved:
         tx.execute(_MOVE, moved)
     _change(tx, stamp, changes)
+    for group_uuid, uuid in grouped:
+        group_slots.move(tx, group_uuid, uuid, wanted[uuid].host)
+
+
+def lock_places(tx: Connection, uuids: Sequence[str], hosts: Sequence[str]) -> None:
+    """Lock the inventories that these instances are on, and all those of these hosts.
+
+    For a transaction that will change some of them now and others later: it would not lock them in the order of their ids.
+    """
+    ids = {row.inventory_id for row in _read_claims(tx, sorted(set(uuids)))}
+    inventories.lock(tx, ids | set(_find(tx, sorted(set(hosts))).values()))
 
 
 def _read_claims(tx: Connection, uuids: Sequence[str]) -> list[sa.Row[Any]]:
@@ -181,8 +204,14 @@ _ORPHANS = (
     )
     .order_by(allocations.c.instance_uuid)
 )
+_ORPHANS_AMONG = _ORPHANS.where(allocations.c.instance_uuid.in_(dialect.uuids()))
 
 
-def orphans(tx: Connection) -> list[str]:
-    """Instances with a claim that nothing stands on any more: all facts it looks at are final, so they may be released later."""
-    return list(tx.execute(_ORPHANS).scalars())
+def orphans(tx: Connection, among: Sequence[str] | None = None) -> list[str]:
+    """Instances with a claim that nothing stands on any more: all facts it looks at are final, so they may be released later.
+
+    ``among``: only these are looked at, at most ``dialect.IN_LIST``.
+    """
+    if among is None:
+        return list(tx.execute(_ORPHANS).scalars())
+    return list(tx.execute(_ORPHANS_AMONG, {"uuids": list(among)}).scalars())

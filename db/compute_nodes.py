@@ -2,60 +2,126 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import dialect, feed
 from db.tables.cell import compute_nodes
 from db.upsert import Upsert
-from objects import stored
+from objects import errors, stats, stored
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind
 
+Nodes = dict[tuple[str, str], ComputeNode]
+"""By host and node."""
+
+LOG = logging.getLogger(__name__)
+
 _STORE = Upsert(compute_nodes, key=("host", "node"), replaced=("stats", "updated_at"))
-_NODES_OF = sa.select(compute_nodes.c.host, compute_nodes.c.node, compute_nodes.c.stats).where(
-    compute_nodes.c.host.in_(dialect.uuids("hosts"))
+_NODES_OF = (
+    sa.select(compute_nodes.c.host, compute_nodes.c.node, compute_nodes.c.stats)
+    .where(compute_nodes.c.host.in_(dialect.uuids("hosts")))
+    .order_by(compute_nodes.c.host, compute_nodes.c.node)
+    .with_for_update()
 )
 
 
-def store(tx: Connection, node: ComputeNode, now: float) -> bool:
-    """Store what an agent reported. Only a change is written, and told to the feed. Return whether there was one."""
-    return store_all(tx, [node], now) == 1
+def store(tx: Connection, node: ComputeNode, now: float) -> bool | None:
+    """Store what an agent reported; a change is told to the feed. Return whether there was one; None: newer stats are known."""
+    known = _stored(tx, [node.host])
+    return _write(tx, [node], known, now) == 1 if _is_newest(node, known) else None
 
 
 def store_all(tx: Connection, nodes: Sequence[ComputeNode], now: float) -> int:
     """The same for reports of several nodes, in one read and, if anything changed, one write and one append to the feed.
 
-    Of two reports on one node the later in ``nodes`` counts. Returns how many nodes changed.
+    Of two reports on one node the later in ``nodes`` counts, and none that is older than what is known. Returns how many nodes
+    changed.
     """
     latest = {(node.host, node.node): node for node in nodes}
     known = _stored(tx, sorted({node.host for node in nodes}))
-    changed = [node for key, node in sorted(latest.items()) if not _same(known.get(key), node)]
-    if not changed:
-        return 0
-    pairs = [(node, stored.dump(node)) for node in changed]
-    _STORE(tx, [{"host": node.host, "node": node.node, "stats": text, "updated_at": now} for node, text in pairs])
-    events = [feed.NewEvent(kind=EventKind.HOST, key=node.host, version=0, payload=text) for node, text in pairs]
-    feed.append(tx, events, now)
+    return _write(tx, [node for _, node in sorted(latest.items()) if _is_newest(node, known)], known, now)
+
+
+def _is_newest(node: ComputeNode, known: Nodes) -> bool:
+    before = known.get((node.host, node.node))
+    return before is None or stats.overtakes(node, before)
+
+
+def _write(tx: Connection, nodes: Sequence[ComputeNode], known: Nodes, now: float) -> int:
+    """Return how many changed by more than when they were reported."""
+    pairs = [(node, known.get((node.host, node.node))) for node in nodes]
+    rows = [_row(node, now) for node, before in pairs if node != before]
+    if rows:
+        _STORE(tx, rows)
+    changed = [node for node, before in pairs if before is None or not stats.same(node, before)]
+    if changed:
+        events = [feed.NewEvent(kind=EventKind.HOST, key=node.host, version=0, payload=stored.dump(node)) for node in changed]
+        feed.append(tx, events, now)
     return len(changed)
 
 
+def _row(node: ComputeNode, now: float) -> dict[str, object]:
+    return {"host": node.host, "node": node.node, "stats": stored.dump(node), "updated_at": now}
+
+
 def list_all(tx: Connection) -> list[ComputeNode]:
-    """By host and node."""
-    rows = tx.execute(sa.select(compute_nodes.c.stats).order_by(compute_nodes.c.host, compute_nodes.c.node))
-    return [stored.load(stats, ComputeNode) for (stats,) in rows]
+    """By host and node, without those that cannot be read."""
+    rows = tx.execute(sa.select(compute_nodes.c.stats).order_by(compute_nodes.c.host, compute_nodes.c.node)).scalars()
+    return [node for node in map(readable, rows) if node is not None]
 
 
-def _stored(tx: Connection, hosts: Sequence[str]) -> dict[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = {}
+_PAGE = (
+    sa.select(compute_nodes.c.host, compute_nodes.c.node, compute_nodes.c.stats)
+    .where(
+        sa.or_(
+            compute_nodes.c.host > sa.bindparam("host"),
+            sa.and_(compute_nodes.c.host == sa.bindparam("host"), compute_nodes.c.node > sa.bindparam("node")),
+        )
+    )
+    .order_by(compute_nodes.c.host, compute_nodes.c.node)
+    .limit(sa.bindparam("most"))
+)
+FIRST = ("", "")
+"""What the first page comes after."""
+
+
+class Page(NamedTuple):
+    """``last``: the host and node that the next page comes after; None: there is none."""
+
+    nodes: list[ComputeNode]
+    last: tuple[str, str] | None
+
+
+def list_after(tx: Connection, after: tuple[str, str], most: int) -> Page:
+    """The next nodes by host and node after this one, ``most`` at most, without those that cannot be read."""
+    rows = tx.execute(_PAGE, {"host": after[0], "node": after[1], "most": most}).all()
+    nodes = [node for node in (readable(row.stats) for row in rows) if node is not None]
+    return Page(nodes, (rows[-1].host, rows[-1].node) if len(rows) == most else None)
+
+
+def readable(text: str) -> ComputeNode | None:
+    """What was stored or told to the feed. None, and a line in the log, for what cannot be: one host must not hold up its cell."""
+    try:
+        node = stored.load(text, ComputeNode)
+        stats.check(node)
+    except (msgspec.ValidationError, msgspec.DecodeError, errors.Invalid) as error:
+        LOG.warning("stats that cannot be read are ignored, until their host reports anew: %s: %.200s", error, text)
+        return None
+    return node
+
+
+def _stored(tx: Connection, hosts: Sequence[str]) -> Nodes:
+    """Locked: of two reports that come at once, the older must not be written last."""
+    found: Nodes = {}
     for start in range(0, len(hosts), dialect.IN_LIST):
-        rows = tx.execute(_NODES_OF, {"hosts": hosts[start : start + dialect.IN_LIST]})
-        found |= {(host, node): stats for host, node, stats in rows}
+        for host, node, text in tx.execute(_NODES_OF, {"hosts": hosts[start : start + dialect.IN_LIST]}):
+            known = readable(text)
+            if known is not None:
+                found[host, node] = known
     return found
-
-
-def _same(text: str | None, node: ComputeNode) -> bool:
-    """Text of another version may differ where the objects do not."""
-    return text is not None and (text == stored.dump(node) or stored.load(text, ComputeNode) == node)

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from db.engine import Database
 from objects.base import Object
 
 
@@ -21,12 +22,14 @@ class Count(Object, frozen=True, kw_only=True):
 
 
 class StatementCounter:
-    """Counts the statements of every Database of this process, by its name, between ``start`` and ``stop`` (or in a ``with``).
+    """Counts the statements of some databases, or of all of this process, between ``start`` and ``stop`` (or in a ``with``).
 
     Cursor executions are counted, as the field does: BEGIN, COMMIT, ROLLBACK and what a new connection is told are not among them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *databases: Database) -> None:
+        """``databases``: those that count; none given: every one. Counts are told by their names."""
+        self._databases = databases
         self._lock = threading.Lock()
         self._executions: Counter[tuple[str, str]] = Counter()
         self._rows: Counter[tuple[str, str]] = Counter()
@@ -68,6 +71,8 @@ class StatementCounter:
     def _count(
         self, tx: sa.Connection, cursor: object, statement: str, parameters: Sequence[Any], context: object, executemany: bool
     ) -> None:
+        if self._databases and not any(database.has(tx.engine) for database in self._databases):
+            return
         key = (tx.engine.logging_name or "", statement)
         with self._lock:
             self._executions[key] += 1

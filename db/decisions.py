@@ -1,4 +1,4 @@
-"""Scheduling decisions, kept so that each can be explained afterwards."""
+"""Scheduling decisions, kept so that each can be explained afterwards: for a time, and so many of each batch."""
 
 from __future__ import annotations
 
@@ -7,18 +7,37 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from db import dialect
 from db.tables.api import decisions
 from objects import stored
 from objects.decision import Decision
 
+KEPT = 20
+"""Decisions about one batch that are kept. A batch that waits for a cell is refused anew every few seconds, up to its deadline."""
+
 _INSERT = sa.insert(decisions)
 _GET = sa.select(decisions.c.decision).where(decisions.c.id == sa.bindparam("key"))
-_LATEST = (
+_OF_BATCH = (
     sa.select(decisions.c.decision)
     .where(decisions.c.batch_id == sa.bindparam("batch"))
     .order_by(decisions.c.at.desc(), decisions.c.id)
-    .limit(1)
+    .limit(KEPT)
 )
+_SURPLUS = (
+    sa.select(decisions.c.id)
+    .where(decisions.c.batch_id == sa.bindparam("batch"))
+    .order_by(decisions.c.at.desc(), decisions.c.id)
+    .offset(KEPT)
+    .limit(dialect.IN_LIST)
+)
+_OLD = (
+    # along the index, so that the decisions themselves, which are large, are not read
+    sa.select(decisions.c.id, decisions.c.batch_id)
+    .where(decisions.c.batch_id >= sa.bindparam("after"), decisions.c.at < sa.bindparam("before"))
+    .order_by(decisions.c.batch_id, decisions.c.at)
+    .limit(sa.bindparam("most"))
+)
+_DELETE = sa.delete(decisions).where(decisions.c.id.in_(dialect.uuids("ids")))
 
 
 def store(tx: Connection, decision: Decision) -> None:
@@ -26,10 +45,13 @@ def store(tx: Connection, decision: Decision) -> None:
 
 
 def store_all(tx: Connection, made: Sequence[Decision]) -> None:
-    """In one statement."""
-    if made:
-        rows = [{"id": d.id, "batch_id": d.batch_id, "at": d.at, "decision": stored.dump(d)} for d in made]
-        tx.execute(_INSERT, rows)
+    """In one statement. A batch that is refused yet again loses its oldest decisions."""
+    if not made:
+        return
+    rows = [{"id": d.id, "batch_id": d.batch_id, "at": d.at, "decision": stored.dump(d)} for d in made]
+    tx.execute(_INSERT, rows)
+    for batch in sorted({d.batch_id for d in made if d.refused}):
+        _delete(tx, tx.execute(_SURPLUS, {"batch": batch}).scalars().all())
 
 
 def get(tx: Connection, decision_id: str) -> Decision | None:
@@ -38,12 +60,21 @@ def get(tx: Connection, decision_id: str) -> Decision | None:
     return None if text is None else stored.load(text, Decision)
 
 
-def latest(tx: Connection, batch_id: str) -> Decision | None:
-    """The last decision about any of the batch's instances."""
-    text: str | None = tx.execute(_LATEST, {"batch": batch_id}).scalar_one_or_none()
-    return None if text is None else stored.load(text, Decision)
+def of_batch(tx: Connection, batch_id: str) -> list[Decision]:
+    """What was decided about the batch or some of its instances, oldest first; of many the newest."""
+    texts = tx.execute(_OF_BATCH, {"batch": batch_id}).scalars().all()
+    return [stored.load(text, Decision) for text in reversed(texts)]
 
 
-def trim(tx: Connection, before: float) -> int:
-    """Forget decisions made before ``before`` (seconds since the epoch); return how many."""
-    return tx.execute(sa.delete(decisions).where(decisions.c.at < before)).rowcount
+def trim(tx: Connection, before: float, after: str = "", most: int = dialect.IN_LIST) -> tuple[int, str | None]:
+    """Forget decisions made before ``before`` (seconds since the epoch), ``most`` of them, of batches from ``after`` on.
+
+    Returns how many, and where to go on; None at the end.
+    """
+    old = tx.execute(_OLD, {"before": before, "after": after, "most": most}).all()
+    gone = _delete(tx, [row.id for row in old])
+    return gone, old[-1].batch_id if len(old) == most else None
+
+
+def _delete(tx: Connection, ids: Sequence[str]) -> int:
+    return tx.execute(_DELETE, {"ids": sorted(ids)}).rowcount if ids else 0

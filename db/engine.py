@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
@@ -50,8 +51,9 @@ class Database:
 
     Both call ``fn(connection, *args, **kwargs)`` in one transaction and return its result. They run it again as a whole when it met
     another transaction or lost its connection (``db/retry.py``), so ``fn`` must have no effect besides the database. They raise
-    DatabaseUnavailable, with the password masked, if the database cannot be reached or stays busy. Nothing is opened before the
-    first transaction. ``name`` is what statement counts call this database; ``create`` lets SQLite make a missing file.
+    DatabaseUnavailable, with the password masked, if the database cannot be reached, takes no writes or stays busy, and StorageFull
+    if there is no room left. Nothing is opened before the first transaction. ``name`` is what statement counts call this database;
+    ``create`` lets SQLite make a missing file.
     """
 
     def __init__(self, url: str, *, name: str = "", max_pool_size: int = 5, create: bool = False) -> None:
@@ -67,8 +69,8 @@ class Database:
         # SQLite's connections for reading refuse to write: a function given to the wrong method is noticed in the first test of it.
         reading = facade.make(msgspec.structs.replace(opening, query_only=True)) if self._file else writing
         self._facades = (writing, reading)
-        self._writer = writing.writer.connection
-        self._reader = reading.reader.connection
+        self._writer = writing.writer
+        self._reader = reading.reader
 
     def __repr__(self) -> str:
         return f"Database({self.name!r}, {self.url_masked!r})"
@@ -84,19 +86,24 @@ class Database:
         """Run ``fn`` in one transaction that is rolled back at its end. On SQLite it sees one moment and waits for no writer."""
         return self._run(lambda: self._read_once(lambda tx: fn(tx, *args, **kwargs)))
 
+    def has(self, engine: sa.Engine) -> bool:
+        """Whether the engine is one of this database's."""
+        return any(opened.has(engine) for opened in self._facades)
+
     def dispose(self) -> None:
-        """Close the idle connections. The next transaction opens new ones."""
+        """Close the idle connections, and use none again that is in use now. The next transaction opens new ones."""
         for opened in self._facades:
-            opened.dispose_pool()
+            opened.dispose()
 
     def _run(self, transaction: Callable[[], T]) -> T:
+        begun = time.monotonic()
         try:
             try:
                 return transaction()
             except Exception as error:
                 if not retry.is_passing(error):
                     raise
-                return retry.again(transaction, error)
+                return retry.again(transaction, error, spent=time.monotonic() - begun)
         except errors.SuperconductorError:
             raise
         except Exception as error:
@@ -130,7 +137,7 @@ class Database:
                 committing = True
             return result
         except Exception as error:
-            if committing and retry.classify(error) is retry.Trouble.LOST:
+            if committing and retry.is_unsure(error):
                 raise OutcomeUnknown(f"Database {self.url_masked} was lost during a commit: {retry.cause(error)}") from error
             raise
 
@@ -152,6 +159,12 @@ class Database:
             text = f"Database {self.url_masked} has no schema, or an old one; apply it with 'superconductor db sync' ({reason})"
         elif trouble is retry.Trouble.MEETING:
             text = f"Database {self.url_masked} stays busy: {reason}"
+        elif trouble is retry.Trouble.FULL:
+            where = f"the disk of {self._file}, and look at quotas there" if self._file else "its server's disk"
+            text = f"Database {self.url_masked} cannot be written: {reason}; free space on {where}. Work goes on by itself then"
+            return errors.StorageFull(text)
+        elif trouble is retry.Trouble.READ_ONLY:
+            text = f"Database {self.url_masked} takes no writes: {reason}; new connections look for one that does"
         elif trouble in (retry.Trouble.LOST, retry.Trouble.LASTING):
             text = f"Database {self.url_masked} cannot be used: {reason}"
         else:

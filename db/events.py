@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import claims, dialect
+from db.keyed import by_index
 from db.tables.api import feed_cursors, instance_mappings
 from objects import errors, stored
 from objects.base import Object
@@ -56,14 +57,15 @@ _APPLY = (
         fault=sa.bindparam("new_fault"),
     )
 )
-_FRESH = (
+_FRESH = by_index(
     sa.select(instance_mappings.c.instance_uuid, instance_mappings.c.seen)
     .where(
         instance_mappings.c.instance_uuid.in_(dialect.uuids()),
         instance_mappings.c.cell_uuid == sa.bindparam("cell"),
     )
     .order_by(instance_mappings.c.instance_uuid)
-    .with_for_update()
+    .with_for_update(),
+    instance_mappings,
 )
 
 
@@ -83,13 +85,15 @@ def apply(
         if event.kind in (EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED):
             by_uuid.setdefault(event.key, []).append(event)
     if by_uuid:
-        _apply_claims(tx, stamp, position.cell_uuid, by_uuid)
-        tx.execute(_APPLY, [_values(position.cell_uuid, seen[-1]) for seen in by_uuid.values()])
+        _apply_claims(tx, stamp, position.cell_uuid, by_uuid, [node.host for node in nodes])
+        tx.execute(_APPLY, [_values(position.cell_uuid, by_uuid[uuid][-1]) for uuid in sorted(by_uuid)])
     if nodes:
         claims.set_inventory(tx, stamp, nodes, position.cell_uuid)
 
 
-def _apply_claims(tx: Connection, stamp: claims.Stamp, cell_uuid: str, by_uuid: Mapping[str, Sequence[FeedEvent]]) -> None:
+def _apply_claims(
+    tx: Connection, stamp: claims.Stamp, cell_uuid: str, by_uuid: Mapping[str, Sequence[FeedEvent]], reporting: Sequence[str]
+) -> None:
     """Let claims follow what happened. A build that went ACTIVE where it was claimed, as nearly all do, needs no look at them."""
     last = {uuid: stored.load(events[-1].payload, InstanceSummary) for uuid, events in by_uuid.items()}
     bearing = [
@@ -100,11 +104,11 @@ def _apply_claims(tx: Connection, stamp: claims.Stamp, cell_uuid: str, by_uuid: 
     if not bearing:
         return
     seen: dict[str, int] = {}
-    for start in range(0, len(bearing), dialect.IN_LIST):
-        chunk = sorted(bearing)[start : start + dialect.IN_LIST]
-        for row in tx.execute(_FRESH, {"uuids": chunk, "cell": cell_uuid}):
+    every = sorted(by_uuid)  # the others are written after the claims, and would be locked out of order then
+    for start in range(0, len(every), dialect.IN_LIST):
+        for row in tx.execute(_FRESH, {"uuids": every[start : start + dialect.IN_LIST], "cell": cell_uuid}):
             seen[row.instance_uuid] = row.seen
-    fresh = {uuid: [e for e in by_uuid[uuid] if e.version > seen[uuid]] for uuid in seen}
+    fresh = {uuid: [e for e in by_uuid[uuid] if e.version > seen[uuid]] for uuid in bearing if uuid in seen}
     ended = [uuid for uuid, events in fresh.items() if any(e.kind is EventKind.ENDED for e in events)]
     moves = [
         claims.Move(instance_uuid=uuid, host=last[uuid].host or "", node=last[uuid].node or "")
@@ -116,6 +120,9 @@ def _apply_claims(tx: Connection, stamp: claims.Stamp, cell_uuid: str, by_uuid: 
         for uuid, events in fresh.items()
         if uuid not in ended and last[uuid].has_group and any(e.kind is EventKind.ACTIVE for e in events)
     ]
+    if sum(map(bool, (ended, moves, reporting))) > 1:
+        moving = [move.instance_uuid for move in moves]
+        claims.lock_places(tx, [*ended, *moving], [*(move.host for move in moves), *reporting])
     if ended:
         claims.release(tx, stamp, ended)
     if moves:

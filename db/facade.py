@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import os
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
 from oslo_db.sqlalchemy import enginefacade
 from sqlalchemy.pool import QueuePool
 
+from db import answers, retry
 from db import url as urls
 from objects import errors
 from objects.base import Object
@@ -34,8 +36,26 @@ class Opening(Object, frozen=True, kw_only=True):
         return f"Opening({self.name!r})"  # the URL may hold a password
 
 
-def make(opening: Opening) -> Any:
-    """A transaction context manager of enginefacade's, which has no type. It opens nothing before its first use."""
+class Facade:
+    """A transaction manager of enginefacade's, which has no type, and the engines under it. Opens nothing before its first use."""
+
+    def __init__(self, manager: Any) -> None:
+        self.writer = manager.writer.connection
+        self.reader = manager.reader.connection
+        self._engines: list[sa.Engine] = []
+        manager.append_on_engine_create(self._engines.append)
+
+    def has(self, engine: sa.Engine) -> bool:
+        return engine in self._engines
+
+    def dispose(self) -> None:
+        """Close the idle connections and forget those in use, which oslo.db's own way would take back and use again."""
+        for engine in self._engines:
+            engine.dispose()
+
+
+def make(opening: Opening) -> Facade:
+    """How to begin transactions on a database."""
     url = urls.parse(opening.url)
     facade = enginefacade.transaction_context()
     if urls.file_of(url) is None:
@@ -50,7 +70,7 @@ def make(opening: Opening) -> Any:
     facade.append_on_engine_create(functools.partial(_tune, url, opening))
     # It warns, with a traceback, of each error it knows no name for. All are raised, so whoever catches them tells them.
     logging.getLogger("oslo_db.sqlalchemy.exc_filters").setLevel(logging.ERROR)
-    return facade
+    return Facade(facade)
 
 
 def _tune(url: sa.URL, opening: Opening, engine: sa.Engine) -> None:
@@ -60,11 +80,26 @@ def _tune(url: sa.URL, opening: Opening, engine: sa.Engine) -> None:
     def settle(driver_connection: Any, record: object) -> None:
         urls.settle(driver_connection, url, query_only=opening.query_only)
 
+    _leave_read_only(engine)
+    answers.keep_time(engine, url)
     file = urls.file_of(url)
     if file is not None:
         _keep_connections(engine, opening.max_pool_size)
         _look_for_file(engine, file, opening)
         _leave_begin_to_us(engine)
+
+
+def _leave_read_only(engine: sa.Engine) -> None:
+    """Count a connection as broken whose server takes no writes: it is closed, and with it all of the pool that are as old.
+
+    The event that is meant for this is of no use, as oslo.db's own listener comes first and ends the chain.
+    """
+    breaks: Callable[..., bool] = engine.dialect.is_disconnect
+
+    def is_disconnect(error: BaseException, connection: object, cursor: object) -> bool:
+        return retry.is_read_only(error) or breaks(error, connection, cursor)
+
+    engine.dialect.is_disconnect = is_disconnect  # type: ignore[assignment]  # the dialect asks whatever stands there
 
 
 def _keep_connections(engine: sa.Engine, size: int) -> None:

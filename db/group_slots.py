@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import dialect
+from db.keyed import KeyedDelete, by_index
 from db.tables.api import group_slots, server_groups
 from objects.group import ServerGroup
 from objects.inventory import Slot
 
-_LOCK = (
+_LOCK = by_index(
     sa.select(server_groups.c.uuid)
     .where(server_groups.c.uuid.in_(dialect.uuids()))
     .order_by(server_groups.c.uuid)
-    .with_for_update()
+    .with_for_update(),
+    server_groups,
 )
 _READ = sa.select(group_slots).where(group_slots.c.group_uuid.in_(dialect.uuids()))
-_OF_INSTANCES = sa.delete(group_slots).where(group_slots.c.instance_uuid.in_(dialect.uuids()))
-_HELD = _OF_INSTANCES.where(group_slots.c.held.is_(sa.true()))
-_ONE = sa.delete(group_slots).where(
-    group_slots.c.group_uuid == sa.bindparam("of_group"),
-    group_slots.c.instance_uuid == sa.bindparam("uuid"),
-    group_slots.c.host == sa.bindparam("on_host"),
-    group_slots.c.held.is_(sa.true()),
-)
+_KEY, _INDEX = group_slots.c.instance_uuid, "ix_group_slots_instance_uuid"
+_OF_INSTANCES = KeyedDelete(_KEY, returning=[_KEY], index=_INDEX)
+_HELD = KeyedDelete(_KEY, returning=[_KEY], where=[group_slots.c.held.is_(sa.true())], index=_INDEX)
 
 
 def lock_and_read(tx: Connection, groups: Collection[ServerGroup]) -> list[Slot]:
     """The slots of these groups; strict ones are locked first, so that two placements of one group come after each other."""
-    strict = sorted({group.uuid for group in groups if group.policy.strict})
-    if strict:
-        tx.execute(_LOCK, {"uuids": strict}).all()
+    lock(tx, {group.uuid for group in groups if group.policy.strict})
     every = sorted({group.uuid for group in groups})
     if not every:
         return []
@@ -43,6 +38,12 @@ def lock_and_read(tx: Connection, groups: Collection[ServerGroup]) -> list[Slot]
     ]
 
 
+def lock(tx: Connection, uuids: Collection[str]) -> None:
+    """Lock these groups, in the order of their uuids, to the end of the transaction."""
+    if uuids:
+        tx.execute(_LOCK, {"uuids": sorted(uuids)}).all()
+
+
 def add(tx: Connection, slots: Sequence[Slot]) -> None:
     """New slots."""
     if slots:
@@ -50,18 +51,9 @@ def add(tx: Connection, slots: Sequence[Slot]) -> None:
         tx.execute(sa.insert(group_slots), rows)
 
 
-def remove(tx: Connection, slots: Iterable[Slot]) -> int:
-    """These very slots, as far as they are still there."""
-    rows = [{"of_group": slot.group_uuid, "uuid": slot.instance_uuid, "on_host": slot.host} for slot in slots]
-    return tx.execute(_ONE, rows).rowcount if rows else 0
-
-
 def free(tx: Connection, uuids: Sequence[str], *, held_only: bool) -> None:
     """The slots of these instances: all of them, or only what is held for a retry."""
-    statement = _HELD if held_only else _OF_INSTANCES
-    ordered = sorted(uuids)
-    for start in range(0, len(ordered), dialect.IN_LIST):
-        tx.execute(statement, {"uuids": ordered[start : start + dialect.IN_LIST]})
+    (_HELD if held_only else _OF_INSTANCES)(tx, sorted(uuids))
 
 
 def move(tx: Connection, group_uuid: str, instance_uuid: str, host: str) -> None:

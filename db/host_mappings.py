@@ -45,10 +45,24 @@ def list_all(tx: Connection) -> list[HostMapping]:
     return [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
 
 
+def homes(tx: Connection) -> dict[str, str]:
+    """Of every host the cell's uuid. A cell's uuid is one string, however many hosts it has."""
+    cells: dict[str, str] = {}
+    return {host: cells.setdefault(cell_uuid, cell_uuid) for host, cell_uuid in tx.execute(sa.select(*_COLUMNS))}
+
+
 def delete(tx: Connection, host: str) -> None:
     """Raises NotFound."""
     named.delete(tx, sa.delete(host_mappings).where(host_mappings.c.host == host), f"Host '{host}'")
     epochs.bump(tx, Epoch.HOSTS)
+
+
+def delete_of(tx: Connection, cell_uuid: str) -> int:
+    """Forget the hosts of a cell; return how many there were."""
+    forgotten = tx.execute(sa.delete(host_mappings).where(host_mappings.c.cell_uuid == cell_uuid)).rowcount
+    if forgotten:
+        epochs.bump(tx, Epoch.HOSTS)
+    return forgotten
 
 
 def _of(tx: Connection, hosts: Sequence[str]) -> list[HostMapping]:

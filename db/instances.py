@@ -11,9 +11,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import dialect, feed, staging
+from db import actions, dialect, feed, staging
+from db.keyed import by_index
 from db.tables.cell import builds, instance_faults, instances
 from objects import lifecycle, stored
+from objects.action import Kind
 from objects.base import Object
 from objects.build import Holding
 from objects.feed import InstanceSummary
@@ -43,7 +45,10 @@ _PROTOCOL = sa.select(
     builds.c.deadline,
     builds.c.has_group,
 ).select_from(instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid))
-_LOCKED = _PROTOCOL.where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid).with_for_update(of=instances)
+_OF_UUIDS = _PROTOCOL.where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid)
+_LOCKED = by_index(_OF_UUIDS.with_for_update(of=instances), instances)
+# PostgreSQL, having waited for a row, shows it as it is now, but what is joined to it as it was before: so it must be asked twice.
+_LOCK = sa.select(instances.c.uuid).where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid).with_for_update()
 _WRITE = (
     sa.update(instances)
     .where(instances.c.uuid == sa.bindparam("row"), instances.c.version == sa.bindparam("read_version"))
@@ -51,7 +56,7 @@ _WRITE = (
         name: sa.bindparam(f"new_{name}")
         for name in (
             "state", "attempt", "builder", "version", "host", "node", "availability_zone", "launched_at", "terminated_at",
-            "updated_at",
+            "rolled_back", "updated_at",
         )
     })
 )  # fmt: skip
@@ -72,23 +77,41 @@ def transition(tx: Connection, uuids: Iterable[str], decide: Callable[[Instance]
 
     A uuid without a row is refused.
     """
+    outcomes = _carry_out(tx, uuids, decide, now)
+    _tell(tx, [outcome for outcome in outcomes.values() if isinstance(outcome, Change)], now)
+    return outcomes
+
+
+def _carry_out(tx: Connection, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
+    """The same without a word to the feed: the lock of its head is to be a transaction's last."""
     outcomes: dict[str, Outcome] = {}
     changes: list[tuple[Instance, Change]] = []
     wanted = sorted(set(uuids))
     for start in range(0, len(wanted), dialect.IN_LIST):
-        for found in tx.execute(_LOCKED, {"uuids": wanted[start : start + dialect.IN_LIST]}).all():
-            row = _instance(found)
+        for row in _lock(tx, wanted[start : start + dialect.IN_LIST]):
             outcomes[row.uuid] = outcome = decide(row)
             if isinstance(outcome, Change):
                 changes.append((row, outcome))
     _write(tx, changes, now)
-    return {uuid: outcomes.get(uuid, Refused(reason="no such instance in this cell")) for uuid in wanted}
+    return {uuid: outcomes.get(uuid, Refused(reason="no such instance in this cell", known=False)) for uuid in wanted}
 
 
-def delete(tx: Connection, uuids: Iterable[str], now: float) -> dict[str, Instance]:
-    """Carry a decided delete into the cell; returns the rows as they are now. An absent one leaves a tombstone."""
+def _lock(tx: Connection, uuids: list[str]) -> list[Instance]:
+    """These rows with their builds as they are, locked in uuid order."""
+    query = _LOCKED
+    if tx.dialect.name == "postgresql":
+        uuids, query = list(tx.execute(_LOCK, {"uuids": uuids}).scalars()), _OF_UUIDS
+    return [_instance(found) for found in tx.execute(query, {"uuids": uuids})]
+
+
+def delete(tx: Connection, uuids: Iterable[str], now: float, request_id: str | None = None) -> dict[str, Instance]:
+    """Carry a decided delete into the cell; returns the rows as they are now. An absent one leaves a tombstone.
+
+    ``request_id`` goes into the instances' actions: the request that asked for it, where that is known.
+    """
     wanted = sorted(set(uuids))
-    outcomes = transition(tx, wanted, lambda row: lifecycle.delete(row, now), now)
+    outcomes = _carry_out(tx, wanted, lambda row: lifecycle.delete(row, now), now)
+    changes = [outcome for outcome in outcomes.values() if isinstance(outcome, Change)]
     rows = {uuid: outcome.row for uuid, outcome in outcomes.items() if isinstance(outcome, Change)}
     refused = [uuid for uuid in wanted if uuid not in rows]
     present = {row.uuid: row for row in read(tx, refused)}
@@ -98,8 +121,10 @@ def delete(tx: Connection, uuids: Iterable[str], now: float) -> dict[str, Instan
         times = {"created_at": now, "updated_at": now, "terminated_at": now}
         texts = {"project_id": "", "user_id": "", "name": "", "flavor": "", "launch_index": 0}
         if dialect.insert_new(tx, instances, [values | times | texts]):
-            _tell(tx, [change], now)
+            changes.append(change)
             rows[change.row.uuid] = change.row
+    actions.begin(tx, Kind.DELETE, [(change.row.uuid, now) for change in changes], request_id)
+    _tell(tx, changes, now)
     return rows | present
 
 
@@ -129,7 +154,6 @@ def _write(tx: Connection, changes: Sequence[tuple[Instance, Change]], now: floa
     faults = [staging.fault_row(change.row, now) for old, change in changes if change.row.fault and change.row.fault != old.fault]
     if faults:
         tx.execute(sa.insert(instance_faults), faults)
-    _tell(tx, [change for _, change in changes], now)
 
 
 def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
@@ -145,6 +169,7 @@ def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
         "new_availability_zone": row.availability_zone,
         "new_launched_at": row.launched_at,
         "new_terminated_at": row.terminated_at,
+        "new_rolled_back": row.rolled_back,
         "new_updated_at": now,
     }
 
@@ -230,9 +255,12 @@ def orders(tx: Connection, uuids: Iterable[str]) -> list[Order]:
     return _orders(tx, _PROTOCOL.add_columns(builds.c.spec).where(instances.c.uuid.in_(sorted(uuids))))
 
 
+_SENT = by_index(sa.update(builds).where(builds.c.instance_uuid.in_(dialect.uuids())).values(sent_at=sa.bindparam("now")), builds)
+
+
 def sent(tx: Connection, uuids: Iterable[str], now: float) -> None:
     """Note when orders were sent again, so that the sweep leaves the agents some time."""
-    tx.execute(sa.update(builds).where(builds.c.instance_uuid.in_(sorted(uuids))).values(sent_at=now))
+    tx.execute(_SENT, {"uuids": sorted(uuids), "now": now})
 
 
 def in_state(tx: Connection, states: Sequence[State], before: float, limit: int, after: str = "") -> list[Instance]:
@@ -295,4 +323,5 @@ def _instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
         launched_at=row.launched_at,
         terminated_at=row.terminated_at,
         fault=fault,
+        rolled_back=row.rolled_back,
     )

@@ -7,15 +7,16 @@ their ids, so that transactions wait for each other in one direction only.
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import dialect
+from db import dialect, resources
+from db.keyed import by_index
 from db.ledger import Stamp
+from db.resources import Pairs
 from db.tables.api import inventories
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
@@ -35,33 +36,40 @@ _COLUMNS = (
     inventories.c.instances,
     inventories.c.writer,
     inventories.c.wseq,
+    inventories.c.cap_resources,
+    inventories.c.used_resources,
 )
 _ALL = sa.select(*_COLUMNS)
-# MariaDB reads a small table from end to end if it may, and locks every row on its way.
-_BY_ID = (
-    _ALL.where(inventories.c.id.in_(dialect.uuids("ids")))
-    .order_by(inventories.c.id)
-    .with_hint(inventories, "FORCE INDEX (PRIMARY)", "mysql")
-    .with_hint(inventories, "FORCE INDEX (PRIMARY)", "mariadb")
-)
+_BY_ID = by_index(_ALL.where(inventories.c.id.in_(dialect.uuids("ids"))).order_by(inventories.c.id), inventories)
 _LOCK = _BY_ID.with_for_update()
 _LOCK_FREE = _BY_ID.with_for_update(skip_locked=True)
-_LOCK_HOSTS = _ALL.where(inventories.c.host.in_(dialect.uuids("hosts"))).order_by(inventories.c.id).with_for_update()
+_IDS_OF_HOSTS = sa.select(inventories.c.id).where(inventories.c.host.in_(dialect.uuids("hosts")))
+
+
+PAGE = 5000
+"""Rows of the ledger that are read at once by who reads all of it."""
 
 
 class Usage(NamedTuple):
-    """A change of what is claimed: vCPUs, MiB, GiB, instances; negative when it is given back."""
+    """A change of what is claimed: vCPUs, MiB, GiB, instances, custom resource classes; negative when it is given back."""
 
     vcpus: int
     memory_mb: int
     disk_gb: int
     instances: int = 1
+    resources: Pairs = ()
 
     def plus(self, other: Usage) -> Usage:
-        return Usage(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Usage(
+            self.vcpus + other.vcpus,
+            self.memory_mb + other.memory_mb,
+            self.disk_gb + other.disk_gb,
+            self.instances + other.instances,
+            resources.plus(self.resources, other.resources),
+        )
 
     def negated(self) -> Usage:
-        return Usage(*(-mine for mine in self))
+        return Usage(-self.vcpus, -self.memory_mb, -self.disk_gb, -self.instances, resources.negated(self.resources))
 
 
 def read_all(tx: Connection) -> list[Inventory]:
@@ -69,25 +77,59 @@ def read_all(tx: Connection) -> list[Inventory]:
     return [_inventory(row) for row in tx.execute(_ALL)]
 
 
-def changed_since(tx: Connection, vector: Mapping[int, int], newest: int) -> list[Inventory]:
+def read_pages(tx: Connection, take: Callable[[list[Inventory]], None]) -> None:
+    """The same for a large one: ``take`` is given page after page, and no more than one is in memory at once.
+
+    If the transaction is run again ``take`` is given everything once more.
+    """
+    for page in tx.execute(_ALL, execution_options={"yield_per": PAGE}).partitions():
+        take([_inventory(row) for row in page])
+
+
+class Log(NamedTuple):
+    """What has happened: inventories that changed, the youngest writer, and every epoch (``db/epochs.py``) by its name."""
+
+    rows: list[Inventory]
+    newest: int
+    epochs: dict[str, int]
+
+
+def changed_since(tx: Connection, vector: Mapping[int, int], newest: int) -> Log:
     """Rows last changed by one of the writers in ``vector`` after the number given there, or by a writer younger than ``newest``.
 
-    One statement, one look into an index per writer. A row changed twice comes once, as it is now.
+    One statement, one look into an index per writer, with the epochs beside it: whoever plans learns in the same moment that an
+    operator has changed something. A row changed twice comes once, as it is now.
     """
     text = _log_statement(len(vector))
     values: dict[str, int] = {"newest": newest}
     for position, (writer, sequence) in enumerate(vector.items()):
         values[f"w{position}"] = writer
         values[f"s{position}"] = sequence
-    return [_inventory(row) for row in tx.execute(text, values)]
+    rows: list[Inventory] = []
+    told: dict[str, int] = {}
+    for row in tx.execute(text, values):
+        if row[0] == _NUMBER:
+            told[row[1]] = row[4]
+        else:
+            rows.append(_inventory(row))
+    return Log(rows, told.pop(_NEWEST), told)
+
+
+_NUMBER = 0
+"""Stands for the id in what is no inventory but a number with a name."""
+_NEWEST = "newest writer"
 
 
 @functools.cache
 def _log_statement(writers: int) -> sa.TextClause:
-    # Written out, because a join with the vector makes PostgreSQL leave the index aside.
+    # Written out, because a join with the vector makes PostgreSQL leave the index aside. For "writer > newest" it reads the whole
+    # table; with the condition before it, which needs no row of that, it does so only where there is such a writer.
     columns = ", ".join(column.name for column in _COLUMNS)
+    youngest = "(SELECT coalesce(max(id), 0) FROM writers)"
+    number = f"SELECT {_NUMBER}, {{}}, '', '', {{}}, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, NULL, NULL"
     select = f"SELECT {columns} FROM inventories WHERE"  # noqa: S608 - the names are the table's own
-    parts = [f"{select} writer > :newest"]
+    parts = [number.format(f"'{_NEWEST}'", youngest), number.format("name", "epoch") + " FROM epochs"]
+    parts += [f"{select} {youngest} > :newest AND writer > :newest"]
     parts += [f"{select} writer = :w{n} AND wseq > :s{n}" for n in range(writers)]
     return sa.text(" UNION ALL ".join(parts))
 
@@ -107,31 +149,31 @@ def lock(tx: Connection, ids: Collection[int], *, only_free: bool = False) -> li
 
 
 def add_usage(tx: Connection, stamp: Stamp, changes: Mapping[int, Usage]) -> None:
-    """Add to the usage of rows that are locked. Rows with equal changes share one statement: a batch of one flavor has few."""
-    alike: defaultdict[Usage, list[int]] = defaultdict(list)
-    for inventory_id, change in changes.items():
-        alike[change].append(inventory_id)
-    for change, ids in alike.items():
-        ids.sort()
-        for start in range(0, len(ids), dialect.IN_LIST):
-            values = {"vcpus": change.vcpus, "memory_mb": change.memory_mb, "disk_gb": change.disk_gb, "count": change.instances}
-            values |= {"by": stamp.writer, "number": stamp.sequence}
-            tx.execute(_ADD, values | {"ids": ids[start : start + dialect.IN_LIST]})
+    """Add to the usage of rows, several of which must be locked already: one UPDATE locks in no promised order."""
+    ordered = sorted(changes.items())
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        tx.exec_driver_sql(_addition(tx.dialect.name, stamp, ordered[start : start + dialect.IN_LIST]))
+    custom = {inventory_id: change.resources for inventory_id, change in changes.items() if change.resources}
+    if custom:
+        resources.add_usage(tx, custom)
 
 
-_ADD = (
-    sa.update(inventories)
-    .where(inventories.c.id.in_(dialect.uuids("ids")))
-    .values(
-        generation=inventories.c.generation + 1,
-        used_vcpus=inventories.c.used_vcpus + sa.bindparam("vcpus"),
-        used_memory_mb=inventories.c.used_memory_mb + sa.bindparam("memory_mb"),
-        used_disk_gb=inventories.c.used_disk_gb + sa.bindparam("disk_gb"),
-        instances=inventories.c.instances + sa.bindparam("count"),
-        writer=sa.bindparam("by"),
-        wseq=sa.bindparam("number"),
+_NUMBERS = ("used_vcpus", "used_memory_mb", "used_disk_gb", "instances")
+_ADDED = ", ".join(["generation = {of}generation + 1", *(f"{name} = {{of}}{name} + more_{name}" for name in _NUMBERS)])
+
+
+def _addition(server: str, stamp: Stamp, changes: Sequence[tuple[int, Usage]]) -> str:
+    """One UPDATE, whatever the changes are: group commit has as many of them as flavors. All that goes into the text is numbers."""
+    names = ", ".join(["{} AS key_id", *(f"{{}} AS more_{name}" for name in _NUMBERS)])
+    first, *others = (
+        tuple(map(int, (key, change.vcpus, change.memory_mb, change.disk_gb, change.instances))) for key, change in changes
     )
-)
+    rows = " UNION ALL SELECT ".join([names.format(*first), *(", ".join(map(str, row)) for row in others)])
+    values = _ADDED.format(of="i.") + f", writer = {int(stamp.writer)}, wseq = {int(stamp.sequence)}"
+    if server in ("mysql", "mariadb"):
+        table = f"(SELECT {rows}) AS v STRAIGHT_JOIN inventories AS i FORCE INDEX FOR JOIN (PRIMARY) ON i.id = v.key_id"
+        return f"UPDATE {table} SET {values}"  # noqa: S608 - numbers only
+    return f"UPDATE inventories AS i SET {values} FROM (SELECT {rows}) AS v WHERE i.id = v.key_id"  # noqa: S608 - numbers only
 
 
 def after(row: Inventory, change: Usage, stamp: Stamp) -> Inventory:
@@ -151,6 +193,8 @@ def after(row: Inventory, change: Usage, stamp: Stamp) -> Inventory:
         instances=row.instances + change.instances,
         writer=stamp.writer,
         sequence=stamp.sequence,
+        cap_resources=row.cap_resources,
+        used_resources=resources.after(row.used_resources, change.resources),
     )
 
 
@@ -185,7 +229,7 @@ def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix("new_"): value for name, value in values.items()}
 
 
-_CAPACITY = ("cell_uuid", "cap_vcpus", "cap_memory_mb", "cap_disk_gb", "writer", "wseq")
+_CAPACITY = ("cell_uuid", "cap_vcpus", "cap_memory_mb", "cap_disk_gb", "cap_resources", "writer", "wseq")
 _SET = (
     sa.update(inventories)
     .where(inventories.c.id == sa.bindparam("key"))
@@ -198,22 +242,23 @@ def _values(node: ComputeNode, cell_uuid: str, stamp: Stamp) -> dict[str, Any]:
     return {f"new_{name}": value for name, value in zip(_CAPACITY, values, strict=True)}
 
 
-def _capacity(node: ComputeNode) -> tuple[float, float, float]:
+def _capacity(node: ComputeNode) -> tuple[float, float, float, str | None]:
     limits = node.capacity
-    return limits.vcpus, limits.memory_mb, limits.disk_gb
+    return limits.vcpus, limits.memory_mb, limits.disk_gb, resources.dump(limits.resources)
 
 
 def _differs(row: Inventory, node: ComputeNode, cell_uuid: str) -> bool:
-    return (row.cap_vcpus, row.cap_memory_mb, row.cap_disk_gb) != _capacity(node) or row.cell_uuid != cell_uuid
+    known = (row.cap_vcpus, row.cap_memory_mb, row.cap_disk_gb, resources.dump(row.cap_resources))
+    return known != _capacity(node) or row.cell_uuid != cell_uuid
 
 
 def _of_hosts(tx: Connection, hosts: Iterable[str]) -> list[Inventory]:
-    """All rows of these hosts, locked."""
-    found: list[Inventory] = []
+    """All rows of these hosts, locked. Not by their names: MariaDB locks rows in the order in which it finds them."""
+    ids: list[int] = []
     ordered = sorted(hosts)
     for start in range(0, len(ordered), dialect.IN_LIST):
-        found += map(_inventory, tx.execute(_LOCK_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST]}))
-    return found
+        ids += tx.execute(_IDS_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST]}).scalars()
+    return lock(tx, ids)
 
 
 def _inventory(row: Any) -> Inventory:
@@ -232,4 +277,6 @@ def _inventory(row: Any) -> Inventory:
         instances=row[11],
         writer=row[12],
         sequence=row[13],
+        cap_resources=resources.load(row[14]),
+        used_resources=resources.load(row[15]),
     )

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import dialect
+from db.keyed import by_index
 from db.tables.api import build_requests, instance_mappings, request_specs
 from objects import stored
 from objects.base import Object
@@ -45,32 +46,51 @@ _WAITING = (
     .order_by(sa.func.max(build_requests.c.priority).desc(), sa.func.min(build_requests.c.created_at))
     .limit(sa.bindparam("limit"))
 )
-_LEASABLE = (
-    sa.select(build_requests, instance_mappings.c.name, instance_mappings.c.launch_index, request_specs.c.spec)
-    .join(instance_mappings, instance_mappings.c.instance_uuid == build_requests.c.instance_uuid)
-    .join(request_specs, request_specs.c.batch_id == build_requests.c.batch_id)
-    .where(build_requests.c.batch_id.in_(dialect.uuids("batches")), _FREE)
-    .order_by(build_requests.c.batch_id, instance_mappings.c.launch_index)
-    .with_for_update(of=build_requests, skip_locked=True)
-    # a scan of a small table would skip everything that anybody has locked, and come back empty
-    .with_hint(build_requests, "FORCE INDEX (ix_build_requests_batch_id)", "mariadb")
-    .with_hint(build_requests, "FORCE INDEX (ix_build_requests_batch_id)", "mysql")
+# MariaDB must not scan: it would skip everything that anybody has locked, and come back empty.
+_LEASABLE = by_index(
+    by_index(
+        sa.select(build_requests, instance_mappings.c.name, instance_mappings.c.launch_index)
+        .join(instance_mappings, instance_mappings.c.instance_uuid == build_requests.c.instance_uuid)
+        .where(build_requests.c.batch_id.in_(dialect.uuids("batches")), _FREE)
+        .order_by(build_requests.c.batch_id, instance_mappings.c.launch_index)
+        .with_for_update(of=build_requests, skip_locked=True),
+        build_requests,
+        "ix_build_requests_batch_id",
+    ),
+    instance_mappings,
 )
-_BATCHES = (
-    sa.select(request_specs.c.batch_id)
+_BATCHES = by_index(
+    sa.select(request_specs.c.batch_id, request_specs.c.spec)
     .where(request_specs.c.batch_id.in_(dialect.uuids("batches")))
     .order_by(request_specs.c.batch_id)
-    .with_for_update(skip_locked=True)
+    .with_for_update(skip_locked=True),
+    request_specs,
 )
-_LEASE = (
+_OF_UUIDS = build_requests.c.instance_uuid.in_(dialect.uuids())
+_LEASE = by_index(
     sa.update(build_requests)
-    .where(build_requests.c.instance_uuid.in_(dialect.uuids()))
+    .where(_OF_UUIDS)
     .values(
         state="leased",
         owner=sa.bindparam("new_owner"),
         lease_until=sa.bindparam("until"),
         fence=build_requests.c.fence + 1,
-    )
+    ),
+    build_requests,
+)
+_HELD = by_index(
+    sa.select(build_requests.c.instance_uuid, build_requests.c.fence)
+    .where(_OF_UUIDS, build_requests.c.state == "leased")
+    .order_by(build_requests.c.instance_uuid)
+    .with_for_update(),
+    build_requests,
+)
+_REFENCE = by_index(sa.update(build_requests).where(_OF_UUIDS).values(fence=build_requests.c.fence + 1), build_requests)
+_RENEW = by_index(
+    sa.update(build_requests)
+    .where(_OF_UUIDS, build_requests.c.fence == sa.bindparam("held"))
+    .values(lease_until=sa.bindparam("until")),
+    build_requests,
 )
 
 
@@ -84,8 +104,9 @@ def lease(tx: Connection, owner: str, batch_ids: Sequence[str], now: float, seco
 
     Rows another conductor is taking at this moment are skipped where the server can do so, and found taken elsewhere.
     """
-    mine = list(tx.execute(_BATCHES, {"batches": list(batch_ids)}).scalars())  # a batch is leased by one conductor, whole
-    rows = tx.execute(_LEASABLE, {"batches": mine, "now": now}).all() if mine else []
+    # a batch is leased by one conductor, whole
+    specs: dict[str, str] = {row.batch_id: row.spec for row in tx.execute(_BATCHES, {"batches": list(batch_ids)})}
+    rows = tx.execute(_LEASABLE, {"batches": list(specs), "now": now}).all() if specs else []
     if not rows:
         return []
     for chunk in chunks([r.instance_uuid for r in rows]):
@@ -102,7 +123,6 @@ def lease(tx: Connection, owner: str, batch_ids: Sequence[str], now: float, seco
                 created_at=r.created_at,
             )
         )
-    specs = {r.batch_id: r.spec for r in rows}
     return [
         Batch(batch_id=batch, spec=stored.load(specs[batch], RequestSpec), requests=tuple(members))
         for batch, members in requests.items()
@@ -114,17 +134,12 @@ def refence(tx: Connection, fences: Mapping[str, int]) -> dict[str, int]:
 
     Returns the new fences; a uuid that is missing was lost to a delete or to a successor.
     """
-    query = sa.select(build_requests.c.instance_uuid, build_requests.c.fence).where(
-        build_requests.c.instance_uuid.in_(dialect.uuids()), build_requests.c.state == "leased"
-    )
     held: list[str] = []
     for chunk in chunks(sorted(fences)):
-        rows = tx.execute(query.with_for_update(), {"uuids": chunk}).all()
+        rows = tx.execute(_HELD, {"uuids": chunk}).all()
         held += [r.instance_uuid for r in rows if r.fence == fences[r.instance_uuid]]
     for chunk in chunks(held):
-        tx.execute(
-            sa.update(build_requests).where(build_requests.c.instance_uuid.in_(chunk)).values(fence=build_requests.c.fence + 1)
-        )
+        tx.execute(_REFENCE, {"uuids": chunk})
     return {uuid: fences[uuid] + 1 for uuid in held}
 
 
@@ -132,11 +147,7 @@ def renew(tx: Connection, fences: Mapping[str, int], until: float) -> None:
     """Extend the lease of requests still held under the fence given. Losing it does no harm, so nothing is returned."""
     for fence, uuids in by_fence(fences).items():
         for chunk in chunks(uuids):
-            tx.execute(
-                sa.update(build_requests)
-                .where(build_requests.c.instance_uuid.in_(chunk), build_requests.c.fence == fence)
-                .values(lease_until=until)
-            )
+            tx.execute(_RENEW, {"uuids": chunk, "held": fence, "until": until})
 
 
 def by_fence(fences: Mapping[str, int]) -> dict[int, list[str]]:

@@ -18,6 +18,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+LIFE = 3600.0
+"""Seconds for which a pen writes under one id. So nobody need look for ids that are much older than the newest ones."""
+KEPT = 1000
+"""Writers that are remembered: the newest."""
+
+
 class Stamp(NamedTuple):
     """What a transaction marks the inventories with that it changes: the process's writer id, and the number of the transaction."""
 
@@ -38,17 +44,22 @@ class Ledger:
         self._name = name
         self._lock = threading.Lock()
         self._writer: int | None = None
+        self._since = 0.0  # monotonic clock
         self._sequence = 0
 
     def write(self, fn: Callable[Concatenate[Connection, Stamp, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Raises what ``fn`` raises, and what ``Database.write`` does."""
         with self._lock:
             try:
+                if time.monotonic() - self._since > LIFE:
+                    self._writer = None
                 stamp, result = self.database.write(self._attempt, lambda tx, stamp: fn(tx, stamp, *args, **kwargs))
             except errors.DatabaseUnavailable:
                 # A commit of unknown outcome may still become visible after our next one: that one must come from another writer.
                 self._writer = None
                 raise
+            if stamp.writer != self._writer:
+                self._since = time.monotonic()
             self._writer, self._sequence = stamp
             return result
 
@@ -62,4 +73,8 @@ class Ledger:
         key = tx.execute(sa.insert(writers), {"name": self._name, "started": time.time()}).inserted_primary_key
         if key is None:
             raise RuntimeError("the database gave a new writer no id")
+        tx.execute(_FORGET, {"upto": int(key[0]) - KEPT})
         return int(key[0])
+
+
+_FORGET = sa.delete(writers).where(writers.c.id <= sa.bindparam("upto"))

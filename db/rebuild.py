@@ -20,7 +20,7 @@ class Snapshot(Object, frozen=True, kw_only=True):
     last_uuid: str | None
 
 
-_KINDS = {
+KINDS = {
     State.SCHEDULED: (EventKind.MOVED,),
     State.BUILDING: (EventKind.MOVED,),
     State.DELETING: (EventKind.MOVED,),
@@ -28,6 +28,7 @@ _KINDS = {
     State.ERROR: (EventKind.ENDED,),
     State.DELETED: (EventKind.ENDED,),
 }
+"""What the feed would tell of a row in this state, in this order."""
 
 
 def snapshot(tx: Connection, after: str, limit: int, now: float) -> Snapshot:
@@ -37,6 +38,6 @@ def snapshot(tx: Connection, after: str, limit: int, now: float) -> Snapshot:
     events = tuple(
         FeedEvent(sequence=0, kind=kind, key=row.uuid, version=row.version, payload=stored.dump(instances.summary(row, now)))
         for row in instances.read(tx, uuids)
-        for kind in _KINDS[row.state]
+        for kind in KINDS[row.state]
     )
     return Snapshot(events=events, last_uuid=uuids[-1] if uuids else None)

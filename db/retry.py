@@ -7,7 +7,9 @@ And Jitter", 2015), so that transactions that met once do not meet again. Attemp
 from __future__ import annotations
 
 import enum
+import functools
 import logging
+import re
 import sqlite3
 from collections.abc import Callable
 from typing import TypeVar
@@ -29,7 +31,14 @@ LOST_TOTAL = 1.0
 
 _POSTGRESQL_MEETING = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock time-out
 _MARIADB_MEETING = (1020, 1205, 1213)  # record changed since last read, lock wait time-out, deadlock
-_MARIADB_UNREACHABLE = (1040, 1053, 1203)  # too many connections, shutting down, too many connections of this user
+_MARIADB_LOST = (1040, 1053, 1203, 1969)  # too many connections, shutting down, too many of this user, statement too slow
+_MARIADB_READ_ONLY = (1792, 1836)  # in a read-only transaction, in read-only mode
+_MARIADB_PREVENTED = 1290  # by an option of the server, which the text names: --read-only is one of several
+_POSTGRESQL_READ_ONLY = "25006"  # so do standbys that have not been promoted
+# A file that may grow no further, by a quota or a limit, and shared memory for which there is no room, are "disk I/O error".
+_SQLITE_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+_MARIADB_FULL = (3, 1021, 1026, 1030, 1114)  # cannot write a file, disk full, cannot write, storage engine's error, table full
+_NO_SPACE = re.compile(r"\b(?:errno|errcode|error)\W{0,3}28\b|no space left|is full|disk full", re.IGNORECASE)
 
 
 class Trouble(enum.Enum):
@@ -37,7 +46,9 @@ class Trouble(enum.Enum):
 
     MEETING = "meeting"  # it met another transaction: run it again
     LOST = "lost"  # no connection, or the connection broke: try a few times
-    LASTING = "lasting"  # the database cannot do this now, and trying again would not help: full disk, wrong password
+    READ_ONLY = "read-only"  # the server takes no writes; it may have been replaced by another: try a few times, on new connections
+    FULL = "full"  # there is no room to write; trying again would not help
+    LASTING = "lasting"  # the database cannot do this now, and trying again would not help: wrong password, broken disk
     UNSYNCED = "unsynced"  # the schema is missing or old
     OTHER = "other"  # not the database's: a fault of ours, a broken constraint
 
@@ -46,13 +57,15 @@ def classify(error: BaseException) -> Trouble:
     """Tell what ``error``, raised by oslo.db, SQLAlchemy or a driver, means."""
     if isinstance(error, (oslo_exception.DBDeadlock, oslo_exception.DBConsistencyError, oslo_exception.RetryRequest)):
         return Trouble.MEETING
+    driver_error = cause(error)
+    if is_read_only(driver_error):
+        return Trouble.READ_ONLY
     if isinstance(error, oslo_exception.DBConnectionError):
         return Trouble.LOST
     if isinstance(error, oslo_exception.DBNonExistentTable):
         return Trouble.UNSYNCED
     if isinstance(error, (oslo_exception.DBNonExistentDatabase, sa_exception.TimeoutError)):
         return Trouble.LASTING
-    driver_error = cause(error)
     if isinstance(driver_error, sqlite3.Error):
         return _classify_sqlite(driver_error)
     wrapped = _wrapped(error)
@@ -67,19 +80,57 @@ def cause(error: BaseException) -> BaseException:
     return getattr(inner, "orig", None) or inner
 
 
+def is_read_only(driver_error: BaseException) -> bool:
+    """Whether a server refused to write because it is a replica, or was told to take no writes.
+
+    Such a connection is of no use any more: after a fail-over it would speak to the old server for as long as it is kept.
+    """
+    if getattr(driver_error, "sqlstate", None) == _POSTGRESQL_READ_ONLY:
+        return True
+    number = _number(driver_error)
+    if number == _MARIADB_PREVENTED:
+        return "read-only" in str(driver_error) or "read_only" in str(driver_error)
+    return number in _MARIADB_READ_ONLY
+
+
+def is_unsure(error: BaseException) -> bool:
+    """Whether ``error``, met by a commit, leaves open if the transaction happened.
+
+    A connection that broke does; so does a disk that failed to keep what it was given: it may be found there later. A server that
+    refuses, and a disk that does not take it, have rolled back.
+    """
+    driver_error = cause(error)
+    if isinstance(driver_error, sqlite3.Error):
+        code = _sqlite_code(driver_error)
+        return code & 0xFF == sqlite3.SQLITE_IOERR and code not in _SQLITE_FULL
+    return classify(error) is Trouble.LOST
+
+
+def _number(driver_error: BaseException) -> int | None:
+    """The number of an error of PyMySQL's; the drivers of other servers have texts as their first argument."""
+    number = driver_error.args[0] if driver_error.args else None
+    return number if isinstance(number, int) else None
+
+
 def _wrapped(error: BaseException) -> BaseException:
     """SQLAlchemy's error inside one of oslo.db's."""
     return getattr(error, "inner_exception", None) or error
 
 
+def _sqlite_code(error: sqlite3.Error) -> int:
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code
+
+
 def _classify_sqlite(error: sqlite3.Error) -> Trouble:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the low byte is the primary code
+    if _sqlite_code(error) in _SQLITE_FULL:
+        return Trouble.FULL
+    code = _sqlite_code(error) & 0xFF  # the low byte is the primary code
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Trouble.MEETING
     lasting = (
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_NOTADB,
         sqlite3.SQLITE_PERM,
@@ -94,12 +145,14 @@ def _classify_sqlite(error: sqlite3.Error) -> Trouble:
 
 def _classify_server(error: sa_exception.DBAPIError, driver_error: BaseException) -> Trouble:
     state = getattr(driver_error, "sqlstate", None)
-    number = driver_error.args[0] if driver_error.args else None
+    number = _number(driver_error)
     if state in _POSTGRESQL_MEETING or number in _MARIADB_MEETING:
         return Trouble.MEETING
     if state in ("42P01", "42703") or number in (1054, 1146):
         return Trouble.UNSYNCED
-    if error.connection_invalidated or number in _MARIADB_UNREACHABLE:
+    if state == "53100" or (number in _MARIADB_FULL and _NO_SPACE.search(str(driver_error))):
+        return Trouble.FULL
+    if error.connection_invalidated or number in _MARIADB_LOST:
         return Trouble.LOST
     if not isinstance(error, sa_exception.OperationalError):
         return Trouble.OTHER
@@ -109,9 +162,10 @@ def _classify_server(error: sa_exception.DBAPIError, driver_error: BaseException
     return Trouble.LASTING
 
 
-def again(transaction: Callable[[], T], first: Exception) -> T:
+def again(transaction: Callable[[], T], first: Exception, spent: float = 0.0) -> T:
     """Go on after ``transaction`` failed with ``first`` for passing trouble: run it again, as often as the policy allows.
 
+    ``spent`` is how many seconds that first run took: a server that let it wait for long must not be waited for once more.
     Raises the last error when the bounds are reached, and any error that is not passing at once.
     """
     failed: list[Exception] = [first]
@@ -124,7 +178,7 @@ def again(transaction: Callable[[], T], first: Exception) -> T:
     policy = tenacity.Retrying(
         retry=tenacity.retry_if_exception(_passing),
         wait=tenacity.wait_random_exponential(multiplier=0.02, max=1.0),
-        stop=_stop,
+        stop=functools.partial(_stop, spent),
         before_sleep=_say,
         reraise=True,
     )
@@ -137,13 +191,13 @@ def is_passing(error: Exception) -> bool:
 
 
 def _passing(error: BaseException) -> bool:
-    return classify(error) in (Trouble.MEETING, Trouble.LOST)
+    return classify(error) in (Trouble.MEETING, Trouble.LOST, Trouble.READ_ONLY)
 
 
-def _stop(state: tenacity.RetryCallState) -> bool:
+def _stop(spent: float, state: tenacity.RetryCallState) -> bool:
     error = state.outcome.exception() if state.outcome else None
-    seconds = state.seconds_since_start or 0.0
-    if error is not None and classify(error) is Trouble.LOST:
+    seconds = spent + (state.seconds_since_start or 0.0)
+    if error is not None and classify(error) in (Trouble.LOST, Trouble.READ_ONLY):
         return state.attempt_number >= LOST_ATTEMPTS or seconds >= LOST_TOTAL
     return state.attempt_number >= ATTEMPTS or seconds >= TOTAL
 

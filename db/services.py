@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -21,17 +21,18 @@ from objects.feed import EventKind
 _BEAT = Upsert(
     services,
     key=("host", "binary"),
-    replaced=("last_seen", "version"),
+    replaced=("last_seen", "version", "stopping"),
     computed={"report_count": services.c.report_count + sa.literal_column("1")},  # PyMySQL allows no parameter there
 )
 
 
 class Beat(Object, frozen=True, kw_only=True):
-    """One sign of life."""
+    """One sign of life. ``stopping``: of a process that takes no more orders."""
 
     host: str
     binary: str
     version: int = 1
+    stopping: bool = False
 
 
 def heartbeat(tx: Connection, host: str, binary: str, version: int, now: float) -> None:
@@ -52,6 +53,7 @@ def heartbeats(tx: Connection, beats: Sequence[Beat], now: float) -> None:
             "disabled": False,
             "forced_down": False,
             "version": beat.version,
+            "stopping": beat.stopping,
         }
         for (host, binary), beat in sorted(latest.items())
     ]
@@ -67,6 +69,25 @@ def get(tx: Connection, host: str, binary: str) -> Service:
 def list_all(tx: Connection) -> list[Service]:
     """By host and binary."""
     return [_service(row) for row in tx.execute(sa.select(services).order_by(services.c.host, services.c.binary))]
+
+
+class Sign(NamedTuple):
+    """What there is of one service's signs of life, as ``Service`` has it."""
+
+    host: str
+    report_count: int
+    last_seen: float
+    disabled: bool
+    forced_down: bool
+    stopping: bool
+
+
+_SIGNS = sa.select(*(services.c[name] for name in Sign._fields)).where(services.c.binary == sa.bindparam("of"))
+
+
+def signs(tx: Connection, binary: str) -> list[Sign]:
+    """Of all services of this kind; in no order. Asked every few seconds, so it is no more than is looked at then."""
+    return [Sign._make(row) for row in tx.execute(_SIGNS, {"of": binary})]
 
 
 def set_disabled(tx: Connection, host: str, binary: str, disabled: bool, reason: str | None, now: float) -> bool:

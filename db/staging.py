@@ -11,9 +11,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import dialect
-from db.tables.cell import block_device_mappings, builds, instance_faults, instances, tags
+from db import actions, dialect, secrets
+from db.tables.cell import block_device_mappings, builds, instance_actions, instance_faults, instances, tags
 from objects import stored
+from objects.action import Kind
 from objects.base import Object
 from objects.instance import Instance, State
 from objects.spec import RequestSpec
@@ -28,12 +29,15 @@ class NewInstance(Object, frozen=True, kw_only=True):
     created_at: float
 
 
-def stage(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> list[str]:
+def stage(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: float, sealed: str | None = None) -> list[str]:
     """Write STAGED rows; nobody in the cell acts on them. Returns the uuids that now stand as asked.
 
     Absent: inserted. STAGED under a lower fence: overwritten. STAGED under the same fence: was done before. Anything else is
-    refused and left alone: the caller has lost that one.
+    refused and left alone: the caller has lost that one. ``sealed``: the batch's secrets, where it has some and a host is to have
+    them; they are written first (``db/secrets.py`` says why).
     """
+    if sealed is not None:
+        secrets.keep_build(tx, spec.batch_id, sealed, now)
     text = stored.dump(spec)
     rows = [_instance_row(spec, new, now) for new in news]
     inserted = dialect.insert_new(tx, instances, rows)
@@ -111,8 +115,9 @@ def _build_row(row: Instance, spec_text: str) -> dict[str, Any]:
 
 
 def _attach(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> None:
-    """What hangs off an instance from its first moment: tags, block devices, and in cell0 the fault."""
+    """What hangs off an instance from its first moment: who asked for it, tags, block devices, and in cell0 the fault."""
     uuids = [new.instance.uuid for new in news]
+    actions.begin(tx, Kind.CREATE, [(new.instance.uuid, new.created_at) for new in news], spec.request_id)
     if spec.properties.tags:
         tx.execute(sa.insert(tags), [{"instance_uuid": uuid, "tag": tag} for uuid in uuids for tag in spec.properties.tags])
     if spec.properties.block_devices:
@@ -140,8 +145,22 @@ def remove_staged(tx: Connection, uuids: Iterable[str]) -> None:
     for uuid in sorted(uuids):
         gone = tx.execute(sa.delete(instances).where(instances.c.uuid == uuid, instances.c.state == State.STAGED)).rowcount
         if gone:
-            for table in (builds, tags, block_device_mappings, instance_faults):
-                tx.execute(sa.delete(table).where(table.c.instance_uuid == uuid))
+            _remove_parts(tx, uuid)
+
+
+def replace_lost(tx: Connection, spec: RequestSpec, new: NewInstance, now: float) -> bool:
+    """Write a row in the state given where a decided instance has none any more; False if there is one. No feed event."""
+    if not dialect.insert_new(tx, instances, [_instance_row(spec, new, now)]):
+        return False
+    _remove_parts(tx, new.instance.uuid)  # of the lost row
+    tx.execute(sa.insert(builds), _build_row(new.instance, stored.dump(spec)))
+    _attach(tx, spec, [new], now)
+    return True
+
+
+def _remove_parts(tx: Connection, uuid: str) -> None:
+    for table in (builds, tags, block_device_mappings, instance_actions, instance_faults):
+        tx.execute(sa.delete(table).where(table.c.instance_uuid == uuid))
 
 
 def fault_row(row: Instance, now: float) -> dict[str, Any]:

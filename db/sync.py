@@ -25,16 +25,17 @@ _LOCK_NUMBER = 0x53435359
 """PostgreSQL names advisory locks by number; nothing else in a database of ours takes one."""
 
 
-def sync(url: str, kind: Kind) -> str:
+def sync(url: str, kind: Kind, revision: str = "head") -> str:
     """Apply every schema change that is missing and return the version reached. Harmless to repeat, or to run twice at once.
 
     On SQLite and PostgreSQL all changes are one transaction: another process sees either none or all of them, and work goes on
     around it. MariaDB commits each change for itself, so changes there are written so that an interrupted run can be repeated.
-    A missing SQLite file is made, and its folder. Raises DatabaseUnavailable, and Misconfigured where the URL cannot be right.
+    A missing SQLite file is made, and its folder. ``revision``: go no further than this one. Raises DatabaseUnavailable, and
+    Misconfigured where the URL cannot be right.
     """
     database = Database(urls.patient(url), create=True)
     try:
-        return database.write(_upgrade, kind)
+        return database.write(_upgrade, kind, revision)
     finally:
         database.dispose()
 
@@ -49,28 +50,29 @@ def current(url: str, kind: Kind) -> str | None:
     """The version the schema has, None where nothing was applied yet. Raises DatabaseUnavailable."""
     database = Database(url)
     try:
-        return database.read(_version, kind)
+        return database.read(version, kind)
     finally:
         database.dispose()
 
 
 def latest(kind: Kind) -> str:
     """The version that ``sync`` reaches."""
-    return str(ScriptDirectory.from_config(_config(kind)).get_current_head())
+    return str(ScriptDirectory.from_config(script_config(kind)).get_current_head())
 
 
-def _upgrade(tx: sa.Connection, kind: Kind) -> str:
+def _upgrade(tx: sa.Connection, kind: Kind, revision: str) -> str:
     _lock(tx)
     try:
-        config = _config(kind)
+        config = script_config(kind)
         config.attributes["connection"] = tx
-        command.upgrade(config, "head")
-        return str(_version(tx, kind))
+        command.upgrade(config, revision)
+        return str(version(tx, kind))
     finally:
         _unlock(tx)
 
 
-def _version(tx: sa.Connection, kind: Kind) -> str | None:
+def version(tx: sa.Connection, kind: Kind) -> str | None:
+    """The version the schema has, None where nothing was applied yet."""
     return MigrationContext.configure(tx, opts={"version_table": version_table(kind)}).get_current_revision()
 
 
@@ -79,7 +81,8 @@ def version_table(kind: Kind) -> str:
     return f"schema_version_{kind}"
 
 
-def _config(kind: Kind) -> Config:
+def script_config(kind: Kind) -> Config:
+    """Where Alembic finds the changes of ``kind``."""
     config = Config()
     folder = Path(__file__).parent / "migrations" / kind
     config.set_main_option("script_location", str(folder).replace("%", "%%"))

@@ -16,7 +16,9 @@ class Upsert:
     Of a row that is there, the columns ``replaced`` take the new values and those of ``computed`` the expression's.
     """
 
-    def __init__(self, table: sa.Table, *, key: Sequence[str], replaced: Sequence[str], computed: Mapping[str, Any] | None = None):
+    def __init__(
+        self, table: sa.Table, *, key: Sequence[str], replaced: Sequence[str] = (), computed: Mapping[str, Any] | None = None
+    ) -> None:
         computed = dict(computed or {})
         lite, post, my = sqlite.insert(table), postgresql.insert(table), mysql.insert(table)
         self._statements: dict[str, sa.Insert] = {
@@ -25,7 +27,14 @@ class Upsert:
             "mysql": my.on_duplicate_key_update({c: my.inserted[c] for c in replaced} | computed),
         }
 
+        # made once: to look a new statement up among the compiled ones takes longer than SQLite takes to run it
+        self._returning = {name: statement.returning(*table.c) for name, statement in self._statements.items()}
+
     def __call__(self, tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Order the rows by their key: transactions that touch several then wait for each other in one direction only."""
         if rows:
             tx.execute(self._statements[tx.dialect.name], [dict(row) for row in rows])
+
+    def one(self, tx: Connection, row: Mapping[str, Any]) -> sa.Row[Any]:
+        """The same for a single row, which is returned as it is now. It stays locked until the transaction ends."""
+        return tx.execute(self._returning[tx.dialect.name], dict(row)).one()

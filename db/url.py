@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 from typing import Any
@@ -14,7 +15,7 @@ from objects.mask import mask_url
 CONNECT_TIMEOUT = 2
 """Seconds to wait for a server to accept a connection."""
 ANSWER_TIMEOUT = 15
-"""Seconds to wait for the answer to one statement (MariaDB); it must outlast LOCK_TIMEOUT."""
+"""Seconds to wait for the answer to one statement; it must outlast LOCK_TIMEOUT. ``?read_timeout=`` in the URL changes it."""
 SCHEMA_TIMEOUT = 3600
 """The same for the statements of a schema change."""
 LOCK_TIMEOUT = 5
@@ -99,9 +100,33 @@ def synchronous(url: sa.URL) -> str:
     return value
 
 
+def read_timeout(url: sa.URL) -> float:
+    """Seconds that the answer to one statement may take, on a server."""
+    return _seconds(url, "read_timeout", ANSWER_TIMEOUT)
+
+
+def connect_timeout(url: sa.URL) -> float:
+    """Seconds that a server may take to accept a connection."""
+    return _seconds(url, "connect_timeout", CONNECT_TIMEOUT)
+
+
+def _seconds(url: sa.URL, name: str, default: float) -> float:
+    value = url.query.get(name, str(default))
+    try:
+        seconds = float(str(value))
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < math.inf:
+        raise errors.Misconfigured(f"Database URL: {name}={value} is not a number of seconds above 0")
+    return seconds
+
+
 def for_driver(url: sa.URL) -> str:
     """The URL as SQLAlchemy takes it, password included, without what only we read."""
-    return url.difference_update_query(["synchronous"]).render_as_string(hide_password=False)
+    ours = ["synchronous"]
+    if url.get_backend_name() == "postgresql":
+        ours.append("read_timeout")  # libpq knows no such thing
+    return url.difference_update_query(ours).render_as_string(hide_password=False)
 
 
 def settle(connection: Any, url: sa.URL, *, query_only: bool = False) -> None:
@@ -113,22 +138,25 @@ def settle(connection: Any, url: sa.URL, *, query_only: bool = False) -> None:
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute(f"PRAGMA query_only={'ON' if query_only else 'OFF'}")  # last: setting the journal mode writes
         return
+    answer = read_timeout(url)  # the server ends what its client has given up, and lets go of the locks
     with connection.cursor() as cursor:
         if url.get_backend_name() == "postgresql":
             cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
             cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}s'")
+            cursor.execute(f"SET statement_timeout = '{answer * 1000:.0f}ms'")
             cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_TIMEOUT}s'")
         else:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            idle = f"/*M! , SESSION idle_transaction_timeout = {IDLE_TIMEOUT} */"  # MySQL reads it as a comment
-            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT} {idle}")
+            more = f"SESSION idle_transaction_timeout = {IDLE_TIMEOUT}, SESSION max_statement_time = {answer:g}"
+            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT} /*M! , {more} */")  # to MySQL a comment
     connection.commit()
 
 
 def _options(url: sa.URL) -> dict[str, str]:
     if url.get_backend_name() == "postgresql":
         unheard = {"keepalives_idle": "5", "keepalives_interval": "5", "keepalives_count": "2"}
-        return {"connect_timeout": str(CONNECT_TIMEOUT), "tcp_user_timeout": str(ANSWER_TIMEOUT * 1000), **unheard}
+        times = {"connect_timeout": str(CONNECT_TIMEOUT), "read_timeout": str(ANSWER_TIMEOUT)}
+        return {**times, "tcp_user_timeout": str(ANSWER_TIMEOUT * 1000), **unheard}
     options = {"charset": "utf8mb4"}
     if url.get_driver_name() == "pymysql":
         answer = str(ANSWER_TIMEOUT)

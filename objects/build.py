@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
 
 from objects.base import Message
 from objects.instance import Failure
 from objects.selection import Limits
-from objects.spec import RequestSpec
+from objects.spec import BootSecrets, RequestSpec
 
 
 class BuildOrder(Message, frozen=True, kw_only=True):
     """Build this instance on this host, as this attempt under this fence. Doubled and stale orders are ignored by the agent."""
+
+    VERSION: ClassVar[str] = "1.1"
 
     instance_uuid: str
     name: str
@@ -23,17 +29,25 @@ class BuildOrder(Message, frozen=True, kw_only=True):
 
 
 class BuildOrders(Message, frozen=True, kw_only=True):
-    """All orders of one batch for one host: one cast."""
+    """All orders of one batch for one host: one cast. No secrets: a cast may wait on a broker's disk."""
+
+    VERSION: ClassVar[str] = "2.2"
 
     spec: RequestSpec
     orders: tuple[BuildOrder, ...]
 
 
 class DeleteOrder(Message, frozen=True, kw_only=True):
-    """Destroy the guest of this instance, whatever it is doing, and answer ``gone`` with this attempt."""
+    """Destroy the guest of this instance, whatever it is doing, and answer ``gone`` with this attempt.
+
+    What is of a later attempt than the order stays. ``fence`` 0: from a sender that does not say; whatever the fence.
+    """
+
+    VERSION: ClassVar[str] = "1.1"
 
     instance_uuid: str
     attempt: int
+    fence: int = 0
 
 
 class ReportKind(enum.StrEnum):
@@ -44,7 +58,12 @@ class ReportKind(enum.StrEnum):
 
 
 class Report(Message, frozen=True, kw_only=True):
-    """One agent's report on one attempt; ``builder`` is the agent's start that speaks (or, handing back, that had built)."""
+    """One agent's report on one attempt; ``builder`` is the agent's start that speaks (or, handing back, that had built).
+
+    ``wants_secrets``: with an ``accept`` of a build whose spec says that there are some.
+    """
+
+    VERSION: ClassVar[str] = "1.2"
 
     kind: ReportKind
     instance_uuid: str
@@ -53,14 +72,36 @@ class Report(Message, frozen=True, kw_only=True):
     attempt: int
     builder: str
     failure: Failure | None = None
+    wants_secrets: bool = False
 
 
 class Verdict(Message, frozen=True, kw_only=True):
-    """The cell's answer to a report. Refused: forget the build, and destroy its guest if there is one."""
+    """The cell's answer to a report. Refused: forget the build, and destroy its guest if there is one.
+
+    ``secrets``: what a granted ``accept`` asked for. On the wire those of a batch are in one verdict of the answer, and the others
+    name its instance in ``secrets_with``. ``known`` false: refused because the cell has no record of the instance, not even of its
+    end; what becomes of a guest of it is the operator's to say.
+    """
+
+    VERSION: ClassVar[str] = "1.2"
 
     instance_uuid: str
     accepted: bool
     reason: str = ""
+    known: bool = True
+    secrets: BootSecrets | None = None
+    secrets_with: str | None = None
+
+
+def with_secrets(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts of one answer, each with its own secrets rather than a reference to another's."""
+    carried = {verdict.instance_uuid: verdict.secrets for verdict in verdicts if verdict.secrets is not None}
+    return [
+        msgspec.structs.replace(verdict, secrets=carried.get(verdict.secrets_with), secrets_with=None)
+        if verdict.secrets_with is not None
+        else verdict
+        for verdict in verdicts
+    ]
 
 
 class Holding(Message, frozen=True, kw_only=True):

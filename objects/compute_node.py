@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from objects.base import Message, Object
 from objects.selection import Limits
@@ -12,8 +12,12 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     """What one hypervisor node offers and what its agent counts as used: vCPUs, MiB, GiB.
 
     The field names are the ``stats`` of ``update_resource_stats``. ``*_used`` is the agent's own count over all guests on the node,
-    whether our records know them or not.
+    whether our records know them or not. ``resources`` and ``resources_used`` are the same by custom resource class, whose names
+    are ``CUSTOM_`` and then A-Z, 0-9 and _. ``reported_at`` is when it counted, in seconds since the epoch by its own clock, 0 if
+    it does not say: it tells the order of the reports on one node, and nothing else.
     """
+
+    VERSION: ClassVar[str] = "1.1"
 
     host: str
     node: str
@@ -34,6 +38,9 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     hypervisor_version: int = 0
     failed_builds: float = 0.0
     attributes: dict[str, Any] = {}
+    reported_at: float = 0.0
+    resources: dict[str, int] = {}
+    resources_used: dict[str, int] = {}
 
     @property
     def capacity(self) -> Limits:
@@ -42,11 +49,15 @@ class ComputeNode(Message, frozen=True, kw_only=True):
             vcpus=self.vcpus * self.cpu_allocation_ratio,
             memory_mb=max(0, self.memory_mb - self.reserved_memory_mb) * self.ram_allocation_ratio,
             disk_gb=max(0, self.disk_gb - self.reserved_disk_gb) * self.disk_allocation_ratio,
+            resources={name: amount for name, amount in self.resources.items() if amount},
         )
 
 
 class Service(Object, frozen=True, kw_only=True):
-    """One process of a role. ``report_count`` rises with every heartbeat: readers judge by their own clock when it last rose."""
+    """One process of a role. ``report_count`` rises with every heartbeat: readers judge by their own clock when it last rose.
+
+    ``stopping``: its last heartbeat said that it takes no more orders.
+    """
 
     uuid: str
     host: str
@@ -57,3 +68,4 @@ class Service(Object, frozen=True, kw_only=True):
     disabled_reason: str | None = None
     forced_down: bool = False
     version: int = 1
+    stopping: bool = False

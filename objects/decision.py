@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from objects.base import Message, Object
+from objects.relaxation import Relaxation
 
 
 class FilterCount(Object, frozen=True, kw_only=True):
@@ -39,8 +42,14 @@ class Decision(Message, frozen=True, kw_only=True):
 
     ``filters`` are the counts for the first instance that found no host, or else for the first instance of the batch. ``cells``
     maps each cell's name to the age in seconds of the view used, or to None where nothing is known of it. ``seed`` replays every
-    random choice. ``message`` is safe for a tenant; all else is for administrators.
+    random choice. ``message`` is safe for a tenant; all else is for administrators, but for the ``words`` of relaxations.
+
+    ``conflicts``: how often a host that was planned for an instance had been taken by another claim when its row was locked;
+    ``taken``: those hosts, some of them if they are many. ``relaxations``: single changes of the request with which it would have
+    been placed, the smallest first; None where that was not looked into.
     """
+
+    VERSION: ClassVar[str] = "1.1"
 
     id: str
     batch_id: str
@@ -55,3 +64,11 @@ class Decision(Message, frozen=True, kw_only=True):
     seed: int = 0
     message: str = ""
     elapsed_ms: float = 0.0
+    conflicts: int = 0
+    taken: tuple[str, ...] = ()
+    relaxations: tuple[Relaxation, ...] | None = None
+
+    @property
+    def refused(self) -> bool:
+        """No host was found for all of the instances that needed one, so none got one."""
+        return bool(self.message)

@@ -23,6 +23,10 @@ class Forbidden(SuperconductorError):
     """The caller may not do this."""
 
 
+class OverQuota(Forbidden):
+    """The project may not have so much at once; the text says of what, how much it has and how much it may have."""
+
+
 class NoValidHost(SuperconductorError):
     """No host, or not enough hosts, can take the request. The text is safe to show to a tenant.
 
@@ -50,6 +54,10 @@ class DatabaseUnavailable(SuperconductorError):
     """A database cannot be reached; the text names it with its password masked."""
 
 
+class StorageFull(DatabaseUnavailable):
+    """A database has no room left to write; what is in it can be read. The text says what to do."""
+
+
 class Unsupported(SuperconductorError):
     """A peer speaks a version of a message that this process does not."""
 
@@ -64,3 +72,11 @@ class BuildAborted(SuperconductorError):
 
 class BuildFailed(SuperconductorError):
     """A build failed on this host; another host may succeed."""
+
+
+class PolicyViolated(SuperconductorError):
+    """A build here would break a placement policy, such as its group's affinity: another host may do, this one is not at fault."""
+
+
+class ServiceUnavailable(SuperconductorError):
+    """A service that the hosts share (images, networks, volumes) does not answer: no host could build now, none is at fault."""

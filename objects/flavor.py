@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from objects import extra_specs
+from objects.amounts import Amounts
 from objects.base import Object
 
 
@@ -24,3 +26,8 @@ class Flavor(Object, frozen=True, kw_only=True):
     def disk_gb(self) -> int:
         """Local disk a server of this flavor takes, in GiB, swap rounded up."""
         return self.root_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
+
+    @property
+    def takes(self) -> Amounts:
+        """What a server of this flavor takes of its host: its size, and what ``resources:CLASS`` in its extra specs asks for."""
+        return Amounts.of(self.vcpus, self.memory_mb, self.disk_gb, extra_specs.resources(self.extra_specs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import ClassVar
 
 from objects.base import Message, Object
 from objects.selection import Limits, Selection
@@ -26,6 +27,7 @@ class FailureClass(enum.StrEnum):
     HOST = "host"  # another host may succeed
     NO_ROOM = "no-room"  # the host's own claim refused: another host, no mark on this one
     RESTARTED = "restarted"  # the agent died with the build and is back: the same host again, and no try is used up
+    STOPPING = "stopping"  # the agent is about to stop: another host if there is one, else this one later; no try is used up
     POLICY = "policy"  # a placement policy would be broken here: another host, no mark
     REQUEST = "request"  # the request itself cannot be built anywhere: ERROR at once
     DEADLINE = "deadline"  # the time allowed is over: ERROR
@@ -33,6 +35,8 @@ class FailureClass(enum.StrEnum):
 
 class Failure(Message, frozen=True, kw_only=True):
     """Why one attempt failed. ``at`` in seconds since the epoch."""
+
+    VERSION: ClassVar[str] = "1.1"
 
     kind: FailureClass
     error: str
@@ -53,7 +57,8 @@ class Instance(Object, frozen=True, kw_only=True):
     """The protocol's view of one instance row and of its build: everything a transition may read or change.
 
     ``fence``, ``attempt`` and ``builder`` are the three fencing values of ``docs/protocol.md``; ``version`` rises with every
-    change and travels with the row's feed events. Times are seconds since the epoch.
+    change and travels with the row's feed events. ``rolled_back``: why its batch is rolled back, so that it is to end in ERROR with
+    this as its fault rather than as DELETED. Times are seconds since the epoch.
     """
 
     uuid: str
@@ -74,12 +79,14 @@ class Instance(Object, frozen=True, kw_only=True):
     launched_at: float | None = None
     terminated_at: float | None = None
     fault: str | None = None
+    rolled_back: str | None = None
 
 
 class Server(Object, frozen=True, kw_only=True):
     """One server as the API level knows it: its instance mapping and summary. ``state`` is the summary's, for lists.
 
-    ``cell_uuid`` None means that it is still a build request. ``state`` is one of building, active, error, deleted.
+    ``cell_uuid`` None means that it is still a build request. ``state`` is one of building, active, error, deleted, and
+    where its cell was asked also deleting and rolling-back.
     """
 
     uuid: str

@@ -10,7 +10,8 @@ class Inventory(Object, frozen=True, kw_only=True):
     """One ``(host, node)`` in the ledger of claims. Capacities are with allocation ratios applied and what is reserved taken off.
 
     ``generation`` rises with every change; ``writer`` and ``sequence`` say which process made the last one, in its own count.
-    vCPUs, MiB, GiB. ``instances`` counts claims. Used may exceed capacity: a move records a fact.
+    vCPUs, MiB, GiB; ``resources`` by custom resource class. ``instances`` counts claims. Used may exceed capacity: a move records a
+    fact.
     """
 
     id: int
@@ -27,6 +28,8 @@ class Inventory(Object, frozen=True, kw_only=True):
     instances: int = 0
     writer: int = 0
     sequence: int = 0
+    cap_resources: dict[str, int] = {}
+    used_resources: dict[str, int] = {}
 
 
 class Slot(Object, frozen=True, kw_only=True):
@@ -41,14 +44,13 @@ class Slot(Object, frozen=True, kw_only=True):
 class Placement(Object, frozen=True, kw_only=True):
     """One instance on one inventory, with the answer to be given for it.
 
-    ``held``: hosts of alternates that its strict group holds for it. ``evicted``: held slots of others that yield to it.
+    ``held``: hosts of alternates that its strict group holds for it.
     """
 
     instance_uuid: str
     inventory_id: int
     selections: tuple[Selection, ...]
     held: tuple[str, ...] = ()
-    evicted: tuple[Slot, ...] = ()
 
 
 class Standing(Object, frozen=True, kw_only=True):

@@ -31,10 +31,14 @@ class Change(Object, frozen=True, kw_only=True):
 
 
 class Refused(Object, frozen=True, kw_only=True):
-    """The guard does not hold. ``done``: because the same transition was made before, so the caller may go on as if it had won."""
+    """The guard does not hold. ``done``: because the same transition was made before, so the caller may go on as if it had won.
+
+    ``known`` false: because there is no row.
+    """
 
     reason: str
     done: bool = False
+    known: bool = True
 
 
 Outcome = Change | Refused
@@ -85,20 +89,31 @@ def host_dead(row: Instance, attempt: int, failure: Failure) -> Outcome:
     return next_attempt(row, failure)
 
 
+def host_stopping(row: Instance, attempt: int, failure: Failure) -> Outcome:
+    """The agent of the row's host takes no more orders: another host, if one is left. Else the row waits for its next start."""
+    if row.state is not State.SCHEDULED or row.attempt != attempt:
+        return Refused(reason=f"{row.state}, attempt {row.attempt}")
+    if not row.alternates:
+        return Refused(reason="no other host is left")
+    return next_attempt(row, failure)
+
+
 def deadline(row: Instance, attempt: int, failure: Failure) -> Outcome:
     """The time allowed for the build is over: ERROR, under a new attempt that fences the agent off."""
     if row.state not in LIVE or row.attempt != attempt:
         return Refused(reason=f"{row.state}, attempt {row.attempt}")
-    return _give_up(row, _with(row, failure), f"Build timed out: {failure.message}")
+    return _give_up(row, _with(row, failure), f"Build {failure.message}.")
 
 
 def next_attempt(row: Instance, failure: Failure) -> Change:
     """Alternates are used left to right; ``max_attempts`` travels with the row, and no call goes upward.
 
-    Attempt numbers fence, tries are counted: an agent's restart takes a new number on the same host without using up a try.
+    Attempt numbers fence, tries are counted: an agent's restart takes a new number on the same host without using up a try. So does
+    its stop, but on another host, if one is left; and a host that was left for that, once, is an alternate again, the last one.
     """
     history = _with(row, failure)
-    if failure.kind is FailureClass.RESTARTED and _restarts(history, row.host) <= MAX_RESTARTS:
+    stays = failure.kind is FailureClass.RESTARTED or (failure.kind is FailureClass.STOPPING and not row.alternates)
+    if stays and _restarts(history, row.host) <= MAX_RESTARTS:
         return _next(row, EventKind.MOVED, state=State.SCHEDULED, attempt=row.attempt + 1, builder=None, history=history)
     if failure.kind is FailureClass.REQUEST:
         return _give_up(row, history, f"Build of instance {row.uuid} aborted: {failure.message}")
@@ -107,6 +122,12 @@ def next_attempt(row: Instance, failure: Failure) -> Change:
     if not row.alternates:
         return _give_up(row, history, "Exhausted all hosts available for retrying build failures.")
     selection, *rest = row.alternates
+    if failure.kind is FailureClass.STOPPING and not row.has_group and not _restarts(row.history, row.host):  # groups hold hosts
+        rest.append(
+            msgspec.structs.replace(
+                selection, host=row.host, node=row.node, limits=row.limits, availability_zone=row.availability_zone
+            )
+        )
     return _next(
         row,
         EventKind.MOVED,
@@ -128,14 +149,40 @@ def delete(row: Instance, now: float) -> Outcome:
         return _deleted(row, now)
     if row.state in (State.BUILDING, State.ACTIVE):
         return _next(row, state=State.DELETING)
+    if row.state is State.DELETING and row.rolled_back is not None:
+        return _next(row, rolled_back=None)
+    return Refused(reason=str(row.state), done=True)
+
+
+def roll_back(row: Instance, reason: str) -> Outcome:
+    """Another server of its all-or-nothing batch failed: ERROR for that reason. What may have a guest goes through DELETING."""
+    if row.state in (State.STAGED, State.SCHEDULED):
+        return _rolled_back(row, reason)
+    if row.state in (State.BUILDING, State.ACTIVE):
+        return _next(row, state=State.DELETING, rolled_back=reason)
     return Refused(reason=str(row.state), done=True)
 
 
 def gone(row: Instance, host: str, attempt: int, now: float) -> Outcome:
-    """The agent destroyed the guest, or its host is called dead: DELETING -> DELETED."""
+    """The agent destroyed the guest, or its host is called dead: DELETING -> DELETED, or ERROR for what is rolled back.
+
+    What ended as ERROR has its end already.
+    """
     if row.state is not State.DELETING or (row.host, row.attempt) != (host, attempt):
-        return Refused(reason=str(row.state), done=row.state is State.DELETED)
+        return Refused(reason=str(row.state), done=row.state in (State.DELETED, State.ERROR))
+    if row.rolled_back is not None:
+        return _rolled_back(row, row.rolled_back)
     return _deleted(row, now)
+
+
+def retell(row: Instance, version: int, seen: int, event: EventKind) -> Outcome:
+    """An audit found that the API level does not know the row as it is: the same row again, newer than all that was ``seen``.
+
+    Guarded by the version that the audit read: a row that changed meanwhile tells of itself.
+    """
+    if row.version != version:
+        return Refused(reason=f"version {row.version}")
+    return Change(row=msgspec.structs.replace(row, version=max(row.version, seen) + 1), event=event)
 
 
 def tombstone(uuid: str, now: float) -> Change:
@@ -150,8 +197,8 @@ def describe(history: tuple[Attempt, ...]) -> str:
 
 
 def _restarts(history: tuple[Attempt, ...], host: str | None = None) -> int:
-    """Attempts that an agent's restart cut short, on ``host`` or on any, as far as they are forgiven."""
-    counts = Counter(a.host for a in history if a.failure.kind is FailureClass.RESTARTED)
+    """Attempts that an agent's restart or stop cut short, on ``host`` or on any, as far as they are forgiven."""
+    counts = Counter(a.host for a in history if a.failure.kind in (FailureClass.RESTARTED, FailureClass.STOPPING))
     return counts[host] if host is not None else sum(min(count, MAX_RESTARTS) for count in counts.values())
 
 
@@ -162,6 +209,10 @@ def _with(row: Instance, failure: Failure) -> tuple[Attempt, ...]:
 def _give_up(row: Instance, history: tuple[Attempt, ...], sentence: str) -> Change:
     fault = f"{sentence} {describe(history)}".strip()
     return _next(row, EventKind.ENDED, state=State.ERROR, attempt=row.attempt + 1, builder=None, history=history, fault=fault)
+
+
+def _rolled_back(row: Instance, reason: str) -> Change:
+    return _next(row, EventKind.ENDED, state=State.ERROR, attempt=row.attempt + 1, builder=None, fault=reason)
 
 
 def _deleted(row: Instance, now: float) -> Change:

@@ -4,15 +4,48 @@ from __future__ import annotations
 
 import re
 
-_USERINFO = re.compile(r"(?P<before>[/,][^/@,\s:]*:)(?P<secret>[^/@,\s]+)(?=@)")
-_QUERY = re.compile(r"(?P<before>[?&][^=&\s]*(?:password|passwd|secret|token|key)[^=&\s]*=)(?P<secret>[^&\s]+)", re.IGNORECASE)
+HIDDEN = "***"
+
+_URL = re.compile(r"//(?P<rest>.*?)(?=(?<=[,;=|'\"([{])[A-Za-z][A-Za-z0-9+.-]{0,30}://|\s|\Z)", re.DOTALL)
+"""A URL in a text ends at a blank, or where another one is set off from it: everything else may be part of a password."""
+
+_ONE = r"[^:/@,]*(?::[^/@,]*)?@(?:\[[^\]@]*\]|[^/@,:]*)(?::\d+)?"
+_REGULAR = re.compile(rf"(?P<hosts>{_ONE}(?:,{_ONE})*)[^@]*", re.DOTALL)
+"""``user:password@host:port`` once or several times, and no ``@`` after it: nothing about it is in doubt."""
+_SECRET = re.compile(r"(?P<before>(?:^|,)[^:/@,]*:)[^/@,]*(?=@)")
+
+_BROKEN = re.compile(r"(?P<before>//[^:/@,\s]*:)(?!\d+(?:[/?#,;'\")\]}>]|\s|\Z))(?!\*\*\*@)[^@\n]{0,200}(?=@)")
+"""A password with a blank in it: what stands where a port would, is no number, and has an ``@`` after it."""
+
+_QUERY = re.compile(
+    r"(?P<before>[?&;][^=&?;\s]{0,64}(?:pass|pwd|secret|token|key|cred)[^=&?;\s]{0,64}=)(?P<secret>[^&\s]+)"
+    r"|(?P<word>(?<![A-Za-z0-9])(?:password|passwd|pwd)\s?=\s?)(?P<value>[^&\s,;)'\"]+)",
+    re.IGNORECASE,
+)
 
 
 def mask_url(text: str) -> str:
     """Return ``text`` with every password in a URL replaced by ``***``.
 
-    Covers ``user:password@`` of each host of a multi-host URL and query parameters whose name speaks of a secret. A password that
-    holds an unescaped ``@``, ``/`` or ``,`` makes an invalid URL and is masked up to that character only where it can be told.
+    Covers ``user:password@`` of each host of a multi-host URL, query parameters whose name speaks of a secret, and ``password=``.
+    Where a password holds characters that a URL has escaped, it cannot be told for certain where it ends, and more is hidden rather
+    than less: all from the first colon to the last ``@``.
     """
-    masked = _USERINFO.sub(lambda m: m["before"] + "***", text)
-    return _QUERY.sub(lambda m: m["before"] + "***", masked)
+    if "@" in text:
+        text = _URL.sub(lambda found: f"//{_without_passwords(found['rest'])}", text)
+        text = _BROKEN.sub(lambda found: found["before"] + HIDDEN, text)
+    if "=" in text:
+        text = _QUERY.sub(lambda found: (found["before"] or found["word"]) + HIDDEN, text)
+    return text
+
+
+def _without_passwords(rest: str) -> str:
+    """What follows the two slashes."""
+    colon, at = rest.find(":"), rest.rfind("@")
+    if not 0 <= colon < at:
+        return rest
+    regular = _REGULAR.fullmatch(rest)
+    if regular is None:
+        return f"{rest[: colon + 1]}{HIDDEN}{rest[at:]}"
+    end = regular.end("hosts")
+    return _SECRET.sub(lambda found: found["before"] + HIDDEN, rest[:end]) + rest[end:]

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+from typing import ClassVar
+
+import msgspec
+
 from objects.base import Message, Object
+from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.group import ServerGroup
+from objects.move import Move
 
 
 class Image(Object, frozen=True, kw_only=True):
@@ -15,11 +23,10 @@ class Image(Object, frozen=True, kw_only=True):
 
 
 class ServerProperties(Object, frozen=True, kw_only=True):
-    """What the tenant asked for that does not bear on placement. ``user_data`` is base64 text and never logged."""
+    """What the tenant asked for that does not bear on placement, and that is no secret: see ``BootSecrets``."""
 
     metadata: dict[str, str] = {}
     tags: tuple[str, ...] = ()
-    user_data: str | None = None
     key_name: str | None = None
     config_drive: bool = False
     networks: str = "none"
@@ -27,16 +34,53 @@ class ServerProperties(Object, frozen=True, kw_only=True):
     block_devices: tuple[dict[str, str | int | bool | None], ...] = ()
 
     def __repr__(self) -> str:
-        """Without the user data, which may hold secrets, and the metadata, which may too."""
+        """Without the metadata, which may hold secrets too."""
         return f"ServerProperties(tags={self.tags!r}, networks={self.networks!r})"
 
 
-class RequestSpec(Message, frozen=True, kw_only=True):
-    """One accepted request for ``num_instances`` equal servers (a batch).
+class BootSecrets(Object, frozen=True, kw_only=True):
+    """What a batch's guests are given in confidence: ``user_data`` as base64 text, and the administrator's password.
 
-    The last two fields belong to one scheduling call and are never stored: ``fences`` maps each instance uuid to the fence under
-    which its request is leased, ``excluded_cells`` are cells that just failed to take the build.
+    It is stored sealed only (``service/vault.py``), apart from the request spec, until the build is done. Nothing shows it.
     """
+
+    user_data: str | None = None
+    admin_pass: str | None = None
+
+    def __bool__(self) -> bool:
+        return self != BootSecrets()
+
+    def __repr__(self) -> str:
+        return "BootSecrets(...)"
+
+    def mask(self, text: str) -> str:
+        """``text`` without what is secret here: for what a hypervisor says of a build that failed."""
+        for secret in (self.user_data, _decoded(self.user_data), self.admin_pass):
+            if secret:
+                text = text.replace(secret, "***")
+        return text
+
+
+def _decoded(user_data: str | None) -> str:
+    try:
+        return base64.b64decode(user_data or "").decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+class RequestSpec(Message, frozen=True, kw_only=True):
+    """One accepted request for ``num_instances`` equal servers (a batch), or for a move of one server.
+
+    ``has_secrets``: there are ``BootSecrets`` for it, stored beside it, and its guests must not be built without them.
+    ``all_or_nothing``: if one of them ends in ERROR before all are ACTIVE, all do. ``min_count``: if so many find a host, they are
+    built though the others find none; None: all must.
+
+    The last three fields belong to one scheduling call and are never stored: ``fences`` maps each instance uuid to the fence under
+    which its request is leased, ``excluded_cells`` and ``excluded_hosts`` have just failed to take the build.
+    """
+
+    # 2: user data left the properties. Whoever speaks 1 would build without it.
+    VERSION: ClassVar[str] = "2.2"
 
     batch_id: str
     request_id: str
@@ -46,14 +90,38 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     flavor: Flavor
     image: Image | None = None
     num_instances: int = 1
+    min_count: int | None = None
     availability_zone: str | None = None
     group: ServerGroup | None = None
     ignore_hosts: tuple[str, ...] = ()
     force_hosts: tuple[str, ...] = ()
     force_nodes: tuple[str, ...] = ()
+    requested_destination: Destination | None = None
+    move: Move | None = None
     scheduler_hints: dict[str, tuple[str, ...]] = {}
     max_attempts: int = 3
     properties: ServerProperties = ServerProperties()
+    has_secrets: bool = False
+    all_or_nothing: bool = False
 
     fences: dict[str, int] = {}
     excluded_cells: tuple[str, ...] = ()
+    excluded_hosts: tuple[str, ...] = ()
+
+    def moving(
+        self, move: Move, batch_id: str, flavor: Flavor | None = None, destination: Destination | None = None
+    ) -> RequestSpec:
+        """The request for a move of one of its servers, under a batch id of its own: without what was asked for its boot only."""
+        return msgspec.structs.replace(
+            self,
+            batch_id=batch_id,
+            move=move,
+            flavor=flavor or self.flavor,
+            requested_destination=destination,
+            num_instances=1,
+            min_count=None,
+            ignore_hosts=(),
+            force_hosts=(),
+            force_nodes=(),
+            all_or_nothing=False,
+        )

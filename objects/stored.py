@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, TypeVar
 
 import msgspec
+
+from objects import typed
 
 T = TypeVar("T")
 
@@ -17,15 +18,9 @@ def dump(value: Any) -> str:
     return _ENCODER.encode(value).decode()
 
 
-@functools.cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
-
-
 def load(text: str | bytes, kind: type[T]) -> T:
     """Decode text written by ``dump``, by this version or a newer minor one.
 
     Raises ``msgspec.ValidationError`` for text that is no such object.
     """
-    decoded: T = _decoder(kind).decode(text)  # type: ignore[arg-type]  # a type is hashable
-    return decoded
+    return typed.decode(text, kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from objects.build import Holding, Report, Verdict
+from objects.build import Holding, Report, Verdict, with_secrets
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from rpc.server import Server
@@ -34,7 +34,7 @@ class CellConductorEndpoint(Protocol):
         """See ``CellConductorClient.update_resource_stats``."""
         ...
 
-    def report_state(self, context: RequestContext, host: str, binary: str, version: int) -> None:
+    def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
         """See ``CellConductorClient.report_state``."""
         ...
 
@@ -47,7 +47,7 @@ class CellConductorClient:
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Ask to spawn (accept), or tell that guests run (active) or are gone. Returns a verdict for each, in order."""
-        return self._client.call(context, "report", list[Verdict], reports=list(reports))
+        return with_secrets(self._client.call(context, "report", list[Verdict], reports=list(reports)))
 
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Hand failed builds back, to be built on their next alternates. Returns a verdict for each, in order."""
@@ -61,9 +61,13 @@ class CellConductorClient:
         """Tell what a node offers and uses now; it is in the cell's database, and where changed in its feed, on return."""
         self._client.call(context, "update_resource_stats", type(None), node=node)
 
-    def report_state(self, context: RequestContext, host: str, binary: str, version: int) -> None:
-        """A heartbeat, without answer. ``version`` is the service's own, which rises when what it can do changes."""
-        self._client.cast(context, "report_state", host=host, binary=binary, version=version)
+    def report_state(self, context: RequestContext, host: str, binary: str, version: int, *, stopping: bool = False) -> None:
+        """A heartbeat, without answer. ``version`` is the service's own, which rises when what it can do changes.
+
+        ``stopping``: it takes no more orders; its next start will say otherwise.
+        """
+        said = {"stopping": True} if stopping else {}  # left out where it says nothing: an older conductor does not know it
+        self._client.cast(context, "report_state", host=host, binary=binary, version=version, **said)
 
 
 def serve(bus: Bus, server: str, endpoint: CellConductorEndpoint, *, threads: int = 16) -> Server:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import oslo_messaging as om
 
-from objects import errors
+from objects import errors, typed
 from objects.context import RequestContext
 from rpc.counting import Kind
 from rpc.errors import RemoteFault, Timeout
@@ -54,7 +54,7 @@ class Client:
         except om.RemoteError as error:
             raise self._explain(method, error) from None
         try:
-            return msgspec.convert(answer, returns)
+            return typed.convert(answer, returns)
         except msgspec.ValidationError as error:
             raise RemoteFault(f"{self._topic} gave an answer to {method} that cannot be used: {error}.") from None
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 import objects
-from objects import errors
+from objects import errors, typed
 from objects.base import Message
 
 _NAME = "$message"
@@ -77,6 +77,6 @@ class Codec:
         if version.partition(".")[0] != cls.VERSION.partition(".")[0]:
             raise errors.Unsupported(f"Message {name} came in version {version}, but this service speaks {cls.VERSION}.")
         try:
-            return msgspec.convert(value.get(_FIELDS), cls)
+            return typed.convert(value.get(_FIELDS), cls)
         except msgspec.ValidationError as error:
             raise errors.Unsupported(f"Message {name} {version} cannot be read as {cls.VERSION}: {error}.") from None

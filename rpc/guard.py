@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -87,4 +87,8 @@ class Guard:
 
 
 def _done(future: Future[Any], timeout: float) -> bool:
-    return bool(wait((future,), max(0.0, timeout)).done)
+    try:
+        future.exception(max(0.0, timeout))
+    except TimeoutError:  # of the wait: what the function raised is returned here
+        return False
+    return True

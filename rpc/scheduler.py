@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from objects import errors
+from objects import stats as checked
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.selection import Selection
@@ -38,10 +38,12 @@ class SchedulerClient:
     def select_destinations(
         self, context: RequestContext, request_spec: RequestSpec, instance_uuids: Sequence[str]
     ) -> list[list[Selection]]:
-        """Choose and claim a host for every instance, all or none.
+        """Choose and claim a host for every instance, all or none; with ``request_spec.min_count`` so many of them at least.
 
         Returns, in the order of ``instance_uuids``, the Selection that is claimed under the instance's fence, followed by
-        alternates in the same cell, which are not. Asking again with the same fences returns the same.
+        alternates in the same cell, which are not; nothing for an instance whose request is gone, or that found no host where
+        enough others did. Asking again with the same fences returns the same claims. With ``request_spec.move`` it is the
+        destination of that move that is chosen, and claimed under a uuid of the operation.
 
         Raises NoValidHost, Conflict or NotFound as the scheduler says, and Timeout, Unreachable or RemoteFault.
         """
@@ -50,15 +52,14 @@ class SchedulerClient:
             context, "select_destinations", list[list[Selection]], request_spec=request_spec, instance_uuids=uuids
         )
 
-    def update_resource_stats(self, context: RequestContext, name: str | tuple[str, str], stats: ComputeNode) -> None:
-        """Tell what a host, or a ``(host, node)``, offers and uses now.
+    def update_resource_stats(self, context: RequestContext, name: checked.Name, stats: ComputeNode | Mapping[str, Any]) -> None:
+        """Tell what a host, or a ``(host, node)``, offers and uses now: the fields of ``ComputeNode``, or such an object.
 
         It goes to the cell conductor of the bus this client was made with, which puts it into the cell's feed that schedulers read:
-        no process in a cell calls the API level. Raises Invalid if ``name`` is not whose stats they are, Timeout or Unreachable.
+        no process in a cell calls the API level. Raises Invalid if ``name`` is not whose stats they are or a field cannot be,
+        Conflict if newer ones are known already, Timeout or Unreachable.
         """
-        if name not in (stats.host, (stats.host, stats.node)):
-            raise errors.Invalid(f"The stats are those of {stats.host}, {stats.node}, not of {name}.")
-        CellConductorClient(self._bus).update_resource_stats(context, stats)
+        CellConductorClient(self._bus).update_resource_stats(context, checked.of(name, stats))
 
 
 def serve(bus: Bus, server: str, endpoint: SchedulerEndpoint, *, threads: int = 8) -> Server:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import oslo_messaging as om
 
-from objects import errors
+from objects import errors, typed
 from objects.context import RequestContext
 from rpc.codec import Codec
 from rpc.errors import RemoteFault
@@ -33,7 +33,7 @@ class Serializer(om.Serializer):  # type: ignore[misc]  # the untyped base is os
         return fields
 
     def deserialize_context(self, context: dict[str, Any]) -> RequestContext:
-        return msgspec.convert(context, RequestContext)
+        return typed.convert(context, RequestContext)
 
 
 class ServerSerializer(Serializer):

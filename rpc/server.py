@@ -15,10 +15,11 @@ from oslo_messaging.rpc.server import RPCServer
 
 from objects import errors
 from objects.context import RequestContext
-from rpc.errors import RemoteFault
+from rpc.errors import RemoteFault, Unreachable
 from rpc.rabbit import Link
 from rpc.serializer import expected
 from service import logs
+from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Endpoint:
 
     def __init__(self, topic: str, endpoint: object, methods: Iterable[str]) -> None:
         self._topic = topic
+        self._complaints = Complaints(LOG)
         for name in methods:
             setattr(self, name, self._wrap(name, getattr(endpoint, name)))
 
@@ -49,7 +51,7 @@ class Endpoint:
                 try:
                     return method(context, **arguments)
                 except errors.SuperconductorError as error:
-                    LOG.info("%s.%s: %s: %s", self._topic, name, type(error).__name__, error)
+                    self._say(name, error)
                     raise expected(_known(error)) from None
                 except Exception as error:
                     LOG.exception("%s.%s failed", self._topic, name)
@@ -58,6 +60,14 @@ class Endpoint:
 
         exposed: Callable[..., object] = om.expose(handle)  # what ExplicitRPCAccessPolicy looks for
         return exposed
+
+    def _say(self, name: str, error: errors.SuperconductorError) -> None:
+        """Every refusal, but not for every call that a database is away."""
+        text, told = "%s.%s: %s: %s", (self._topic, name, type(error).__name__, error)
+        if isinstance(error, errors.DatabaseUnavailable | errors.CellUnavailable):
+            self._complaints(f"{name}: {error}", logging.WARNING, text, *told)
+        else:
+            LOG.info(text, *told)
 
 
 def methods_of(kind: type) -> list[str]:
@@ -93,6 +103,11 @@ class Server:
     @property
     def listening(self) -> bool:
         return self._listening.is_set()
+
+    def check(self) -> None:
+        """Raise Unreachable while the broker has not let it listen."""
+        if not self.listening:
+            raise Unreachable(f"{self.name}: the broker has not let it listen yet; its log, and that of oslo.messaging, say why.")
 
     def start(self) -> Server:
         """Listen. A broker that is down is waited for in the background, without holding up the caller for long."""

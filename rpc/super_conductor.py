@@ -10,6 +10,7 @@ from objects import errors
 from objects.context import RequestContext
 from rpc.server import Server
 from rpc.transport import Bus
+from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ class SuperConductorClient:
 
     def __init__(self, bus: Bus) -> None:
         self._client = bus.client(TOPIC)
+        self._complaints = Complaints(LOG)
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """A batch was accepted."""
@@ -46,7 +48,8 @@ class SuperConductorClient:
         try:
             self._client.cast(context, method, **arguments)
         except errors.SuperconductorError as error:
-            LOG.warning("%s (%s) will be found by a sweep: %s", method, context.request_id, error)
+            text = "%s (%s) will be found by a sweep: %s"
+            self._complaints(str(error), logging.WARNING, text, method, context.request_id, error)
         except Exception:
             LOG.exception("%s (%s) could not be sent; it will be found by a sweep", method, context.request_id)
 

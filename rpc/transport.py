@@ -89,7 +89,17 @@ class Bus:
         """Run one send of a client: in bounded time where a broker could hold it up. Raises Unreachable."""
         if self._closed:
             raise Unreachable(f"The bus {self.name} has been closed.")
-        return send() if self._link is None else self._link.run(send, timeout)
+        try:
+            return send() if self._link is None else self._link.run(send, timeout)
+        except Exception:
+            if self._closed:  # the driver has thrown away what a call under way waited on, and fails in ways of its own
+                raise Unreachable(f"The bus {self.name} has been closed.") from None
+            raise
+
+    def check(self) -> None:
+        """Raise Unreachable unless a broker answers. The bus inside a process always does."""
+        if self._link is not None:
+            self._link.probe()
 
     def observe(self, topic: str, method: str, kind: Kind) -> None:
         if self.observer is not None:

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from objects.group import Policy, ServerGroup
-from objects.inventory import Slot
 from scheduler import engine
-from scheduler.arrays import Ints
+from scheduler.arrays import Floats, Ints, mixed
 from scheduler.drivers.base import Driver
 from scheduler.request import Request
+from scheduler.survey import Survey
 from scheduler.table import HostTable
 
-SPARE = 8
+SPARE = 24
 """Hosts looked at beyond those a cell's instances need."""
+NEAR = 1.0
+"""Hosts whose score is so close to the best count as good as it: the whole opinion of one weigher, at the usual multiplier."""
 
 Chosen = tuple[str, int]
 """An instance uuid and its row."""
@@ -25,55 +27,68 @@ Chosen = tuple[str, int]
 class Alternates:
     """Finds alternates for one batch that has been placed and is, for the time being, taken off the table's room."""
 
-    def __init__(self, table: HostTable, driver: Driver, request: Request, found: engine.Survey) -> None:
+    def __init__(self, table: HostTable, driver: Driver, request: Request, found: Survey) -> None:
         self._table, self._driver, self._request, self._found = table, driver, request, found
         self._wanted = request.spec.max_attempts - 1
 
     def of(self, chosen: Sequence[Chosen]) -> dict[str, list[int]]:
-        """Up to ``max_attempts - 1`` rows for each of ``chosen``, best first, all on other hosts of its cell.
+        """Up to ``max_attempts - 1`` rows for each of ``chosen``, all on other hosts of its cell.
 
         They fit what is left when the whole batch has been placed, and are not claimed. Instances of one batch are given different
-        ones as far as there are any. Members of an anti-affinity group hold theirs, so that no two can retry onto one host; members
-        of an affinity group have none, because they may not leave the others.
+        ones as far as there are any. Where in the row of the best hosts a batch begins follows from its seed: when a host dies, the
+        builds it had do not all go to one and the same other. Members of an anti-affinity group hold theirs, so that no two can
+        retry onto one host; members of an affinity group have none, because they may not leave the others.
         """
         answer: dict[str, list[int]] = {uuid: [] for uuid, _ in chosen}
         if self._wanted < 1 or self._request.policy is Policy.AFFINITY:
             return answer
-        self._request.yielding = False
         by_cell: defaultdict[int, list[Chosen]] = defaultdict(list)
         for uuid, row in chosen:
             by_cell[int(self._table.cell[row])].append((uuid, row))
         for cell, members in by_cell.items():
-            candidates = self._best(cell, self._wanted * len(members) + SPARE)
-            if self._request.group is not None and self._request.policy is Policy.ANTI_AFFINITY:
+            candidates, scores = self._found.best_of_cell(cell, self._wanted * len(members) + SPARE)
+            own = members[0][1] if len(members) == 1 else None
+            ranked = self._ranked(candidates, scores, own)
+            group = self._request.group
+            if group is not None and group.policy is Policy.ANTI_AFFINITY:
                 for _ in range(self._wanted):  # one for each before any has two
-                    self._hold(self._request.group, members, candidates, answer)
+                    self._hold(group, members, ranked, answer)
             else:
-                ranked = self._ranked(candidates)
                 for position, (uuid, row) in enumerate(members):
                     answer[uuid] = _pick(self._table, ranked, [row], position * self._wanted, self._wanted)
         return answer
 
-    def _hold(self, group: ServerGroup, members: Sequence[Chosen], candidates: Ints, answer: dict[str, list[int]]) -> None:
-        """One more alternate for each member, held for it before the next one chooses."""
+    def _hold(self, group: ServerGroup, members: Sequence[Chosen], ranked: list[int], answer: dict[str, list[int]]) -> None:
+        """One more alternate for each member, held for it before the next one chooses. Hosts that are full leave ``ranked``."""
         for uuid, row in members:
-            for other in _pick(self._table, self._ranked(candidates), [row, *answer[uuid]], 0, 1):
+            for other in _pick(self._table, ranked, [row, *answer[uuid]], 0, 1):
                 answer[uuid].append(other)
-                slot = Slot(group_uuid=group.uuid, instance_uuid=uuid, host=self._table.hosts[other], held=True)
-                self._request.members.hold(slot)
+                host = self._table.hosts[other]
+                self._request.members.hold(host)
+                if self._request.members.counts(with_held=True).get(host.lower(), 0) >= group.max_server_per_host:
+                    ranked[:] = [each for each in ranked if self._table.hosts[each] != host]
 
-    def _best(self, cell: int, enough: int) -> Ints:
-        rows, scores = self._found.rows, self._found.scores
-        mine = np.flatnonzero(self._table.cell[rows] == cell)
-        if mine.size > enough:
-            mine = mine[np.argpartition(scores[mine], -enough)[-enough:]]
-        return rows[mine]
+    def _ranked(self, rows: Ints, scores: Floats, own: int | None = None) -> list[int]:
+        """The rows that still fit, as the table is now: those as good as the best from where the seed says, then the others.
 
-    def _ranked(self, rows: Ints) -> list[int]:
-        """The rows that still fit, best first, as the table is now."""
-        scores = engine.score(self._table, self._driver, self._request, self._found.parts, rows)
-        order = np.argsort(-scores, kind="stable")
-        return [int(rows[i]) for i in order if scores[i] > -np.inf]
+        Looked at again are those that have changed since the survey, but not ``own``, which nobody is going to pick.
+        """
+        if self._request.group is not None or self._driver.cell_wide:  # where one goes bears on others
+            stale = list(range(rows.size))
+        else:
+            changed = self._table.changed_since(self._found.changes)
+            stale = [position for position, row in enumerate(rows.tolist()) if row in changed and row != own]
+        if stale:
+            scores = scores.copy()
+            scores[stale] = engine.score(self._table, self._driver, self._request, self._found.parts, rows[stale])
+            order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > -np.inf)]
+            rows, scores = rows[order], scores[order]
+        if not rows.size:
+            return []
+        near = int(np.count_nonzero(scores >= scores[0] - NEAR))
+        start = mixed(self._request.seed) % near
+        ranked: list[int] = rows.tolist()
+        return ranked[start:near] + ranked[:start] + ranked[near:]
 
 
 def _pick(table: HostTable, ranked: list[int], besides: Sequence[int], start: int, wanted: int) -> list[int]:

@@ -1,19 +1,24 @@
-"""The three kinds of column the host table is made of, and the small hash that breaks ties."""
+"""The kinds of column the host table is made of, and the small hash that breaks ties."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 _WORD = (1 << 64) - 1
 _ODD = np.uint64(0xBF58476D1CE4E5B9)  # the first multiplier of splitmix64 (Steele, Lea, Flood: OOPSLA 2014)
+_LOW = np.uint64(11)  # bits that a float has no room for
 
 
 def word_of(text: str) -> int:
@@ -29,7 +34,15 @@ def mixed(number: int) -> int:
     return word ^ (word >> 31)
 
 
-def noise(salts: Words, seed: int) -> Floats:
-    """A number in [0, 1) per salt, another set for every seed. It depends on nothing else, so a decision can be replayed."""
-    words = (salts ^ np.uint64(mixed(seed))) * _ODD
-    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+def noise(salts: Words, seed: int, below: float) -> Floats:
+    """A number from 0 to ``below`` per salt, another set for every seed. It depends on nothing else: a decision can be replayed."""
+    words = salts ^ np.uint64(mixed(seed))
+    words *= _ODD
+    words >>= _LOW
+    found: Floats = np.multiply(words, below * 2.0**-53, dtype=np.float64)
+    return found
+
+
+def column(records: Sequence[object], name: str, kind: Any = np.float64) -> npt.NDArray[Any]:
+    """This attribute of all records, as an array of ``kind``."""
+    return np.fromiter(map(attrgetter(name), records), kind, len(records))

@@ -8,18 +8,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from objects.decision import Decision
-from objects.group import Policy
 from objects.inventory import Inventory, Placement, Slot, Standing
-from scheduler import engine
+from scheduler import counterfactual, engine, silence
 from scheduler.alternates import Alternates
-from scheduler.arrays import Ints, word_of
+from scheduler.arrays import Ints
 from scheduler.conclude import conclude
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import Driver
 from scheduler.job import Job, Moment
 from scheduler.members import Members
 from scheduler.request import Request
+from scheduler.survey import Survey
 from scheduler.table import HostTable
+from scheduler.together import together
+
+OUTAGE = 1800.0
+"""Seconds for which cells are waited for that fell silent as a whole. After that their hosts are as down as any."""
 
 
 class Attempt:
@@ -40,6 +44,10 @@ class Attempt:
         self._planned: dict[int, int] = {}
         self._locked: set[int] = set()
         self._asked: set[int] = set()
+        self._mark = 0
+        self._members: Members | None = None
+        self.rivals: set[int] = set()
+        """Writers of the log that have claimed room which this process did not know of."""
 
     @property
     def log_position(self) -> tuple[Mapping[int, int], int]:
@@ -47,6 +55,7 @@ class Attempt:
 
     def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], slots: Sequence[Slot]) -> Collection[int]:
         with self._table.lock:
+            self._meet(changes)
             self._learn(changes)
             self._cursor.advance(changes)
             self._slots, self._locked = slots, set()
@@ -64,6 +73,7 @@ class Attempt:
     def confirm(self, locked: Sequence[Inventory]) -> Collection[int]:
         with self._table.lock:
             self._locked.update(row.id for row in locked)
+            self._meet(locked)
             moved = any(row.generation != self._planned.get(row.id, row.generation) for row in locked)
             self._learn(locked)
             if not moved and self._asked == self._planned.keys() <= self._locked:
@@ -84,10 +94,11 @@ class Attempt:
             with self._table.tentative():
                 self._open()
                 self._complete()
+                self._look_back()
             for job, request in zip(self._jobs, self._requests, strict=True):
                 if job.standing.needed and not job.lost and job.error is None:
                     conclude(job, request, self._table, self._driver, self._moment)
-            decisions = [job.decision for job in self._jobs if job.decision is not None and not job.premature]
+            decisions = [job.decision for job in self._jobs if job.decision is not None and job.is_final]
             return [job.placements for job in self._jobs], decisions
 
     def committed(self, inventories: Sequence[Inventory]) -> None:
@@ -95,6 +106,17 @@ class Attempt:
         with self._table.lock:
             self._learn(inventories)
             self._cursor.advance(inventories)
+
+    def _meet(self, rows: Sequence[Inventory]) -> None:
+        """Whoever left more claims on a host than there were is a scheduler at work; conductors give back."""
+        for row in rows:
+            known = self._table.find_inventory(row.id)
+            if (
+                known is not None
+                and row.instances > self._table.instances[known]
+                and row.generation > self._table.generation[known]
+            ):
+                self.rivals.add(row.writer)
 
     # -- planning ------------------------------------------------------------------------------------------------------------
 
@@ -104,17 +126,18 @@ class Attempt:
 
     def _open(self) -> None:
         """Requests anew, with groups as the database has them; jobs of one group share what they know of it."""
-        leaving = {uuid for job in self._jobs for uuid in job.standing.needed}
         slots: defaultdict[str, list[Slot]] = defaultdict(list)
         for slot in self._slots:
             slots[slot.group_uuid].append(slot)
         members: dict[str, Members] = {}
         self._requests = []
         for job in self._jobs:
-            request = _request(self._table, job, self._moment)
+            request = job.request(self._table, self._moment)
             if job.spec.group is not None:
                 group = job.spec.group.uuid
-                request.members = members.setdefault(group, Members(slots[group], leaving))
+                shared = members.setdefault(group, Members(slots[group]))
+                request.members = shared.without(job.own(slots[group]))
+                request.companions = job.companions(slots[group])
             self._requests.append(request)
 
     def _open_jobs(self) -> list[tuple[Job, Request]]:
@@ -123,7 +146,8 @@ class Attempt:
 
     def _guarded(self, step: Callable[[Job, Request], set[int]], job: Job, request: Request) -> set[int]:
         """One step for one job. Whatever fails in it - a filter of the site, say - fails this job alone, and leaves no trace."""
-        mark, members = self._table.mark, request.members.copy()
+        self._mark = self._table.mark
+        self._members = request.members.copy() if request.group is not None else None
         wanted: set[int] = set()
         try:
             wanted = step(job, request)
@@ -131,46 +155,95 @@ class Attempt:
             job.error = error
         if not job.open:
             job.rows = {}
-            self._table.give_back(mark)
-            request.members.restore(members)
+            self._undo(request)
         return wanted if job.open else set()
+
+    def _undo(self, request: Request) -> None:
+        """Take back what this step has taken for its job so far."""
+        self._table.give_back(self._mark)
+        if self._members is not None:
+            request.members.restore(self._members)
 
     def _plan(self, job: Job, request: Request) -> set[int]:
         needed = job.standing.needed
-        request.yielding = request.members.any_held  # the widest view; the engine narrows it while it can
-        job.survey = engine.survey(self._table, self._driver, request)
+        job.together = request.founding and len(needed) > 1
+        job.survey = self._survey(request, len(needed))
         chosen = engine.choose(self._table, self._driver, request, job.survey, len(needed))
+        job.rows = dict(zip(needed, chosen, strict=False))
         if len(chosen) < len(needed):
-            self._refuse(job, request, len(chosen))
-        else:
-            job.rows = dict(zip(needed, chosen, strict=True))
+            self._refuse(job, request)
         return set()
 
-    def _refuse(self, job: Job, request: Request, found: int) -> None:
-        """No host for the next instance: say why, and whether hosts not heard of yet might have taken it."""
-        job.short = found
-        request.yielding = request.members.any_held
+    def _survey(self, request: Request, count: int, within: Ints | None = None) -> Survey:
+        """The hosts for ``count`` instances; for the first members of an affinity group those that take them together."""
+        found = engine.survey(self._table, self._driver, request, within)
+        if not request.founding:
+            return found
+        return together(self._table, self._driver, request, found, count + request.companions)
+
+    def _refuse(self, job: Job, request: Request) -> None:
+        """No host for the next instance: say why, and whether it might be otherwise in a moment."""
+        job.short = len(job.rows)
+        # what would be if no retry held a host and nobody moved; counted so, as that will be
+        request.yielding = request.members.any_held or request.split
         job.counts = engine.survey(self._table, self._driver, request).counts
-        if self._moment.young:
+        if request.yielding and self._could(job, request):
+            job.held = True
+        elif self._table.awaited(self._moment.mapped_since):
+            job.premature = True
+        elif self._moment.young:
             request.assume_up = True
-            could = engine.survey(self._table, self._driver, request)
-            missing = len(job.standing.needed) - found
             unseen = any(age is None for age in self._moment.ages.values())
-            job.premature = unseen or len(engine.choose(self._table, self._driver, request, could, missing)) == missing
+            job.premature = unseen or self._could(job, request)
+        else:
+            self._look_for_unheard(job, request)
+        job.partial = not job.premature and len(job.rows) >= job.least
+        if job.partial:  # it is not worth a wait
+            job.held, job.unheard = False, ()
+
+    def _could(self, job: Job, request: Request) -> bool:
+        """Whether all would find hosts, as things are supposed to be now. What the job has taken is as before afterwards."""
+        mark, members, missing = self._table.mark, request.members.copy(), len(job.standing.needed) - len(job.rows)
+        if job.together:  # elsewhere there might be room for all of them
+            self._undo(request)
+            missing = len(job.standing.needed)
+        chosen = engine.choose(self._table, self._driver, request, self._survey(request, missing), missing)
+        if job.together:
+            self._undo(request)
+            for row in job.rows.values():
+                engine.take(self._table, request, row)
+        else:
+            self._table.give_back(mark)
+            request.members.restore(members)
+        return len(chosen) == missing
+
+    def _look_for_unheard(self, job: Job, request: Request) -> None:
+        """Whether cells could take it from none of whose hosts anything is heard: then it waits for them, up to its deadline."""
+        since = self._moment.mono - OUTAGE
+        unheard = silence.unheard(self._table, request.alive_since, since)
+        if unheard:
+            request.unheard_cells = frozenset(unheard)
+            if self._could(job, request):
+                job.unheard = tuple(sorted(unheard.values()))
+            request.unheard_cells = frozenset()
+        if not job.unheard and self._moment.began > since:
+            job.unheard = tuple(sorted(silence.unseen(self._table, request, self._moment.ages)))
 
     def _complete(self) -> None:
-        """Put all jobs where they go; then held slots yield where they must, and each instance gets its alternates."""
+        """Put all jobs where they go; then each instance gets its alternates."""
         jobs = self._open_jobs()
         for job, request in jobs:
             for row in job.rows.values():
                 engine.take(self._table, request, row)
         for job, request in jobs:
-            group = request.group
-            if group is not None and group.policy is Policy.ANTI_AFFINITY:
-                hosts = {uuid: self._table.hosts[row] for uuid, row in job.rows.items()}
-                job.evicted = {uuid: request.members.evict(host, group.max_server_per_host) for uuid, host in hosts.items()}
             if job.survey is not None:
                 job.alternates = Alternates(self._table, self._driver, request, job.survey).of(list(job.rows.items()))
+
+    def _look_back(self) -> None:
+        """What would have been enough for those that are refused, beside all that has been placed."""
+        for job, request in zip(self._jobs, self._requests, strict=True):
+            if job.is_final and not (job.open or job.lost or job.error):
+                job.relaxations = counterfactual.relaxations(self._table, self._driver, request, len(job.standing.needed))
 
     # -- confirming ------------------------------------------------------------------------------------------------------------
 
@@ -188,8 +261,11 @@ class Attempt:
         return wanted
 
     def _keep(self, job: Job, request: Request) -> set[int]:
-        request.yielding = request.members.any_held
         job.losers = [uuid for uuid, row in job.rows.items() if not self._still_fits(request, row)]
+        job.conflicts += len(job.losers)
+        if job.losers and job.together:
+            job.losers = list(job.rows)
+            self._undo(request)
         return set()
 
     def _replace(self, job: Job, request: Request) -> set[int]:
@@ -197,25 +273,26 @@ class Attempt:
         losers = job.losers
         if not losers:
             return set()
-        request.yielding = request.members.any_held
-        at_hand = engine.survey(self._table, self._driver, request, self._table.rows(sorted(self._locked)))
-        chosen = engine.choose(self._table, self._driver, request, at_hand, len(losers))
+        job.taken |= dict.fromkeys(self._table.hosts[job.rows[uuid]] for uuid in losers)
+        chosen: list[int] = []
+        if not job.together:
+            at_hand = engine.survey(self._table, self._driver, request, self._table.rows(sorted(self._locked)))
+            chosen = engine.choose(self._table, self._driver, request, at_hand, len(losers))
         elsewhere = losers[len(chosen) :]
         wanted: set[int] = set()
         if elsewhere:
-            request.yielding = request.members.any_held
-            found = engine.survey(self._table, self._driver, request, self._available())
+            found = self._survey(request, len(elsewhere), self._available())
             wanted = self._spares(found, len(elsewhere))
             further = engine.choose(self._table, self._driver, request, found, len(elsewhere))
             wanted |= {int(self._table.inventory[row]) for row in further}
             chosen += further
+        kept = {uuid: row for uuid, row in job.rows.items() if uuid not in losers}
+        job.rows = kept | dict(zip(losers, chosen, strict=False))
         if len(chosen) < len(losers):
             if self._asked - self._locked:  # somebody else holds a host that may fit
                 job.lost = True
             else:
-                self._refuse(job, request, len(job.standing.needed) - len(losers) + len(chosen))
-            return set()
-        job.rows |= dict(zip(losers, chosen, strict=True))
+                self._refuse(job, request)
         return wanted - self._locked
 
     def _still_fits(self, request: Request, row: int) -> bool:
@@ -231,22 +308,7 @@ class Attempt:
         refused = self._table.rows(sorted(self._asked - self._locked))
         return np.setdiff1d(np.arange(self._table.size), refused)
 
-    def _spares(self, found: engine.Survey, wanted: int) -> set[int]:
+    def _spares(self, found: Survey, wanted: int) -> set[int]:
         """A few good rows more than are needed, because some of them may be locked by others."""
-        best = np.argsort(-found.scores, kind="stable")[: wanted + 4]
-        return {int(key) for key in self._table.inventory[found.rows[best]]}
-
-
-def _request(table: HostTable, job: Job, moment: Moment) -> Request:
-    spec = job.spec
-    cells = (table.cell_number(cell) for cell in spec.excluded_cells)
-    return Request(
-        spec=spec,
-        vcpus=spec.flavor.vcpus,
-        memory_mb=spec.flavor.memory_mb,
-        disk_gb=spec.flavor.disk_gb,
-        seed=word_of(spec.batch_id),
-        zone=None if spec.availability_zone is None else table.zone_number(spec.availability_zone),
-        excluded_cells=frozenset(cell for cell in cells if cell >= 0),
-        alive_since=moment.alive_since,
-    )
+        best, _ = found.best(wanted + 4)
+        return set(self._table.inventory[best].tolist())

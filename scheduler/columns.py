@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Container
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from scheduler.arrays import Floats, Ints, Mask, Words
+from scheduler.arrays import Counts, Floats, Ints, Mask, Words
+
+CHANGES = 4096
+"""So many of the last changes are known row by row."""
+SETTLED = 30.0
+"""Seconds without a change of a host's claims after which the agent's count is compared with them again."""
 
 _COLUMNS: dict[str, tuple[Any, Any]] = {
     # name: (type, value of a row that nothing is known of)
@@ -16,9 +24,13 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "cell": (np.int64, -1),
     "home": (np.int64, -1),
     "zone": (np.int64, 0),
+    "aggregation": (np.int64, 0),
     "cap_vcpus": (np.float64, 0.0),
     "cap_memory_mb": (np.float64, 0.0),
     "cap_disk_gb": (np.float64, 0.0),
+    "ratio_vcpus": (np.float64, 1.0),
+    "ratio_memory_mb": (np.float64, 1.0),
+    "ratio_disk_gb": (np.float64, 1.0),
     "claimed_vcpus": (np.float64, 0.0),
     "claimed_memory_mb": (np.float64, 0.0),
     "claimed_disk_gb": (np.float64, 0.0),
@@ -31,13 +43,17 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "free_vcpus": (np.float64, 0.0),
     "free_memory_mb": (np.float64, 0.0),
     "free_disk_gb": (np.float64, 0.0),
-    "instances": (np.int64, 0),
+    "instances": (np.int32, 0),
     "changed_at": (np.float64, -np.inf),
+    "guests": (np.int32, 0),
     "failed_builds": (np.float64, 0.0),
     "hypervisor_version": (np.int64, 0),
+    "address_high": (np.uint64, 0),
+    "address_low": (np.uint64, 0),
     "heard_at": (np.float64, -np.inf),
     "disabled": (np.bool_, False),
     "forced_down": (np.bool_, False),
+    "torn": (np.bool_, False),
     "cell_open": (np.bool_, False),
     "eligible": (np.bool_, False),
 }
@@ -46,10 +62,13 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
 class Columns:
     """One attribute, one array. Rows beyond ``size`` exist only as room to grow; rows below it may be free for reuse.
 
-    ``cell`` is the cell that reports the host, ``home`` the one it is mapped to; the two must agree. ``claimed`` is what our
-    ledger says, ``reported`` what the agent counts in all, ``unaccounted`` how much more that is; ``free`` is capacity less
-    claimed less unaccounted, negative on an over-full host. ``eligible``: mapped, known to the ledger and not forced down, so that
-    it may be chosen at all. ``heard_at`` and ``changed_at`` are seconds of this process's monotonic clock.
+    ``cell`` is the cell that reports the host, ``home`` the one it is mapped to; the two must agree. ``aggregation`` is the
+    combination of aggregates it is in. ``cap`` is capacity with the host's own allocation ``ratio`` applied. ``claimed`` is what
+    our ledger says, ``reported`` what the agent counts in all, ``unaccounted`` how much more that is; ``free`` is capacity less
+    claimed less unaccounted, negative on an over-full host. ``torn``: agents in several cells speak for the host. ``eligible``:
+    mapped, known to the ledger, neither forced down nor torn, so that it may be chosen at all. ``guests`` is how many the agent
+    runs. ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it tells none. ``heard_at`` and
+    ``changed_at`` are seconds of this process's monotonic clock. ``changes`` counts what has happened to any row so far.
     """
 
     salt: Words
@@ -58,9 +77,13 @@ class Columns:
     cell: Ints
     home: Ints
     zone: Ints
+    aggregation: Ints
     cap_vcpus: Floats
     cap_memory_mb: Floats
     cap_disk_gb: Floats
+    ratio_vcpus: Floats
+    ratio_memory_mb: Floats
+    ratio_disk_gb: Floats
     claimed_vcpus: Floats
     claimed_memory_mb: Floats
     claimed_disk_gb: Floats
@@ -73,18 +96,24 @@ class Columns:
     free_vcpus: Floats
     free_memory_mb: Floats
     free_disk_gb: Floats
-    instances: Ints
+    instances: Counts
     changed_at: Floats
+    guests: Counts
     failed_builds: Floats
     hypervisor_version: Ints
+    address_high: Words
+    address_low: Words
     heard_at: Floats
     disabled: Mask
     forced_down: Mask
+    torn: Mask
     cell_open: Mask
     eligible: Mask
 
     def __init__(self, room: int = 64) -> None:
         self.size = 0
+        self.changes = 0
+        self._changed: deque[int] = deque(maxlen=CHANGES)
         self._room = room
         for name, (kind, unknown) in _COLUMNS.items():
             setattr(self, name, np.full(room, unknown, dtype=kind))
@@ -104,3 +133,44 @@ class Columns:
         """Make the row one of which nothing is known."""
         for name, (_, unknown) in _COLUMNS.items():
             getattr(self, name)[row] = unknown
+        self.touch(row)
+
+    def touch(self, rows: int | Ints) -> None:
+        """What is known of these rows has changed."""
+        several = [rows] if isinstance(rows, int) else rows.tolist()
+        self.changes += len(several)
+        self._changed.extend(several)
+
+    def changed_since(self, changes: int) -> Container[int]:
+        """The rows that have changed since ``changes`` was counted; all of them where that is long ago."""
+        count = self.changes - changes
+        if count > len(self._changed):
+            return range(self.size)
+        return set(islice(reversed(self._changed), count))
+
+    def settle(self, now: float) -> Ints:
+        """Compare agents' counts with the claims again where these have been quiet.
+
+        Between a claim, a move or a release and the agent's next report the two differ for a while, and either way round: so the
+        difference is taken as it is when a report comes, and taken anew once nothing has moved for a while. Returns these rows.
+        """
+        quiet: Ints = np.flatnonzero(self.changed_at[: self.size] < now - SETTLED)
+        for what in ("vcpus", "memory_mb", "disk_gb"):
+            reported, claimed = getattr(self, f"reported_{what}"), getattr(self, f"claimed_{what}")
+            beyond = np.maximum(reported[quiet] - claimed[quiet], 0.0)
+            getattr(self, f"unaccounted_{what}")[quiet] = beyond
+            getattr(self, f"free_{what}")[quiet] = getattr(self, f"cap_{what}")[quiet] - claimed[quiet] - beyond
+        self.changes += CHANGES + 1  # of any rows, for all one knows
+        return quiet
+
+    def _account(self, rows: int | Ints) -> None:
+        for what in ("vcpus", "memory_mb", "disk_gb"):
+            beyond = getattr(self, f"reported_{what}")[rows] - getattr(self, f"claimed_{what}")[rows]
+            getattr(self, f"unaccounted_{what}")[rows] = np.maximum(beyond, 0.0)
+        self._recount(rows)
+
+    def _recount(self, rows: int | Ints) -> None:
+        self.free_vcpus[rows] = self.cap_vcpus[rows] - self.claimed_vcpus[rows] - self.unaccounted_vcpus[rows]
+        self.free_memory_mb[rows] = self.cap_memory_mb[rows] - self.claimed_memory_mb[rows] - self.unaccounted_memory_mb[rows]
+        self.free_disk_gb[rows] = self.cap_disk_gb[rows] - self.claimed_disk_gb[rows] - self.unaccounted_disk_gb[rows]
+        self.touch(rows)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import uuid
 
+import numpy as np
+
 from objects.group import Policy
 from objects.inventory import Placement
 from objects.selection import Limits, Selection
 from scheduler.drivers.base import Driver
 from scheduler.explain import decision_of
+from scheduler.hosts import Hosts
 from scheduler.job import Job, Moment
 from scheduler.request import Request
 from scheduler.table import HostTable
@@ -17,12 +20,13 @@ from scheduler.table import HostTable
 def conclude(job: Job, request: Request, table: HostTable, driver: Driver, moment: Moment) -> None:
     """Give the job its placements, unless it was refused, and its decision."""
     decision_id = str(uuid.uuid4())
-    if job.short is None:
-        job.placements = tuple(_placement(job, table, instance_uuid, row, decision_id) for instance_uuid, row in job.rows.items())
+    if job.open:
+        placed = job.rows.items()
+        job.placements = tuple(_placement(job, request, table, instance_uuid, row, decision_id) for instance_uuid, row in placed)
     job.decision = decision_of(decision_id, job, request, table, driver, moment)
 
 
-def _placement(job: Job, table: HostTable, instance_uuid: str, row: int, decision_id: str) -> Placement:
+def _placement(job: Job, request: Request, table: HostTable, instance_uuid: str, row: int, decision_id: str) -> Placement:
     others = job.alternates.get(instance_uuid, [])
     group = job.spec.group
     holds = group is not None and group.policy is Policy.ANTI_AFFINITY
@@ -30,22 +34,36 @@ def _placement(job: Job, table: HostTable, instance_uuid: str, row: int, decisio
     return Placement(
         instance_uuid=instance_uuid,
         inventory_id=int(table.inventory[row]),
-        selections=tuple(_selection(table, each, fence, decision_id) for each in (row, *others)),
+        selections=tuple(_selection(table, request, each, fence, decision_id) for each in (row, *others)),
         held=tuple(table.hosts[other] for other in others) if holds else (),
-        evicted=job.evicted.get(instance_uuid, ()),
     )
 
 
-def _selection(table: HostTable, row: int, fence: int, decision_id: str) -> Selection:
-    limits = Limits(
-        vcpus=float(table.cap_vcpus[row]), memory_mb=float(table.cap_memory_mb[row]), disk_gb=float(table.cap_disk_gb[row])
-    )
+def _selection(table: HostTable, request: Request, row: int, fence: int, decision_id: str) -> Selection:
     return Selection(
         host=table.hosts[row],
         node=table.nodes[row],
         cell_uuid=table.cells[int(table.cell[row])].uuid,
-        limits=limits,
+        limits=_limits(table, request, row),
         availability_zone=table.zones[int(table.zone[row])],
         fence=fence,
         decision_id=decision_id,
+    )
+
+
+def _limits(table: HostTable, request: Request, row: int) -> Limits:
+    resources = {name: int(table.classes[name].cap[row]) for name in request.resources}
+    if table.aggregates.lowering:
+        hosts = Hosts(table, request, np.array([row]))
+        return Limits(
+            vcpus=float(hosts.capacity("vcpus")[0]),
+            memory_mb=float(hosts.capacity("memory_mb")[0]),
+            disk_gb=float(hosts.capacity("disk_gb")[0]),
+            resources=resources,
+        )
+    return Limits(
+        vcpus=float(table.cap_vcpus[row]),
+        memory_mb=float(table.cap_memory_mb[row]),
+        disk_gb=float(table.cap_disk_gb[row]),
+        resources=resources,
     )

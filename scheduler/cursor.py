@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 
+from db.ledger import KEPT
 from objects.inventory import Inventory
 
 RECENT = 32
@@ -17,7 +19,7 @@ class Cursor:
 
     Writers come and go with processes, so most of them will never write again. Every look asks those that wrote last and any that
     are new; the rest are asked in turn by the looks in the background. What is seen late costs a plan made anew, never a wrong
-    claim.
+    claim. Of the rest no more are kept than the ledger keeps: who still writes has an id that is younger, or was heard of since.
     """
 
     def __init__(self, known: Iterable[Inventory] = ()) -> None:
@@ -34,12 +36,19 @@ class Cursor:
         for writer in sorted(seen):
             self.note(writer, seen[writer])
 
+    def reach(self, newest: int) -> None:
+        """All rows of writers up to ``newest`` have been read. That one may have none left: others have written since."""
+        if newest > self.newest:
+            self.note(newest, 0)
+
     def note(self, writer: int, sequence: int) -> None:
         """All that ``writer`` did up to ``sequence`` is known."""
-        for missing in range(self.newest + 1, writer):
+        for missing in range(max(self.newest + 1, writer - KEPT), writer):
             self._last[missing] = 0  # drew its id before, and has not been seen: it may have been slower to commit
         self.newest = max(self.newest, writer)
         self._last[writer] = max(sequence, self._last.pop(writer, 0))
+        for forgotten in list(itertools.islice(self._last, max(0, len(self._last) - 2 * KEPT))):
+            del self._last[forgotten]
 
     def position(self) -> tuple[Mapping[int, int], int]:
         """What to ask the log for at every look: (numbers by writer, the newest writer known)."""

@@ -10,88 +10,69 @@ evenly and makes a plan cost one pass over the fleet and a few over the best of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from objects.decision import FilterCount
-from scheduler.arrays import Floats, Ints, Mask, noise
+from scheduler.arrays import Floats, Ints, Mask
 from scheduler.drivers.base import Driver
-from scheduler.filters.base import Filter, HostByHostFilter
+from scheduler.filters.base import Filter
 from scheduler.hosts import Hosts
 from scheduler.request import Request
+from scheduler.survey import Part, Survey, scale, ties
 from scheduler.table import HostTable
 from scheduler.weighers.base import Weigher
 
-NOISE = 1e-9
-"""Scores closer than this are equal, and chance decides between them."""
 SPARE = 8
 """Hosts kept in the front beyond one per instance."""
-UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the cell it reports from, or not known there")
-
-
-@dataclass(slots=True)
-class Part:
-    """One weigher's scale for a batch: ``multiplier * (raw - low) / span``. No span: all hosts weigh the same so far."""
-
-    weigher: Weigher
-    multiplier: float
-    low: float
-    span: float
-
-    def of(self, raw: Floats) -> Floats:
-        return (raw - self.low) * (self.multiplier / self.span)
-
-
-@dataclass(slots=True)
-class Survey:
-    """The hosts that could take the first instance, and how good each is."""
-
-    total: int
-    counts: tuple[FilterCount, ...]
-    rows: Ints
-    scores: Floats
-    parts: tuple[Part, ...]
+FEW = 2
+"""Where fewer than one in so many hosts are left, they are picked out."""
+UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the one cell it reports from")
 
 
 def survey(table: HostTable, driver: Driver, request: Request, within: Ints | None = None) -> Survey:
-    """One pass over the fleet, or over the rows ``within``. Rows come in the table's order."""
+    """One pass over the fleet, or over the rows ``within``.
+
+    Where most hosts are left, weighing all of them and disregarding the others is cheaper than picking those that are left.
+    """
     hosts = Hosts(table, request, within)
     mask, counts = narrow(driver.filters, hosts, request)
-    rows: Ints = np.flatnonzero(mask)
-    if within is not None:
-        rows = within[rows]
-    scores = _ties(table, driver, request, rows)
-    parts: list[Part] = []
-    for weigher, raw in _raw(driver.weighers, Hosts(table, request, rows), request):
-        part = _scale(weigher, raw)
-        scores += part.of(raw)
-        parts.append(part)
-    return Survey(total=len(table), counts=counts, rows=rows, scores=scores, parts=tuple(parts))
+    left: Mask | None = mask
+    if (counts[-1].after if counts else mask.size) * FEW < mask.size:
+        rows: Ints = mask.nonzero()[0]
+        hosts, left = Hosts(table, request, rows if within is None else within[rows]), None
+    scores, parts = _weighed(driver.weighers, hosts, request, left)
+    return Survey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None)
 
 
 def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[Mask, tuple[FilterCount, ...]]:
     """Which hosts pass all filters, and how many were left after each; the filters after one that leaves none are not asked."""
     mask = hosts.eligible.copy()
-    reported = int(np.count_nonzero(hosts.cell >= 0))
+    reported = len(hosts.table) if hosts.rows is None else int(np.count_nonzero(hosts.cell >= 0))
     left = int(np.count_nonzero(mask))
     counts: list[FilterCount] = []
+    idle: list[Filter] = []
     if left < reported:
         counts.append(FilterCount(name=UNMAPPED.name, before=reported, after=left, reason=UNMAPPED.reason))
-    for one in filters:
+    forced = request.forced
+    for one in request.asked(filters):
         if not left:
             break
-        if request.forced and not one.guards_host:
+        if forced and not one.guards_host:
             continue
+        passed = _asked_one_by_one(one, hosts, request, mask) if one.host_by_host else one.passes(hosts, request)
         before = left
-        passed = _passed(one, hosts, request, mask)
         if passed is not None:
             mask &= passed
             left = int(np.count_nonzero(mask))
         elif one.on_demand:
+            idle.append(one)
             continue
-        counts.append(FilterCount(name=one.name, before=before, after=left, reason=one.reason))
+        reason = one.reason if left else one.refusal(hosts, request)
+        counts.append(FilterCount(name=one.name, before=before, after=left, reason=reason))
+    if idle:
+        request.spare(filters, idle)
     return mask, tuple(counts)
 
 
@@ -102,8 +83,13 @@ def fits(driver: Driver, table: HostTable, request: Request, rows: Ints, more: I
 
 def choose(table: HostTable, driver: Driver, request: Request, found: Survey, count: int) -> list[int]:
     """Rows for ``count`` instances in order, each taken; fewer where no host fits any more."""
+    if count == 1 and driver.subset == 1:
+        chosen: list[int] = found.best(1)[0].tolist()
+        for row in chosen:
+            take(table, request, row)
+        return chosen
     front = _Front(table, driver, request, found, count)
-    chosen: list[int] = []
+    chosen = []
     while len(chosen) < count:
         best = front.best()
         if best is None:
@@ -118,7 +104,9 @@ def choose(table: HostTable, driver: Driver, request: Request, found: Survey, co
 
 def take(table: HostTable, request: Request, row: int) -> None:
     """Put one instance on the row, and into its group."""
-    table.take(row, request.vcpus, request.memory_mb, request.disk_gb)
+    table.take(row, request.vcpus, request.memory_mb, request.disk_gb, request.resources)
+    cell = int(table.cell[row])
+    request.in_cells[cell] = request.in_cells.get(cell, 0) + 1
     if request.group is not None:
         request.members.add(table.hosts[row])
 
@@ -126,19 +114,25 @@ def take(table: HostTable, request: Request, row: int) -> None:
 def score(table: HostTable, driver: Driver, request: Request, parts: tuple[Part, ...], rows: Ints, more: Ints | int = 0) -> Floats:
     """Total scores of the rows as the table is now; -inf where a filter says no."""
     hosts = Hosts(table, request, rows, more)
-    scores = _ties(table, driver, request, rows)
+    scores = np.zeros(rows.size)
     for part in parts:
         raw = part.weigher.weigh(hosts, request)
         if raw is not None:
-            scores += part.of(raw)
+            scores += part.of(hosts, raw)
+    if driver.shuffle:
+        scores += ties(table, rows, request.seed)
     scores[~narrow(driver.filters, hosts, request)[0]] = -np.inf
     return scores
 
 
 def weights(table: HostTable, request: Request, parts: tuple[Part, ...], rows: Ints) -> dict[str, list[float]]:
-    """What each weigher adds to each row's score, by weigher."""
-    raws = _raw([part.weigher for part in parts], Hosts(table, request, rows), request)
-    return {part.weigher.name: part.of(raw).tolist() for part, (_, raw) in zip(parts, raws, strict=True)}
+    """What each weigher adds to each row's score, by weigher; 0 where it has no opinion of these rows alone."""
+    hosts = Hosts(table, request, rows)
+    added: dict[str, list[float]] = {}
+    for part in parts:
+        raw = part.weigher.weigh(hosts, request)
+        added[part.weigher.name] = [0.0] * len(rows) if raw is None else part.of(hosts, raw).tolist()
+    return added
 
 
 class _Front:
@@ -146,22 +140,27 @@ class _Front:
 
     Without a group an instance changes the score of its own row only, and all instances are alike. So rows not taken yet come in
     the order of the survey, which is why ``count`` of them (and a few) are enough, and each step is computed once for all rows.
+    Where it changes those of its cell alike, that order holds within each cell: so many of each cell are looked at again.
     """
 
     def __init__(self, table: HostTable, driver: Driver, request: Request, found: Survey, count: int) -> None:
         self._table, self._driver, self._request, self._parts = table, driver, request, found.parts
-        enough = count + SPARE + min(driver.subset, found.rows.size)
-        if request.group is None and found.rows.size > enough:
-            best = np.argpartition(found.scores, -enough)[-enough:]
-            best.sort()
-        else:
-            best = np.arange(found.rows.size)
-        self.rows: Ints = found.rows[best]
-        self._now: Floats = found.scores[best]
+        self._alone = request.group is None and not driver.cell_wide  # what is placed bears on its own row only
+        self.rows, self._now = self._best_of(found, count + SPARE + driver.subset)
         self._level: Ints = np.zeros(self.rows.size, dtype=np.int64)
         self._steps: list[Floats] = [self._now.copy()]
-        if request.group is not None and request.members.any_held:
-            self._look_again()
+
+    def _best_of(self, found: Survey, enough: int) -> tuple[Ints, Floats]:
+        rows, scores = found.rows, found.scores
+        if self._request.group is not None or rows.size <= enough:
+            return rows, scores
+        if self._driver.cell_wide:
+            cells = np.unique(self._table.cell[rows]).tolist()
+            rows, scores = map(np.concatenate, zip(*(found.best_of_cell(cell, enough) for cell in cells), strict=True))
+        else:
+            rows, scores = found.best(enough)
+        order = np.argsort(rows)
+        return rows[order], scores[order]
 
     def best(self) -> int | None:
         """The position of the row to take next."""
@@ -174,7 +173,7 @@ class _Front:
 
     def advance(self, position: int) -> None:
         """The row at ``position`` has been taken."""
-        if self._request.group is not None:
+        if not self._alone:
             self._look_again()
             return
         self._level[position] += 1
@@ -185,12 +184,8 @@ class _Front:
         self._now[position] = self._steps[level][position]
 
     def _look_again(self) -> None:
-        """Where one member goes bears on all others. Slots held for retries yield only where nothing else fits."""
-        self._request.yielding = False
+        """Where one member goes bears on all others."""
         self._now = score(self._table, self._driver, self._request, self._parts, self.rows)
-        if self._request.members.any_held and not (self._now > -np.inf).any():
-            self._request.yielding = True
-            self._now = score(self._table, self._driver, self._request, self._parts, self.rows)
 
     def _drawn(self) -> int | None:
         open_rows = np.flatnonzero(self._now > -np.inf)
@@ -203,9 +198,7 @@ class _Front:
         return int(open_rows[self._request.draw(subset)])
 
 
-def _passed(one: Filter, hosts: Hosts, request: Request, mask: Mask) -> Mask | None:
-    if not isinstance(one, HostByHostFilter):
-        return one.passes(hosts, request)
+def _asked_one_by_one(one: Filter, hosts: Hosts, request: Request, mask: Mask) -> Mask | None:
     left = np.flatnonzero(mask)
     rows = left if hosts.rows is None else hosts.rows[left]
     more = hosts.more if isinstance(hosts.more, int) else hosts.more[left]
@@ -217,20 +210,19 @@ def _passed(one: Filter, hosts: Hosts, request: Request, mask: Mask) -> Mask | N
     return passed
 
 
-def _ties(table: HostTable, driver: Driver, request: Request, rows: Ints) -> Floats:
-    """Where scores begin: at nothing, or at a little noise that orders equals."""
-    return noise(table.salt[rows], request.seed) * NOISE if driver.shuffle else np.zeros(rows.size)
-
-
-def _raw(weighers: Sequence[Weigher], hosts: Hosts, request: Request) -> Iterator[tuple[Weigher, Floats]]:
-    """Those weighers that are switched on and have an opinion, with it."""
-    for weigher in weighers:
-        raw = weigher.weigh(hosts, request) if weigher.multiplier and len(hosts) else None
-        if raw is not None:
-            yield weigher, raw
-
-
-def _scale(weigher: Weigher, raw: Floats) -> Part:
-    low, high = float(raw.min()), float(raw.max())
-    low = low if weigher.least is None else min(low, weigher.least)
-    return Part(weigher, weigher.multiplier, low, high - low or 1.0)
+def _weighed(weighers: Sequence[Weigher], hosts: Hosts, request: Request, left: Mask | None) -> tuple[Floats, tuple[Part, ...]]:
+    """Scores of all hosts, and the scales they come from: those of the hosts that are ``left`` (None: all)."""
+    scores: Floats | None = None
+    parts: list[Part] = []
+    keys = hosts.table.aggregates.keys
+    for weigher in weighers if len(hosts) else ():
+        if not weigher.multiplier and weigher.option not in keys:
+            continue
+        raw = weigher.weigh(hosts, request)
+        if raw is None:
+            continue
+        part = scale(weigher, hosts, raw, left)
+        parts.append(part)
+        added = part.of(hosts, raw)
+        scores = added if scores is None else np.add(scores, added, out=added)
+    return np.zeros(len(hosts)) if scores is None else scores, tuple(parts)

@@ -9,17 +9,20 @@ from collections.abc import Callable, Mapping
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db import aggregates, cell_mappings, claims, host_mappings
+from db import aggregates, cell_mappings, claims, epochs, host_mappings
 from db.cache import EpochCache
 from db.connection import Connection
 from db.engine import Database
 from db.epochs import Epoch
+from objects.aggregate import Aggregate
 from objects.base import Object
 from objects.cell import CellMapping
+from objects.inventory import Inventory
 from scheduler.cursor import Cursor
 from scheduler.settings import Settings
 from scheduler.table import HostTable
 from scheduler.watch import CellWatch
+from service.garbage import unsearched
 from service.periodic import Periodic, wait_until
 
 LOG = logging.getLogger(__name__)
@@ -28,24 +31,38 @@ FIRST_LOOK = 10.0
 """Longest that a start waits for cells to have been read once, in seconds."""
 
 
-class Topology(Object, frozen=True, kw_only=True):
-    """What operators say of the fleet: cells, host -> cell uuid, host -> zone."""
+TOLD = (Epoch.CELLS, Epoch.HOSTS, Epoch.AGGREGATES)
+"""What a topology is made of."""
 
+
+class Topology(Object, frozen=True, kw_only=True):
+    """What operators say of the fleet: cells, host -> cell uuid, aggregates; and the epochs it is of, at least."""
+
+    epochs: dict[str, int]
     cells: tuple[CellMapping, ...]
     homes: dict[str, str]
-    zones: dict[str, str]
+    aggregates: tuple[Aggregate, ...]
+
+    def zones(self) -> dict[str, str]:
+        """Host -> zone."""
+        return {host: one.availability_zone for one in self.aggregates if one.availability_zone for host in one.hosts}
 
 
-def read_topology(tx: Connection) -> Topology:
-    zones: dict[str, str] = {}
-    for aggregate in aggregates.list_all(tx):
-        if aggregate.availability_zone is not None:
-            zones |= dict.fromkeys(aggregate.hosts, aggregate.availability_zone)
+def read_topology(tx: Connection, before: Topology | None = None) -> Topology:
+    """The topology; what its epochs say to be as it was ``before`` is taken from there."""
+    now = epochs.read(tx)  # first: what changes while the rest is read is seen the next time
+    numbers = {str(name): now.get(name, 0) for name in TOLD}
+    same = {name for name in TOLD if before is not None and before.epochs[name] == numbers[name]}
     return Topology(
-        cells=tuple(mapping for mapping in cell_mappings.list_all(tx) if not mapping.is_cell0),
-        homes={mapping.host: mapping.cell_uuid for mapping in host_mappings.list_all(tx)},
-        zones=zones,
+        epochs=numbers,
+        cells=before.cells if before and Epoch.CELLS in same else _cells(tx),
+        homes=before.homes if before and Epoch.HOSTS in same else host_mappings.homes(tx),
+        aggregates=before.aggregates if before and Epoch.AGGREGATES in same else tuple(aggregates.list_all(tx)),
     )
+
+
+def _cells(tx: Connection) -> tuple[CellMapping, ...]:
+    return tuple(mapping for mapping in cell_mappings.list_all(tx) if not mapping.is_cell0)
 
 
 class Freshness:
@@ -59,10 +76,8 @@ class Freshness:
         self._database = api_database
         self._table = table
         self._cursor = cursor
-        names = (Epoch.CELLS, Epoch.HOSTS, Epoch.AGGREGATES)
-        self._topology = EpochCache(api_database, names, read_topology, interval=0.0)
+        self._topology = EpochCache(api_database, TOLD, lambda tx: read_topology(tx, self._applied), interval=0.0)
         self._applied: Topology | None = None
-        self._version = 0
         self._following = threading.Lock()
         self._watches: dict[str, tuple[CellWatch, Periodic]] = {}
         self._ledger_read = False
@@ -70,9 +85,11 @@ class Freshness:
 
     def start(self) -> None:
         """Returns when every cell was read once, or has had its time. Raises DatabaseUnavailable if the API database is away."""
-        self.follow()
-        self._follower.start()
-        if not wait_until(lambda: all(watch.seen_at is not None for watch, _ in self._watches.values()), FIRST_LOOK):
+        with unsearched():
+            self.follow()
+            self._follower.start()
+            read = wait_until(lambda: all(watch.seen_at is not None for watch, _ in self._watches.values()), FIRST_LOOK)
+        if not read:
             unread = [watch.cell.name for watch, _ in self._watches.values() if watch.seen_at is None]
             LOG.warning("starting without a view of cells %s: their hosts join when they answer", ", ".join(unread))
 
@@ -83,49 +100,70 @@ class Freshness:
         self._watches = {}
 
     def ages(self) -> dict[str, float | None]:
-        """How old the view of each cell is, in seconds; None where that is too old to mean anything, or there is none."""
+        """How old the view of each cell is, in seconds; None where there is none, because it never answered or cannot be used."""
         now = time.monotonic()
-        return {watch.cell.name: self._age(watch, now) for watch, _ in list(self._watches.values())}
-
-    def _age(self, watch: CellWatch, now: float) -> float | None:
-        if watch.seen_at is None or now - watch.seen_at > self._settings.service_down_time:
-            return None
-        return round(now - watch.seen_at, 3)
+        ages: dict[str, float | None] = {cell.name: None for cell in self._applied.cells} if self._applied else {}
+        for watch, _ in list(self._watches.values()):
+            ages[watch.cell.name] = None if watch.seen_at is None else round(now - watch.seen_at, 3)
+        return ages
 
     def follow(self) -> None:
         """One look at everything that is not a cell's to tell."""
+        with self._table.lock:
+            self._table.part_namesakes(time.monotonic() - self._settings.service_down_time)
         self._follow_topology(self._topology.get)
         self._follow_claims()
         self._follow_cells({cell.uuid: cell for cell in self._registry.cells()})
 
-    def topology(self, *, look: bool) -> int:
-        """Which topology the table has: a number that rises with every change. ``look``: see first whether there is a newer one."""
+    def topology(self, *, look: bool) -> Mapping[str, int]:
+        """The epochs of the topology that the table has. ``look``: see first whether there is a newer one."""
         if look:
             self._follow_topology(self._topology.refresh)
-        return self._version
+        return self._applied.epochs if self._applied else {}
 
     def _follow_topology(self, read: Callable[[], Topology]) -> None:
         with self._following:  # whoever comes while another one reads waits for what that one finds
             topology = read()
             if topology is not self._applied:
                 with self._table.lock:
-                    self._table.set_topology(topology.cells, topology.homes, topology.zones)
+                    self._apply(topology, self._applied)
+                    rehomed, self._table.rehomed = self._table.rehomed, set()
                 self._applied = topology
-                self._version += 1
+                for uuid in rehomed & self._watches.keys():
+                    self._watches[uuid][0].read_anew()
+
+    def _apply(self, topology: Topology, before: Topology | None) -> None:
+        if before and topology.homes is before.homes and topology.aggregates is before.aggregates:
+            self._table.set_cells(topology.cells)
+        else:
+            self._table.set_topology(topology.cells, topology.homes, topology.zones(), topology.aggregates)
 
     def _follow_claims(self) -> None:
-        rows = (
-            self._database.read(claims.changed_since, *self._position())
-            if self._ledger_read
-            else self._database.read(claims.read_all)
-        )
-        self._ledger_read = True
+        if not self._ledger_read:
+            self._read_ledger()
+            return
+        log = self._database.read(claims.changed_since, *self._position())
         now = time.monotonic()
         with self._table.lock:
-            for row in rows:
-                self._table.set_inventory(row, now)
-            self._cursor.advance(rows)
+            self._table.set_inventories(log.rows, now)
+            self._cursor.advance(log.rows)
+            self._cursor.reach(log.newest)
             self._table.settle(now)
+
+    def _read_ledger(self) -> None:
+        last: dict[int, int] = {}
+
+        def take(rows: list[Inventory]) -> None:
+            for row in rows:
+                last[row.writer] = max(row.sequence, last.get(row.writer, 0))
+            with self._table.lock:
+                self._table.set_inventories(rows, time.monotonic())
+
+        self._database.read(claims.read_pages, take)
+        with self._table.lock:
+            for writer, sequence in sorted(last.items()):
+                self._cursor.note(writer, sequence)
+        self._ledger_read = True
 
     def _position(self) -> tuple[Mapping[int, int], int]:
         with self._table.lock:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from objects.base import Object
-from scheduler.arrays import Floats, Ints, Mask
+from scheduler.address import Network, is_mapped, span
+from scheduler.aggregation import RATIOS, Aggregation
+from scheduler.arrays import Counts, Floats, Ints, Mask, Words
 from scheduler.request import Request
 from scheduler.table import HostTable
 
-Column = TypeVar("Column", Floats, Ints, Mask)
+Column = TypeVar("Column", Floats, Ints, Counts, Mask, Words)
+
+_HALF = (1 << 64) - 1
 
 
 class HostState(Object, frozen=True, kw_only=True):
-    """One host for a filter that looks at hosts one by one. vCPUs, MiB, GiB; free may be negative."""
+    """One host for a filter that looks at hosts one by one. vCPUs, MiB, GiB; free may be negative.
+
+    ``attributes`` are what the host's driver reports, and hypervisor_type and hypervisor_version; ``metadata`` is what its
+    aggregates say, by key, one value from each aggregate that has the key; ``free_resources`` are the custom resource classes it
+    has any of.
+    """
 
     host: str
     node: str
@@ -29,6 +39,9 @@ class HostState(Object, frozen=True, kw_only=True):
     total_disk_gb: float
     instances: int
     failed_builds: float
+    attributes: dict[str, Any]
+    metadata: dict[str, tuple[str, ...]]
+    free_resources: dict[str, float]
 
 
 class Hosts:
@@ -67,10 +80,129 @@ class Hosts:
         free = self._pick(self.table.free_disk_gb)
         return free if self._plain else free - self.more * self.request.disk_gb
 
+    def free_resource(self, name: str) -> Floats:
+        """What is free of a custom resource class."""
+        known = self.table.classes.get(name)
+        if known is None:
+            return np.zeros(len(self))
+        known.grow(self.table.size)
+        free = known.free(slice(self.table.size) if self.rows is None else self.rows)
+        return free if self._plain else free - self.more * self.request.resources.get(name, 0)
+
+    def offered(self, name: str) -> Mask:
+        """Which of them have any of a custom resource class, and may be chosen at all."""
+        known = self.table.classes.get(name)
+        if known is None:
+            return np.zeros(len(self), dtype=np.bool_)
+        known.grow(self.table.size)
+        offered: Mask = self._pick(known.cap) > 0
+        return offered & self.eligible
+
     @property
-    def instances(self) -> Ints:
+    def instances(self) -> Counts:
         count = self._pick(self.table.instances)
-        return count if self._plain else count + self.more
+        return count if self._plain else (count + self.more).astype(np.int32)
+
+    def capacity(self, what: str) -> Floats:
+        """``cap`` of vcpus, memory_mb or disk_gb, made smaller where an aggregate has a lower allocation ratio than the host."""
+        capacity: Floats = self._pick(getattr(self.table, f"cap_{what}"))
+        lowered = self.least(RATIOS[what], np.inf)
+        if isinstance(lowered, float):
+            return capacity
+        own = np.maximum(self._pick(getattr(self.table, f"ratio_{what}")), 1e-9)
+        smaller: Floats = capacity * np.minimum(np.maximum(lowered, 0.0) / own, 1.0)
+        return smaller
+
+    def room(self, what: str) -> Floats:
+        """Free vcpus, memory_mb or disk_gb, with the lower allocation ratios of aggregates applied."""
+        free: Floats = getattr(self, f"free_{what}")
+        if not self.table.aggregates.lowering:
+            return free
+        beyond: Floats = self._pick(getattr(self.table, f"cap_{what}")) - self.capacity(what)
+        return free - beyond
+
+    def cell_shares(self, what: str) -> Floats:
+        """The share of vcpus or memory_mb that is free in each cell, by its number; 0 where there is nothing."""
+        table = self.table
+        there = np.flatnonzero(table.eligible[: table.size])
+        cells, count = table.cell[there], len(table.cells)
+        free = np.bincount(cells, np.maximum(getattr(table, f"free_{what}")[there], 0.0), count)
+        share: Floats = free / np.maximum(np.bincount(cells, getattr(table, f"cap_{what}")[there], count), 1e-9)
+        return share
+
+    @property
+    def cell_members(self) -> Ints:
+        """How many servers of the batch and of its group are in each cell, by its number."""
+        counts = np.zeros(len(self.table.cells), dtype=np.int64)
+        if self.request.group is None:
+            for cell, count in self.request.in_cells.items():
+                counts[cell] += count
+        for host, count in self.request.members.counts(with_held=False).items():
+            cells = {int(self.table.cell[row]) for row in self.table.rows_of.get(host, ())} - {-1}
+            for cell in cells:
+                counts[cell] += count
+        return counts
+
+    def physical(self, what: str) -> Floats:
+        """What there is of vcpus, memory_mb or disk_gb without over-allocation, less what is reserved."""
+        own = self._pick(getattr(self.table, f"ratio_{what}"))
+        amount: Floats = self._pick(getattr(self.table, f"cap_{what}")) / np.maximum(own, 1e-9)
+        return amount
+
+    def least(self, key: str, default: float) -> Floats | float:
+        """The smallest number that the aggregates of each have for ``key``; ``default`` alone where no aggregate knows the key."""
+        aggregates = self.table.aggregates
+        return aggregates.least(key, default)[self._pick(self.table.aggregation)] if key in aggregates.keys else default
+
+    def aggregated(self, key: object, test: Callable[[Aggregation], bool]) -> Mask:
+        """Which of them are in aggregates that pass ``test``. Each combination of aggregates is tested once per request and key."""
+        answers = self.request.remembered(
+            key, lambda: np.array([test(one) for one in self.table.aggregates.combinations], dtype=np.bool_)
+        )
+        found: Mask = answers[self._pick(self.table.aggregation)]
+        return found
+
+    @property
+    def guests(self) -> Counts:
+        return self._pick(self.table.guests)
+
+    @property
+    def io_ops(self) -> Counts:
+        """Builds under way: claims of which the agent does not run the guest yet."""
+        under_way: Counts = np.maximum(self.instances - self.guests, 0)
+        return under_way
+
+    def judged(self, attribute: str, key: object, test: Callable[[Any], bool]) -> Mask:
+        """Which of them have a value of ``attribute`` that passes ``test``; hosts without it are judged by None.
+
+        Each distinct value is tested once per request; ``key`` tells the tests of a request apart.
+        """
+        facet = self.table.facets.get(attribute)
+        if facet is None:
+            return np.full(len(self), test(None), dtype=np.bool_)
+        answers = self.request.remembered(
+            (attribute, key), lambda: np.array([test(value) for value in facet.values], dtype=np.bool_)
+        )
+        found: Mask = answers[self._pick(facet.codes(self.table.size))]
+        return found
+
+    def numbers(self, attribute: str) -> Floats:
+        """The attribute as a number; not-a-number for hosts that tell none."""
+        facet = self.table.facets.get(attribute)
+        if facet is None:
+            return np.full(len(self), np.nan)
+        numbers = np.array([float(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else np.nan for v in facet.values])
+        found: Floats = numbers[self._pick(facet.codes(self.table.size))]
+        return found
+
+    def within(self, network: Network) -> Mask:
+        """Which of them have an address of the network."""
+        first, mask = span(network)
+        high, low = self._pick(self.table.address_high), self._pick(self.table.address_low)
+        found: Mask = ((high | low) != 0) & (is_mapped(high, low) == (network.version == 4))
+        for column, shift in ((high, 64), (low, 0)):
+            found &= (column & np.uint64((mask >> shift) & _HALF)) == np.uint64((first >> shift) & _HALF)
+        return found
 
     @property
     def eligible(self) -> Mask:
@@ -87,6 +219,10 @@ class Hosts:
     @property
     def cell(self) -> Ints:
         return self._pick(self.table.cell)
+
+    def of_cell(self, cell: int) -> Ints:
+        """The positions of those that the cell of this number reports, in order."""
+        return self.table.of_cell(cell) if self.rows is None else np.flatnonzero(self.cell == cell)
 
     @property
     def zone(self) -> Ints:
@@ -145,4 +281,11 @@ class Hosts:
             total_disk_gb=float(table.cap_disk_gb[row]),
             instances=int(table.instances[row]) + more,
             failed_builds=float(table.failed_builds[row]),
+            attributes=table.facets.of(row),
+            metadata={
+                key: tuple(sorted(values)) for key, values in table.aggregates.combinations[table.aggregation[row]].values.items()
+            },
+            free_resources={
+                name: free - more * self.request.resources.get(name, 0) for name, free in table.classes.free_on(row).items()
+            },
         )

@@ -41,6 +41,15 @@ class SchedulerService:
         self.freshness.start()
         self._server = seam.serve(self._bus, self._server_name, self.manager)
 
+    def check(self) -> None:
+        """Raise Unreachable while the bus does not bring it any calls."""
+        if self._server is not None:
+            self._server.check()
+
+    def reload(self, settings: Settings) -> None:
+        """Choose hosts as ``settings`` say from the next call on. Raises Misconfigured, and then nothing changes."""
+        self.manager.reload(settings, load_driver(settings))
+
     def schedulable(self) -> int:
         """How many nodes are mapped, accounted for and not forced down: what a request could be placed on if it fits."""
         with self._table.lock:

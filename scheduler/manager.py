@@ -7,8 +7,8 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from db import claims
-from objects import errors
+from db import claims, places
+from objects import errors, hints
 from objects.context import RequestContext
 from objects.selection import Selection
 from objects.spec import RequestSpec
@@ -17,6 +17,7 @@ from scheduler.cursor import Cursor
 from scheduler.drivers.base import Driver
 from scheduler.job import Job, Moment, checked
 from scheduler.settings import Settings
+from scheduler.stripes import Stripes
 from scheduler.table import HostTable
 from service.coalesce import Coalescer
 
@@ -39,11 +40,11 @@ class SchedulerManager:
         cursor: Cursor,
         ledger: claims.Ledger,
         ages: Callable[[], Mapping[str, float | None]],
-        topology: Callable[..., int] = lambda *, look: 0,
+        topology: Callable[..., Mapping[str, int]] = lambda *, look: {},
     ) -> None:
         """``ages``: seconds since each cell's view was refreshed, by the cell's name; None where nothing is known of it.
 
-        ``topology(look=...)``: the number of the cells, mappings and zones that the table has; with ``look`` after a new look.
+        ``topology(look=...)``: the epochs of the cells, mappings and aggregates that the table has; with ``look`` after a new look.
         """
         self._settings = settings
         self._driver = driver
@@ -53,7 +54,14 @@ class SchedulerManager:
         self._ages = ages
         self._topology = topology
         self._started = time.monotonic()
+        self._stripes = Stripes()
+        self.conflicts = 0
+        """How often a host that was planned for an instance had been taken by another scheduler when its row was locked."""
         self._schedule: Coalescer[Job, Job] = Coalescer(self._schedule_all, window=settings.claim_window)
+
+    def reload(self, settings: Settings, driver: Driver) -> None:
+        """Choose by another driver, filters and weighers from the next transaction on."""
+        self._settings, self._driver = settings, driver
 
     def select_destinations(
         self, context: RequestContext, request_spec: RequestSpec, instance_uuids: Sequence[str]
@@ -61,15 +69,22 @@ class SchedulerManager:
         """A claimed host for every instance, each followed by unclaimed alternates of its cell; all of them, or none.
 
         In the order of ``instance_uuids``. An instance that is not leased under ``request_spec.fences`` any more gets an empty
-        list; the others are not affected. Asked again, the same answer comes back. Raises NoValidHost with the id of the stored
-        decision, Invalid for a malformed call, Conflict where other schedulers were faster too often, DatabaseUnavailable.
+        list; the others are not affected. So does one that finds no host where ``request_spec.min_count`` others do, which are
+        enough. Asked again, the same claims come back. For a move the one uuid is the operation's, not the server's.
+
+        Raises NoValidHost with the id of the stored decision, CellUnavailable where cells that could take them are out of reach,
+        Invalid for a malformed call, Conflict where other schedulers were faster too often, DatabaseUnavailable.
         """
-        planned_on = self._topology(look=False)
-        job = self._try(checked(context, request_spec, instance_uuids))
-        if job.short is not None and self._topology(look=True) != planned_on:  # an operator has just changed something
-            job = self._try(job)
+        job = checked(context, request_spec, instance_uuids)
+        job.places = self._places(request_spec)
+        job = self._try(job)
         self._log(job)
         return job.answer()
+
+    def _places(self, spec: RequestSpec) -> Mapping[str, str]:
+        """Where the servers are that hints name."""
+        named = [uuid for name in (hints.SAME_HOST, hints.DIFFERENT_HOST) for uuid in hints.servers(spec.scheduler_hints, name)]
+        return self._ledger.database.read(places.of_servers, spec.project_id, named) if named else {}
 
     def _try(self, job: Job) -> Job:
         for tries in range(TRIES):
@@ -102,15 +117,24 @@ class SchedulerManager:
 
     def _claim(self, jobs: Sequence[Job]) -> None:
         asks = [job.ask for job in jobs]
+        known = sum(job.conflicts for job in jobs)
         for last in (False, False, True):
-            attempt = Attempt(self._table, self._driver, self._cursor, jobs, self._now())
+            topology = {} if last else self._topology(look=False)  # that changes all the time: go on with what is known
+            now = self._now()
+            attempt = Attempt(self._table, self._stripes.apply(self._driver, now.mono), self._cursor, jobs, now)
             try:
-                claimed = self._ledger.write(claims.claim, asks, attempt)
+                claimed = self._ledger.write(claims.claim, asks, attempt, topology)
             except claims.Raced:
                 if last:
                     raise
+            except claims.Outdated:
+                self._topology(look=True)
             else:
                 attempt.committed(claimed.inventories)
+                conflicts = sum(job.conflicts for job in jobs) - known
+                self.conflicts += conflicts
+                own = claimed.inventories[0].writer if claimed.inventories else None
+                self._stripes.learn(attempt.rivals, own, now.mono, conflict=conflicts > 0)
                 return
 
     def _now(self) -> Moment:
@@ -120,11 +144,14 @@ class SchedulerManager:
             wall=time.time(),
             alive_since=mono - self._settings.service_down_time,
             young=mono - self._started < self._settings.warm_up,
+            mapped_since=mono - self._settings.warm_up,
             ages=self._ages(),
+            began=self._started,
         )
 
     def _log(self, job: Job) -> None:
         decision = job.decision
-        if decision is not None:
-            outcome = decision.message or f"{len(job.placements)} placed"
+        if decision is not None and job.is_final:
+            placed = f"{len(job.placements)} placed"
+            outcome = f"{placed}; {decision.message}" if job.partial else decision.message or placed
             LOG.info("batch %s (%s): %s, decision %s", job.spec.batch_id, job.context.request_id, outcome, decision.id)

@@ -2,60 +2,66 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Iterable
 
 from objects.inventory import Slot
 
 
 class Members:
-    """Counts of a group's members per host, those held for retries apart. Host names are compared without case.
+    """Counts of a group's members per host, those held for retries apart. Host names are compared without case."""
 
-    ``leaving``: members whose old places do not count, because they are being placed anew.
-    """
-
-    def __init__(self, slots: Iterable[Slot] = (), leaving: Collection[str] = ()) -> None:
-        self.real: Counter[str] = Counter()
-        self.held: defaultdict[str, list[Slot]] = defaultdict(list)
+    def __init__(self, slots: Iterable[Slot] = ()) -> None:
+        self._real: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()
+        self._own_real: Counter[str] = Counter()
+        self._own_held: Counter[str] = Counter()
         for slot in slots:
-            if slot.instance_uuid in leaving:
-                continue
-            if slot.held:
-                self.held[slot.host.lower()].append(slot)
-            else:
-                self.real[slot.host.lower()] += 1
+            (self._held if slot.held else self._real)[slot.host.lower()] += 1
+
+    def without(self, own: Iterable[Slot]) -> Members:
+        """The same members as who places ``own`` anew sees them: these slots, which are among them, do not count for it.
+
+        What is added to one of the two is seen in the other.
+        """
+        view = Members()
+        view._real, view._held = self._real, self._held
+        for slot in own:
+            (view._own_held if slot.held else view._own_real)[slot.host.lower()] += 1
+        return view
 
     def copy(self) -> Members:
+        """As they are now, apart from what becomes of these."""
         other = Members()
-        other.real = self.real.copy()
-        other.held = defaultdict(list, {host: list(slots) for host, slots in self.held.items()})
+        other._real, other._held = self._real.copy(), self._held.copy()
+        other._own_real, other._own_held = self._own_real, self._own_held
         return other
+
+    def restore(self, other: Members) -> None:
+        """Be as ``other`` again, a copy made before; so is whoever shares these counts."""
+        for mine, before in ((self._real, other._real), (self._held, other._held)):
+            mine.clear()
+            mine.update(before)
 
     def counts(self, *, with_held: bool) -> dict[str, int]:
         """Members per host (lower case), as far as there are any."""
-        counts = dict(self.real)
+        counts = dict(self._real - self._own_real) if self._own_real else dict(self._real)
         if with_held:
-            for host, slots in self.held.items():
-                counts[host] = counts.get(host, 0) + len(slots)
+            for host, count in (self._held - self._own_held).items():
+                counts[host] = counts.get(host, 0) + count
         return counts
 
     def add(self, host: str) -> None:
-        self.real[host.lower()] += 1
+        self._real[host.lower()] += 1
 
-    def restore(self, other: Members) -> None:
-        """Be as ``other`` again, a copy made before."""
-        self.real, self.held = other.real, other.held
-
-    def hold(self, slot: Slot) -> None:
-        self.held[slot.host.lower()].append(slot)
-
-    def evict(self, host: str, most: int) -> tuple[Slot, ...]:
-        """Give up held slots on ``host`` until no more than ``most`` places are taken there; return them."""
-        held = self.held.get(host.lower(), [])
-        surplus = max(0, self.real[host.lower()] + len(held) - most)
-        evicted, self.held[host.lower()] = held[:surplus], held[surplus:]
-        return tuple(evicted)
+    def hold(self, host: str) -> None:
+        """One of them has the host as an alternate, which is kept free for it."""
+        self._held[host.lower()] += 1
 
     @property
     def any_held(self) -> bool:
-        return any(self.held.values())
+        return bool(self._held - self._own_held)
+
+
+NOBODY = Members()
+"""The members of no group, shared by all requests without one: nobody is ever added."""

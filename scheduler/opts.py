@@ -18,35 +18,117 @@ def _multiplier(name: str, what: str) -> cfg.FloatOpt:
     return cfg.FloatOpt(
         f"{name}_weight_multiplier",
         default=getattr(_DEFAULT, f"{name}_weight_multiplier"),
+        mutable=True,
         help=f"How much {what} counts. Negative turns it round, 0 switches it off.",
     )
 
 
+WORKERS = cfg.IntOpt("workers", default=1, min=1, help="Scheduler processes that one superconductor-scheduler runs.")
+
 OPTIONS: tuple[cfg.Opt, ...] = (
-    cfg.StrOpt("driver", default=_DEFAULT.driver, help="How hosts are chosen: filter, chance, or one that was installed."),
+    cfg.StrOpt(
+        "driver", default=_DEFAULT.driver, mutable=True, help="How hosts are chosen: filter, chance, or one that was installed."
+    ),
     cfg.ListOpt(
         "enabled_filters",
         default=list(_DEFAULT.enabled_filters),
+        mutable=True,
         help="Filters a host must pass, in the order asked. What the request demands (forced, ignored hosts) always holds.",
     ),
-    cfg.ListOpt("enabled_weighers", default=list(_DEFAULT.enabled_weighers), help="Weighers whose opinions are added up."),
+    cfg.ListOpt(
+        "enabled_weighers", default=list(_DEFAULT.enabled_weighers), mutable=True, help="Weighers whose opinions are added up."
+    ),
     cfg.IntOpt(
         "host_subset_size",
         default=_DEFAULT.host_subset_size,
         min=1,
+        mutable=True,
         help="The host is drawn at random from so many of the best. More than 1 keeps schedulers out of each other's way.",
     ),
     cfg.BoolOpt(
         "shuffle_best_same_weighed_hosts",
         default=_DEFAULT.shuffle_best_same_weighed_hosts,
+        mutable=True,
         help="Order hosts of equal weight by chance (replayable from the batch) rather than by their age in the table.",
     ),
     _multiplier("ram", "free memory"),
     _multiplier("cpu", "free vCPUs"),
     _multiplier("disk", "free disk"),
     _multiplier("num_instances", "the number of instances on a host"),
+    _multiplier(
+        "build_failure",
+        "that builds have failed on a host by its own fault, which is taken off and fades with [compute] failed_build_half_life",
+    ),
+    _multiplier("io_ops", "the number of builds under way on a host"),
+    _multiplier("balance", "that vCPUs, memory and disk of a host are used up evenly"),
+    _multiplier("cell_capacity", "the share of its cell's room that is free"),
+    _multiplier("cell_spread", "being in another cell than other servers of the batch or group"),
+    _multiplier("cross_cell_move", "that a server which may leave its cell stays in it"),
     _multiplier("soft_affinity", "being with other members of a soft-affinity group"),
     _multiplier("soft_anti_affinity", "being away from other members of a soft-anti-affinity group"),
+    cfg.BoolOpt(
+        "allow_resize_to_same_host",
+        default=_DEFAULT.allow_resize_to_same_host,
+        mutable=True,
+        help="Whether a resize may stay on its host, which then needs room for the new size beside the old one.",
+    ),
+    cfg.IntOpt(
+        "max_io_ops_per_host",
+        default=_DEFAULT.max_io_ops_per_host,
+        min=1,
+        mutable=True,
+        help="IoOpsFilter: a host with so many builds under way takes no more.",
+    ),
+    cfg.IntOpt(
+        "max_instances_per_host",
+        default=_DEFAULT.max_instances_per_host,
+        min=1,
+        mutable=True,
+        help="NumInstancesFilter: a host with so many instances takes no more.",
+    ),
+    cfg.ListOpt(
+        "isolated_images",
+        default=list(_DEFAULT.isolated_images),
+        mutable=True,
+        help="IsolatedHostsFilter: uuids of images that boot on isolated_hosts only.",
+    ),
+    cfg.ListOpt(
+        "isolated_hosts",
+        default=list(_DEFAULT.isolated_hosts),
+        mutable=True,
+        help="IsolatedHostsFilter: names of the hosts for isolated_images. With none the filter lets everything pass.",
+    ),
+    cfg.BoolOpt(
+        "restrict_isolated_hosts_to_isolated_images",
+        default=_DEFAULT.restrict_isolated_hosts_to_isolated_images,
+        mutable=True,
+        help="IsolatedHostsFilter: whether other images are kept off isolated_hosts.",
+    ),
+    cfg.StrOpt(
+        "aggregate_image_properties_isolation_namespace",
+        default=_DEFAULT.aggregate_image_properties_isolation_namespace,
+        mutable=True,
+        help="AggregateImagePropertiesIsolation: only metadata keys that begin with this and a dot count. Unset: all.",
+    ),
+    cfg.BoolOpt(
+        "aggregate_required_for_tenants",
+        default=_DEFAULT.aggregate_required_for_tenants,
+        mutable=True,
+        help="RequireTenantAggregate: whether a project that no aggregate lists is placed nowhere rather than anywhere.",
+    ),
+    cfg.ListOpt(
+        "json_filter_attributes",
+        default=list(_DEFAULT.json_filter_attributes),
+        mutable=True,
+        help="JsonFilter: attributes that drivers report and that tenants may ask for, as $attributes.NAME. Answers tell tenants "
+        "of hosts.",
+    ),
+    cfg.StrOpt(
+        "image_properties_default_architecture",
+        default=_DEFAULT.image_properties_default_architecture,
+        mutable=True,
+        help="ImagePropertiesFilter: architecture of images that name none, for instance x86_64. Unset: any will do.",
+    ),
     cfg.StrOpt(
         "default_availability_zone",
         default=_DEFAULT.default_availability_zone,
@@ -74,8 +156,8 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "claims_poll_interval",
         default=_DEFAULT.claims_poll_interval,
         min=0.02,
-        help="Seconds between two looks, while idle, at the log of claims, at cells, host mappings and zones. Every decision looks "
-        "at the log of claims by itself.",
+        help="Seconds between two looks, while idle, at the log of claims, at cells, host mappings and aggregates. Every decision "
+        "looks at all of these by itself.",
     ),
     cfg.FloatOpt(
         "claim_window",
@@ -87,14 +169,15 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "warm_up",
         default=_DEFAULT.warm_up,
         min=0.0,
-        help="Seconds after its start in which the scheduler waits for hosts not heard of yet before it refuses a request.",
+        help="Seconds after its start, and after a host was mapped, in which the scheduler waits for hosts not heard of yet "
+        "before it refuses a request.",
     ),
 )
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """For the generator of the sample configuration, and for whoever loads a configuration."""
-    return [(GROUP, list(OPTIONS))]
+    return [(GROUP, [WORKERS, *OPTIONS])]
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
@@ -102,5 +185,5 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
     values: dict[str, Any] = {option.dest: group[option.dest] for option in OPTIONS}
-    values |= {name: tuple(values[name]) for name in ("enabled_filters", "enabled_weighers")}
+    values |= {name: tuple(values[name]) for name, value in values.items() if isinstance(value, list)}
     return Settings(**values)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from objects.group import Policy, ServerGroup
 from objects.spec import RequestSpec
 from scheduler.arrays import mixed
-from scheduler.members import Members
+from scheduler.members import NOBODY, Members
+
+if TYPE_CHECKING:  # which takes requests
+    from scheduler.filters.base import Filter
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Request:
     """What is asked of a host for each instance, and the conditions that hold for the batch.
 
+    ``vcpus``, ``memory_mb`` and ``disk_gb`` are what is claimed; ``resources`` are amounts by custom resource class.
     ``zone`` is the table's number of the zone asked for (-1: no host is in it; None: any). ``alive_since``: hosts heard of since
-    then are up. ``assume_up`` asks what would be if silent hosts were up. ``yielding``: slots held for other members' retries do
-    not count, because nothing fits otherwise.
+    then are up. ``assume_up`` asks what would be if silent hosts were up, ``unheard_cells`` (numbers of the table) what would
+    be if those of these cells were, ``any_cell`` what would be if all cells were enabled. ``yielding`` asks what would be if slots
+    held for other members' retries did not count, and members on several hosts were no hindrance. ``only_cell`` (a number of the
+    table, -1: never heard of) is the one cell it is kept to, ``source_cell`` that of a server which is moved. ``companions``: so
+    many members of its affinity group will follow it. ``in_cells`` counts the servers of the batch by the number of their cell.
+    ``places`` are the hosts of the servers that hints name, by uuid.
     """
 
     spec: RequestSpec
@@ -24,13 +36,23 @@ class Request:
     memory_mb: int
     disk_gb: int
     seed: int
+    resources: Mapping[str, int] = field(default_factory=dict)
     zone: int | None = None
     excluded_cells: frozenset[int] = frozenset()
+    only_cell: int | None = None
+    source_cell: int | None = None
     alive_since: float = 0.0
     assume_up: bool = False
-    members: Members = field(default_factory=Members)
+    unheard_cells: frozenset[int] = frozenset()
+    any_cell: bool = False
+    members: Members = NOBODY
+    companions: int = 0
     yielding: bool = False
     draws: int = 0
+    in_cells: dict[int, int] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    _asked: tuple[Sequence[Filter], Sequence[Filter]] = ((), ())
+    _memory: dict[object, Any] = field(default_factory=dict)
 
     @property
     def group(self) -> ServerGroup | None:
@@ -41,9 +63,35 @@ class Request:
         return self.spec.group.policy if self.spec.group else None
 
     @property
+    def founding(self) -> bool:
+        """An affinity group of which nobody is anywhere yet: all its members will be where the first one is."""
+        return self.policy is Policy.AFFINITY and not self.members.counts(with_held=False)
+
+    @property
+    def split(self) -> bool:
+        """An affinity group whose members are on several hosts for the time being."""
+        return self.policy is Policy.AFFINITY and len(self.members.counts(with_held=False)) > 1
+
+    @property
     def forced(self) -> bool:
         """An administrator named the hosts: only filters that guard the host itself are asked."""
         return bool(self.spec.force_hosts or self.spec.force_nodes)
+
+    def asked(self, filters: Sequence[Filter]) -> Sequence[Filter]:
+        """Those of the filters that have not been spared."""
+        return self._asked[1] if self._asked[0] is filters else filters
+
+    def spare(self, filters: Sequence[Filter], idle: Collection[Filter]) -> None:
+        """The request does not call for the filters ``idle``, which need not be asked any more."""
+        spared = set(idle)  # in a list they would be compared one by one
+        self._asked = (filters, [one for one in self.asked(filters) if one not in spared])
+
+    def remembered(self, key: object, make: Callable[[], T]) -> T:
+        """What ``make`` returned when it was first asked for ``key``. A request lives under one hold of the table's lock."""
+        if key not in self._memory:
+            self._memory[key] = make()
+        answer: T = self._memory[key]
+        return answer
 
     def draw(self, among: int) -> int:
         """The next random number below ``among``; the same sequence for the same seed."""

@@ -10,6 +10,9 @@ DEFAULT_FILTERS = (
     "RamFilter",
     "CoreFilter",
     "DiskFilter",
+    "ComputeCapabilitiesFilter",
+    "ImagePropertiesFilter",
+    "TraitsFilter",
     "ServerGroupAntiAffinityFilter",
     "ServerGroupAffinityFilter",
 )
@@ -18,8 +21,10 @@ DEFAULT_WEIGHERS = (
     "CPUWeigher",
     "DiskWeigher",
     "NumInstancesWeigher",
+    "BuildFailureWeigher",
     "ServerGroupSoftAffinityWeigher",
     "ServerGroupSoftAntiAffinityWeigher",
+    "CrossCellWeigher",
 )
 
 
@@ -35,8 +40,24 @@ class Settings(Object, frozen=True, kw_only=True):
     cpu_weight_multiplier: float = 1.0
     disk_weight_multiplier: float = 1.0
     num_instances_weight_multiplier: float = 0.0
+    build_failure_weight_multiplier: float = 1000000.0
+    io_ops_weight_multiplier: float = -1.0
+    balance_weight_multiplier: float = 1.0
+    cell_capacity_weight_multiplier: float = 1.0
+    cell_spread_weight_multiplier: float = 1.0
+    cross_cell_move_weight_multiplier: float = 1000000.0
     soft_affinity_weight_multiplier: float = 1.0
     soft_anti_affinity_weight_multiplier: float = 1.0
+    allow_resize_to_same_host: bool = False
+    max_io_ops_per_host: int = 8
+    max_instances_per_host: int = 50
+    isolated_images: tuple[str, ...] = ()
+    isolated_hosts: tuple[str, ...] = ()
+    restrict_isolated_hosts_to_isolated_images: bool = True
+    aggregate_image_properties_isolation_namespace: str | None = None
+    aggregate_required_for_tenants: bool = False
+    json_filter_attributes: tuple[str, ...] = ()
+    image_properties_default_architecture: str | None = None
     default_availability_zone: str = "nova"
     service_down_time: float = 60.0
     service_poll_interval: float = 2.0

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
+from objects.aggregate import Aggregate
 from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
-from scheduler.arrays import Ints, mixed
+from scheduler.address import halves_of
+from scheduler.aggregation import Aggregates
+from scheduler.arrays import Ints, column, mixed
+from scheduler.classes import NONE, Classes
 from scheduler.columns import Columns
+from scheduler.facet import Facets
+from scheduler.namesakes import Namesakes
 
-LOG = logging.getLogger(__name__)
-
-SETTLED = 30.0
-"""Seconds without a change of a host's claims after which the agent's count is compared with them again."""
+_AMOUNTS = ("vcpus", "memory_mb", "disk_gb")
+_RATIOS = {"ratio_vcpus": "cpu", "ratio_memory_mb": "ram", "ratio_disk_gb": "disk"}
+_OF_NODES = (
+    {f"reported_{what}": f"{what}_used" for what in _AMOUNTS}
+    | {name: f"{what}_allocation_ratio" for name, what in _RATIOS.items()}
+    | {"failed_builds": "failed_builds", "hypervisor_version": "hypervisor_version", "guests": "running_vms"}
+)
+_OF_INVENTORIES = (
+    {f"cap_{what}": f"cap_{what}" for what in _AMOUNTS}
+    | {f"claimed_{what}": f"used_{what}" for what in _AMOUNTS}
+    | {"generation": "generation", "instances": "instances"}
+)
+"""Columns, and the attributes of records that they are taken from."""
 
 
 class HostTable(Columns):
     """Columns, the indexes into them, and the changes they take. Every use, reading or writing, is under ``lock``.
 
     A row comes into being with the first word about its host, from a cell or from the ledger of claims; it may be chosen once both
-    have spoken and the host is mapped to the cell that reports it.
+    have spoken and the host is mapped to the cell that reports it, and only that one does. ``rehomed``: cells, by uuid, that are to
+    be read anew, because hosts of rows that other cells told of were mapped to them.
     """
 
     def __init__(self, default_zone: str = "nova") -> None:
@@ -36,18 +52,36 @@ class HostTable(Columns):
         self.cells: list[CellMapping] = []
         self.zones: list[str] = [default_zone]
         self.rows_of: dict[str, list[int]] = {}
+        self.facets = Facets()
+        self.classes = Classes()
+        self.aggregates = Aggregates()
+        self.namesakes = Namesakes()
+        self.rehomed: set[str] = set()
         self._row: dict[tuple[str, str], int] = {}
         self._row_of_inventory: dict[int, int] = {}
         self._free: list[int] = []
         self._cell_index: dict[str, int] = {}
         self._zone_index: dict[str, int] = {default_zone: 0}
         self._home: Mapping[str, str] = {}
+        self._mapped_at: dict[str, float] = {}
         self._zone_of: Mapping[str, str] = {}
-        self._taken: list[tuple[int, float, float, float, int]] = []
+        self._of_cell: dict[int, Ints] = {}
+        self._taken: list[tuple[int, float, float, float, int, Mapping[str, int]]] = []
 
     def __len__(self) -> int:
         """Hosts that cells report."""
-        return int(np.count_nonzero(self.cell[: self.size] >= 0))
+        return self.size - self.of_cell(-1).size
+
+    def of_cell(self, cell: int) -> Ints:
+        """The rows that the cell of this number reports, in order; -1: those that none does."""
+        if cell not in self._of_cell:
+            self._of_cell[cell] = np.flatnonzero(self.cell[: self.size] == cell)
+        return self._of_cell[cell]
+
+    def _set_cell(self, rows: int | Ints, cell: int) -> None:
+        if np.any(self.cell[rows] != cell):
+            self.cell[rows] = cell
+            self._of_cell.clear()
 
     # -- rows --------------------------------------------------------------------------------------------------------------
 
@@ -70,7 +104,10 @@ class HostTable(Columns):
         if not siblings:
             del self.rows_of[self.hosts[row].lower()]
         self._row_of_inventory.pop(int(self.inventory[row]), None)
+        self._set_cell(row, -1)
         self.clear(row)
+        self.facets.tell(row, {})
+        self.classes.forget(row)
         self._free.append(row)
 
     def _ensure(self, host: str, node: str) -> int:
@@ -82,6 +119,7 @@ class HostTable(Columns):
             self.hosts[row], self.nodes[row] = host, node
         else:
             row = self.append()
+            self._of_cell.clear()
             self.hosts.append(host)
             self.nodes.append(node)
         self._row[host, node] = row
@@ -92,29 +130,45 @@ class HostTable(Columns):
     # -- what the cells say --------------------------------------------------------------------------------------------------
 
     def set_node(self, cell_uuid: str, node: ComputeNode) -> None:
-        """What a cell knows of one of its nodes. A host that reports from a cell it is not mapped to does not displace itself."""
-        row = self._ensure(node.host, node.node)
+        """What a cell knows of one of its nodes."""
+        self.set_nodes(cell_uuid, [node])
+
+    def set_nodes(self, cell_uuid: str, nodes: Sequence[ComputeNode]) -> None:
+        """The same of several. Of a host that several cells tell of, the row is its home's."""
         cell = self._number(cell_uuid)
-        if self.cell[row] not in (-1, cell) and self._home.get(node.host) != cell_uuid:
-            LOG.warning("host %s reports from cell %s, but belongs to another: ignored", node.host, cell_uuid)
-            return
-        self.cell[row] = cell
-        self.reported_vcpus[row] = node.vcpus_used
-        self.reported_memory_mb[row] = node.memory_mb_used
-        self.reported_disk_gb[row] = node.disk_gb_used
-        self.failed_builds[row] = node.failed_builds
-        self.hypervisor_version[row] = node.hypervisor_version
-        self._account(row)
-        self._judge(row)
+        told: dict[int, ComputeNode] = {}
+        for node in nodes:
+            row = self._ensure(node.host, node.node)
+            if self.cell[row] not in (-1, cell):
+                if self._home.get(node.host) != cell_uuid:
+                    continue
+                self.namesakes.hear(node.host, int(self.cell[row]), float(self.heard_at[row]))
+                self.heard_at[row] = -np.inf
+            told[row] = node
+            self.address_high[row], self.address_low[row] = halves_of(node.attributes.get("host_ip"))
+            hypervisor = {"hypervisor_type": node.hypervisor_type or None, "hypervisor_version": node.hypervisor_version or None}
+            self.facets.tell(row, node.attributes | hypervisor)
+            self.classes.report(row, node.resources_used)
+        rows: Ints = np.fromiter(told, np.int64, len(told))
+        counted = list(told.values())
+        self._set_cell(rows, cell)
+        for name, attribute in _OF_NODES.items():
+            mine = getattr(self, name)
+            mine[rows] = column(counted, attribute, mine.dtype)
+        self._account(rows)
+        for node in counted:
+            if node.host in self.namesakes:
+                self._tear(node.host)
+        self._judge(rows)
 
     def keep_nodes(self, cell_uuid: str, nodes: Collection[tuple[str, str]]) -> None:
         """A cell was read anew: it has these nodes and no others. What the ledger says of others is kept: they may return."""
         cell = self._number(cell_uuid)
-        for row in np.flatnonzero(self.cell[: self.size] == cell).tolist():
+        for row in self.of_cell(cell).tolist():
             if (self.hosts[row], self.nodes[row]) in nodes:
                 continue
             if self.inventory[row]:
-                self.cell[row] = -1
+                self._set_cell(row, -1)
                 self.heard_at[row] = -np.inf
                 self._judge(row)
             else:
@@ -129,11 +183,60 @@ class HostTable(Columns):
                 self.disabled[row] = disabled
                 self.forced_down[row] = forced_down
                 self._judge(row)
+            elif self.cell[row] >= 0 and self.hosts[row] == host:
+                self.namesakes.hear(host, cell, -np.inf if forced_down else heard_at)
+                self._tear(host)
+
+    def part_namesakes(self, since: float) -> None:
+        """Agents of other cells that were not heard of since then (monotonic clock) are in no host's way any more."""
+        for host in self.namesakes.expire(since):
+            self._tear(host)
+
+    def _tear(self, host: str) -> None:
+        """See whether agents of several cells speak for the host now."""
+        for row in self.rows_of.get(host.lower(), ()):
+            if self.hosts[row] == host:
+                self.torn[row] = self.namesakes.tear(host, int(self.cell[row]), lambda cell: self.cells[cell].name)
+                self._judge(row)
 
     # -- what the ledger says --------------------------------------------------------------------------------------------------
 
     def set_inventory(self, inventory: Inventory, now: float) -> None:
         """A row of the ledger, unless a newer one is known already. ``now``: the monotonic clock."""
+        row = self._row_for(inventory)
+        if inventory.generation <= self.generation[row]:
+            return
+        first = self.generation[row] < 0
+        for name, attribute in _OF_INVENTORIES.items():
+            getattr(self, name)[row] = getattr(inventory, attribute)
+        self.changed_at[row] = now
+        self.classes.enter(row, inventory.cap_resources, inventory.used_resources, first=first)
+        if first:
+            self._account(row)
+            self._judge(row)
+        else:
+            self._recount(row)
+
+    def set_inventories(self, inventories: Sequence[Inventory], now: float) -> None:
+        """The same of many rows at once, no two of one inventory."""
+        rows: Ints = np.fromiter((self._row_for(each) for each in inventories), np.int64, len(inventories))
+        newer = column(inventories, "generation", np.int64) > self.generation[rows]
+        if not newer.all():
+            inventories = [each for each, is_newer in zip(inventories, newer.tolist(), strict=True) if is_newer]
+            rows = rows[newer]
+        first = self.generation[rows] < 0
+        for name, attribute in _OF_INVENTORIES.items():
+            mine = getattr(self, name)
+            mine[rows] = column(inventories, attribute, mine.dtype)
+        self.changed_at[rows] = now
+        for row, each, is_first in zip(rows.tolist(), inventories, first.tolist(), strict=True):
+            self.classes.enter(row, each.cap_resources, each.used_resources, first=is_first)
+        self._recount(rows)
+        if first.any():
+            self._account(rows[first])
+            self._judge(rows[first])
+
+    def _row_for(self, inventory: Inventory) -> int:
         row = self._row_of_inventory.get(inventory.id)
         if row is None:
             row = self._ensure(inventory.host, inventory.node)
@@ -142,57 +245,48 @@ class HostTable(Columns):
             self.inventory[row] = inventory.id
             self.generation[row] = -1
             self.salt[row] = mixed(inventory.id)
-            self._judge(row)
-        if inventory.generation <= self.generation[row]:
-            return
-        first = self.generation[row] < 0
-        self.generation[row] = inventory.generation
-        self.cap_vcpus[row] = inventory.cap_vcpus
-        self.cap_memory_mb[row] = inventory.cap_memory_mb
-        self.cap_disk_gb[row] = inventory.cap_disk_gb
-        self.claimed_vcpus[row] = inventory.used_vcpus
-        self.claimed_memory_mb[row] = inventory.used_memory_mb
-        self.claimed_disk_gb[row] = inventory.used_disk_gb
-        self.instances[row] = inventory.instances
-        self.changed_at[row] = now
-        if first:
-            self._account(row)
-        else:
-            self._recount(row)
+        return row
 
-    def settle(self, now: float) -> None:
-        """Compare agents' counts with the claims again where these have been quiet.
-
-        Between a claim, a move or a release and the agent's next report the two differ for a while, and either way round: so the
-        difference is taken as it is when a report comes, and taken anew once nothing has moved for a while.
-        """
-        quiet = np.flatnonzero(self.changed_at[: self.size] < now - SETTLED)
-        for what in ("vcpus", "memory_mb", "disk_gb"):
-            reported, claimed = getattr(self, f"reported_{what}"), getattr(self, f"claimed_{what}")
-            beyond = np.maximum(reported[quiet] - claimed[quiet], 0.0)
-            getattr(self, f"unaccounted_{what}")[quiet] = beyond
-            getattr(self, f"free_{what}")[quiet] = getattr(self, f"cap_{what}")[quiet] - claimed[quiet] - beyond
-
-    def _account(self, row: int) -> None:
-        self.unaccounted_vcpus[row] = max(0.0, self.reported_vcpus[row] - self.claimed_vcpus[row])
-        self.unaccounted_memory_mb[row] = max(0.0, self.reported_memory_mb[row] - self.claimed_memory_mb[row])
-        self.unaccounted_disk_gb[row] = max(0.0, self.reported_disk_gb[row] - self.claimed_disk_gb[row])
-        self._recount(row)
-
-    def _recount(self, row: int) -> None:
-        self.free_vcpus[row] = self.cap_vcpus[row] - self.claimed_vcpus[row] - self.unaccounted_vcpus[row]
-        self.free_memory_mb[row] = self.cap_memory_mb[row] - self.claimed_memory_mb[row] - self.unaccounted_memory_mb[row]
-        self.free_disk_gb[row] = self.cap_disk_gb[row] - self.claimed_disk_gb[row] - self.unaccounted_disk_gb[row]
+    def settle(self, now: float) -> Ints:
+        quiet = super().settle(now)
+        self.classes.settle(quiet)
+        return quiet
 
     # -- what operators say ----------------------------------------------------------------------------------------------------
 
-    def set_topology(self, cells: Iterable[CellMapping], homes: Mapping[str, str], zones: Mapping[str, str]) -> None:
-        """Cells and their states, the host mappings (host -> cell uuid) and the zones (host -> name)."""
-        for mapping in cells:
-            self.cells[self._number(mapping.uuid)] = mapping
+    def set_topology(
+        self,
+        cells: Iterable[CellMapping],
+        homes: Mapping[str, str],
+        zones: Mapping[str, str],
+        aggregates: Iterable[Aggregate] = (),
+    ) -> None:
+        """Cells and their states, the host mappings (host -> cell uuid), the zones (host -> name), the aggregates."""
+        self.aggregates = Aggregates(aggregates)
+        now = time.monotonic()
+        self._mapped_at = {host: at for host, at in self._mapped_at.items() if host in homes}
+        self._mapped_at |= dict.fromkeys(homes.keys() - self._home.keys(), now)
         self._home, self._zone_of = homes, zones
         for row in self._row.values():
             self._place(row)
+        self.set_cells(cells)
+
+    def set_cells(self, cells: Iterable[CellMapping]) -> None:
+        """The cells and their states alone."""
+        for mapping in cells:
+            self.cells[self._number(mapping.uuid)] = mapping
+        self._judge(np.arange(self.size))
+
+    def awaited(self, since: float) -> bool:
+        """Whether a host mapped after ``since`` (monotonic clock) cannot be judged yet: its cell or the ledger is to speak."""
+        for host, at in list(self._mapped_at.items()):
+            if at < since or self._is_told(host):
+                del self._mapped_at[host]
+        return bool(self._mapped_at)
+
+    def _is_told(self, host: str) -> bool:
+        rows = self.rows_of.get(host.lower(), ())
+        return any(self.inventory[row] and self.cell[row] == self.home[row] and self.heard_at[row] > -np.inf for row in rows)
 
     def zone_number(self, name: str) -> int:
         """-1 for a zone that no host was ever in."""
@@ -213,17 +307,21 @@ class HostTable(Columns):
     def _place(self, row: int) -> None:
         home = self._home.get(self.hosts[row])
         zone = self._zone_of.get(self.hosts[row])
+        if home is not None and self.cell[row] not in (-1, self._number(home)) and self.home[row] != self._number(home):
+            self.rehomed.add(home)
         self.home[row] = -1 if home is None else self._number(home)
         self.zone[row] = 0 if zone is None else self._zone_index.setdefault(zone, len(self._zone_index))
+        self.aggregation[row] = self.aggregates.of(self.hosts[row])
         if len(self._zone_index) > len(self.zones):
             self.zones.append(zone or "")
-        self._judge(row)
 
-    def _judge(self, row: int) -> None:
-        home = int(self.home[row])
-        self.cell_open[row] = home >= 0 and self.cells[home].state is CellState.ENABLED
-        at_home = home >= 0 and home == self.cell[row]
-        self.eligible[row] = at_home and self.inventory[row] > 0 and not self.forced_down[row]
+    def _judge(self, rows: int | Ints) -> None:
+        takes_builds = np.array([mapping.state is CellState.ENABLED for mapping in self.cells] + [False])
+        home = self.home[rows]
+        self.cell_open[rows] = takes_builds[home]  # -1, of a host without a home, is the last
+        at_home = (home >= 0) & (home == self.cell[rows])
+        self.eligible[rows] = at_home & (self.inventory[rows] > 0) & ~self.forced_down[rows] & ~self.torn[rows]
+        self.touch(rows)
 
     # -- what a plan takes -------------------------------------------------------------------------------------------------------
 
@@ -241,26 +339,31 @@ class HostTable(Columns):
         """A point to ``give_back`` to."""
         return len(self._taken)
 
-    def take(self, row: int, vcpus: int, memory_mb: int, disk_gb: int) -> None:
-        """One more instance on the row, as far as this plan is concerned."""
+    def take(self, row: int, vcpus: int, memory_mb: int, disk_gb: int, resources: Mapping[str, int] = NONE) -> None:
+        """One more instance on the row, as far as this plan is concerned. ``resources``: amounts by custom resource class."""
         old = (
             row,
             float(self.free_vcpus[row]),
             float(self.free_memory_mb[row]),
             float(self.free_disk_gb[row]),
             int(self.instances[row]),
+            resources,
         )
         self._taken.append(old)
+        self.classes.take(row, resources)
         self.free_vcpus[row] -= vcpus
         self.free_memory_mb[row] -= memory_mb
         self.free_disk_gb[row] -= disk_gb
         self.instances[row] += 1
+        self.touch(row)
 
     def give_back(self, mark: int) -> None:
         while len(self._taken) > mark:
-            row, *free, instances = self._taken.pop()
+            row, *free, instances, resources = self._taken.pop()
             self.free_vcpus[row], self.free_memory_mb[row], self.free_disk_gb[row] = free
+            self.classes.give_back(row, resources)
             self.instances[row] = instances
+            self.touch(row)
 
     def rows(self, inventory_ids: Iterable[int]) -> Ints:
         """The rows of these inventories, as far as there are any."""

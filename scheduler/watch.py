@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 from cells.cell import Cell
 from cells.discovery import AGENT
 from cells.feed import FeedReader
 from db import compute_nodes, services
-from objects import stored
-from objects.compute_node import ComputeNode, Service
+from db.services import Sign
+from objects.compute_node import ComputeNode
 from objects.feed import EventKind
 from scheduler.settings import Settings
 from scheduler.table import HostTable
@@ -19,6 +20,9 @@ from service.periodic import Every
 LOG = logging.getLogger(__name__)
 
 PAGE = 1000
+"""Events of the feed read at once."""
+NODES = 5000
+"""Nodes read at once: a large cell answers in time, and is never in memory as a whole."""
 RELOAD = 300.0
 """Seconds after which a cell's nodes are read anew: nodes that were deleted leave no event."""
 
@@ -29,18 +33,23 @@ class Heard:
     Its report count rose since our last look: now. At the first look only the cell's own record says how long ago it last reported.
     """
 
-    def __init__(self, service: Service, mono: float, wall: float) -> None:
-        self.service = service
-        self.at = mono - max(0.0, wall - service.last_seen)
+    __slots__ = ("_count", "_told", "at")
 
-    def look(self, service: Service, mono: float) -> bool:
+    def __init__(self, sign: Sign, mono: float, wall: float) -> None:
+        self._count, self._told = sign.report_count, _told(sign)
+        self.at = mono - max(0.0, wall - sign.last_seen)
+
+    def look(self, sign: Sign, mono: float) -> bool:
         """Whether that tells anything new."""
-        before = self.service
-        self.service = service
-        if service.report_count != before.report_count:
-            self.at = mono
+        if sign.report_count != self._count:
+            self._count, self._told, self.at = sign.report_count, _told(sign), mono
             return True
-        return (service.disabled, service.forced_down) != (before.disabled, before.forced_down)
+        before, self._told = self._told, _told(sign)
+        return self._told != before
+
+
+def _told(sign: Sign) -> tuple[bool, bool, bool]:
+    return sign.disabled, sign.forced_down, sign.stopping
 
 
 class CellWatch:
@@ -54,13 +63,15 @@ class CellWatch:
         self._reload = Every(RELOAD)
         self._poll = Every(settings.service_poll_interval)
         self._behind = True
+        self._anew = threading.Event()
         self._heard: dict[str, Heard] = {}
 
     def look(self) -> bool:
         """One round; return whether there is more to read at once. Raises CellUnavailable: what is known stays, and ages."""
         began = time.monotonic()
-        if self._reload() or self._behind:
+        if self._reload() or self._behind or self._anew.is_set():
             self._behind = True
+            self._anew.clear()
             self._load()
             self._behind = False
             self._read_services(every_row=True)
@@ -72,13 +83,23 @@ class CellWatch:
         self.seen_at = began
         return more
 
+    def read_anew(self) -> None:
+        """At the next look, read all nodes of the cell: some were mapped to it that the table did not take from it."""
+        self._anew.set()
+
     def _load(self) -> None:
+        """All nodes, page by page: what changes meanwhile comes with the feed."""
         self._reader.restart()
-        nodes = self.cell.read(compute_nodes.list_all)
+        found: set[tuple[str, str]] = set()
+        after: tuple[str, str] | None = compute_nodes.FIRST
+        while after is not None:
+            page = self.cell.read(compute_nodes.list_after, after, NODES)
+            with self._table.lock:
+                self._table.set_nodes(self.cell.uuid, page.nodes)
+            found.update((node.host, node.node) for node in page.nodes)
+            after = page.last
         with self._table.lock:
-            self._table.keep_nodes(self.cell.uuid, {(node.host, node.node) for node in nodes})
-            for node in nodes:
-                self._table.set_node(self.cell.uuid, node)
+            self._table.keep_nodes(self.cell.uuid, found)
 
     def _follow(self) -> bool:
         batch = self._reader.read(PAGE)
@@ -90,13 +111,13 @@ class CellWatch:
         look_at_services = False
         for event in batch.events:
             if event.kind is EventKind.HOST:
-                node = stored.load(event.payload, ComputeNode)
-                nodes[node.host, node.node] = node
+                node = compute_nodes.readable(event.payload)
+                if node is not None:
+                    nodes[node.host, node.node] = node
             look_at_services |= event.kind is EventKind.SERVICE
         with self._table.lock:
             new = any(self._table.unheard(host, node) for host, node in nodes)
-            for node in nodes.values():
-                self._table.set_node(self.cell.uuid, node)
+            self._table.set_nodes(self.cell.uuid, list(nodes.values()))
         if new or look_at_services:
             self._read_services(every_row=new)
         return len(batch.events) == PAGE
@@ -104,18 +125,21 @@ class CellWatch:
     def _read_services(self, *, every_row: bool) -> None:
         """Judge who is alive. Rows hear of it where it changed, or where they may be new."""
         mono, wall = time.monotonic(), time.time()
-        found = {service.host: service for service in self.cell.read(services.list_all) if service.binary == AGENT}
-        told: dict[str, Heard] = {}
-        for host, service in found.items():
-            heard = self._heard.get(host)
+        found: set[str] = set()
+        told: list[tuple[Sign, float]] = []
+        for sign in self.cell.read(services.signs, AGENT):
+            found.add(sign.host)
+            heard = self._heard.get(sign.host)
             if heard is None:
-                self._heard[host] = told[host] = Heard(service, mono, wall)
-            elif heard.look(service, mono) or every_row:
-                told[host] = heard
+                heard = self._heard[sign.host] = Heard(sign, mono, wall)
+            elif not heard.look(sign, mono) and not every_row:
+                continue
+            # an agent that is stopping takes no more orders: as good as down
+            told.append((sign, float("-inf") if sign.stopping else heard.at))
         with self._table.lock:
-            for host, heard in told.items():
-                flags = {"disabled": heard.service.disabled, "forced_down": heard.service.forced_down}
-                self._table.set_service(self.cell.uuid, host, heard.at, **flags)
-            for host in self._heard.keys() - found.keys():
+            for sign, heard_at in told:
+                flags = {"disabled": sign.disabled, "forced_down": sign.forced_down}
+                self._table.set_service(self.cell.uuid, sign.host, heard_at, **flags)
+            for host in self._heard.keys() - found:
                 del self._heard[host]
                 self._table.set_service(self.cell.uuid, host, float("-inf"), disabled=False, forced_down=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Generic, TypeVar
@@ -15,10 +14,11 @@ R = TypeVar("R")
 class Coalescer(Generic[T, R]):
     """Callable that hands single items to ``handle`` in groups and returns each caller its own result.
 
-    The first caller of a group leads: it waits until the group before has ended, then ``window`` seconds more, and runs ``handle``
-    with all that has come meanwhile, in its own thread. ``handle`` gets a list and returns as many results in the same order; a
-    result that is an exception is raised in its caller, an exception raised by ``handle`` in all of them. Used for group commit:
-    under load the group before is what one waits for, so the groups grow by themselves.
+    The first caller of a group leads: it waits until the group before has ended, then ``window`` seconds more, or until as many
+    have come as were in that one, and runs ``handle`` with all that has come meanwhile, in its own thread. ``handle`` gets a list
+    and returns as many results in the same order; a result that is an exception is raised in its caller, an exception raised by
+    ``handle`` in all of them. Used for group commit: under load the group before is what one waits for, so the groups grow by
+    themselves.
     """
 
     def __init__(self, handle: Callable[[Sequence[T]], Sequence[R | Exception]], *, window: float = 0.0, limit: int = 500) -> None:
@@ -28,16 +28,20 @@ class Coalescer(Generic[T, R]):
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._waiting: list[tuple[T, Future[R]]] = []
+        self._expected = 2  # in the next group: as in the last one, but never so few that a caller alone would not wait
+        self._all_there = threading.Event()
 
     def __call__(self, item: T) -> R:
         future: Future[R] = Future()
         with self._lock:
             self._waiting.append((item, future))
+            if len(self._waiting) >= self._expected:
+                self._all_there.set()
             leads = len(self._waiting) == 1 or len(self._waiting) > self._limit
         if leads:
             with self._turn:
                 if self._window and not future.done():
-                    time.sleep(self._window)
+                    self._all_there.wait(self._window)
                 self._run()
         return future.result()
 
@@ -45,6 +49,8 @@ class Coalescer(Generic[T, R]):
         with self._lock:
             group, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
             followers = bool(self._waiting)
+            self._expected = max(2, len(group))
+            self._all_there.clear()
         if not group:
             return
         try:

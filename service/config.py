@@ -58,4 +58,8 @@ def _look_at_all(conf: cfg.ConfigOpts, listings: Sequence[Listing]) -> None:
     for listing in listings:
         for group, options in listing:
             for option in options:
-                conf[group][option.dest] if group else conf[option.dest]
+                try:
+                    conf[group][option.dest] if group else conf[option.dest]
+                except cfg.NoSuchOptError as error:  # of the option that the value names, but it is told of the one that has it
+                    named = f"[{group or 'DEFAULT'}] {option.dest}"
+                    raise ValueError(f"{named}: a $ in its value begins the name of no option; write $$ for a $") from error

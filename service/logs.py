@@ -6,12 +6,16 @@ import contextlib
 import contextvars
 import logging
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 
 from oslo_config import cfg
 from oslo_log import log
 
 from objects.mask import mask_url
+from service.complaints import REMIND, Complaints
+
+LOG = logging.getLogger(__name__)
 
 LEVELS = (
     "alembic=WARNING",
@@ -27,6 +31,9 @@ LEVELS = (
     "waitress=WARNING",
 )
 """What libraries may say, also when our own messages are shown in full (``debug = true``)."""
+
+REPETITIVE = ("oslo.messaging", "oslo_messaging")
+"""Libraries that say the same for as long as it lasts."""
 
 FORMAT = "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s [%(request_id)s] %(instance)s%(message)s"
 """Of a record made while a request id is bound; otherwise oslo.log's own default, which differs only in the brackets."""
@@ -53,7 +60,9 @@ def setup(conf: cfg.ConfigOpts) -> None:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(sys.stderr)  # standard output is for what a command was asked for
         handler.addFilter(add_request_id)
+        handler.addFilter(SparingLibraries())
         handler.setFormatter(Masking(handler.formatter or logging.Formatter()))
+        handler.handleError = Unwritten(handler.handleError)  # type: ignore[method-assign]  # it is called, never looked at
 
 
 @contextlib.contextmanager
@@ -80,6 +89,47 @@ class Masking(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return mask_url(self._inner.format(record))
+
+
+class SparingLibraries:
+    """A filter that lets a library's complaint pass once in a while, in one line: with its broker down, each connection has one
+    every second, some with a stack.
+    """
+
+    def __init__(self) -> None:
+        self._complaints = Complaints(LOG)
+
+    def __call__(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or not record.name.startswith(REPETITIVE):
+            return True
+        told = record.args if isinstance(record.args, Mapping) else {}
+        same = [str(record.msg), *(str(told.get(name)) for name in ("hostname", "port", "err_str"))]
+        if self._complaints.due("\n".join(same)) is None:
+            return False
+        record.exc_info = record.exc_text = None  # the formatter ends the line with the error all the same
+        return True
+
+
+class Unwritten:
+    """What a handler does with a record that it cannot write. By default each would leave a stack on standard error.
+
+    Where that is the disk's fault, one line is said there now and then.
+    """
+
+    def __init__(self, otherwise: Callable[[logging.LogRecord], None]) -> None:
+        self._otherwise = otherwise
+        self._next = 0.0
+
+    def __call__(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            self._otherwise(record)
+            return
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + REMIND
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"superconductor: the log cannot be written, lines are missing in it: {error}\n")
 
 
 def add_request_id(record: logging.LogRecord) -> bool:

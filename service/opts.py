@@ -1,9 +1,10 @@
-"""Options that no role owns: where the databases and the bus of a process are. No process needs all three."""
+"""Options that no role owns: where the databases and the bus of a process are, and how it ends. No process needs all of them."""
 
 from __future__ import annotations
 
 from oslo_config import cfg
 
+from objects import errors
 from service.config import Listing
 
 BUS = cfg.StrOpt(
@@ -13,6 +14,21 @@ BUS = cfg.StrOpt(
     help="URL of the bus this process serves on: the API level's for the API, the super conductor and the scheduler; its cell's "
     "for a cell conductor and an agent. embedded://NAME/ is a bus inside one process. Options of the RabbitMQ driver may follow as "
     "a query, such as ?rabbit_quorum_queue=true.",
+)
+
+API_BUS = cfg.StrOpt(
+    "api_transport_url",
+    secret=True,
+    sample_default="rabbit://user:password@broker:5672/api",
+    help="URL of the API level's bus, where a conductor serves the API level and a cell at once and the two have buses of their "
+    "own. Unset, transport_url is both. Processes of a cell must not have it.",
+)
+
+SHUTDOWN = cfg.IntOpt(
+    "graceful_shutdown_timeout",
+    default=30,
+    min=1,
+    help="Seconds that a process told to end may take for what it has begun. What is cut off then goes on elsewhere.",
 )
 
 API_DATABASE = cfg.StrOpt(
@@ -30,7 +46,40 @@ CELL_DATABASE = cfg.StrOpt(
     "all cells in its cell mappings.",
 )
 
+KEYS = cfg.ListOpt(
+    "keys",
+    default=[],
+    secret=True,
+    sample_default="KEY",
+    help="Keys that user data and admin passwords are encrypted with until their server is built: the first one seals, all of them "
+    "open. Made by 'superconductor secrets new' for the API level, and by 'superconductor secrets cell' for the conductors of a "
+    "cell. Without a key, no admin password is made and boots with user data are refused. Agents need none and must not have any.",
+)
+
 
 def list_opts() -> Listing:
     """For the generator of the sample configuration, and for whoever loads a configuration."""
-    return [(None, [BUS]), ("api_database", [API_DATABASE]), ("cell_database", [CELL_DATABASE])]
+    return [
+        (None, [BUS, API_BUS, SHUTDOWN]),
+        ("api_database", [API_DATABASE]),
+        ("cell_database", [CELL_DATABASE]),
+        ("secrets", [KEYS]),
+    ]
+
+
+def required(conf: cfg.ConfigOpts, option: str, what: str) -> str:
+    """The value of ``group.option`` (or ``option`` of DEFAULT). Raises Misconfigured, saying ``what`` it is, where it is unset."""
+    group, _, name = option.rpartition(".")
+    value = conf[group][name] if group else conf[name]
+    if not value:
+        section = group or "DEFAULT"
+        variable = f"OS_{section.upper()}__{name.upper()}"
+        raise errors.Misconfigured(f"[{section}] {name} is not set: it is {what}. Set it in a --config-file, or as {variable}.")
+    return str(value)
+
+
+def refuse(conf: cfg.ConfigOpts, option: str, why: str) -> None:
+    """Raise Misconfigured where ``group.option`` (or ``option`` of DEFAULT) is set: this process must not know it."""
+    group, _, name = option.rpartition(".")
+    if conf[group][name] if group else conf[name]:
+        raise errors.Misconfigured(f"[{group or 'DEFAULT'}] {name} is set, and must not be here: {why}.")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from objects import errors
+from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
 
@@ -17,16 +18,19 @@ class Periodic:
     """Call ``function`` every ``interval`` seconds (jittered by 10 %) until stopped, and at once when woken.
 
     The function may return True to say that there is more to do: it is then called again without a pause. An error ends that one
-    call, never the thread; the same error is logged in full once and then counted.
+    call, never the thread. While it fails, each error is logged once in a while, errors of ours in one line; that it works again is
+    logged too. ``at_once`` False: the first call waits, too.
     """
 
-    def __init__(self, name: str, interval: float, function: Callable[[], bool | None]) -> None:
+    def __init__(self, name: str, interval: float, function: Callable[[], bool | None], *, at_once: bool = True) -> None:
         self.name = name
         self._interval = interval
         self._function = function
+        self._at_once = at_once
         self._wake = threading.Event()
         self._stopping = False
-        self._last_error = ""
+        self._complaints: Complaints | None = None
+        """Made anew with each failure after a success."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> Periodic:
@@ -45,6 +49,8 @@ class Periodic:
             self._thread.join(timeout)
 
     def _run(self) -> None:
+        if not self._at_once:
+            self._wake.wait(self._interval * random.uniform(0.9, 1.1))
         while not self._stopping:
             self._wake.clear()
             more = self._run_once()
@@ -54,24 +60,21 @@ class Periodic:
     def _run_once(self) -> bool:
         try:
             more = bool(self._function())
-        except errors.SuperconductorError as error:
-            self._say(error, with_trace=False)
         except Exception as error:  # noqa: BLE001 - a sweep that dies would strand what it owns; the error is logged
-            self._say(error, with_trace=True)
+            failure = error
         else:
-            if self._last_error:
+            if self._complaints is not None:
                 LOG.info("%s: works again", self.name)
-            self._last_error = ""
+            self._complaints = None
             return more
+        self._say(failure)  # outside the handler, or the log would repeat the error at the end of its line
         return False
 
-    def _say(self, error: Exception, *, with_trace: bool) -> None:
+    def _say(self, error: Exception) -> None:
+        self._complaints = self._complaints or Complaints(LOG)
         text = f"{type(error).__name__}: {error}"
-        if text == self._last_error:
-            LOG.debug("%s: still failing: %s", self.name, text)
-        else:
-            LOG.warning("%s: %s", self.name, text, exc_info=with_trace)
-        self._last_error = text
+        trace = None if isinstance(error, errors.SuperconductorError) else error
+        self._complaints(text, logging.WARNING, "%s: %s", self.name, text, exc_info=trace)
 
 
 class Every:

@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 from compute.simulated import METADATA_KEY
+from objects import errors
 from objects.base import Object
 
 PROJECT = "demo"
@@ -86,10 +87,15 @@ class Item(Object, frozen=True, kw_only=True):
 
 
 CELLS = ("cell1", "cell2")
-ZONES = {
-    "north": ("cell1-host1", "cell1-host2", "cell1-host3", "cell2-host1", "cell2-host2", "cell2-host3"),
-    "attic": ("cell1-host12", "cell2-host12"),
-}
+
+PER_CELL = 12
+"""Hosts in each cell, unless a deployment has another number."""
+
+FEWEST = 8
+"""Hosts in each cell that have room for all that is to become ACTIVE."""
+
+SPAWN_DELAY = (0.2, 1.0)
+"""Seconds that a spawn takes on a simulated host, at least and at most."""
 
 FLAVORS = (
     FlavorPlan(name="demo.tiny", vcpus=1, ram=512, disk=5),
@@ -106,18 +112,31 @@ GROUPS = tuple(GroupPlan(name=f"together-{n}", policy="affinity") for n in (1, 2
 _SIZES = ((16, 65536, 1000), (24, 98304, 1500), (32, 131072, 2000), (48, 196608, 3000))
 
 
-def hosts() -> tuple[HostPlan, ...]:
-    """A dozen per cell, in four sizes; every fourth is flaky, none of those in a zone that groups are confined to."""
+def hosts(per_cell: int = PER_CELL) -> tuple[HostPlan, ...]:
+    """``per_cell`` for each cell, in four sizes; every third from the fourth is flaky, none of those in a zone.
+
+    Raises ``errors.Invalid`` for so few that the workload would not fit.
+    """
+    if per_cell < FEWEST:
+        raise errors.Invalid(f"The demo needs {FEWEST} hosts or more in each cell; there are {per_cell}.")
     plans = []
     for cell in CELLS:
-        for number in range(1, 13):
+        for number in range(1, per_cell + 1):
             vcpus, memory, disk = _SIZES[number % len(_SIZES)]
-            if number == 12:  # the attic: hosts too small for a crowd
+            if number == per_cell:  # the attic: hosts too small for a crowd
                 vcpus, memory, disk = 4, 8192, 200
-            rate = 0.3 if number in (4, 7, 10) else 0.0
+            rate = 0.3 if number % 3 == 1 and 4 <= number < per_cell else 0.0
             name = f"{cell}-host{number}"
             plans.append(HostPlan(name=name, cell=cell, vcpus=vcpus, memory_mb=memory, disk_gb=disk, failure_rate=rate))
     return tuple(plans)
+
+
+def zones(per_cell: int = PER_CELL) -> dict[str, tuple[str, ...]]:
+    """The hosts of each zone."""
+    return {
+        "north": tuple(f"{cell}-host{number}" for cell in CELLS for number in (1, 2, 3)),
+        "attic": tuple(f"{cell}-host{per_cell}" for cell in CELLS),
+    }
 
 
 def items() -> tuple[Item, ...]:

@@ -28,8 +28,8 @@ def show_refusal(console: Console, name: str, explanation: Mapping[str, Any]) ->
     table.add_column("hosts before", justify="right")
     table.add_column("hosts left", justify="right")
     table.add_column("reason")
-    decision = explanation.get("decision") or {}
-    for count in decision.get("filters", ()):
+    decisions = explanation.get("decisions") or [{}]
+    for count in decisions[-1].get("filters", ()):
         table.add_row(count["name"], str(count["before"]), str(count["after"]), count.get("reason", ""))
     console.print(table)
 

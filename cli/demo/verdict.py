@@ -1,16 +1,16 @@
-"""The demo's strict verdict: what every server, claim, row and guest must be at rest, read from the files themselves."""
+"""The demo's strict verdict: what every server, claim, quota, row and guest must be at rest, as databases and journals say."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from cli.all_in_one import StateFolder
 from cli.demo.plan import GROUPS, HostPlan, Item, Outcome
+from cli.demo.site import Records
 from compute.journal import read_guests
 from compute.simulated import METADATA_KEY, journal_path, scripted_outcome
 from compute.simulated import Outcome as Spawn
-from db import audit, cell_mappings, mappings
+from db import audit, cell_mappings, mappings, quota_audit
 from db.engine import Database
 from objects.base import Object
 from objects.instance import Attempt, FailureClass, Instance, Server, State
@@ -34,17 +34,19 @@ class Evidence(Object, frozen=True, kw_only=True):
     memory_used: dict[str, int]  # host -> MiB that inventories count as used
     rows: tuple[Row, ...]
     guests: dict[str, tuple[str, ...]]  # host -> uuids on it
+    drifts: tuple[quota_audit.Drift, ...] = ()  # projects that are not charged for what they have
 
 
-def gather(folder: StateFolder, hosts: Sequence[HostPlan]) -> Evidence:
+def gather(records: Records, hosts: Sequence[HostPlan]) -> Evidence:
     """Read API database, cells and guest files. The deployment may be running; the verdict wants it at rest."""
-    database = Database(folder.database_url("api"), name="api")
+    database = Database(records.database_url("api"), name="api")
     rows: list[Row] = []
     try:
         servers = database.read(mappings.list_, mappings.ServerQuery(include_deleted=True, limit=100_000))
         requests = database.read(mappings.queue).depth
         claims = database.read(audit.claims)
         usage = database.read(audit.usage)
+        drifts = database.read(quota_audit.differences)
         for mapping in database.read(cell_mappings.list_all):
             cell = Database(mapping.database_url, name=mapping.name)
             rows += [Row(cell=mapping.name, instance=row) for row in cell.read(audit.rows)]
@@ -54,7 +56,8 @@ def gather(folder: StateFolder, hosts: Sequence[HostPlan]) -> Evidence:
     claimed: Counter[str] = Counter()
     for claim in claims:
         claimed[claim.host] += claim.vcpus
-    guests = {host.name: tuple(g.uuid for g in read_guests(journal_path(str(folder.path / "hosts"), host.name))) for host in hosts}
+    journals = {host.name: journal_path(str(records.path / "hosts"), host.name) for host in hosts}
+    guests = {host: tuple(guest.uuid for guest in read_guests(journal)) for host, journal in journals.items()}
     return Evidence(
         servers=tuple(servers),
         requests=requests,
@@ -64,6 +67,7 @@ def gather(folder: StateFolder, hosts: Sequence[HostPlan]) -> Evidence:
         memory_used={node.host: node.memory_mb for node in usage},
         rows=tuple(rows),
         guests=guests,
+        drifts=tuple(drifts),
     )
 
 
@@ -130,13 +134,17 @@ def _judge_error(item: Item, row: Row, fault: str, rates: Mapping[str, float]) -
     return _unscripted(history, item, row.instance.uuid, rates)
 
 
+ENDED_WITH_THE_DEMO = (FailureClass.RESTARTED, FailureClass.STOPPING)
+"""Attempts that ended because the demo itself was killed or interrupted, which costs a build no try."""
+
+
 def _unscripted(history: Sequence[Attempt], item: Item, uuid: str, rates: Mapping[str, float]) -> list[str]:
     """Failed attempts that the simulated hosts were not scripted to fail."""
     metadata = {METADATA_KEY: item.simulated} if item.simulated else {}
     return [
         f"attempt {attempt.number} on {attempt.host} failed unscripted: {attempt.failure.message}"
         for attempt in history
-        if attempt.failure.kind is not FailureClass.RESTARTED  # a kill of the demo itself, which costs the build no try
+        if attempt.failure.kind not in ENDED_WITH_THE_DEMO
         and scripted_outcome(attempt.host, uuid, rates[attempt.host], metadata) is Spawn.OK
     ]
 
@@ -167,6 +175,7 @@ def judge_leftovers(evidence: Evidence) -> list[str]:
             for uuid in places.keys() | live.keys()
             if places.get(uuid, []) != ([live[uuid]] if uuid in live else [])
         ),
+        *(f"project {drift.project_id}: charged for {drift.used}, has {drift.counted}" for drift in evidence.drifts),
         *(f"{uuid}: rows in several cells" for uuid, count in counted.items() if count > 1),
     ]
 

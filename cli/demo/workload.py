@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,13 @@ TIMEOUT = 30.0
 
 
 class Workload:
-    """Sends every item once: a repeated POST, in this run or in a resumed one, answers with the same servers."""
+    """Sends every item once: a repeated POST, in this run or in a resumed one, answers with the same servers.
 
-    def __init__(self, endpoint: str, group_uuids: dict[str, str], stopped: threading.Event) -> None:
-        self._endpoint = endpoint
+    Each request goes to the next of ``endpoints``, so that no two steps of one client need meet the same API.
+    """
+
+    def __init__(self, endpoints: Sequence[str], group_uuids: dict[str, str], stopped: threading.Event) -> None:
+        self._endpoints = itertools.cycle(endpoints)
         self._groups = group_uuids
         self._stopped = stopped
         self._local = threading.local()
@@ -43,31 +47,34 @@ class Workload:
 
     def explain(self, uuid: str) -> dict[str, object]:
         """The stored decision about a server."""
-        answer = self._session().get(f"{self._endpoint}/servers/{uuid}/explanation", timeout=TIMEOUT)
+        answer = self._session().get(f"{self._endpoint()}/servers/{uuid}/explanation", timeout=TIMEOUT)
         answer.raise_for_status()
         explanation: dict[str, object] = answer.json()["explanation"]
         return explanation
 
     def _create(self, item: Item) -> None:
         headers = {"Idempotency-Key": f"demo-{item.name}"}
-        answer = self._session().post(f"{self._endpoint}/servers", json=item.body(self._groups), headers=headers, timeout=TIMEOUT)
+        answer = self._session().post(f"{self._endpoint()}/servers", json=item.body(self._groups), headers=headers, timeout=TIMEOUT)
         if answer.status_code != 202:
             raise errors.Invalid(f"POST of {item.name!r} was refused: {answer.status_code} {answer.text}")
 
     def _members(self, item: Item) -> list[str]:
         """The servers of an item that are not deleted, by their names."""
         params = {"name": f"^{item.name}(-[0-9]+)?$", "limit": "1000"}
-        answer = self._session().get(f"{self._endpoint}/servers", params=params, timeout=TIMEOUT)
+        answer = self._session().get(f"{self._endpoint()}/servers", params=params, timeout=TIMEOUT)
         answer.raise_for_status()
         return [server["id"] for server in answer.json()["servers"]]
 
     def _delete(self, uuid: str) -> None:
-        answer = self._session().delete(f"{self._endpoint}/servers/{uuid}", timeout=TIMEOUT)
+        answer = self._session().delete(f"{self._endpoint()}/servers/{uuid}", timeout=TIMEOUT)
         if answer.status_code not in (204, 404):
             raise errors.Invalid(f"DELETE of {uuid} was refused: {answer.status_code} {answer.text}")
 
+    def _endpoint(self) -> str:
+        return next(self._endpoints)  # one step of the interpreter, so threads may share it
+
     def _session(self) -> requests.Session:
-        """One connection for each client thread."""
+        """One connection of each client thread to each API."""
         session: requests.Session | None = getattr(self._local, "session", None)
         if session is None:
             session = self._local.session = requests.Session()

@@ -37,3 +37,19 @@ def create_table(name: str, *columns: sa.Column[Any], key: tuple[str, ...], uniq
 def create_index(table: str, *columns: str, name: str = "") -> None:
     """An index, named for its table and columns unless a name says what it is for."""
     op.create_index(f"ix_{table}_{name or '_'.join(columns)}", table, list(columns), if_not_exists=True)
+
+
+def add_column(table: str, added: sa.Column[Any]) -> None:
+    """A column of a table that has rows: NULL, or with a default of the server. Skipped where an interrupted run had made it."""
+    if added.name not in _columns(table):
+        op.add_column(table, added)
+
+
+def drop_column(table: str, name: str) -> None:
+    """The opposite, skipped likewise. The column is in no index."""
+    if name in _columns(table):
+        op.drop_column(table, name)
+
+
+def _columns(table: str) -> set[str]:
+    return {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table)}

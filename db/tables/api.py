@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.types import NAMING, BigId, Json, Name, Time, Uuid, table
+from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, table
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
@@ -89,6 +89,14 @@ request_specs = table(
     sa.Column("created_at", Time, nullable=False),
 )
 
+request_secrets = table(
+    "request_secrets",
+    metadata,
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("sealed", Sealed, nullable=False),  # BootSecrets, for scope "api"; erased once no request of the batch is queued
+    sa.Column("created_at", Time, nullable=False),
+)
+
 build_requests = table(
     "build_requests",
     metadata,
@@ -102,6 +110,16 @@ build_requests = table(
     sa.Column("priority", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", Time, nullable=False),
     sa.Index("ix_build_requests_queue", "lease_until", "priority", "created_at"),
+)
+
+all_or_nothing = table(
+    "all_or_nothing",
+    metadata,
+    # A batch that stands or falls as a whole, until it is settled (all ACTIVE) or rolled back (all in ERROR); deleted servers aside
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("fault", sa.Text),  # NULL: open; else it has failed, and this is what the others of it are told
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("failed_at", Time),
 )
 
 instance_mappings = table(
@@ -118,6 +136,8 @@ instance_mappings = table(
     sa.Column("name", Name, nullable=False),
     sa.Column("launch_index", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", Time, nullable=False),
+    sa.Column("vcpus", sa.Integer),  # what it takes of its project's quota until it is deleted; NULL: it was never charged
+    sa.Column("memory_mb", sa.Integer),
     # the summary: what lists show while, or although, the cell cannot be asked
     sa.Column("state", sa.String(16), nullable=False),  # building | active | error | deleted
     sa.Column("host", Name),
@@ -138,6 +158,18 @@ client_tokens = table(
     sa.Column("token", Name, primary_key=True),
     sa.Column("batch_id", Uuid, nullable=False),
     sa.Column("created_at", Time, nullable=False),
+)
+
+quotas = table(
+    "quotas",
+    metadata,
+    sa.Column("project_id", Name, primary_key=True),
+    sa.Column("max_instances", sa.BigInteger),  # an operator's decision, -1: no limit; NULL: the default of the options
+    sa.Column("max_cores", sa.BigInteger),
+    sa.Column("max_ram", sa.BigInteger),
+    sa.Column("used_instances", sa.BigInteger, nullable=False, default=0),  # the sums over the mappings that are not deleted
+    sa.Column("used_cores", sa.BigInteger, nullable=False, default=0),
+    sa.Column("used_ram", sa.BigInteger, nullable=False, default=0),
 )
 
 feed_cursors = table(
@@ -174,6 +206,8 @@ inventories = table(
     sa.Column("instances", sa.BigInteger, nullable=False, default=0),
     sa.Column("writer", sa.BigInteger, nullable=False, default=0),
     sa.Column("wseq", sa.BigInteger, nullable=False, default=0),
+    sa.Column("cap_resources", Json),  # {"CUSTOM_GPU": 4}; NULL: no custom resource class
+    sa.Column("used_resources", Json),
     sa.UniqueConstraint("host", "node"),
     sa.Index("ix_inventories_log", "writer", "wseq"),
 )
@@ -191,6 +225,7 @@ allocations = table(
     sa.Column("selection", Json, nullable=False),  # [Selection, alternates...] as answered: asked again, the same comes back
     sa.Column("writer", sa.BigInteger, nullable=False),
     sa.Column("wseq", sa.BigInteger, nullable=False),
+    sa.Column("resources", Json),  # {"CUSTOM_GPU": 1}; NULL: no custom resource class
 )
 
 group_slots = table(

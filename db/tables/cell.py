@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.types import NAMING, BigId, Json, Name, Time, Uuid, table
+from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, table
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
@@ -30,8 +30,10 @@ instances = table(
     sa.Column("updated_at", Time, nullable=False),
     sa.Column("launched_at", Time),
     sa.Column("terminated_at", Time),
+    sa.Column("rolled_back", sa.Text),  # why its all-or-nothing batch is rolled back: from DELETING it goes to ERROR, with this
     sa.Index("ix_instances_state", "state", "updated_at"),
     sa.Index("ix_instances_host", "host", "state"),
+    sa.Index("ix_instances_batch_id", "batch_id"),
 )
 
 builds = table(
@@ -46,6 +48,16 @@ builds = table(
     sa.Column("deadline", Time, nullable=False),
     sa.Column("has_group", sa.Boolean, nullable=False, default=False),  # its strict group may hold alternates for it
     sa.Column("sent_at", Time, nullable=False, default=0.0),  # when the order in force was last sent
+)
+
+build_secrets = table(
+    "build_secrets",
+    metadata,
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column(
+        "sealed", Sealed, nullable=False
+    ),  # BootSecrets, for this cell's scope; erased once no build of the batch is unfinished
+    sa.Column("created_at", Time, nullable=False),
 )
 
 tags = table(
@@ -70,9 +82,7 @@ instance_actions = table(
     sa.Column("instance_uuid", Uuid, nullable=False, index=True),
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("request_id", Name),
-    sa.Column("started_at", Time, nullable=False),
-    sa.Column("finished_at", Time),
-    sa.Column("message", sa.Text),
+    sa.Column("started_at", Time, nullable=False),  # how it went on is in the instance's row
 )
 
 instance_faults = table(
@@ -98,6 +108,7 @@ services = table(
     sa.Column("disabled_reason", sa.Text),
     sa.Column("forced_down", sa.Boolean, nullable=False, default=False),
     sa.Column("version", sa.Integer, nullable=False, default=1),
+    sa.Column("stopping", sa.Boolean, nullable=False, default=False),  # its last heartbeat said that it takes no more orders
     sa.UniqueConstraint("host", "binary"),
 )
 

@@ -18,6 +18,9 @@ Time: sa.types.TypeEngine[float] = sa.Double()
 Json = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 """JSON text written and read by msgspec."""
 
+Sealed = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
+"""What ``service/vault.py`` makes of secrets."""
+
 BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """A 64-bit key; SQLite auto-increments only INTEGER."""
 

@@ -9,8 +9,13 @@ from typing import ClassVar
 from objects.decision import FilterCount
 from scheduler.filters.base import Filter
 from scheduler.filters.excluded_cells import ExcludedCells
+from scheduler.filters.excluded_hosts import ExcludedHosts
 from scheduler.filters.force_hosts import ForceHosts
 from scheduler.filters.ignore_hosts import IgnoreHosts
+from scheduler.filters.requested_cell import RequestedCell
+from scheduler.filters.requested_destination import RequestedDestination
+from scheduler.filters.resource_classes import ResourceClassFilter
+from scheduler.filters.source_host import SourceHost
 from scheduler.settings import Settings
 from scheduler.weighers.base import Weigher
 
@@ -31,6 +36,7 @@ class Driver(abc.ABC):
         """``filters`` and ``weighers`` are those the configuration enables; a driver need not use them."""
         self.filters: tuple[Filter, ...] = (*always(settings), *filters)
         self.weighers: tuple[Weigher, ...] = tuple(weighers)
+        self.cell_wide = any(weigher.cell_wide for weigher in self.weighers)
         self.subset = settings.host_subset_size
         self.shuffle = settings.shuffle_best_same_weighed_hosts
 
@@ -44,4 +50,5 @@ class Driver(abc.ABC):
 
 def always(settings: Settings) -> tuple[Filter, ...]:
     """What the request itself demands, however the site is configured."""
-    return (ForceHosts(settings), IgnoreHosts(settings), ExcludedCells(settings))
+    places = (ForceHosts, RequestedDestination, RequestedCell, SourceHost, IgnoreHosts, ExcludedCells, ExcludedHosts)
+    return (*(place(settings) for place in places), ResourceClassFilter(settings))

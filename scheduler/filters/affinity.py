@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from objects.group import Policy
 from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
@@ -10,13 +12,13 @@ from scheduler.request import Request
 
 
 class ServerGroupAffinityFilter(Filter):
-    """The first member may go anywhere."""
+    """The first member may go anywhere. While members are on several hosts, because one of them is moving, nobody joins them."""
 
     reason = "not where the server group is"
     dynamic = True
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        if request.policy is not Policy.AFFINITY or not any(request.members.real.values()):
+        if request.policy is not Policy.AFFINITY or request.founding:
             return None
-        return hosts.members > 0
+        return np.zeros(len(hosts), dtype=np.bool_) if request.split and not request.yielding else hosts.members > 0

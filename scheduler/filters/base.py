@@ -16,13 +16,16 @@ class Filter(abc.ABC):
 
     ``reason`` completes "no host is left, because of ...": shown to tenants, so it names no host. ``dynamic``: the answer may
     change as the batch takes room. ``guards_host``: asked even where an administrator forces the host. ``on_demand``: not mentioned
-    in explanations of requests that do not call for it.
+    in explanations of requests that do not call for it, nor asked again for a request of which it answered None; whether a request
+    calls for it follows from the request, the settings, and what operators and drivers say of hosts. ``host_by_host``: it is given
+    only the hosts that are left.
     """
 
     reason: ClassVar[str]
     dynamic: ClassVar[bool] = False
     guards_host: ClassVar[bool] = False
     on_demand: ClassVar[bool] = False
+    host_by_host: ClassVar[bool] = False
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -36,6 +39,13 @@ class Filter(abc.ABC):
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         """True for each of ``hosts`` that may take one more instance of ``request``; None: all of them, whatever they are."""
 
+    def refusal(self, hosts: Hosts, request: Request) -> str:
+        """``reason`` in the words of this request, where the filter has left none of ``hosts``."""
+        del hosts, request  # a filter that can be more precise looks at them
+        return self.reason
+
 
 class HostByHostFilter(Filter):
     """A filter that is given only the hosts that are left, because looking at each is dear."""
+
+    host_by_host = True

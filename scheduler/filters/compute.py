@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
 from scheduler.hosts import Hosts
@@ -9,15 +11,23 @@ from scheduler.request import Request
 
 
 class ComputeFilter(Filter):
-    """Up (heard of lately, judged by our own clock), service and cell enabled. Forced hosts may be disabled, not dead."""
+    """Up (heard of lately, judged by our own clock), service and cell enabled. Forced hosts may be disabled, not dead.
+
+    A move that is kept to one cell may go on in it although the cell takes no new builds.
+    """
 
     reason = "no compute service that is up and enabled"
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
-        mask = hosts.cell_open
+        mask = hosts.cell_open if not request.any_cell else hosts.cell >= 0
+        if request.spec.move is not None and request.only_cell is not None:
+            mask = mask | (hosts.cell == request.only_cell)
         if not request.forced:
             mask = mask & ~hosts.disabled
-        if not request.assume_up:
-            mask = mask & (hosts.heard_at >= request.alive_since)
-        return mask
+        if request.assume_up:
+            return mask
+        up = hosts.heard_at >= request.alive_since
+        if request.unheard_cells:
+            up |= np.isin(hosts.cell, sorted(request.unheard_cells)) & (hosts.heard_at > -np.inf)
+        return mask & up

@@ -16,4 +16,4 @@ class CoreFilter(Filter):
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return hosts.free_vcpus >= request.vcpus if request.vcpus else None
+        return hosts.room("vcpus") >= request.vcpus if request.vcpus else None

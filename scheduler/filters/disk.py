@@ -16,4 +16,4 @@ class DiskFilter(Filter):
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return hosts.free_disk_gb >= request.disk_gb if request.disk_gb else None
+        return hosts.room("disk_gb") >= request.disk_gb if request.disk_gb else None

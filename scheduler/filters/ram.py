@@ -17,4 +17,4 @@ class RamFilter(Filter):
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return hosts.free_memory_mb >= request.memory_mb if request.memory_mb else None
+        return hosts.room("memory_mb") >= request.memory_mb if request.memory_mb else None

@@ -16,10 +16,14 @@ class Weigher(abc.ABC):
 
     Raw weights are scaled so that the hosts left by the filters span 0 to 1, then multiplied by ``multiplier``: negative turns the
     opinion round, 0 switches it off. ``least`` is where the range begins if no host weighs less (Nova's ``minval``); None: at the
-    least of the hosts.
+    least of the hosts. ``option``: where aggregates have this key, the smallest of their values is the multiplier of their hosts.
+    ``cell_wide``: a server that is placed changes what this weigher says of all hosts of its cell alike. It is asked for hosts
+    that filters have refused as well, whose weights are disregarded: each host is weighed by itself.
     """
 
     least: ClassVar[float | None] = None
+    option: ClassVar[str] = ""
+    cell_wide: ClassVar[bool] = False
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -32,6 +36,10 @@ class Weigher(abc.ABC):
     @property
     @abc.abstractmethod
     def multiplier(self) -> float: ...
+
+    def multipliers(self, hosts: Hosts) -> Floats | float:
+        """The multiplier, or one for each host where aggregates have their own."""
+        return hosts.least(self.option, self.multiplier) if self.option else self.multiplier
 
     @abc.abstractmethod
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:

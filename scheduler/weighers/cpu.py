@@ -10,6 +10,7 @@ from scheduler.weighers.base import Weigher
 
 class CPUWeigher(Weigher):
     least = 0.0
+    option = "cpu_weight_multiplier"
 
     @property
     def multiplier(self) -> float:

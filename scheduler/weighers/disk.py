@@ -10,6 +10,7 @@ from scheduler.weighers.base import Weigher
 
 class DiskWeigher(Weigher):
     least = 0.0
+    option = "disk_weight_multiplier"
 
     @property
     def multiplier(self) -> float:

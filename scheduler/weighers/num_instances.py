@@ -11,6 +11,8 @@ from scheduler.weighers.base import Weigher
 
 
 class NumInstancesWeigher(Weigher):
+    option = "num_instances_weight_multiplier"
+
     @property
     def multiplier(self) -> float:
         return self.settings.num_instances_weight_multiplier

@@ -10,6 +10,7 @@ from scheduler.weighers.base import Weigher
 
 class RAMWeigher(Weigher):
     least = 0.0
+    option = "ram_weight_multiplier"
 
     @property
     def multiplier(self) -> float:

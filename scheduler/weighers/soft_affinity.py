@@ -12,6 +12,8 @@ from scheduler.weighers.base import Weigher
 
 
 class ServerGroupSoftAffinityWeigher(Weigher):
+    option = "soft_affinity_weight_multiplier"
+
     @property
     def multiplier(self) -> float:
         return self.settings.soft_affinity_weight_multiplier

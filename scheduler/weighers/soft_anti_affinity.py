@@ -12,6 +12,8 @@ from scheduler.weighers.base import Weigher
 
 
 class ServerGroupSoftAntiAffinityWeigher(Weigher):
+    option = "soft_anti_affinity_weight_multiplier"
+
     @property
     def multiplier(self) -> float:
         return self.settings.soft_anti_affinity_weight_multiplier

@@ -4,8 +4,10 @@
     python -m tests.faults.protocol_check --without inert-stage          the shortest violation without that guard
     python -m tests.faults.protocol_check --each --limit 260000          every guard in turn
     python -m tests.faults.protocol_check --requests 2 --faults 8 --walks 100000 --seed 1
+    python -m tests.faults.protocol_check --sibling --faults 1          an all-or-nothing batch
 
-local-claim and feed-order show what they are for with ``--requests 2`` only; redundant guards show nothing. Visited states are kept
+local-claim and feed-order show what they are for with ``--requests 2`` only, the last three guards with ``--sibling``; redundant
+guards show nothing. Visited states are kept
 as 64-bit hashes: a collision would hide a state, with a chance of about 1e-6 at ten million states.
 """
 
@@ -19,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tests.faults import protocol_batch
 from tests.faults.protocol_model import CELL0, GUARDS, Model, Row, State
 from tests.faults.protocol_steps import FAULT, PROTOCOL, Label, steps
 
@@ -46,7 +49,7 @@ def unsafe(model: Model, s: State) -> str | None:
         broken = unsafe_guests(model, s, r) or unsafe_rows(model, s, r) or unsafe_instance(model, s, r)
         if broken:
             return broken
-    return None
+    return protocol_batch.unsafe(s)
 
 
 def guests_of(model: Model, s: State, r: int) -> list[tuple[str, int]]:
@@ -64,7 +67,7 @@ def unsafe_guests(model: Model, s: State, r: int) -> str | None:
 
 
 def unsafe_rows(model: Model, s: State, r: int) -> str | None:
-    cell, deleted, _, _ = s.mapping[r]
+    cell, deleted = s.mapping[r].cell, s.mapping[r].deleted
     rows = {c: row for c in model.cells if (row := model.row(s, c, r))}
     acting = [c for c, row in rows.items() if row.state not in ("STAGED", "DELETED")]
     if len(acting) > 1 or (acting and acting[0] != cell):
@@ -79,7 +82,7 @@ def unsafe_rows(model: Model, s: State, r: int) -> str | None:
 
 
 def unsafe_instance(model: Model, s: State, r: int) -> str | None:
-    cell, deleted, _, _ = s.mapping[r]
+    cell, deleted = s.mapping[r].cell, s.mapping[r].deleted
     row = model.row(s, cell, r) if cell not in (None, CELL0) else None
     if row is None:
         return None
@@ -107,7 +110,7 @@ def unfinished(model: Model, s: State) -> str | None:
         broken = left_behind(s, r, guests, rows) if s.mapping[r].deleted else not_settled(s, r, guests, rows)
         if broken:
             return broken
-    return None
+    return protocol_batch.unfinished(model, s)
 
 
 def left_behind(s: State, r: int, guests: list[tuple[str, int]], rows: dict[str, Row]) -> str | None:
@@ -145,6 +148,8 @@ def outcome(model: Model, s: State) -> str:
             ends.append("deleted")
         else:
             ends.append("ERROR cell0" if mapping.cell == CELL0 else f"{row.state} attempt {row.attempt}")
+    if s.batch:
+        ends.append(f"batch {s.batch}")
     return " + ".join(ends)
 
 
@@ -224,6 +229,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--faults", type=int, default=2)
     parser.add_argument("--capacity", type=int, default=1)
     parser.add_argument("--no-delete", action="store_true")
+    parser.add_argument("--batch", action="store_true", help="the requests are one all-or-nothing batch")
+    parser.add_argument("--sibling", action="store_true", help="the same, with one member more, modelled at the API level only")
     parser.add_argument("--whole-sweeps", action="store_true", help="the settler is never paused between its read and its write")
     parser.add_argument("--without", action="append", default=[], choices=sorted(GUARDS))
     parser.add_argument("--each", action="store_true", help="remove every guard in turn")
@@ -241,6 +248,8 @@ def main(arguments: Sequence[str]) -> int:
             capacity=options.capacity,
             deletes=not options.no_delete,
             split=not options.whole_sweeps,
+            batch=options.batch,
+            sibling=options.sibling,
             without=without,
         )
         print(f"without {', '.join(without)}" if without else "all guards", flush=True)

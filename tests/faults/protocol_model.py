@@ -1,9 +1,9 @@
 """An explicit-state model of the boot protocol: who may write which row, and what faults may do to it (``docs/protocol.md``).
 
 Modelled: the API database (build_requests, instance_mappings, allocations), cell databases and cell0 (instances, feed), super
-conductors, schedulers, cell conductors, the reaper, the settler, the feed applier, the agents and their guests, user delete, and
-in-cell reschedule with alternates. One transaction in one database is one atomic step; between two steps anything can happen.
-There is no clock: sweeps may run at any moment, far too early included.
+conductors, schedulers, cell conductors, the reaper, the settler, the feed applier, the agents and their guests, user delete,
+in-cell reschedule with alternates, and all-or-nothing batches. One transaction in one database is one atomic step; between two
+steps anything can happen. There is no clock: sweeps may run at any moment, far too early included.
 
 Any number of processes: schedulers, cell conductors, feed appliers and sweeps keep nothing between two steps except what is in
 the bag, so two of them are two deliveries. Super conductors do keep state: there are ``conductors`` of them.
@@ -11,10 +11,14 @@ the bag, so two of them are two deliveries. Super conductors do keep state: ther
 The bag: casts, calls, replies, a delayed database write, the paused half of a sweep that has read one database and not yet written
 the other. Delay and reordering are free. A FAULT costs one of ``faults``: lose or double a message, kill a conductor or an agent,
 pause a conductor beyond its lease (it goes on later: a zombie), give up a scheduler call that is still executing, a cell write that
-fails for the caller and happens later, call a living host dead, a build deadline, a feed event applied again late. Spawn failures
-and user deletes are free; a dead agent may stay dead for as long as matters and then returns.
+fails for the caller and happens later, call a living host dead, a build deadline, an agent that gives a build back because it is
+about to stop, a feed event applied again late. Spawn failures and user deletes are free, and so is calling a host stopping; a dead
+agent may stay dead for as long as matters and then returns.
 
-Not modelled: quota, groups, batches larger than the independent requests shown, lost disks, two agents on one host, row purge,
+With ``batch`` the requests are one all-or-nothing batch (``protocol_batch``), else they are independent. With ``sibling`` the batch
+has one member more, of which only that is modelled what the API level knows of it.
+
+Not modelled: quota, groups, lost disks, two agents on one host, row purge,
 clock values.
 
 This file holds the state and every transaction; ``protocol_steps`` what may happen next in a state; ``protocol_check`` the
@@ -53,6 +57,9 @@ GUARDS = {
     "reap-rule": "the reaper frees only when the mapping is decided (deleted before hand_over, or cell0)",
     "resend": "the cell re-sends orders for SCHEDULED rows",
     "delete-sweep": "the API level repeats a delete until the cell has it",
+    "verdict-once": "an all-or-nothing batch is settled or fails once, whichever is written first",
+    "guest-first": "what may have a guest is rolled back to ERROR only when the guest is gone",
+    "rollback-sweep": "the API level repeats a roll-back until no sibling of the server that failed is left",
 }
 """Every guard of the protocol; a model may be built without some of them, to see what they are for."""
 
@@ -62,17 +69,17 @@ Message = tuple[Any, ...]
 """A tagged tuple: ('order', host, request, fence, attempt), ('report', kind, host, ...), and so on."""
 
 Operation = tuple[str, int, int, int]
-"""What an agent does for a request: (accept | build | active | failed, attempt, agent start, fence)."""
+"""What an agent does for a request: (accept | build | active | failed | restarted | stopped, attempt, agent start, fence)."""
 
 Guest = tuple[int, int, int, int]
 """A guest that runs: (request, attempt, agent start, fence)."""
 
 Event = tuple[int, int, str, str | None]
-"""A feed event: (request, row version, moved | ended, host)."""
+"""A feed event: (request, row version, moved | ended, host). Of batches also active, and failed instead of ended for ERROR."""
 
 
 class Row(NamedTuple):
-    """An instance row in a cell."""
+    """An instance row in a cell; ``undo``: its batch is rolled back."""
 
     state: str
     fence: int
@@ -81,6 +88,7 @@ class Row(NamedTuple):
     alts: tuple[str, ...]
     builder: tuple[str, int] | None
     version: int
+    undo: bool = False
 
 
 class Agent(NamedTuple):
@@ -104,17 +112,21 @@ class Conductor(NamedTuple):
 
 
 class Mapping(NamedTuple):
+    """``told``: of batches, the state that events and burials have told the API level."""
+
     cell: str | None = None
     deleted: bool = False
     fence: int = 0
     seen: int = 0
+    told: str = "building"
 
 
 class State(NamedTuple):
     """The whole world. Per request: ``br`` (queued | leased, fence), ``mapping``, ``claim`` (host, fence); per cell: ``rows``,
     unread ``feed`` events.
 
-    ``suspected`` is a ghost: some host was called dead, or a deadline struck, so an old guest may still run.
+    ``suspected`` is a ghost: some host was called dead, or a deadline struck, so an old guest may still run. ``batch`` is open,
+    failed, settled or rolled back (empty: there is none); ``sibling`` the state of the member that is not among the requests.
     """
 
     br: tuple[tuple[str, int] | None, ...]
@@ -128,6 +140,8 @@ class State(NamedTuple):
     faults: int
     suspected: tuple[bool, ...]
     lastread: tuple[int | None, ...]
+    batch: str = ""
+    sibling: str = ""
 
 
 def put(items: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
@@ -150,6 +164,8 @@ class Model:
         capacity: int = 1,
         deletes: bool = True,
         split: bool = True,
+        batch: bool = False,
+        sibling: bool = False,
         without: Collection[str] = (),
     ) -> None:
         self.names = [host for host, _ in hosts]
@@ -159,6 +175,7 @@ class Model:
         self.hi = {host: index for index, host in enumerate(self.names)}
         self.n, self.k, self.f, self.cap = requests, conductors, faults, capacity
         self.deletes, self.split, self.off = deletes, split, frozenset(without)
+        self.batch, self.sibling = batch or sibling, sibling
 
     def on(self, guard: str) -> bool:
         return guard not in self.off
@@ -177,6 +194,8 @@ class Model:
             faults=self.f,
             suspected=(False,) * n,
             lastread=(None,) * cells,
+            batch="open" if self.batch else "",
+            sibling="building" if self.sibling else "",
         )
 
     # -- small helpers ------------------------------------------------------------------------------------------------
@@ -245,7 +264,10 @@ class Model:
         mapping = s.mapping[r]
         if (self.on("feed-cell") and mapping.cell != c) or (self.on("feed-version") and version <= mapping.seen):
             return s
-        s = s._replace(mapping=put(s.mapping, r, mapping._replace(seen=max(version, mapping.seen))))
+        told = {"active": "active", "failed": "error"}.get(kind, mapping.told)
+        s = s._replace(mapping=put(s.mapping, r, mapping._replace(seen=max(version, mapping.seen), told=told)))
+        if kind == "active":
+            return s
         claim = (host, mapping.fence) if kind == "moved" and host else None
         return s._replace(claim=put(s.claim, r, claim))
 
@@ -286,7 +308,7 @@ class Model:
 
     def give_up(self, s: State, c: str, r: int, row: Row) -> State:
         row = row._replace(state="ERROR", attempt=row.attempt + 1, builder=None, version=row.version + 1)
-        return self.set_row(s, c, r, row, "ended")
+        return self.set_row(s, c, r, row, "failed" if self.batch else "ended")
 
     def report(self, s: State, kind: str, host: str, r: int, f: int, n: int, start: int) -> tuple[State, bool]:
         """The cell conductor's transaction for an agent's report. Also says whether it was accepted."""
@@ -298,7 +320,9 @@ class Model:
         mine = row.builder == (host, start) or (not self.on("builder") and row.builder is not None)
         if kind == "restarted":
             return (self.build_again(s, c, r, row), True) if row.state == "BUILDING" and mine else (s, False)
-        if kind == "failed":
+        if kind == "stopped" and not row.alts:
+            return (self.build_again(s, c, r, row), True) if waits or (row.state == "BUILDING" and mine) else (s, False)
+        if kind in ("failed", "stopped"):
             if waits or (row.state == "BUILDING" and mine):
                 return self.next_attempt(s, c, r, row), True
             return s, False
@@ -307,11 +331,12 @@ class Model:
             "active": ("ACTIVE", (row.state == "BUILDING" and mine) or (not self.on("accept") and waits)),
         }[kind]
         if fresh:
-            return self.set_row(s, c, r, row._replace(state=state, builder=(host, start), version=row.version + 1)), True
+            event = "active" if self.batch and kind == "active" else None
+            return self.set_row(s, c, r, row._replace(state=state, builder=(host, start), version=row.version + 1), event), True
         return s, row.state == state and mine
 
     def build_again(self, s: State, c: str, r: int, row: Row) -> State:
-        """The agent died with the build and is back: the same host again, as a new attempt."""
+        """The agent died with the build and is back, or stops and there is no other: the same host again, as a new attempt."""
         row = row._replace(state="SCHEDULED", attempt=row.attempt + 1, builder=None, version=row.version + 1)
         return self.set_row(s, c, r, row, "moved")
 
@@ -325,9 +350,23 @@ class Model:
             return self.gone(s, c, r, row)
         if row.state in ("BUILDING", "ACTIVE"):
             return self.set_row(s, c, r, row._replace(state="DELETING", version=row.version + 1))
+        if row.state == "DELETING" and row.undo:
+            return self.set_row(s, c, r, row._replace(undo=False, version=row.version + 1))
         return s
 
+    def roll_back(self, s: State, c: str, r: int) -> State:
+        """A sibling of the row's failed: it is to end in ERROR, without a guest."""
+        row = self.row(s, c, r)
+        if row is None or row.state not in ("STAGED", "SCHEDULED", "BUILDING", "ACTIVE"):
+            return s
+        undone = row._replace(undo=True)
+        if row.state in ("STAGED", "SCHEDULED") or not self.on("guest-first"):
+            return self.give_up(s, c, r, undone)
+        return self.set_row(s, c, r, undone._replace(state="DELETING", version=row.version + 1))
+
     def gone(self, s: State, c: str, r: int, row: Row) -> State:
+        if row.state == "DELETING" and row.undo:
+            return self.give_up(s, c, r, row)
         row = row._replace(state="DELETED", alts=(), builder=None, version=row.version + 1)
         s = self.set_row(s, c, r, row, "ended")
         return s if self.on("tombstone") else self.set_row(s, c, r, None)

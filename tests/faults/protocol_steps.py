@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.faults import protocol_batch
+from tests.faults.protocol_batch import ENVIRONMENT, FAULT, PROTOCOL, Label, Step
 from tests.faults.protocol_model import CELL0, Conductor, Message, Model, Operation, Row, State, put
 
-PROTOCOL, FAULT, ENVIRONMENT = 0, 1, 2
+__all__ = ["FAULT", "PROTOCOL", "Label", "steps"]
 
-Label = tuple[object, ...]
-Step = tuple[Label, int, State]
-"""What happens, what it costs (PROTOCOL and ENVIRONMENT nothing, FAULT one of the faults left), and the state after it."""
+HANDED_BACK = ("failed", "restarted", "stopped")
+"""Operations that hold neither guest nor claim any more: what is left of them is a report."""
 
-INTERNAL = ("reap", "event", "settle", "late-write")
+INTERNAL = ("reap", "event", "settle", "late-write", "verdict")
 """What lies in the bag without being a message: no fault loses or doubles it."""
 
 
@@ -25,6 +26,7 @@ def steps(model: Model, s: State) -> list[Step]:
         *agent_steps(model, s),
         *message_steps(model, s),
         *user_steps(model, s),
+        *protocol_batch.steps(model, s),
     ]
     return [
         (label, cost, t._replace(faults=t.faults - 1) if cost == FAULT else t)
@@ -65,6 +67,8 @@ def deliver(model: Model, s: State, m: Message) -> list[State]:
         return [model.stage(s, *m[1:])[0]]
     if kind == "settle":
         return [model.settle(s, *m[1:])]
+    if kind == "verdict":
+        return [protocol_batch.judged(model, s, m[1])]
     if kind == "reap":
         return [s._replace(claim=put(s.claim, m[1], None))]
     if kind == "event":
@@ -103,11 +107,11 @@ def ordered(model: Model, s: State, host: str, r: int, f: int, n: int) -> State:
     """A build order reaches its agent."""
     _, start, memory, guests = model.agent(s, host)
     seen, op = memory[r]
-    if op and op[0] in ("failed", "restarted") and op[1] < n:
+    if op and op[0] in HANDED_BACK and op[1] < n:
         op = None  # the order overtook the answer to the report that called for it
     if (seen >= n and model.on("seen")) or op or any(g[0] == r for g in guests):
         return s
-    busy = {i for i, (_, o) in enumerate(memory) if o and o[0] not in ("failed", "restarted")} | {g[0] for g in guests}
+    busy = {i for i, (_, o) in enumerate(memory) if o and o[0] not in HANDED_BACK} | {g[0] for g in guests}
     if len(busy) >= model.cap and model.on("local-claim"):
         return model.set_op(s, host, r, n, ("failed", n, start, f))
     return model.set_op(s, host, r, n, ("accept" if model.on("accept") else "build", n, start, f))
@@ -127,8 +131,11 @@ def acknowledged(model: Model, s: State, what: str, host: str, r: int, n: int, s
 
 
 def destroyed(model: Model, s: State, host: str, r: int, n: int) -> State:
-    """A delete order reaches its agent: whatever runs for the request ends, and the agent says so."""
+    """A delete order reaches its agent: whatever runs for the request ends, and the agent says so. A later attempt goes on."""
     agent = model.agent(s, host)
+    _, op = agent.memory[r]
+    if (op and op[1] > n) or any(g[0] == r and g[1] > n for g in agent.guests):
+        return s
     guests = frozenset(g for g in agent.guests if g[0] != r)
     return model.send(model.set_op(s, host, r, max(agent.memory[r][0], n), None, guests), ("gone", host, r, n))
 
@@ -141,9 +148,12 @@ def conductor_steps(model: Model, s: State) -> Iterator[Step]:
         if request and len(s.con) < model.k:
             held = request[0] == "leased" and any((c.request, c.fence) == (r, request[1]) for c in s.con)
             f = request[1] + 1
-            t = model.con_swap(s._replace(br=put(s.br, r, ("leased", f))), None, Conductor("ask", r, f))
-            label = ("lease", r, f, "holder paused" if held else "")
-            yield label, FAULT if held else PROTOCOL, model.send(t, ("select", r, f, None))
+            leased = s._replace(br=put(s.br, r, ("leased", f)))
+            label, cost = ("lease", r, f, "holder paused" if held else ""), FAULT if held else PROTOCOL
+            if s.batch == "failed":  # read after the lease; a batch that fails later lets the build go on, to be rolled back
+                yield label, cost, model.con_swap(leased, None, Conductor("bury", r, f))
+                continue
+            yield label, cost, model.send(model.con_swap(leased, None, Conductor("ask", r, f)), ("select", r, f, None))
     for con in set(s.con):
         yield ("conductor killed", con), FAULT, model.con_swap(s, con, None)
         if con.step == "ask":
@@ -193,7 +203,8 @@ def handing_over(model: Model, s: State, con: Conductor) -> Step:
     mapping = s.mapping[r]
     mine = s.br[r] == ("leased", f) if model.on("handover-fence") else s.br[r] is not None
     if mine and mapping.cell is None and not mapping.deleted:
-        t = s._replace(br=put(s.br, r, None), mapping=put(s.mapping, r, mapping._replace(cell=c, fence=f)))
+        told = "error" if model.batch and c == CELL0 else mapping.told
+        t = s._replace(br=put(s.br, r, None), mapping=put(s.mapping, r, mapping._replace(cell=c, fence=f, told=told)))
         if host:
             t = model.send(t, ("order", host, r, f, 1))
         return ("hand over", c, r, f), PROTOCOL, model.con_swap(t, con, None)
@@ -296,7 +307,12 @@ def row_steps(model: Model, s: State, c: str, r: int, row: Row, host: str) -> It
         t = model.gone(suspect, c, r, row) if row.state == "DELETING" else model.next_attempt(suspect, c, r, row)
         yield ("host called dead", host, r, row.attempt), FAULT if agent.up else PROTOCOL, t
     if row.state in ("SCHEDULED", "BUILDING"):
-        yield ("deadline", c, r), FAULT, model.give_up(suspect, c, r, row)
+        ended = model.give_up(suspect, c, r, row)
+        yield ("deadline", c, r), FAULT, ended
+        if row.state == "BUILDING" and agent.up:
+            yield ("deadline, and the host is told", c, r), FAULT, model.send(ended, ("delete", host, r, row.attempt))
+    if row.state == "SCHEDULED" and row.alts:
+        yield ("host called stopping", host, r, row.attempt), PROTOCOL, model.next_attempt(s, c, r, row)
 
 
 # -- agents ---------------------------------------------------------------------------------------------------------------
@@ -330,10 +346,16 @@ def working(model: Model, s: State, host: str, r: int, op: Operation) -> Iterato
     agent = model.agent(s, host)
     kind, n, start, f = op
     seen = agent.memory[r][0]
+    if kind in ("accept", "build"):
+        yield ("agent stops", host, r, n), FAULT, model.set_op(s, host, r, seen, ("stopped", n, start, f))
     if kind == "build":
         guests = agent.guests | {(r, n, start, f)}
         yield ("spawned", host, r, n), PROTOCOL, model.set_op(s, host, r, seen, ("active", n, start, f), guests)
         yield ("spawn failed", host, r, n), PROTOCOL, model.set_op(s, host, r, seen, ("failed", n, start, f))
+        row = model.row(s, model.cell_of[host], r)
+        if row is None or (row.state, row.host, row.attempt, row.builder) != ("BUILDING", host, n, (host, start)):
+            # asked once more, the cell refuses: the build is cancelled, and nothing is said
+            yield ("agent asks again", host, r, n), PROTOCOL, model.set_op(s, host, r, seen, None)
         return
     report = ("report", kind, host, r, f, n, start)
     answered = any(m[0] == "ack" and m[1:6] == (kind, host, r, n, start) for m in s.bag)

@@ -16,15 +16,16 @@ from objects.instance import State
 from objects.spec import RequestSpec
 from service.periodic import wait_until
 from tests.support.conductor_process import Conductor
+from tests.support.ground import CHOSEN
 from tests.support.world import PATIENCE, World, world
 
 HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}
 CONTEXT = RequestContext(request_id="req-test")
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, HOSTS) as made:
+@pytest.fixture(params=CHOSEN)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, HOSTS, request.param) as made:
         yield made
 
 

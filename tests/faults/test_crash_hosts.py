@@ -13,24 +13,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from compute.driver import Guest
-from compute.journal import Journal
-from compute.simulated import METADATA_KEY, journal_path
-from db import instances
+from cells.discovery import AGENT
+from compute.simulated import METADATA_KEY
+from db import compute_nodes, instances
 from objects import lifecycle
+from objects.context import RequestContext
 from objects.instance import FailureClass, Instance, State
 from objects.lifecycle import Change
 from objects.spec import ServerProperties
 from service.periodic import wait_until
+from tests.support.batches import leave_guest
+from tests.support.ground import CHOSEN, USUAL, on
 from tests.support.world import PATIENCE, QUICK, World, world
 
 HOSTS = ["a1", "a2", "a3"]
 CELL = "cell1"
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, {CELL: HOSTS}) as made:
+@pytest.fixture(params=CHOSEN)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, {CELL: HOSTS}, request.param) as made:
         yield made
 
 
@@ -49,25 +51,6 @@ def accepted(cloud: World, uuid: str, *, active: bool = False) -> Instance:
         outcomes = cloud.databases[CELL].write(instances.transition, [uuid], lambda r: lifecycle.active(r, *who, 1.0), time.time())
     assert isinstance(outcomes[uuid], Change)
     return cloud.row(uuid)
-
-
-def leave_guest(cloud: World, row: Instance) -> None:
-    """The guest of this row's attempt is on its host, from before the host died."""
-    journal = Journal(journal_path(str(cloud.folder.path / "hosts"), row.host or ""))
-    sizes: dict[str, Any] = {"vcpus": 1, "memory_mb": 1024, "disk_gb": 10}
-    journal.add(
-        Guest(
-            uuid=row.uuid,
-            name="g",
-            node=row.node or "",
-            fence=row.fence,
-            attempt=row.attempt,
-            builder="gone",
-            batch_id="b",
-            **sizes,
-        )
-    )
-    journal.close()
 
 
 def call_dead(cloud: World, *hosts: str) -> None:
@@ -147,12 +130,11 @@ class TestDead:
         cloud.start()
         assert ended(cloud, booted, State.ACTIVE).host == row.host
 
-    def test_if_every_host_dies_it_ends_as_an_error_that_tells_of_each(self, cloud: World, booted: str) -> None:
+    def test_if_one_host_dies_after_the_other_it_ends_as_an_error_that_tells_of_each(self, cloud: World, booted: str) -> None:
         first = accepted(cloud, booted)
         leave_guest(cloud, first)
-        _, sweep = cloud.cell_conductor(CELL, down_time=0.0)
-        for _ in range(4):
-            sweep.dead_hosts()
+        for _ in HOSTS:
+            call_dead(cloud, cloud.row(booted).host or "")
         row = cloud.row(booted)
         assert row.state is State.ERROR
         for number, host in enumerate([first.host, *(other.host for other in first.alternates)], start=1):
@@ -176,17 +158,52 @@ class TestDead:
         assert dead not in set(evidence.claims.values())
 
 
+class TestUnknown:
+    """A host comes back, or is given to this cell, with a guest that no record tells of."""
+
+    @on("cloud", *USUAL)
+    @pytest.mark.parametrize("policy", ["report", "remove", "keep"])
+    def test_the_policy_decides(self, cloud: World, policy: str) -> None:
+        host, stray = HOSTS[0], "11111111-aaaa-4aaa-8aaa-111111111111"
+        stranger = Instance(uuid=stray, state=State.ACTIVE, fence=7, host=host, node=host)
+        leave_guest(cloud, stranger)
+        cloud.start_agent(host, unknown_guests=policy, unknown_guest_age=0.5)
+        cloud.start()
+        uuids = set(cloud.uuids(cloud.accept(6)))
+        if policy == "remove":
+            assert {server.uuid: server.state for server in cloud.settle().servers} == dict.fromkeys(uuids, "active")
+            assert stray not in cloud.evidence().guests[host]
+            return
+        assert wait_until(lambda: {server.state for server in cloud.evidence().servers} == {"active"}, PATIENCE)
+        reported = {"unknown_guests": 1} if policy == "report" else {}
+        assert wait_until(lambda: attributes_of(cloud, host) == reported, PATIENCE)
+        assert stray in cloud.evidence().guests[host]
+        assert stray not in cloud.evidence().claims
+
+
+def attributes_of(cloud: World, host: str) -> dict[str, Any]:
+    """What the cell has been told of the host besides its size."""
+    [node] = [node for node in cloud.databases[CELL].read(compute_nodes.list_all) if node.host == host]
+    return dict(node.attributes)
+
+
 class TestCalledDeadWrongly:
     def test_one_guest_is_left(self, cloud: World, booted: str) -> None:
         """The host is spawning when it is called dead: both build, and the one that is not in force goes."""
         first = cloud.row(booted)
-        cloud.start_cells()
         cloud.start_agent(first.host or "")
         driver = cloud.agents[CELL].drivers[first.host or ""]
-        driver.gate.clear()
+        driver.gate.clear()  # before a cell conductor lets it accept anything
+        cloud.start_cells()
         cloud.send_again(CELL, booted)
         assert wait_until(lambda: booted in driver.spawning, PATIENCE)
-        call_dead(cloud, first.host or "")
+        assert cloud.row(booted).state is State.BUILDING
+
+        def is_elsewhere() -> bool:
+            call_dead(cloud, first.host or "")  # its own sign of life may come between the two looks
+            return cloud.row(booted).host != first.host
+
+        assert wait_until(is_elsewhere, PATIENCE)
         cloud.start()
         assert wait_until(lambda: cloud.row(booted).state is State.ACTIVE, PATIENCE)
         driver.gate.set()
@@ -213,6 +230,95 @@ class TestRestart:
         assert (row.host, row.attempt, row.builder) == (first.host, 1, "gone")
 
 
+class TestStopping:
+    def test_what_it_cannot_finish_or_has_not_begun_goes_on_at_once(self, cloud: World) -> None:
+        """Long before its silence would tell; and nobody is sent there meanwhile."""
+        for host in HOSTS:
+            cloud.start_agent(host, max_concurrent_builds=1, drain_timeout=0.2)
+        cloud.start()
+        stopped = HOSTS[0]
+        agents = cloud.agents[CELL]
+        agents.drivers[stopped].gate.clear()
+        cloud.accept(9)
+        assert wait_until(lambda: agents.drivers[stopped].spawning != [], PATIENCE)
+        agents.services[stopped].stop()
+        evidence = cloud.settle()
+        assert {row.instance.state for row in evidence.rows} == {State.ACTIVE}
+        assert stopped not in set(evidence.claims.values())
+        reasons = {attempt.failure.kind for row in evidence.rows for attempt in row.instance.history}
+        assert reasons == {FailureClass.STOPPING}
+        assert len(evidence.claims) == 9
+        after = cloud.accept(3)
+        placed = cloud.settle().claims
+        assert stopped not in {placed[uuid] for uuid in cloud.uuids(after)}
+
+    def test_it_takes_builds_again_when_it_is_back(self, cloud: World) -> None:
+        for host in HOSTS:
+            cloud.start_agent(host)
+        cloud.start()
+        for host in HOSTS:
+            cloud.agents[CELL].services[host].stop()
+
+        def placed() -> set[str]:
+            cloud.accept(timeout=3.0)  # one that was decided just before waits for its host, until then
+            return set(cloud.settle().claims.values())
+
+        assert wait_until(lambda: placed() == set(), PATIENCE), "there is no valid host"
+        cloud.start_agent(HOSTS[0])
+        assert wait_until(lambda: placed() == {HOSTS[0]}, PATIENCE)
+
+    def test_killed_in_the_middle_of_stopping_is_killed(self, cloud: World, booted: str) -> None:
+        """It had said that it stops, and nothing else: what it had begun is handed back by its next start."""
+        first = accepted(cloud, booted)
+        cell, _ = cloud.cell_conductor(CELL)
+        cell.report_state(RequestContext(request_id="req-test"), first.host or "", AGENT, 1, stopping=True)
+        assert cloud.row(booted) == first, "what it has begun is its own"
+        cloud.start()
+        row = ended(cloud, booted, State.ACTIVE)
+        assert (row.host, row.attempt) == (first.host, 2)
+
+
+class TestMarked:
+    def test_new_boots_go_elsewhere_for_a_while(self, cloud: World) -> None:
+        """A host that breaks what it builds: what it was given moves on, and it is given no more."""
+        broken = HOSTS[0]
+        for host in HOSTS:
+            cloud.start_agent(host, simulated={"failure_rate": 1.0 if host == broken else 0.0})
+        cloud.start()
+
+        def moved() -> bool:
+            uuids = cloud.uuids(cloud.accept(3))
+            rows = {row.instance.uuid: row.instance for row in cloud.settle().rows}
+            assert {rows[uuid].state for uuid in uuids} == {State.ACTIVE}
+            return any(rows[uuid].history for uuid in uuids)
+
+        assert wait_until(moved, PATIENCE)
+        assert wait_until(lambda: not moved(), PATIENCE), "the mark has reached the scheduler"
+        assert not moved()
+
+
+class TestEnded:
+    def test_a_spawn_that_hangs_ends_with_the_deadline_of_its_build(self, cloud: World) -> None:
+        """The cell tells the host, which frees its thread, its room and what was half made."""
+        for host in HOSTS:
+            cloud.start_agent(host, max_concurrent_builds=1, audit_interval=3600.0)
+        cloud.start()
+        [uuid] = cloud.uuids(cloud.accept(timeout=4.0, properties=ServerProperties(metadata={METADATA_KEY: "hang"})))
+        ended(cloud, uuid, State.ERROR)
+        drivers = cloud.agents[CELL].drivers
+        assert wait_until(lambda: any(uuid in driver.destroyed for driver in drivers.values()), PATIENCE)
+        cloud.accept(6)
+        assert [server.state for server in cloud.settle().servers].count("active") == 6
+
+    def test_a_service_that_stays_down_uses_up_neither_hosts_nor_tries_until_the_deadline(self, cloud: World) -> None:
+        for host in HOSTS:
+            cloud.start_agent(host)
+        cloud.start()
+        [uuid] = cloud.uuids(cloud.accept(timeout=4.0, properties=ServerProperties(metadata={METADATA_KEY: "unavailable"})))
+        row = ended(cloud, uuid, State.ERROR)
+        assert [attempt.failure.kind for attempt in row.history] == [FailureClass.DEADLINE]
+
+
 class TestTooSlow:
     def test_waiting_for_its_host(self, cloud: World) -> None:
         driven = cloud.conductor("one").drive(cloud.accept(timeout=0.5), upto="ordered")
@@ -228,11 +334,12 @@ class TestTooSlow:
 
     def test_building(self, cloud: World) -> None:
         """The guest that is there in the end is refused."""
-        [uuid] = cloud.conductor("one").drive(cloud.accept(timeout=1.0), upto="handed over").uuids
         for host in HOSTS:
             cloud.start_agent(host)
             cloud.agents[CELL].drivers[host].gate.clear()
         cloud.start()
+        [uuid] = cloud.uuids(cloud.accept(timeout=5.0))
+        assert wait_until(lambda: cloud.mapped(uuid).cell_uuid is not None, PATIENCE)
         assert wait_until(lambda: cloud.row(uuid).state is State.ERROR, PATIENCE)
         assert "BuildTimeout: timed out in building" in (cloud.row(uuid).fault or "")
         for driver in cloud.agents[CELL].drivers.values():

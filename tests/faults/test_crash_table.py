@@ -16,14 +16,15 @@ from objects.cell import CELL0_UUID
 from objects.instance import State
 from tests.support import fleet
 from tests.support.conductor_process import STEPS, Drive
+from tests.support.ground import CHOSEN
 from tests.support.world import World, world
 
 HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, HOSTS) as made:
+@pytest.fixture(params=CHOSEN)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, HOSTS, request.param) as made:
         yield made
 
 

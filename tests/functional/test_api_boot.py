@@ -14,19 +14,21 @@ from objects.flavor import Flavor
 from objects.group import Policy, ServerGroup
 from objects.spec import RequestSpec
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.ground import USUAL, Ground
 
 GROUP = ServerGroup(uuid="22222222-2222-4222-8222-222222222222", name="apart", project_id="p1", policy=Policy.ANTI_AFFINITY)
 GOOD: dict[str, Any] = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}
 DEVICE = {"uuid": IMAGE, "source_type": "image", "destination_type": "local", "boot_index": 0, "delete_on_termination": True}
 
 
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path, Settings(max_servers_per_request=50, max_attempts=5, build_timeout=100.0))
+@pytest.fixture(params=USUAL)
+def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
+    place = Ground(request.param, tmp_path)
+    front = Front(place, Settings(max_servers_per_request=50, max_attempts=5, build_timeout=100.0))
     front.database.write(aggregates.create, "zone-north", {"availability_zone": "north"})
     front.database.write(server_groups.create, GROUP)
     yield front
-    front.close()
+    place.end(front.close, place.release)
 
 
 def spec_of(front: Front, server: str) -> RequestSpec:
@@ -55,7 +57,6 @@ def test_everything_asked_for_reaches_the_request_spec(front: Front) -> None:
         "metadata": {"a": "b"},
         "tags": ["t"],
         "description": "d",
-        "user_data": "AAAA",
         "key_name": "k",
         "config_drive": True,
         "block_device_mapping_v2": [DEVICE],
@@ -65,14 +66,14 @@ def test_everything_asked_for_reaches_the_request_spec(front: Front) -> None:
     hints = {"group": GROUP.uuid, "ignore_hosts": ["h9"], "custom": "x"}
     answer = front.post({"server": server, "os:scheduler_hints": hints}, NEWEST | {"X-Project-Id": "p1"})
     spec = spec_of(front, answer.json["server"]["id"])
-    assert (spec.project_id, spec.user_id, spec.num_instances, spec.max_attempts) == ("p1", "p1", 3, 5)
+    assert (spec.project_id, spec.user_id, spec.num_instances, spec.min_count, spec.max_attempts) == ("p1", "p1", 3, 2, 5)
     assert spec.flavor == front.database.read(flavors.get, "1")
     assert spec.image is not None
     assert spec.image.id == IMAGE
     assert (spec.availability_zone, spec.group, spec.ignore_hosts) == ("north", GROUP, ("h9",))
     assert spec.scheduler_hints == {"group": (GROUP.uuid,), "ignore_hosts": ("h9",), "custom": ("x",)}
     assert spec.properties.block_devices == (DEVICE,)
-    assert (spec.properties.tags, spec.properties.user_data, spec.properties.networks) == (("t",), "AAAA", "none")
+    assert (spec.properties.tags, spec.properties.networks, spec.has_secrets) == (("t",), "none", False)
     assert spec.request_id == answer.headers["x-openstack-request-id"]
 
 
@@ -89,6 +90,23 @@ def test_several_servers_are_one_batch_with_numbered_names(front: Front) -> None
     newest = front.database.read(mappings.get, front.uuids()[-1])
     assert newest is not None
     assert answer.json["reservation_id"] == f"r-{newest.batch_id.replace('-', '')}"
+
+
+@pytest.mark.parametrize(
+    ("counts", "hints", "least"),
+    [
+        ({"max_count": 3}, {}, 1),
+        ({"min_count": 2, "max_count": 3}, {}, 2),
+        ({"min_count": 3, "max_count": 3}, {}, None),
+        ({"min_count": 2, "max_count": 3}, {"all_or_nothing": True}, None),
+        ({}, {}, None),
+    ],
+)
+def test_fewer_will_do_only_where_the_request_says_so(
+    front: Front, counts: dict[str, int], hints: dict[str, bool], least: int | None
+) -> None:
+    answer = front.post({"server": GOOD | counts, "os:scheduler_hints": hints}, NEWEST)
+    assert spec_of(front, answer.json["server"]["id"]).min_count == least
 
 
 def test_the_same_idempotency_key_gives_the_same_servers(front: Front) -> None:
@@ -159,8 +177,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"server": GOOD | {"availability_zone": "north:a:b:c"}}, "server.availability_zone: "),
     ({"server": GOOD | {"availability_zone": ":"}}, "server.availability_zone: "),
     ({"server": GOOD, "os:scheduler_hints": {"group": IMAGE}}, "os:scheduler_hints.group: "),
+    ({"server": GOOD, "os:scheduler_hints": {"same_host": "web"}}, "os:scheduler_hints.same_host: 'web' is not the uuid"),
     ({"server": GOOD, "OS-SCH-HNT:scheduler_hints": {"group": "x"}}, "OS-SCH-HNT:scheduler_hints.group: "),
     ({"server": GOOD, "os:scheduler_hints": {"group": [GROUP.uuid, "x"]}}, "os:scheduler_hints.group: "),
+    (
+        {"server": GOOD, "os:scheduler_hints": {"all_or_nothing": "maybe"}},
+        "os:scheduler_hints.all_or_nothing: 'maybe' is not",
+    ),
+    ({"server": GOOD, "os:scheduler_hints": {"all_or_nothing": 1}}, "os:scheduler_hints.all_or_nothing: 1 is not of type boolean"),
+    ({"server": GOOD, "os:scheduler_hints": {"group": True}}, "os:scheduler_hints.group: "),
     ({"server": GOOD | {"min_count": 3, "max_count": 2}}, "server.min_count: "),
     ({"server": GOOD | {"max_count": 51}}, "server.max_count: "),
     ({"server": GOOD | {"imageRef": ""}}, "server.imageRef: "),
@@ -220,3 +245,20 @@ def test_the_oldest_version_needs_no_networks(front: Front) -> None:
     assert front.post(body).status_code == 202
     assert front.post(body, {"OpenStack-API-Version": "compute 2.36"}).status_code == 202
     assert front.post(body, {"OpenStack-API-Version": "compute 2.37"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("specs", "said"),
+    [
+        ({"resources:FOO": "1"}, "resources:FOO: there is no resource class 'FOO'; use VCPU, MEMORY_MB, DISK_GB, or a custom one"),
+        ({"resources:CUSTOM_GPU": "some"}, "resources:CUSTOM_GPU: 'some' is not a whole number from 1 to 2147483647"),
+        ({"trait:SSD": "maybe"}, "trait:SSD: 'maybe' is not required or forbidden"),
+    ],
+)
+def test_a_flavor_whose_extra_specs_cannot_be_read_boots_nothing(front: Front, specs: dict[str, str], said: str) -> None:
+    """One that was made before such a thing was refused."""
+    front.database.write(flavors.create, Flavor(flavor_id="bad", name="bad", vcpus=1, memory_mb=1, extra_specs=specs))
+    answer = front.post({"server": {"name": "web", "flavorRef": "bad", "imageRef": IMAGE}})
+    assert answer.status_code == 400
+    assert answer.json["badRequest"]["message"].startswith(f"server.flavorRef: extra spec {said}")
+    assert front.uuids() == []

@@ -10,13 +10,15 @@ import pytest
 
 from db import claims, mappings
 from tests.support.api import TENANT, Front
+from tests.support.ground import USUAL, Ground
 
 
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path)
+@pytest.fixture(params=USUAL)
+def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
+    place = Ground(request.param, tmp_path)
+    front = Front(place)
     yield front
-    front.close()
+    place.end(front.close, place.release)
 
 
 def test_what_is_still_queued_is_gone_at_once(front: Front) -> None:

@@ -128,10 +128,23 @@ def test_an_unexpected_error_tells_nothing_but_its_request_id(front: Front, capl
 def test_a_database_that_cannot_be_reached_is_503_without_its_address(front: Front, tmp_path: Path) -> None:
     """Whoever asks may try again; where the database is, is not told."""
     away = Database(f"sqlite:///{tmp_path}/missing/api.db")
-    client = falcon.testing.TestClient(build_app(Settings(), front.registry, away, front.bus))
+    client = falcon.testing.TestClient(build_app(front.settings, front.registry, away, front.bus))
     for answer in (client.simulate_get("/v2.1/servers"), client.simulate_get("/v2.1/flavors")):
         assert (answer.status_code, answer.json["serviceUnavailable"]["code"]) == (503, 503)
+        assert int(answer.headers["Retry-After"]) > 0
         assert str(tmp_path) not in answer.text
+
+
+def test_a_database_that_is_away_is_named_in_the_log_once_for_many_requests(
+    front: Front, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = Database(f"sqlite:///{tmp_path}/missing/api.db")
+    client = falcon.testing.TestClient(build_app(front.settings, front.registry, away, front.bus))
+    for _ in range(20):
+        assert client.simulate_get("/v2.1/servers").status_code == 503
+    [record] = [each for each in caplog.records if each.name == "api.faults"]
+    assert "missing/api.db does not exist" in record.getMessage()
+    assert record.exc_info is None
 
 
 def test_other_machines_are_turned_away(front: Front) -> None:
@@ -145,6 +158,8 @@ def test_other_machines_are_turned_away(front: Front) -> None:
 
 def test_links_can_name_a_public_endpoint(front: Front) -> None:
     """Behind a proxy the address of the request is not the one clients use."""
-    app = build_app(Settings(public_endpoint="https://cloud.example/"), front.registry, front.database, front.bus)
+    app = build_app(
+        Settings(public_endpoint="https://cloud.example/", noauth_anywhere=True), front.registry, front.database, front.bus
+    )
     links = falcon.testing.TestClient(app).simulate_get("/").json["versions"][0]["links"]
     assert links == [{"rel": "self", "href": "https://cloud.example/v2.1/"}]

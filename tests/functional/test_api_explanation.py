@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from api import explanation
-from db import decisions, mappings
+from db import cell_mappings, decisions, mappings, services
+from objects.cell import CellMapping
 from objects.decision import Candidate, Choice, Decision, FilterCount
-from tests.support.api import CELL1_UUID, OTHER_TENANT, TENANT, Front
+from objects.relaxation import Asked, Relaxation
+from tests.support.api import CELL1_UUID, IMAGE, OTHER_TENANT, TENANT, Front
 
 
 @pytest.fixture
@@ -55,10 +57,10 @@ def test_an_administrator_reads_everything(front: Front) -> None:
     front.fail(server, "disk broke")
     told = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]
     assert (told["server_id"], told["status"], told["cell_uuid"], told["host"]) == (server, "BUILD", CELL1_UUID, "h2")
-    assert told["decision"]["id"] == decision.id
-    assert told["decision"]["filters"][0]["after"] == 3
-    assert [choice["instance_uuid"] for choice in told["decision"]["choices"]] == [server]
-    assert told["choice"]["alternates"] == ["h2"]
+    [record] = told["decisions"]
+    assert (record["id"], record["filters"][0]["after"]) == (decision.id, 3)
+    [choice] = record["choices"]
+    assert (choice["instance_uuid"], choice["alternates"]) == (server, ["h2"])
     first, second = told["attempts"]
     assert (first["number"], first["host"], first["outcome"], first["message"]) == (1, "h1", "failed", "disk broke")
     assert (second["number"], second["host"], second["outcome"]) == (2, "h2", "building")
@@ -71,14 +73,16 @@ def test_a_tenant_reads_a_sentence_that_names_no_host(front: Front) -> None:
 
     def look() -> str:
         answer = front.get(path, TENANT)
-        assert set(answer.json["explanation"]) == {"server_id", "name", "status", "message"}
+        assert set(answer.json["explanation"]) == {"server_id", "name", "status", "message", "would_have_fitted"}
         assert "secret-host" not in answer.text
+        assert "cell1" not in answer.text
         return str(answer.json["explanation"]["message"])
 
     assert look() == explanation.QUEUED
     decide(front, server)
     assert look() == explanation.DECIDED
-    decide(front, server, message="Safe words.", at=time.time() + 1)
+    nowhere = (Choice(instance_uuid=server, host=None),)
+    decide(front, server, message="Safe words.", at=time.time() + 1, choices=nowhere)
     assert look() == "Safe words."
     front.hand_over("secret-host")
     front.accept(server)
@@ -88,14 +92,80 @@ def test_a_tenant_reads_a_sentence_that_names_no_host(front: Front) -> None:
 
 
 def test_a_refused_boot_says_why_and_had_no_attempt(front: Front) -> None:
-    """The newest decision counts."""
+    """All decisions are told in their order; the newest counts."""
     server = front.boot()
+    relaxations = (Relaxation(asked=Asked.VCPUS, less=2), Relaxation(asked=Asked.CELL, places=("cell1",)))
+    nowhere = {"choices": (Choice(instance_uuid=server, host=None),), "message": "No valid host was found."}
+    decide(front, server, relaxations=relaxations, **nowhere)
     decide(front, server, at=1.0, message="older")
-    decide(front, server, choices=(Choice(instance_uuid=server, host=None),), message="No valid host was found.")
+    decide(front, server, at=time.time() + 1, choices=(Choice(instance_uuid="another", host="h9"),))
     front.bury("No valid host was found.")
     told = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]
     assert (told["status"], told["message"], told["attempts"]) == ("ERROR", "No valid host was found.", [])
-    assert told["choice"]["host"] is None
+    assert [record["message"] for record in told["decisions"]] == ["older", "No valid host was found."]
+    assert told["decisions"][1]["choices"][0]["host"] is None
+    assert told["would_have_fitted"] == ["with a flavor of 2 vCPUs less"]
+
+
+def test_what_would_have_been_enough_is_told_to_tenants_in_safe_words(front: Front) -> None:
+    """A list that is empty says that no single change would have been; none at all that nobody looked."""
+    server = front.boot(headers=TENANT)
+
+    def look(*relaxations: Relaxation) -> object:
+        at = time.time() + len(front.database.read(decisions.of_batch, front.batch_of(server)))
+        decide(front, server, at=at, message="No valid host was found.", relaxations=relaxations)
+        answer = front.get(f"/v2.1/servers/{server}/explanation", TENANT)
+        assert "cell1" not in answer.text
+        return answer.json["explanation"]["would_have_fitted"]
+
+    assert look() == []
+    assert look(Relaxation(asked=Asked.CELL, places=("cell1",))) == []
+    assert look(Relaxation(asked=Asked.ZONE, places=("z2",)), Relaxation(asked=Asked.HINT, name="query")) == [
+        "in availability zone z2",
+        "without the hint query",
+    ]
+    decide(front, server, at=time.time() + 100)
+    assert front.get(f"/v2.1/servers/{server}/explanation", TENANT).json["explanation"]["would_have_fitted"] is None
+
+
+class TestARequest:
+    def boot(self, front: Front) -> tuple[str, str]:
+        """Two servers; the id of the request that asked for them, and the first of them."""
+        answer = front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "min_count": 2}}, TENANT)
+        return answer.headers["x-openstack-request-id"], answer.json["server"]["id"]
+
+    def test_its_id_leads_to_what_came_of_it(self, front: Front) -> None:
+        request, first = self.boot(front)
+        [_, second] = front.uuids()
+        choices = (Choice(instance_uuid=first, host="h1"), Choice(instance_uuid=second, host="h2"))
+        decision = decide(front, first, choices=choices)
+        batch = front.batch_of(first)
+        for name in (request, batch, f"r-{batch.replace('-', '')}"):
+            told = front.get(f"/v2.1/superconductor/requests/{name}/explanation").json["explanation"]
+            assert told["request_id"] == request
+            assert [(s["server_id"], s["message"]) for s in told["servers"]] == [
+                (first, explanation.DECIDED),
+                (second, explanation.DECIDED),
+            ]
+            [record] = told["decisions"]
+            assert (record["id"], [choice["host"] for choice in record["choices"]]) == (decision.id, ["h1", "h2"])
+
+    def test_a_tenant_reads_sentences_about_its_own(self, front: Front) -> None:
+        request, first = self.boot(front)
+        decide(front, first, message="Safe words.", relaxations=(Relaxation(asked=Asked.SERVERS, less=1),))
+        path = f"/v2.1/superconductor/requests/{request}/explanation"
+        answer = front.get(path, TENANT)
+        assert set(answer.json["explanation"]) == {"request_id", "reservation_id", "servers", "would_have_fitted"}
+        assert "secret-host" not in answer.text
+        assert "cell1" not in answer.text
+        assert answer.json["explanation"]["would_have_fitted"] == ["with 1 server fewer"]
+        assert front.get(path, OTHER_TENANT).status_code == 404
+
+    @pytest.mark.parametrize("name", ["req-1", "nonsense", "req-0deb5a44-14b7-4d81-863f-28ba81b72b41"])
+    def test_one_that_asked_for_nothing(self, front: Front, name: str) -> None:
+        answer = front.get(f"/v2.1/superconductor/requests/{name}/explanation")
+        assert answer.status_code == 404
+        assert "has asked for no servers" in answer.text
 
 
 def test_without_a_decision_there_is_still_an_answer(front: Front) -> None:
@@ -103,7 +173,7 @@ def test_without_a_decision_there_is_still_an_answer(front: Front) -> None:
     server = front.boot()
     front.hand_over()
     told = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]
-    assert (told["message"], told["decision"], told["choice"]) == (explanation.UNDECIDED, None, None)
+    assert (told["message"], told["decisions"], told["would_have_fitted"]) == (explanation.UNDECIDED, [], None)
 
 
 def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> None:
@@ -133,6 +203,20 @@ def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> No
     assert status["queue"]["oldest_seconds"] >= 0
     assert status["broken_cells"] == []
     assert front.get("/v2.1/superconductor/status", TENANT).status_code == 403
+
+
+def test_the_status_names_hosts_that_are_up_in_two_cells(front: Front) -> None:
+    """Nothing goes to these."""
+    url, cell2 = front.ground.database("cell2"), str(uuid.uuid4())
+    mapping = CellMapping(uuid=cell2, name="cell2", database_url=url, transport_url=front.ground.bus("cell2"))
+    front.database.write(cell_mappings.create, mapping)
+    front.registry.refresh()
+    for host in ("twin", "h1"):
+        front.heartbeat(host)
+    front.registry.get(cell2).write(services.heartbeat, "twin", "superconductor-compute", 1, time.time())
+    front.registry.get(cell2).write(services.heartbeat, "h1", "superconductor-compute", 1, 0.0)
+    status = front.get("/v2.1/superconductor/status").json["status"]
+    assert [(twin["host"], sorted(twin["cells"])) for twin in status["hosts_in_two_cells"]] == [("twin", ["cell1", "cell2"])]
 
 
 def test_an_empty_queue_has_no_oldest(front: Front) -> None:

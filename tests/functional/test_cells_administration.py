@@ -56,7 +56,7 @@ def test_cell0_has_its_uuid_and_no_transport(api: Database) -> None:
         ({"transport_url": "none:///"}, errors.Invalid, "must begin with rabbit://"),
         ({"transport_url": "rabbit://sc:secret@/x"}, errors.Invalid, "needs hosts"),
         ({"cell0": True}, errors.Invalid, "cell0 has no bus"),
-        ({"cell0": True, "transport_url": "", "enabled": False}, errors.Invalid, "cell0 cannot be disabled"),
+        ({"cell0": True, "transport_url": "", "state": CellState.DISABLED}, errors.Invalid, "cell0 cannot be disabled"),
         ({"name": "east"}, errors.Conflict, "Cell 'east' exists already"),
         (
             {"database_url": "mysql+pymysql://o:x@DB:3306/east"},

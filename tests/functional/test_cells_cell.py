@@ -18,6 +18,7 @@ from objects.context import RequestContext
 from rpc.compute import serve
 from rpc.errors import Unreachable
 from tests.support.cell_databases import Cells
+from tests.support.ground import USUAL, Ground
 
 CONTEXT = RequestContext(request_id="req-1")
 
@@ -37,9 +38,12 @@ class Agent:
         self.came.set()
 
 
-@pytest.fixture
-def cells(tmp_path: Path) -> Cells:
-    return Cells(tmp_path)
+@pytest.fixture(params=USUAL)
+def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
+    place = Ground(request.param, tmp_path)
+    made = Cells(tmp_path, place)
+    yield made
+    place.end(made.api.dispose, place.release)
 
 
 @pytest.fixture

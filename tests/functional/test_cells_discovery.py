@@ -13,13 +13,16 @@ from cells.registry import CellRegistry
 from db import epochs, host_mappings
 from objects.cell import HostMapping
 from tests.support.cell_databases import Cells, closed_port
+from tests.support.ground import USUAL, Ground
 
 
-@pytest.fixture
-def cells(tmp_path: Path) -> Cells:
-    cells = Cells(tmp_path)
-    cells.add("cell0", cell0=True)
-    return cells
+@pytest.fixture(params=USUAL)
+def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
+    place = Ground(request.param, tmp_path)
+    made = Cells(tmp_path, place)
+    made.add("cell0", cell0=True)
+    yield made
+    place.end(made.api.dispose, place.release)
 
 
 @pytest.fixture

@@ -13,14 +13,17 @@ from db import feed
 from objects import errors
 from objects.feed import EventKind
 from tests.support.cell_databases import Cells
+from tests.support.ground import GROUNDS, Ground
 
 
-@pytest.fixture
-def cell(tmp_path: Path) -> Iterator[Cell]:
-    cells = Cells(tmp_path)
+@pytest.fixture(params=GROUNDS)
+def cell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cell]:
+    place = Ground(request.param, tmp_path)
+    cells = Cells(tmp_path, place)
     mapping = cells.add("east")
     with cells.registry() as registry:
         yield registry.get(mapping.uuid)
+    place.end(cells.api.dispose, place.release)
 
 
 def _happen(cell: Cell, *keys: str, at: float = 100.0) -> None:

@@ -18,11 +18,15 @@ from objects.cell import CELL0_UUID, CellMapping, CellState, HostMapping
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.cell_databases import SETTINGS, Cells, closed_port, silent_port
+from tests.support.ground import USUAL, Ground, on
 
 
-@pytest.fixture
-def cells(tmp_path: Path) -> Cells:
-    return Cells(tmp_path)
+@pytest.fixture(params=USUAL)
+def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
+    place = Ground(request.param, tmp_path)
+    made = Cells(tmp_path, place)
+    yield made
+    place.end(made.api.dispose, place.release)
 
 
 @pytest.fixture
@@ -109,6 +113,7 @@ def test_a_malformed_url_costs_only_its_own_cell(cells: Cells, registry: CellReg
     assert registry.get(east.uuid).name == "east"
 
 
+@on("cells", "lite")  # its file is taken away
 def test_it_goes_on_with_what_it_knew_while_the_api_database_is_away(cells: Cells, registry: CellRegistry) -> None:
     east = cells.add("east")
     cells.report("east", "node-1")

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from db import claims
+import db.ledger
+from db import claims, inventories
 from db.connection import Connection
 from db.engine import Database, OutcomeUnknown
 from db.tables.api import writers
+from objects.inventory import Inventory
 from scheduler.cursor import Cursor
 from tests.support import fleet
 from tests.support.databases import SERVERS, database_on
@@ -77,16 +79,33 @@ def test_after_a_commit_of_unknown_outcome_the_next_one_comes_from_another_write
 
 def test_a_reader_sees_every_change_once(site: Site) -> None:
     cursor = Cursor(site.database.read(claims.read_all))
-    assert site.database.read(claims.changed_since, *cursor.position()) == []
+    assert site.database.read(claims.changed_since, *cursor.position()).rows == []
     [[selection, *_]] = site.boot(site.scheduler())
-    changed = site.database.read(claims.changed_since, *cursor.position())
+    changed = site.database.read(claims.changed_since, *cursor.position()).rows
     assert [row.host for row in changed] == [selection.host]
     assert changed[0].used_vcpus == 1
     cursor.advance(changed)
-    assert site.database.read(claims.changed_since, *cursor.position()) == []
+    assert site.database.read(claims.changed_since, *cursor.position()).rows == []
     uuids = list(site.claimed())
     site.ledger.write(claims.release, uuids)  # by a writer known before
-    assert [row.used_vcpus for row in site.database.read(claims.changed_since, *cursor.position())] == [0]
+    assert [row.used_vcpus for row in site.database.read(claims.changed_since, *cursor.position()).rows] == [0]
+
+
+def test_page_by_page_it_is_the_same_ledger(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventories, "PAGE", 4)
+    pages: list[list[Inventory]] = []
+    site.boot(site.scheduler(), count=5)
+    site.database.read(claims.read_pages, pages.append)
+    assert [len(page) for page in pages] == [4, 2]
+    assert sorted((row for page in pages for row in page), key=lambda row: row.id) == sorted(
+        site.database.read(claims.read_all), key=lambda row: row.id
+    )
+
+
+def test_a_reader_knows_the_newest_writer_though_others_have_written_since(site: Site) -> None:
+    """Otherwise it would look for rows of unknown writers for ever, which takes PostgreSQL a look at every row."""
+    newest = claims.Ledger(site.database, "short").write(stamp_of).writer
+    assert site.database.read(claims.changed_since, {}, 0).newest == newest
 
 
 def test_a_reader_follows_writers_it_has_never_heard_of(site: Site) -> None:
@@ -94,7 +113,7 @@ def test_a_reader_follows_writers_it_has_never_heard_of(site: Site) -> None:
     for n in range(3):
         another = claims.Ledger(site.database, f"new {n}")
         another.write(claims.set_inventory, [fleet.node(f"new{n}")], CELLS[0])
-        rows = site.database.read(claims.changed_since, *cursor.position())
+        rows = site.database.read(claims.changed_since, *cursor.position()).rows
         assert [row.host for row in rows] == [f"new{n}"]
         cursor.advance(rows)
 
@@ -111,7 +130,7 @@ def test_readers_keep_up_with_writers_that_never_pause(site: Site) -> None:
             last = stop.is_set()
             for row in rows:
                 copy[row.id] = max(row.generation, copy.get(row.id, -1))
-            rows = site.database.read(claims.changed_since, *cursor.position())
+            rows = site.database.read(claims.changed_since, *cursor.position()).rows
             cursor.advance(rows)
             if last and not rows:
                 return
@@ -134,3 +153,16 @@ def test_readers_keep_up_with_writers_that_never_pause(site: Site) -> None:
         thread.join()
     truth = {row.id: row.generation for row in site.inventories().values()}
     assert copies == [truth, truth]
+
+
+def test_a_pen_takes_a_new_id_after_a_while_and_the_oldest_ids_are_forgotten(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(db.ledger, "LIFE", -1.0)
+    monkeypatch.setattr(db.ledger, "KEPT", 3)
+    pen = claims.Ledger(database, "long-lived")
+    stamps = [pen.write(stamp_of) for _ in range(6)]
+    assert [stamp.sequence for stamp in stamps] == [1] * 6
+    assert sorted({stamp.writer for stamp in stamps}) == [stamp.writer for stamp in stamps]
+    kept = database.read(lambda tx: list(tx.execute(sa.select(writers.c.id).order_by(writers.c.id)).scalars()))
+    assert kept == list(range(stamps[-1].writer - 2, stamps[-1].writer + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from db import builds, claims
+from db import builds, claims, host_mappings, host_removal
 from db.connection import Connection
 from db.engine import Database
 from db.tables.api import build_requests, instance_mappings
-from objects.cell import CELL0_UUID
+from objects.cell import CELL0_UUID, HostMapping
 from objects.group import Policy
 from tests.support import fleet
 from tests.support.databases import SERVERS, database_on
@@ -185,3 +186,30 @@ def _drop_request(tx: Connection, uuid: str) -> None:
 
 def _drop_mapping(tx: Connection, uuid: str) -> None:
     tx.execute(sa.delete(instance_mappings).where(instance_mappings.c.instance_uuid == uuid))
+
+
+def test_a_move_is_recorded_though_its_host_is_deleted_while_it_is_looked_up(site: Site) -> None:
+    """Otherwise the claim would stand on an inventory that is not there, and no host would count it."""
+    if site.database.dialect == "sqlite":
+        pytest.skip("has one writer at a time")
+    [uuid] = claim(site)
+    [home] = site.claimed().values()
+    target = next(host for host in site.inventories() if host != home)
+    site.database.write(host_mappings.add, [HostMapping(host=target, cell_uuid=CELLS[0])], 0.0)
+    deleted: list[str] = []
+
+    def overtake(tx: object, cursor: object, statement: str, *rest: object) -> None:
+        if "FROM inventories" in statement and "FOR UPDATE" in statement and not deleted:
+            deleted.append(target)
+            operator = threading.Thread(target=site.database.write, args=(host_removal.from_api, target))
+            operator.start()
+            operator.join()
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", overtake)
+    try:
+        site.ledger.write(claims.move, [claims.Move(instance_uuid=uuid, host=target, node=target)])
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", overtake)
+    assert deleted == [target]
+    assert site.claimed() == {uuid: target}
+    assert site.inventories()[target].used_vcpus == 2

@@ -69,8 +69,8 @@ def test_help_of_a_command_describes_it_and_gives_an_example(shell: Shell, name:
     ("line", "text"),
     [
         ("cell lst", "'cell lst' is not a command; perhaps: cell list"),
-        ("cell", "'cell' is not a command; perhaps: cell create, cell list, cell show"),
-        ("cell nonsense", "'cell nonsense' is not a command; perhaps: cell create, cell list, cell show"),
+        ("cell", "'cell' is not a command; perhaps: cell create, cell update, cell list"),
+        ("cell nonsense", "'cell nonsense' is not a command; perhaps: cell create, cell update, cell list"),
         ("frobnicate", "'frobnicate' is not a command; 'superconductor --help' lists them all"),
         (
             "cell list --frobnicate",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,85 @@ def test_passwords_are_always_masked(shell: Shell, line: str) -> None:
     assert outcome.status == 0
     assert "secret" not in outcome.out + outcome.err
     assert "sc:***@" in outcome.out
+
+
+def test_update_changes_what_is_given_and_nothing_else(shell: Shell) -> None:
+    shell.done("-q cell create west")
+    before = shell.json("cell show west")
+    assert shell.json("cell update west --name south")["name"] == "south"
+    after = shell.json("cell show south")
+    assert after == {**before, "name": "south"}
+    moved = shell.json("cell update south --transport-url embedded://south/")
+    assert (moved["database_url"], moved["transport_url"]) == (before["database_url"], "embedded://south/")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("cell update east", "Nothing to change: give --name, --database-connection or --transport-url"),
+        ("cell update nowhere --name x", "No cell is called 'nowhere'; there are: cell0, east, west."),
+        ("cell update east --name west", "Cell 'west' exists already"),
+        ("cell update east --name 'two words'", "must be letters"),
+        ("cell update east --transport-url embedded://west/", "Cell 'west' "),
+        ("cell update east --transport-url nonsense", "must begin with rabbit:// or embedded://"),
+        ("cell update east --transport-url rabbit://sc:secret@127.0.0.1:1/sc", "sc:***@127.0.0.1:1"),
+        ("cell update east --database-connection mysql+pymysql://u:secret@127.0.0.1:1/x", "u:***@127.0.0.1:1/x"),
+        ("cell update east --database-connection sqlite:////nowhere/east.db", "/nowhere/east.db does not exist"),
+        ("cell update cell0 --transport-url rabbit://sc:secret@mq/sc", "cell0 has no bus"),
+        ("cell disable cell0", "cell0 cannot be disabled"),
+        ("cell delete cell0", "cell0 cannot be deleted"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused_and_saves_nothing(shell: Shell, line: str, text: str) -> None:
+    for cell in ("cell0 --cell0", "east", "west"):
+        shell.done(f"-q cell create {cell}")
+    before = shell.json("-v cell list")
+    told = shell.refused(line)
+    assert text in told
+    assert "secret" not in told
+    assert shell.json("-v cell list") == before
+
+
+def test_what_is_new_need_not_be_there_yet(shell: Shell) -> None:
+    shell.done("-q cell create east")
+    assert shell.json(f"cell update east {FAR} --no-check")["database_url"] == "mysql+pymysql://sc:***@db-far/sc"
+
+
+def test_state_of_several_at_once(shell: Shell) -> None:
+    for cell in ("east", "west"):
+        shell.done(f"-q cell create {cell}")
+    shell.done("cell disable east west")
+    assert [row["State"] for row in shell.json("cell list")] == ["disabled", "disabled"]
+    shell.done("cell drain west")
+    shell.done("cell enable east")
+    assert [row["State"] for row in shell.json("cell list")] == ["enabled", "draining"]
+    outcome = shell("cell disable nowhere east")
+    assert (outcome.status, "No cell is called 'nowhere'" in outcome.err) == (1, True)
+    assert [row["State"] for row in shell.json("cell list")] == ["disabled", "draining"], "the others are done"
+
+
+def test_check_tries_each(shell: Shell) -> None:
+    for cell in ("cell0 --cell0", "east", "west"):
+        shell.done(f"-q cell create {cell}")
+    assert shell.json("cell check") == [
+        {"Cell": "cell0", "Database": "ok", "Bus": ""},
+        {"Cell": "east", "Database": "ok", "Bus": "ok"},
+        {"Cell": "west", "Database": "ok", "Bus": "ok"},
+    ]
+    (shell.state / "east.db").unlink()
+    shell.done("cell update west --transport-url rabbit://sc:secret@127.0.0.1:1/sc --no-check")
+    outcome = shell("cell check east west -f json")
+    assert outcome.status == 1
+    east, west = json.loads(outcome.out)
+    assert "east.db does not exist" in east["Database"]
+    assert west["Database"] == "ok"
+    assert "127.0.0.1:1" in west["Bus"]
+    assert "secret" not in outcome.out + outcome.err
+
+
+def test_delete_leaves_the_databases_alone(shell: Shell) -> None:
+    shell.done("-q cell create east")
+    shell.done("cell delete east")
+    assert shell.json("cell list") == []
+    assert (shell.state / "east.db").exists()
+    assert "No cell is called 'east'" in shell.refused("cell delete east")

@@ -63,6 +63,10 @@ def test_flavors_without_id_get_one_and_are_listed_by_size(shell: Shell) -> None
         ("flavor create other --id 1 --vcpus 1 --ram 1", "already exists"),
         ("flavor show nope", "Flavor 'nope' not found"),
         ("flavor set nope --disable", "Flavor 'nope' not found"),
+        ("flavor create gpu --vcpus 1 --ram 1 --property resources:GPU=1", "resources:GPU: there is no resource class 'GPU'; use"),
+        ("flavor create gpu --vcpus 1 --ram 1 --property resources:CUSTOM_GPU=many", "resources:CUSTOM_GPU: 'many' is not a whole"),
+        ("flavor set m1 --property resources:CUSTOM_GPU=-1", "resources:CUSTOM_GPU: '-1' is not a whole number from 1"),
+        ("flavor set m1 --property trait:SSD=maybe", "trait:SSD: 'maybe' is not required or forbidden"),
     ],
 )
 def test_flavor_refusals(shell: Shell, line: str, text: str) -> None:

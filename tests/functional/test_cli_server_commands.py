@@ -17,13 +17,20 @@ import pytest
 from api.main import ApiService
 from api.opts import Settings
 from cli.http import Client
-from db import decisions, mappings
+from cli.server import POLL
+from conductor.roll_back import BatchSweep
+from db import decisions, mappings, secrets
 from objects import errors
 from objects.decision import Candidate, Choice, Decision, FilterCount
+from objects.instance import FailureClass
+from objects.relaxation import Asked, Relaxation
+from objects.spec import BootSecrets
 from service.periodic import wait_until
+from service.vault import Vault, new_key
 from tests.support.api import IMAGE, Front
 from tests.support.commands import Outcome, Shell
 
+VAULT = Vault([new_key()])
 BOOT = f"server boot web --flavor m1.small --image {IMAGE}"
 
 
@@ -53,14 +60,14 @@ class Operator:
 
 @pytest.fixture
 def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path, Settings(max_limit=5))
+    front = Front(tmp_path, Settings(max_limit=5), VAULT)
     yield front
     front.close()
 
 
 @pytest.fixture
 def operator(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Operator]:
-    service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
+    service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus, vault=VAULT)
     service.start()
     yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.port}/v2.1")
     service.stop()
@@ -85,7 +92,9 @@ def test_boot_shows_every_server_of_the_request(front: Front, operator: Operator
     spec = front.database.read(mappings.specs, [stored.batch_id])[stored.batch_id]
     assert (spec.num_instances, spec.scheduler_hints) == (3, {"k": ("v", "w")})
     assert (spec.properties.metadata, spec.properties.tags, spec.properties.description) == ({"a": "b", "c": "d=e"}, ("t",), "D")
-    assert spec.properties.user_data == "I2Nsb3VkLWNvbmZpZwo="
+    sealed = front.database.read(secrets.of_request, stored.batch_id)
+    assert sealed is not None
+    assert VAULT.open(stored.batch_id, sealed) == BootSecrets(user_data="I2Nsb3VkLWNvbmZpZwo=")
 
 
 def test_boot_can_wait_until_the_servers_run(front: Front, operator: Operator) -> None:
@@ -103,6 +112,33 @@ def test_boot_can_wait_until_the_servers_run(front: Front, operator: Operator) -
     fail.join()
     assert outcome.status == 1
     assert json.loads(outcome.out)[0]["Fault"] == "No valid host was found."
+
+
+def test_boot_can_wait_until_what_was_active_is_rolled_back(front: Front, operator: Operator) -> None:
+    """One server of a batch that stands or falls together fails after the other is ACTIVE."""
+    run = threading.Thread(target=_fail_second, args=(front,))
+    run.start()
+    outcome = operator(f"{BOOT} --max 2 --all-or-nothing --wait -f json")
+    run.join()
+    assert outcome.status == 1
+    first, second = json.loads(outcome.out)
+    assert (first["Status"], second["Status"]) == ("ERROR", "ERROR")
+    assert first["Fault"].startswith(f"Rolled back: server web-2 ({second['ID']}) of its all-or-nothing batch failed: Build of ")
+
+
+def _fail_second(front: Front) -> None:
+    assert wait_until(lambda: front.database.read(mappings.queue).depth == 2, 30)
+    first, second = front.uuids()
+    front.hand_over()
+    front.activate(first)
+    front.accept(second)
+    front.fail(second, kind=FailureClass.REQUEST)
+    front.follow_feed()
+    time.sleep(2 * POLL)  # it is seen so, and waited for
+    BatchSweep(front.database, front.registry, idle=0.0).sweep()
+    assert front.get(f"/v2.1/servers/{first}").json["server"]["status"] == "BUILD"
+    front.destroyed(first)
+    front.follow_feed()
 
 
 def _build_all(front: Front, count: int) -> None:
@@ -191,7 +227,7 @@ def test_explain_is_text_for_people_and_everything_for_programs(front: Front, op
         assert part in text, part
     assert "no [disk] space" in text
     told = operator.json("explain web")
-    assert told["decision"]["filters"] == [{"name": "ram", "before": 24, "after": 7, "reason": "not enough memory"}]
+    assert told["decisions"][0]["filters"] == [{"name": "ram", "before": 24, "after": 7, "reason": "not enough memory"}]
     assert [attempt["host"] for attempt in told["attempts"]] == ["h1", "h2"]
 
 
@@ -202,6 +238,46 @@ def test_explain_knows_what_there_is_not(front: Front, operator: Operator) -> No
     front.bury("No valid host was found.")
     assert "No valid host was found." in operator.done("explain web")
     assert "no host was asked" in operator.done("explain web")
+
+
+def test_explain_tells_every_decision_and_what_would_have_been_enough(front: Front, operator: Operator) -> None:
+    """By the id of the request, too."""
+    server = front.boot("web")
+    batch = front.batch_of(server)
+    common = {"batch_id": batch, "request_id": f"req-{batch}", "driver": "filter", "hosts": 2}
+    nowhere = (Choice(instance_uuid=server, host=None),)
+    closed = Relaxation(asked=Asked.CELL, places=("cell1",))
+    for number, relaxations in enumerate([(), (Relaxation(asked=Asked.VCPUS, less=1), closed)]):
+        made = Decision(
+            id=str(uuid.uuid4()),
+            at=float(number),
+            message=f"No valid host was found, {number}.",
+            choices=nowhere,
+            relaxations=relaxations,
+            conflicts=number,
+            taken=("h7",) * number,
+            **common,  # type: ignore[arg-type]  # fields of several types
+        )
+        front.database.write(decisions.store, made)
+    for subject in ("web", server, f"req-{batch}", f"r-{batch.replace('-', '')}", batch):
+        text = operator.done(f"explain {subject}")
+        for part in (
+            "It would have fitted with a flavor of 1 vCPU less.",
+            "Decision 1 of 2: No valid host was found, 0.",
+            "Decision 2 of 2: " + ("refused." if subject in ("web", server) else "No valid host was found, 1."),
+            "1970-01-01T00:00:01Z",
+            "Hosts that others took first: 1 times (h7).",
+            "Cells that were closed to it and have the room: cell1.",
+            "Choice: none, no host was left.",
+        ):
+            assert part in text, (subject, part)
+    assert [server["name"] for server in operator.json(f"explain req-{batch}")["servers"]] == ["web"]
+    for subject in ("web", f"req-{batch}"):
+        text = operator.done(f"explain {subject} --tenant")
+        assert "It would have fitted with a flavor of 1 vCPU less." in text
+        assert not [word for word in ("h7", "cell1", "Decision") if word in text]
+    assert "asked for no servers" in operator.refused(f"explain req-{uuid.uuid4()}")
+    assert "could not be found" in operator.refused(f"explain {uuid.uuid4()}")
 
 
 def test_status_counts(front: Front, operator: Operator) -> None:
@@ -216,6 +292,7 @@ def test_status_counts(front: Front, operator: Operator) -> None:
     assert "Waiting for a host: 3, the oldest for" in text
     assert operator.json("status")["queue"]["depth"] == 3
     assert operator.json("status")["cells"][0]["servers"] == {"active": 1}
+    assert operator.json("status")["hosts_in_two_cells"] == []
 
 
 @pytest.mark.parametrize(

@@ -4,40 +4,17 @@ from __future__ import annotations
 
 import random
 import threading
-import uuid
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from objects.build import ReportKind
 from objects.instance import FailureClass, State
-from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.agents import Agents
 from tests.support.cell_conductor import PATIENCE, MemoryCell
 
 REST = {State.ACTIVE, State.ERROR, State.DELETED}
-
-
-@pytest.fixture
-def bus() -> Iterator[Bus]:
-    bus = Bus(f"embedded://{uuid.uuid4().hex}/")
-    yield bus
-    bus.close()
-
-
-@pytest.fixture
-def cell(bus: Bus) -> MemoryCell:
-    return MemoryCell(bus)
-
-
-@pytest.fixture
-def agents(bus: Bus, tmp_path: Path, cell: MemoryCell) -> Iterator[Agents]:
-    agents = Agents(bus, tmp_path)
-    yield agents
-    agents.stop()
 
 
 def at_rest(cell: MemoryCell, uuids: list[str]) -> bool:

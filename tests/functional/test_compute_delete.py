@@ -3,37 +3,12 @@
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from objects.build import Report, ReportKind
 from objects.instance import State
-from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.agents import Agents
 from tests.support.cell_conductor import PATIENCE, MemoryCell
-
-
-@pytest.fixture
-def bus() -> Iterator[Bus]:
-    bus = Bus(f"embedded://{uuid.uuid4().hex}/")
-    yield bus
-    bus.close()
-
-
-@pytest.fixture
-def cell(bus: Bus) -> MemoryCell:
-    return MemoryCell(bus)
-
-
-@pytest.fixture
-def agents(bus: Bus, tmp_path: Path, cell: MemoryCell) -> Iterator[Agents]:
-    agents = Agents(bus, tmp_path)
-    yield agents
-    agents.stop()
 
 
 class Hold:

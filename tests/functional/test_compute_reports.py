@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,13 +20,6 @@ from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.agents import Agents, settings
 from tests.support.cell_conductor import PATIENCE, MemoryCell
-
-
-@pytest.fixture
-def bus() -> Iterator[Bus]:
-    bus = Bus(f"embedded://{uuid.uuid4().hex}/")
-    yield bus
-    bus.close()
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,24 +24,7 @@ from service.periodic import wait_until
 from tests.support.agents import Agents
 from tests.support.cell_conductor import PATIENCE, MemoryCell
 
-
-@pytest.fixture
-def bus() -> Iterator[Bus]:
-    bus = Bus(f"embedded://{uuid.uuid4().hex}/")
-    yield bus
-    bus.close()
-
-
-@pytest.fixture
-def cell(bus: Bus) -> MemoryCell:
-    return MemoryCell(bus)
-
-
-@pytest.fixture
-def agents(bus: Bus, tmp_path: Path, cell: MemoryCell) -> Iterator[Agents]:
-    agents = Agents(bus, tmp_path)
-    yield agents
-    agents.stop()
+REMOVING: dict[str, Any] = {"unknown_guests": "remove", "unknown_guest_age": 0.0}
 
 
 def test_guests_stay_and_are_reported_under_the_start_that_built_them(cell: MemoryCell, agents: Agents) -> None:
@@ -132,7 +115,7 @@ def test_a_false_death_leaves_one_guest(cell: MemoryCell, agents: Agents) -> Non
 
 
 def test_the_audit_asks_about_a_guest_that_lost_its_record_while_the_agent_ran(cell: MemoryCell, agents: Agents) -> None:
-    agents.start()
+    agents.start(**REMOVING)
     one, other = cell.boot("h1", count=2)
     cell.wait(State.ACTIVE, one, other)
     del cell.rows[one]
@@ -147,7 +130,7 @@ def test_an_unreachable_cell_costs_no_guest(cell: MemoryCell, agents: Agents) ->
     first.stop()
     cell.stop()
     del cell.rows[one]
-    agents.start(call_timeout=0.1)
+    agents.start(call_timeout=0.1, **REMOVING)
     asked = cell.count(ReportKind.ACTIVE, one)
     assert not wait_until(lambda: agents.guests() == [], 0.6)
     assert cell.count(ReportKind.ACTIVE, one) == asked
@@ -157,34 +140,47 @@ def test_an_unreachable_cell_costs_no_guest(cell: MemoryCell, agents: Agents) ->
 
 def test_a_guest_nobody_in_memory_knows_is_found(cell: MemoryCell, agents: Agents, tmp_path: Path) -> None:
     """A stray guest appears on the host while the agent runs: the next audit asks about it."""
-    agents.start()
+    agents.start(**REMOVING)
     (one,) = cell.boot("h1")
     cell.wait(State.ACTIVE, one)
     driver = agents.drivers["h1"]
     (guest,) = agents.guests()
-    driver.spawn(msgspec.structs.replace(guest, uuid="stray"), threading.Event())
+    driver.spawn(msgspec.structs.replace(guest, uuid="stray"), None, threading.Event())
     assert wait_until(lambda: [guest.uuid for guest in agents.guests()] == [one], PATIENCE)
 
 
-def test_stopping_lets_builds_end(cell: MemoryCell, agents: Agents) -> None:
-    service = agents.start(simulated={"spawn_delay_min": 0.2, "spawn_delay_max": 0.2})
-    uuids = cell.boot("h1", count=4)
-    cell.wait(State.BUILDING, *uuids)
-    service.stop()
-    assert {cell.state(one) for one in uuids} == {State.ACTIVE}
+@pytest.mark.parametrize("policy", ["report", "keep"])
+def test_a_guest_the_cell_has_no_record_of_stays_unless_it_is_to_be_removed(
+    cell: MemoryCell, agents: Agents, caplog: pytest.LogCaptureFixture, policy: str
+) -> None:
+    """As after the cell's database was restored from an older copy: the guest may be all that is left of a server."""
+    agents.start(unknown_guests=policy)
+    one, other = cell.boot("h1", count=2)
+    cell.wait(State.ACTIVE, one, other)
+    row = cell.rows.pop(one)
+    cell.wait_report(ReportKind.ACTIVE, one, times=4)
+    assert sorted(guest.uuid for guest in agents.guests()) == sorted([one, other])
+    assert caplog.text.count(f"The cell has no record of instance {one}") == (1 if policy == "report" else 0)
+    assert wait_until(lambda: cell.stats[-1].attributes == ({"unknown_guests": 1} if policy == "report" else {}), PATIENCE)
+    cell.rows[one] = row  # the record is back
+    assert wait_until(lambda: cell.stats[-1].attributes == {}, PATIENCE)
 
 
-def test_stopping_is_bounded_and_what_could_not_end_goes_on_at_the_next_start(cell: MemoryCell, agents: Agents) -> None:
-    service = agents.start("h1", drain_timeout=0.3)
-    agents.drivers["h1"].gate.clear()
-    (one,) = cell.boot("h1", "h2")
-    assert wait_until(lambda: agents.drivers["h1"].spawning == [one], PATIENCE)
-    service.stop()
-    assert cell.rows[one].history[0].failure.error == "AgentStopped"
-    assert agents.guests() == []
-    agents.start("h1")
-    assert wait_until(lambda: cell.sweep() or cell.state(one) is State.ACTIVE, PATIENCE)
-    assert (cell.rows[one].host, cell.rows[one].attempt) == ("h1", 2)
+def test_a_guest_on_record_as_ended_is_removed_whatever_the_policy(cell: MemoryCell, agents: Agents) -> None:
+    agents.start(unknown_guests="keep")
+    (one,) = cell.boot("h1")
+    cell.wait(State.ACTIVE, one)
+    cell.rows[one] = msgspec.structs.replace(cell.rows[one], state=State.DELETED)
+    assert wait_until(lambda: agents.guests() == [], PATIENCE)
+
+
+def test_a_guest_is_removed_only_after_its_age(cell: MemoryCell, agents: Agents) -> None:
+    agents.start(unknown_guests="remove", unknown_guest_age=3600.0)
+    (one,) = cell.boot("h1")
+    cell.wait(State.ACTIVE, one)
+    del cell.rows[one]
+    cell.wait_report(ReportKind.ACTIVE, one, times=4)
+    assert [guest.uuid for guest in agents.guests()] == [one]
 
 
 def test_two_agents_cannot_hold_one_host(agents: Agents, tmp_path: Path) -> None:
@@ -235,7 +231,7 @@ def test_kill_9_leaves_every_guest_that_was_reported(tmp_path: Path) -> None:
     bus = Bus(f"embedded://{uuid.uuid4().hex}/")
     cell, agents = MemoryCell(bus), Agents(bus, tmp_path)
     try:
-        agents.start("h1")
+        agents.start("h1", **REMOVING)
         (one,) = cell.boot("h1")
         cell.wait(State.ACTIVE, one)
         assert wait_until(lambda: [guest.uuid for guest in agents.guests()] == [one], PATIENCE), "this cell knows none of them"

@@ -28,12 +28,13 @@ from tests.support.applying import (
     tell,
 )
 from tests.support.conductor_process import Conductor
+from tests.support.ground import USUAL
 from tests.support.world import World, world
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}) as made:
+@pytest.fixture(params=USUAL)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, request.param) as made:
         yield made
 
 

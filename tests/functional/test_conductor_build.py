@@ -20,14 +20,15 @@ from objects.spec import RequestSpec
 from rpc.counting import Kind, MessageCounter
 from tests.support import fleet
 from tests.support.conductor_process import Conductor
+from tests.support.ground import USUAL
 from tests.support.world import World, world
 
 CONTEXT = RequestContext(request_id="req-test")
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2", "a3"], "cell2": ["b1", "b2", "b3"]}) as made:
+@pytest.fixture(params=USUAL)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, {"cell1": ["a1", "a2", "a3"], "cell2": ["b1", "b2", "b3"]}, request.param) as made:
         yield made
 
 
@@ -165,6 +166,34 @@ class TestBuried:
         conductor.lease(spec.batch_id).stage_in_cell0("an earlier reason")
         conductor.lease(spec.batch_id).bury("the reason")
         assert self.reasons(cloud, spec) == {"the reason"}
+
+
+class TestFewerThanAskedFor:
+    def test_what_finds_no_host_beyond_the_least_asked_for_ends_by_itself(self, cloud: World, conductor: Conductor) -> None:
+        spec = cloud.accept(8, size=fleet.flavor(root_gb=900), num_instances=8, min_count=3)  # there are six hosts of that size
+        conductor.build(spec)
+        placed = {row.host for row in rows(cloud, spec) if row.state is State.STAGED}
+        assert placed == set(cloud.homes)
+        assert TestBuried().reasons(cloud, spec) == {"No valid host was found: 2 of the 8 servers of the request fit nowhere."}
+        assert set(cloud.evidence().claims.values()) == set(cloud.homes)
+        assert cloud.requests() == {}
+
+    def test_fewer_than_the_least_end_all_of_them(self, cloud: World, conductor: Conductor) -> None:
+        spec = cloud.accept(8, size=fleet.flavor(root_gb=900), num_instances=8, min_count=7)
+        conductor.build(spec)
+        assert len(TestBuried().reasons(cloud, spec)) == 1
+        assert cloud.evidence().claims == {}
+
+    def test_one_that_was_deleted_meanwhile_is_not_ended_a_second_time(self, cloud: World, conductor: Conductor) -> None:
+        spec = cloud.accept(3, num_instances=3, min_count=1)
+        driven = conductor.lease(spec.batch_id)
+        gone, *others = driven.uuids
+        cloud.delete(gone)
+        conductor.builder.build(driven.batch)
+        conductor.keep()
+        assert cloud.mapped(gone).cell_uuid is None
+        assert cloud.rows(gone) == {}
+        assert cloud.evidence().claims.keys() == set(others)
 
 
 class TestQueueSweep:

@@ -13,21 +13,19 @@ from db import instances, services
 from objects.build import ReportKind
 from objects.feed import EventKind
 from objects.instance import FailureClass
-from rpc.transport import Bus
 from service.periodic import wait_until
-from tests.support.bus import embedded_url
-from tests.support.cell_site import Site, said
+from tests.support.cell_site import CONTEXT, Site, said
+from tests.support.ground import USUAL, Ground
 from tests.support.transactions import run_threads
 from tests.support.world import PATIENCE
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    bus = Bus(embedded_url())
-    made = Site(tmp_path, bus)
+@pytest.fixture(params=USUAL)
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    place = Ground(request.param, tmp_path)
+    made = Site(place)
     yield made
-    bus.close()
-    made.database.dispose()
+    place.end(made.close, place.release)
 
 
 class TestSweeps:
@@ -112,6 +110,69 @@ class TestSweeps:
         sweep.dead_hosts()
         assert site.state("u1") == ("scheduled", "h2", 2)
 
+    def test_where_no_host_is_heard_of_nothing_moves(self, site: Site) -> None:
+        """The broker is away, or the database took no heartbeats: no host could build what would be taken off another."""
+        sweep = site.sweep()
+        self.beat(site, "h1", "h2", "h3")
+        site.stage("u1", "u2")
+        site.activate("u1")
+        site.build("u2", active=False)
+        for _ in range(5):
+            sweep.dead_hosts()
+        assert site.state("u1") == ("scheduled", "h1", 1)
+        assert site.state("u2") == ("building", "h1", 1)
+
+    def test_the_host_of_a_build_whose_time_is_over_is_told(self, site: Site) -> None:
+        """Only where an agent may be at it; and its answer is taken for what it is."""
+        site.stage("scheduled", "building", deadline=100.0)
+        site.activate("scheduled")
+        site.build("building", active=False)
+        site.sweep().deadlines()
+        assert wait_until(lambda: site.hosts["h1"].deletes == [("building", 1)], PATIENCE)
+        assert [verdict.accepted for verdict in site.report(said(ReportKind.GONE, "building"))] == [True]
+        assert site.state("building") == ("error", "h1", 2)
+
+    def test_what_a_stopping_host_has_not_accepted_goes_on_at_once(self, site: Site) -> None:
+        site.stage("waits", "waits-too", "building", "active", "staged")
+        site.stage("lonely", alternates=())
+        site.stage("other", host="h3")
+        site.activate("waits", "waits-too", "lonely", "other")
+        site.build("building", active=False)
+        site.build("active")
+        site.conductor.report_state(CONTEXT, "h1", "superconductor-compute", 1, stopping=True)
+        assert site.state("waits") == site.state("waits-too") == ("scheduled", "h2", 2)
+        site.wait_for_orders({"h2": [("waits", 2), ("waits-too", 2)]})
+        assert [site.state(u)[:2] for u in ("building", "active", "staged", "lonely", "other")] == [
+            ("building", "h1"), ("active", "h1"), ("staged", "h1"), ("scheduled", "h1"), ("scheduled", "h3")
+        ]  # fmt: skip
+        row = site.database.read(instances.get, "waits")
+        assert row is not None
+        assert [(attempt.host, attempt.failure.kind) for attempt in row.history] == [("h1", FailureClass.STOPPING)]
+
+    def test_what_is_given_to_a_stopping_host_later_is_found_by_the_sweep(self, site: Site) -> None:
+        self.beat(site, "h2", "h3")
+        site.conductor.report_state(CONTEXT, "h1", "superconductor-compute", 1, stopping=True)
+        site.stage("u1")
+        site.activate("u1")
+        site.sweep(down_time=3600.0).dead_hosts()
+        assert site.state("u1") == ("scheduled", "h2", 2)
+
+    def test_a_host_that_has_started_again_keeps_its_builds(self, site: Site) -> None:
+        site.conductor.report_state(CONTEXT, "h1", "superconductor-compute", 1, stopping=True)
+        site.conductor.report_state(CONTEXT, "h1", "superconductor-compute", 1)
+        site.stage("u1")
+        site.activate("u1")
+        site.sweep(down_time=3600.0).dead_hosts()
+        assert site.state("u1") == ("scheduled", "h1", 1)
+
+    def test_several_who_see_a_host_stop_move_a_build_once(self, site: Site) -> None:
+        uuids = [f"u{n}" for n in range(20)]
+        site.stage(*uuids)
+        site.activate(*uuids)
+        stop = ("h1", "superconductor-compute", 1, True)
+        assert run_threads(4, lambda _: site.conductor.report_state(CONTEXT, *stop)) == []
+        assert {site.state(uuid) for uuid in uuids} == {("scheduled", "h2", 2)}
+
     def test_a_host_forced_down_is_down_at_once(self, site: Site) -> None:
         self.beat(site, "h1", "h2", "h3")
         site.database.write(services.set_forced_down, "h1", "superconductor-compute", True, time.time())
@@ -133,11 +194,12 @@ class TestSweeps:
 
     def test_what_is_deleted_on_a_dead_host_is_gone_and_what_is_active_stays(self, site: Site) -> None:
         sweep = site.sweep()
-        self.beat(site, "h1")
+        self.beat(site, "h1", "h2")
         site.stage("deleting", "active")
         site.build("deleting", "active")
         site.database.write(instances.delete, ["deleting"], 9.0)
         sweep.dead_hosts()
+        self.beat(site, "h2")
         sweep.dead_hosts()
         assert site.state("deleting")[0] == "deleted"
         assert site.state("active")[0] == "active"

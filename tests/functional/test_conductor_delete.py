@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor.delete import PAGE
+from conductor.delete import PAGE, Deleter
 from conductor.super_conductor import SuperConductor
 from db import instances, mappings
 from objects import lifecycle
@@ -18,14 +18,15 @@ from objects.instance import Failure, FailureClass, State
 from rpc.counting import Kind
 from tests.support import fleet
 from tests.support.conductor_process import Conductor
+from tests.support.ground import GROUNDS
 from tests.support.world import World, world
 
 SMALL = fleet.flavor(vcpus=0, memory_mb=1, root_gb=0)
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}) as made:
+@pytest.fixture(params=GROUNDS)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
         yield made
 
 
@@ -65,6 +66,16 @@ def test_a_doorbell_carries_out_these_deletes_and_no_others(cloud: World, conduc
     assert [cloud.row(uuid).state for uuid in (first, second, live)] == [State.DELETING, State.BUILDING, State.BUILDING]
     assert cloud.rows(queued) == {}
     assert sent(conductor) == 1
+
+
+def test_the_sweep_leaves_a_cell_time_for_what_it_was_just_told(cloud: World, conductor: Conductor) -> None:
+    [uuid] = handed_over(cloud, conductor)
+    building(cloud, "cell1", uuid)
+    deleted(cloud, uuid)
+    Deleter(cloud.api, conductor.registry, resend_age=60.0).sweep()
+    assert (cloud.row(uuid).state, sent(conductor)) == (State.BUILDING, 0)
+    Deleter(cloud.api, conductor.registry, resend_age=0.0).sweep()
+    assert (cloud.row(uuid).state, sent(conductor)) == (State.DELETING, 1)
 
 
 def test_what_has_no_guest_is_over_at_once_and_its_host_is_not_asked(cloud: World, conductor: Conductor) -> None:

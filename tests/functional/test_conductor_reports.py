@@ -13,21 +13,19 @@ from objects.build import Report, ReportKind
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind
 from objects.instance import Failure, FailureClass
-from rpc.transport import Bus
 from service.periodic import wait_until
-from tests.support.bus import embedded_url
 from tests.support.cell_site import CONTEXT, NO_DISK, SPEC, Site, said
+from tests.support.ground import USUAL, Ground
 from tests.support.transactions import run_threads
 from tests.support.world import PATIENCE
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    bus = Bus(embedded_url())
-    made = Site(tmp_path, bus)
+@pytest.fixture(params=USUAL)
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    place = Ground(request.param, tmp_path)
+    made = Site(place)
     yield made
-    bus.close()
-    made.database.dispose()
+    place.end(made.close, place.release)
 
 
 class TestReports:

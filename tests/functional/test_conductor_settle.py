@@ -18,15 +18,16 @@ from db.tables.api import build_requests, instance_mappings
 from objects.instance import Instance, State
 from tests.support import fleet
 from tests.support.conductor_process import Conductor, Drive
+from tests.support.ground import USUAL
 from tests.support.world import World, world
 
 NOW = -1.0
 """An age at which everything is due."""
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}) as made:
+@pytest.fixture(params=USUAL)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
         yield made
 
 

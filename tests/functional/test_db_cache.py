@@ -77,11 +77,11 @@ def test_between_two_looks_the_database_is_left_alone(tmp_path: Path) -> None:
     cache = EpochCache(database, (Epoch.FLAVORS,), Loader(), interval=NEVER)
     cache.get()
     database.write(flavors.create, flavor("m1"))
-    with StatementCounter() as counter:
+    with StatementCounter(database) as counter:
         assert [cache.get() for _ in range(100)] == [[]] * 100
     assert counter.totals() == {}
 
-    with StatementCounter() as counter:
+    with StatementCounter(database) as counter:
         assert cache.refresh() == ["m1"]
         cache.refresh()
     assert counter.totals()["api.db"].executions == 3, "one look with a load, one look without"

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from db.counting import Count, StatementCounter
 from db.engine import Database
 from db.tables.api import epochs
-from tests.support.databases import api_database, sqlite_url
+from tests.support.databases import api_database, sqlite_url, synced
 
 BUMP = sa.update(epochs).where(epochs.c.name == sa.bindparam("kind")).values(epoch=epochs.c.epoch + 1)
 
@@ -26,7 +26,7 @@ def test_executions_and_rows_per_database(tmp_path: Path) -> None:
     with StatementCounter() as counter:
         database.write(change)
         database.read(lambda tx: tx.execute(sa.select(epochs)).all())
-        other = api_database(tmp_path, "other")
+        other = synced(sqlite_url(tmp_path, "other"), "api")
         other.read(lambda tx: tx.execute(sa.select(epochs)).all())
         counted = counter.totals()
     database.write(change)
@@ -43,8 +43,17 @@ def test_executions_and_rows_per_database(tmp_path: Path) -> None:
 
 def test_transactions_themselves_are_not_counted(tmp_path: Path) -> None:
     database = api_database(tmp_path)
-    with StatementCounter() as counter:
+    with StatementCounter(database) as counter:
         database.write(lambda tx: None)
         database.read(lambda tx: None)
 
     assert counter.totals() == {}
+
+
+def test_only_the_databases_named_are_counted(tmp_path: Path) -> None:
+    database, other = api_database(tmp_path), synced(sqlite_url(tmp_path, "other"), "api")
+    with StatementCounter(other) as counter:
+        for each in (database, other):
+            each.read(lambda tx: tx.execute(sa.select(epochs)).all())
+
+    assert counter.totals() == {"other.db": Count(executions=1, rows=1)}

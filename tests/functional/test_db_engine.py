@@ -205,6 +205,22 @@ def test_nothing_is_opened_before_the_first_transaction(tmp_path: Path) -> None:
     assert (tmp_path / "none.db").exists()
 
 
+def test_a_connection_in_use_while_its_database_is_disposed_is_not_used_again(tmp_path: Path) -> None:
+    database = api_database(tmp_path)
+    seen: list[object] = []
+
+    def look(tx: sa.Connection) -> None:
+        seen.append(tx.connection.driver_connection)
+
+    def look_and_dispose(tx: sa.Connection) -> None:
+        look(tx)
+        database.dispose()
+
+    database.read(look_and_dispose)
+    database.read(look)
+    assert seen[0] is not seen[1]
+
+
 def test_disposed_database_opens_again(tmp_path: Path) -> None:
     database = api_database(tmp_path)
     database.write(increment)

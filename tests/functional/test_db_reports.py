@@ -50,7 +50,7 @@ def test_first_heartbeat_makes_the_service_and_each_further_one_counts(database:
 def test_heartbeat_is_one_statement_however_many_services_beat(database: Database) -> None:
     beats = [Beat(host=f"h{n}", binary=AGENT) for n in range(20)]
     for now in (1.0, 2.0):
-        with StatementCounter() as counter:
+        with StatementCounter(database) as counter:
             database.write(services.heartbeats, beats, now)
         (count,) = counter.totals().values()
         assert (count.executions, count.rows) == (1, 20)
@@ -134,12 +134,12 @@ def test_text_of_another_version_is_no_change(database: Database) -> None:
 def test_unchanged_report_is_one_read_and_changed_ones_are_written_together(database: Database) -> None:
     nodes = [msgspec.structs.replace(NODE, host=f"h{n}") for n in range(20)]
     database.write(compute_nodes.store_all, nodes, 1.0)
-    with StatementCounter() as counter:
+    with StatementCounter(database) as counter:
         assert database.write(compute_nodes.store_all, nodes, 2.0) == 0
     assert [count.executions for count in counter.totals().values()] == [1]
 
     changed = [msgspec.structs.replace(node, running_vms=1) for node in nodes[:5]] + nodes[5:]
-    with StatementCounter() as counter:
+    with StatementCounter(database) as counter:
         assert database.write(compute_nodes.store_all, changed, 3.0) == 5
     (count,) = counter.totals().values()
     assert count.executions <= 4, counter.statements()
@@ -151,3 +151,21 @@ def test_the_later_of_two_reports_on_one_node_counts(database: Database) -> None
     assert database.write(compute_nodes.store_all, [NODE, later], 1.0) == 1
     assert database.read(compute_nodes.list_all) == [later]
     assert database.write(compute_nodes.store_all, [], 1.0) == 0
+
+
+def test_nodes_come_page_by_page_in_the_order_of_their_names(database: Database) -> None:
+    nodes = [msgspec.structs.replace(NODE, host=host, node=node) for host in ("h1", "h2", "h3") for node in ("a", "b")]
+    database.write(compute_nodes.store_all, nodes[::-1], 1.0)
+    found: list[ComputeNode] = []
+    after: tuple[str, str] | None = compute_nodes.FIRST
+    while after is not None:
+        page = database.read(compute_nodes.list_after, after, 3)  # which ends between the two nodes of a host
+        found += page.nodes
+        after = page.last
+    assert found == nodes
+
+
+def test_signs_of_life_are_those_of_one_kind_of_service(database: Database) -> None:
+    database.write(services.heartbeats, [Beat(host="h1", binary=AGENT, stopping=True), Beat(host="h1", binary="other")], 10.0)
+    database.write(services.set_disabled, "h1", AGENT, True, "repair", 11.0)
+    assert database.read(services.signs, AGENT) == [services.Sign("h1", 1, 10.0, True, False, True)]

@@ -70,6 +70,10 @@ def test_both_sides_of_a_deadlock_succeed(server: str, tmp_path: Path) -> None:
         assert [database.read(read_epoch, name) for name in ("cells", "hosts")] == [2, 2]
 
 
+def read_epoch_unlocked(tx: sa.Connection) -> int:
+    return int(tx.execute(sa.select(epochs.c.epoch).where(epochs.c.name == "cells")).scalar_one())
+
+
 def end_own_connection(tx: sa.Connection, database: Database) -> None:
     """As if the server had gone away: an administrator ends this transaction's connection."""
     if database.dialect == "mysql":
@@ -112,6 +116,43 @@ def test_connection_lost_in_the_commit_is_not_run_again(server: str, tmp_path: P
             database.write(lose_at_the_end)
 
         assert len(runs) == 1
+
+
+FROM_NOW_ON = {"mysql": "START TRANSACTION READ ONLY", "postgresql": "SET TRANSACTION READ ONLY"}
+READ_ONLY = {"mysql": "SET SESSION TRANSACTION READ ONLY", "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"}
+
+
+@pytest.mark.parametrize("server", ["mariadb", "postgresql"])
+def test_a_connection_that_takes_no_writes_is_left_for_a_new_one(server: str, tmp_path: Path) -> None:
+    """It may lead to a server that was the primary once; a new one goes where the name or the address leads by now."""
+    with database_on(server, tmp_path, "api") as database:
+        database.write(lambda tx: tx.execute(sa.text(READ_ONLY[database.dialect])))
+        assert database.read(read_epoch_unlocked) == 0, "reads go on"
+        runs: list[int] = []
+
+        def counted(tx: sa.Connection) -> None:
+            runs.append(1)
+            increment(tx)
+
+        database.write(counted)
+
+        assert len(runs) == 2
+        assert database.read(read_epoch) == 1
+
+
+@pytest.mark.parametrize("server", ["mariadb", "postgresql"])
+def test_a_server_that_takes_no_writes_says_so_in_one_line_and_is_used_again_when_it_does(server: str, tmp_path: Path) -> None:
+    with database_on(server, tmp_path, "api") as database:
+
+        def no_writes(tx: sa.Connection) -> None:
+            tx.execute(sa.text(FROM_NOW_ON[database.dialect]))
+            increment(tx)
+
+        with pytest.raises(errors.DatabaseUnavailable, match=r"takes no writes: .*(READ ONLY|read-only).*; new connections look"):
+            database.write(no_writes)
+
+        database.write(increment)
+        assert database.read(read_epoch) == 1
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgresql"])

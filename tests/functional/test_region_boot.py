@@ -11,14 +11,15 @@ import pytest
 from compute.simulated import METADATA_KEY
 from objects.instance import State
 from service.periodic import wait_until
+from tests.support.ground import GROUNDS
 from tests.support.region import Region, host, region
 
 HOSTS = [host(f"{cell}-h{n}", cell, vcpus=8, memory_mb=8192, disk_gb=100) for cell in ("cell1", "cell2") for n in range(3)]
 
 
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Region]:
-    with region(tmp_path_factory.mktemp("cloud"), HOSTS) as deployment:
+@pytest.fixture(scope="module", params=GROUNDS)
+def cloud(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Region]:
+    with region(tmp_path_factory.mktemp("cloud"), HOSTS, on=request.param) as deployment:
         for policy in ("affinity", "anti-affinity"):
             deployment.commands.run("group", "create", policy, "--policy", policy, "--project", "admin")
         deployment.commands.run("aggregate", "create", "east", "--zone", "east", "--host", "cell1-h0")
@@ -59,7 +60,7 @@ def test_what_fits_nowhere_is_an_error_that_says_why(cloud: Region) -> None:
     server = cloud.wait_for(uuid, "ERROR")
     assert server["fault"]["message"].startswith("No valid host was found")
     explanation = cloud.http.get(f"{cloud.all.endpoint}/servers/{uuid}/explanation", timeout=30).json()["explanation"]
-    counts = {f["name"]: (f["before"], f["after"]) for f in explanation["decision"]["filters"]}
+    counts = {f["name"]: (f["before"], f["after"]) for f in explanation["decisions"][-1]["filters"]}
     assert counts["RamFilter"] == (6, 0)
     assert uuid not in cloud.settle().claims
 

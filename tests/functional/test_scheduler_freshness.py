@@ -25,7 +25,7 @@ from scheduler.table import HostTable
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_databases import Cells
-from tests.support.databases import sqlite_url
+from tests.support.ground import USUAL, Ground, on
 
 FAST = Settings(service_poll_interval=0.02, feed_poll_interval=0.02, claims_poll_interval=0.02, service_down_time=30.0, warm_up=0.0)
 
@@ -51,7 +51,12 @@ class Watched:
         self.ledger.write(claims.set_inventory, with_inventory, cell.uuid)
 
     def in_cell(self, cell: CellMapping) -> Database:
-        return Database(sqlite_url(self.cells.folder, cell.name))
+        return self.cells.ground.open(cell.name)
+
+    def stop_agent(self, cell: CellMapping, host: str) -> None:
+        """It says that it stops."""
+        beat = services.Beat(host=host, binary=AGENT, stopping=True)
+        self.in_cell(cell).write(services.heartbeats, [beat], time.time())
 
     def usable(self) -> set[str]:
         """Hosts that a request could be given now."""
@@ -65,9 +70,10 @@ class Watched:
         return wait_until(lambda: self.usable() == set(hosts), 10.0)
 
 
-@pytest.fixture
-def watch(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
-    cells = Cells(tmp_path)
+@pytest.fixture(params=USUAL)
+def watch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Watched]]:
+    place = Ground(request.param, tmp_path)
+    cells = Cells(tmp_path, place)
     made: list[Watched] = []
     with cells.registry() as registry:
 
@@ -78,6 +84,7 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
         yield start
         for watched in made:
             watched.freshness.stop()
+    place.end(cells.api.dispose, place.release)
 
 
 def test_hosts_known_at_the_start_are_there_at_once(watch: Callable[..., Watched]) -> None:
@@ -107,6 +114,32 @@ def test_a_host_mapped_to_another_cell_stays_out(watch: Callable[..., Watched]) 
     watched.cells.api.write(host_mappings.add, [HostMapping(host="stray", cell_uuid=watched.west.uuid)], time.time())
     watched.freshness.start()
     assert watched.usable() == {"e1"}
+
+
+def test_a_host_in_two_cells_is_out_of_both_until_one_of_its_agents_stops(watch: Callable[..., Watched]) -> None:
+    watched = watch()
+    watched.add(watched.east, "e1", "twin")
+    watched.freshness.start()
+    assert watched.becomes("e1", "twin")
+    watched.cells.report("west", "twin", "w1")
+    assert watched.becomes("e1")
+    watched.stop_agent(watched.west, "twin")
+    assert watched.becomes("e1", "twin")
+
+
+def test_a_host_that_is_mapped_to_another_cell_goes_there_at_once(watch: Callable[..., Watched]) -> None:
+    """Although that cell has told of it before, and does not do so again."""
+    watched = watch()
+    watched.add(watched.east, "mover")
+    watched.cells.report("west", "mover")
+    watched.in_cell(watched.east).write(
+        services.heartbeats, [services.Beat(host="mover", binary=AGENT, stopping=True)], time.time()
+    )
+    watched.freshness.start()
+    assert watched.becomes()
+    watched.cells.api.write(host_mappings.delete, "mover")
+    watched.cells.api.write(host_mappings.add, [HostMapping(host="mover", cell_uuid=watched.west.uuid)], time.time())
+    assert watched.becomes("mover")
 
 
 def test_a_host_without_inventory_stays_out_until_it_has_one(watch: Callable[..., Watched]) -> None:
@@ -177,6 +210,16 @@ class TestAlive:
         east.write(services.set_forced_down, "e2", AGENT, False, time.time())
         assert watched.becomes("e1", "e2", "e3")
 
+    def test_a_host_whose_agent_is_stopping_is_left_out_until_it_is_back(self, watch: Callable[..., Watched]) -> None:
+        watched = watch()
+        watched.add(watched.east, "e1", "e2")
+        watched.freshness.start()
+        east = watched.in_cell(watched.east)
+        east.write(services.heartbeats, [services.Beat(host="e1", binary=AGENT, stopping=True)], time.time())
+        assert watched.becomes("e2")
+        east.write(services.heartbeat, "e1", AGENT, 1, time.time())
+        assert watched.becomes("e1", "e2")
+
     def test_a_deleted_service_takes_its_host_out(self, watch: Callable[..., Watched]) -> None:
         watched = watch()
         watched.add(watched.east, "e1", "e2")
@@ -211,8 +254,11 @@ class TestCells:
         watched.cells.api.write(aggregates.add_host, zone.id, "e1")
         row = watched.table.find("e1", "e1") or 0
         assert wait_until(lambda: watched.table.zones[int(watched.table.zone[row])] == "red", 10.0)
+        watched.cells.api.write(aggregates.set_metadata, zone.id, {"ssd": "true"})
+        assert wait_until(lambda: "ssd" in watched.table.aggregates.combinations[int(watched.table.aggregation[row])].values, 10.0)
 
-    def test_an_unreachable_cell_keeps_its_hosts_for_a_while_and_then_is_unknown(
+    @on("watch", "lite")  # its file is taken away
+    def test_an_unreachable_cell_keeps_its_hosts_for_a_while_and_its_view_ages(
         self, watch: Callable[..., Watched], tmp_path: Path
     ) -> None:
         watched = watch(msgspec.structs.replace(FAST, service_down_time=2.0))
@@ -224,11 +270,11 @@ class TestCells:
         (tmp_path / "east.db").mkdir()  # a folder where the file was: nothing can open it
         watched.registry.get(watched.east.uuid).database.dispose()
 
-        def east_is_unknown() -> bool:
+        def east_is_old() -> bool:
             west.write(services.heartbeat, "w1", AGENT, 1, 0.0)
-            return watched.freshness.ages()["east"] is None
+            return (watched.freshness.ages()["east"] or 0.0) > 2.0
 
-        assert wait_until(east_is_unknown, 15.0)
+        assert wait_until(east_is_old, 15.0)
         assert watched.usable() == {"w1"}
         assert watched.freshness.ages()["west"] is not None
 
@@ -242,6 +288,7 @@ class TestCells:
         watched.freshness.start()
         assert watched.usable() == {"e1"}
         assert watched.freshness.ages()["broken"] is None
+        assert watched.freshness.ages().keys() == {"east", "west", "broken"}
 
 
 def test_a_reader_behind_a_trimmed_feed_reads_the_nodes_anew(watch: Callable[..., Watched]) -> None:

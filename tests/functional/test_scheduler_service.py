@@ -13,7 +13,6 @@ import pytest
 from cells.discovery import AGENT
 from cells.registry import CellRegistry
 from db import claims, host_mappings, services
-from db.engine import Database
 from objects import errors
 from objects.cell import HostMapping
 from objects.selection import Selection
@@ -22,11 +21,11 @@ from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
 from scheduler.settings import Settings
+from service.periodic import wait_until
 from tests.support import fleet
-from tests.support.bus import embedded_url
 from tests.support.cell_databases import Cells
-from tests.support.databases import sqlite_url
 from tests.support.fleet import CONTEXT, Site
+from tests.support.ground import USUAL, Ground
 
 FAST = Settings(service_poll_interval=0.05, feed_poll_interval=0.05, claims_poll_interval=0.05, warm_up=0.0)
 
@@ -52,16 +51,19 @@ class Deployment:
             self.beat(host, time.time() - since)
 
     def beat(self, host: str, at: float) -> None:
-        Database(sqlite_url(self.folder, "east")).write(services.heartbeat, host, AGENT, 1, at)
+        database = self.cells.ground.open("east")
+        database.write(services.heartbeat, host, AGENT, 1, at)
+        database.dispose()
 
 
-@pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    cells = Cells(tmp_path)
-    bus = Bus(embedded_url())
+@pytest.fixture(params=USUAL)
+def deployment(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Deployment]:
+    place = Ground(request.param, tmp_path)
+    cells = Cells(tmp_path, place)
+    bus = Bus(place.bus("api"))
     with cells.registry() as registry:
         yield Deployment(tmp_path, registry, cells, bus)
-    bus.close()
+    place.end(bus.close, cells.api.dispose, place.release)
 
 
 def test_hosts_are_chosen_over_the_bus(deployment: Deployment) -> None:
@@ -132,6 +134,29 @@ def test_right_after_a_start_it_waits_for_hosts_that_are_just_coming_back(deploy
         service.stop()
 
 
+def test_a_host_that_was_just_mapped_is_waited_for(deployment: Deployment) -> None:
+    """Its operator has been told that it is mapped; the conductor that takes its capacity from the cell comes a moment later."""
+    service = deployment.service(msgspec.structs.replace(FAST, warm_up=30.0))
+    service.start()
+    try:
+        mapping = HostMapping(host="e4", cell_uuid=deployment.cell.uuid)
+        deployment.cells.api.write(host_mappings.add, [mapping], time.time())
+        leased = deployment.site.leased(fleet.spec(fleet.flavor(vcpus=12)))
+        answers: list[list[list[Selection]]] = []
+        client = SchedulerClient(deployment.bus)
+        asking = threading.Thread(target=lambda: answers.append(client.select_destinations(CONTEXT, leased, list(leased.fences))))
+        asking.start()
+        asking.join(0.3)
+        assert asking.is_alive(), "neither refused nor placed before anything is known of the host"
+        deployment.cells.report("east", "e4")
+        ledger = claims.Ledger(deployment.cells.api, "conductor")
+        ledger.write(claims.set_inventory, [fleet.node("e4", vcpus=16)], deployment.cell.uuid)
+        asking.join(20.0)
+        assert [[[selection.host for selection in answer] for answer in each] for each in answers] == [[["e4"]]]
+    finally:
+        service.stop()
+
+
 def test_once_it_has_been_up_for_a_while_it_refuses(deployment: Deployment) -> None:
     deployment.silence(3600.0)
     service = deployment.service(msgspec.structs.replace(FAST, warm_up=0.5))
@@ -140,6 +165,59 @@ def test_once_it_has_been_up_for_a_while_it_refuses(deployment: Deployment) -> N
         leased = deployment.site.leased(fleet.spec())
         with pytest.raises(errors.NoValidHost, match="0 were left by ComputeFilter"):
             SchedulerClient(deployment.bus).select_destinations(CONTEXT, leased, list(leased.fences))
+    finally:
+        service.stop()
+
+
+def test_while_no_host_of_a_cell_is_heard_of_what_would_fit_there_waits(deployment: Deployment) -> None:
+    """The cell's bus is away, or its database: a boot that was accepted is not refused for that."""
+    service = deployment.service(msgspec.structs.replace(FAST, service_down_time=0.5))
+    service.start()
+    client = SchedulerClient(deployment.bus)
+    try:
+        time.sleep(0.7)  # longer than the hosts' silence may be
+        waiting = deployment.site.leased(fleet.spec())
+        with pytest.raises(errors.CellUnavailable, match="nothing is heard from any host of cell east"):
+            client.select_destinations(CONTEXT, waiting, list(waiting.fences))
+        assert deployment.site.decisions() == []
+        huge = deployment.site.leased(fleet.spec(fleet.flavor(vcpus=9)))
+        with pytest.raises(errors.NoValidHost):
+            client.select_destinations(CONTEXT, huge, list(huge.fences))
+        answers: list[list[Selection]] = []
+
+        def chosen() -> bool:
+            deployment.beat("e2", time.time())
+            try:
+                answers.extend(client.select_destinations(CONTEXT, waiting, list(waiting.fences)))
+            except errors.CellUnavailable:
+                return False
+            return True
+
+        assert wait_until(chosen, 20.0)
+        assert [[selection.host for selection in answer] for answer in answers] == [["e2"]]
+    finally:
+        service.stop()
+
+
+def test_a_silent_host_among_others_that_are_heard_of_is_not_waited_for(deployment: Deployment) -> None:
+    service = deployment.service(msgspec.structs.replace(FAST, service_down_time=1.0))
+    service.start()
+    try:
+        time.sleep(1.2)
+        asked = deployment.site.leased(fleet.spec(force_hosts=("e2",)))
+        client = SchedulerClient(deployment.bus)
+
+        def refused() -> bool:
+            deployment.beat("e1", time.time())
+            try:
+                client.select_destinations(CONTEXT, asked, list(asked.fences))
+            except errors.NoValidHost:
+                return True
+            except errors.CellUnavailable:
+                return False  # it has not heard of e1 yet
+            raise AssertionError("placed on a host that is silent")
+
+        assert wait_until(refused, 20.0)
     finally:
         service.stop()
 

@@ -52,3 +52,15 @@ def test_a_worked_configuration_loads_and_names_only_options_that_exist(name: st
     assert named
     assert named - known == set()
     assert config.load([], *listings().values(), files=[SAMPLES / name])
+
+
+def test_every_worked_configuration_is_explained() -> None:
+    text = (SAMPLES.parents[1] / "docs" / "configuration.md").read_text()
+
+    assert [name for name in WORKED if f"`{name}`" not in text] == []
+
+
+def test_no_worked_configuration_holds_a_key() -> None:
+    """A key that was published must not come into use: who copies the file makes one."""
+    for name in WORKED:
+        assert "\nkeys" not in (SAMPLES / name).read_text()

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from compute.driver import Guest
 from compute.journal import read_entries, read_guests
 from compute.main import ComputeService
 from compute.opts import Settings, SimulatedSettings
 from compute.simulated import SimulatedDriver, journal_path
+from objects import errors
+from objects.spec import BootSecrets
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.cell_conductor import PATIENCE
+from tests.support.closing import close_all
 
 
 class GatedDriver(SimulatedDriver):
-    """The simulated driver with a gate before each spawn, and a count of those at it."""
+    """The simulated driver with a gate before each spawn, a count of those at it, and a service it depends on."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -25,11 +30,14 @@ class GatedDriver(SimulatedDriver):
         self.spawning: list[str] = []
         self.destroyed: list[str] = []
         self.destroy_errors = 0
+        self.outage = False
 
-    def spawn(self, guest: Guest, cancel: threading.Event) -> None:
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
         self.spawning.append(guest.uuid)
         wait_until(lambda: self.gate.is_set() or cancel.is_set(), PATIENCE, pause=0.005)
-        super().spawn(guest, cancel)
+        if self.outage:
+            raise errors.ServiceUnavailable("The image service is down.")
+        super().spawn(guest, secrets, cancel)
 
     def destroy(self, uuid: str) -> None:
         self.destroyed.append(uuid)
@@ -39,11 +47,12 @@ class GatedDriver(SimulatedDriver):
         super().destroy(uuid)
 
 
-def settings(path: Path, host: str = "h1", *, simulated: dict[str, float] | None = None, **changes: float) -> Settings:
+def settings(path: Path, host: str = "h1", *, simulated: dict[str, float] | None = None, **changes: Any) -> Settings:
     """Impatient settings, so that what is periodic happens within a test."""
     quick = {"report_interval": 0.2, "stats_interval": 0.2, "audit_interval": 0.3, "report_retry_max": 0.3, "call_timeout": 2.0}
+    quick["outage_retry_max"] = 0.1
     sim = SimulatedSettings(state_path=str(path), **(simulated or {}))  # type: ignore[arg-type]  # a test's shorthand
-    return Settings(host=host, simulated=sim, **{**quick, **changes})  # type: ignore[arg-type]  # as above
+    return Settings(host=host, simulated=sim, **{**quick, **changes})
 
 
 class Agents:
@@ -55,7 +64,7 @@ class Agents:
         self.services: dict[str, ComputeService] = {}
         self.drivers: dict[str, GatedDriver] = {}
 
-    def start(self, host: str = "h1", *, simulated: dict[str, float] | None = None, **changes: float) -> ComputeService:
+    def start(self, host: str = "h1", *, simulated: dict[str, float] | None = None, **changes: Any) -> ComputeService:
         made = settings(self.path, host, simulated=simulated, **changes)
         self.drivers[host] = GatedDriver(made)
         self.services[host] = service = ComputeService(made, self.bus, driver=self.drivers[host])
@@ -75,5 +84,4 @@ class Agents:
         return most
 
     def stop(self) -> None:
-        for service in self.services.values():
-            service.stop(0.0)
+        close_all([partial(service.stop, 0.0) for service in self.services.values()])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 import time
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import falcon.testing
+import msgspec
 
 from api.main import build_app
 from api.opts import Settings
@@ -25,7 +25,8 @@ from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Outcome
 from objects.selection import Limits, Selection
 from rpc.transport import Bus
-from tests.support.databases import api_database, cell_database, sqlite_url
+from service.vault import Vault
+from tests.support.ground import Ground
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 CELL1_UUID = "11111111-1111-4111-8111-111111111111"
@@ -37,6 +38,10 @@ TENANT = {"X-Project-Id": "p1", "X-User-Id": "u1", "X-Roles": "member"}
 OTHER_TENANT = {"X-Project-Id": "p2", "X-User-Id": "u2", "X-Roles": "member"}
 NEWEST = {"OpenStack-API-Version": "compute 2.53"}
 """The headers of callers; without any of them an administrator of the default project asks, at 2.1."""
+
+
+TESTING_HOST = "falconframework.org"
+"""The name by which falcon's test client asks."""
 
 
 class Doorbells:
@@ -57,24 +62,27 @@ class Doorbells:
 
 
 class Front:
-    """The API of one region with cell0 and one cell, ``cell1``, whose rows the test moves on by hand."""
+    """The API of one region with cell0 and one cell, ``cell1``, whose rows the test moves on by hand.
 
-    def __init__(self, folder: Path, settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
-        self.database = api_database(folder)
-        for name, cell_uuid, transport in (("cell0", CELL0_UUID, "none:///"), ("cell1", CELL1_UUID, f"embedded://{uuid.uuid4()}/")):
-            cell_database(folder, name).dispose()
-            url = sqlite_url(folder, name)
+    It stands on the ground given, on SQLite files and embedded buses where a folder is given.
+    """
+
+    def __init__(self, place: Path | Ground, settings: Settings | None = None, vault: Vault | None = None) -> None:
+        self.settings = msgspec.structs.replace(settings or Settings(), allowed_hosts=(TESTING_HOST,))
+        self.ground = Ground("lite", place) if isinstance(place, Path) else place
+        self.database = self.ground.open("api")
+        for name, cell_uuid, transport in (("cell0", CELL0_UUID, "none:///"), ("cell1", CELL1_UUID, self.ground.bus("cell1"))):
+            url = self.ground.database(name)
             mapping = CellMapping(uuid=cell_uuid, name=name, database_url=url, transport_url=transport)
             self.database.write(cell_mappings.create, mapping)
         for flavor in (SMALL, PRIVATE, RETIRED):
             self.database.write(flavors.create, flavor)
         self.registry = CellRegistry(self.database, RegistrySettings())
-        self.bus = Bus(f"embedded://{uuid.uuid4()}/")
+        self.bus = Bus(self.ground.bus("api"))
         self.doorbells = Doorbells()
         self.bus.serve("super-conductor", "test", [self.doorbells], threads=1)
         self.ledger = Ledger(self.database, "test")
-        self.app = build_app(self.settings, self.registry, self.database, self.bus)
+        self.app = build_app(self.settings, self.registry, self.database, self.bus, vault)
         self.client = falcon.testing.TestClient(self.app)
 
     def close(self) -> None:
@@ -182,6 +190,10 @@ class Front:
         """The attempt under way is over."""
         failure = Failure(kind=kind, error="BuildFailed", message=message, at=time.time())
         self._transition(server, lambda row: lifecycle.failed(row, row.host or "", row.fence, row.attempt, "b1", failure))
+
+    def destroyed(self, server: str) -> None:
+        """Its guest is gone, as was asked for."""
+        self._transition(server, lambda row: lifecycle.gone(row, row.host or "", row.attempt, time.time()))
 
     def follow_feed(self) -> None:
         """What happened in the cell reaches the summaries."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import os
-import shutil
 import socket
-import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 
 from objects.context import RequestContext
+from tests.support import vhosts
+from tests.support.scratch import new_name
+from tests.support.servers import RABBIT, give_up, is_ruled_out, url_of_server
 
 CONTEXT = RequestContext(request_id="req-test", project_id="p", user_id="u")
-RABBIT = ("127.0.0.1", 5672)
+
+BATCHES = (4, 12)
+"""Virtual hosts that are made at once, the first time and later: most of the time is spent starting the tool, not making them."""
 
 
 def embedded_url() -> str:
@@ -27,23 +30,50 @@ def embedded_url() -> str:
 
 @contextlib.contextmanager
 def rabbit_url() -> Iterator[str]:
-    """The URL of a virtual host of its own on the RabbitMQ of this machine, removed at the end.
+    """The URL of a virtual host that no other test has used, on the RabbitMQ of this run or else of this machine.
 
-    SUPERCONDUCTOR_TEST_RABBIT_URL names a bus to use instead, as it is. Raises LookupError, which says why, where there is none.
+    It is removed when this process ends. Raises LookupError, which says why, where a developer has none; a test that was told to
+    use one by SC_TEST_RABBIT_URL fails.
     """
-    given = os.environ.get("SUPERCONDUCTOR_TEST_RABBIT_URL")
-    if given:
-        yield given
-        return
-    if not answers(RABBIT):
-        raise LookupError(f"no RabbitMQ answers at {RABBIT[0]}:{RABBIT[1]}")
-    vhost = f"test-{uuid.uuid4().hex[:12]}"
-    _rabbitmqctl("add_vhost", vhost)
+    if is_ruled_out(RABBIT):
+        raise LookupError("this run has no RabbitMQ")
+    server = urlsplit(url_of_server(RABBIT))
     try:
-        _rabbitmqctl("set_permissions", "-p", vhost, "guest", ".*", ".*", ".*")
-        yield f"rabbit://guest:guest@{RABBIT[0]}:{RABBIT[1]}/{vhost}"
-    finally:
-        _rabbitmqctl("delete_vhost", vhost)
+        vhost = _VHOSTS.take(unquote(server.username or "guest"), (server.hostname or "", server.port or 5672))
+    except LookupError as why:
+        with contextlib.suppress(pytest.skip.Exception):
+            give_up(RABBIT, str(why))
+        raise
+    yield server._replace(path=f"/{quote(vhost, safe='')}").geturl()
+
+
+class _Vhosts:
+    """Virtual hosts made ahead, each for one test."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ready: list[str] = []
+        self._made: list[str] = []
+
+    def take(self, user: str, address: tuple[str, int]) -> str:
+        with self._lock:
+            if not self._ready:
+                if not answers(address):
+                    raise LookupError(f"no RabbitMQ answers at {address[0]}:{address[1]}")
+                if not self._made:
+                    atexit.register(self.remove)
+                batch = [new_name() for _ in range(BATCHES[min(len(self._made), 1)])]
+                self._made += batch  # even if the making fails half-way
+                vhosts.create(batch, user)
+                self._ready += batch
+            return self._ready.pop()
+
+    def remove(self) -> None:
+        with contextlib.suppress(LookupError):
+            vhosts.delete(self._made)
+
+
+_VHOSTS = _Vhosts()
 
 
 def answers(address: tuple[str, int]) -> bool:
@@ -52,15 +82,6 @@ def answers(address: tuple[str, int]) -> bool:
     except OSError:
         return False
     return True
-
-
-def _rabbitmqctl(*arguments: str) -> None:
-    command = shutil.which("rabbitmqctl", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if command is None:
-        raise LookupError("RabbitMQ answers, but there is no rabbitmqctl to make a virtual host with")
-    done = subprocess.run([command, "-q", *arguments], capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode:
-        raise LookupError(f"rabbitmqctl {arguments[0]} failed: {(done.stdout + done.stderr).strip()[:200]}")
 
 
 def silent_listener() -> socket.socket:
@@ -72,15 +93,19 @@ def silent_listener() -> socket.socket:
 
 
 class FaultProxy:
-    """A TCP proxy in front of a service, to cut it off (connections reset, new ones refused) or freeze it (nothing moves)."""
+    """A TCP proxy in front of a service, to cut it off (connections reset, new ones refused) or freeze it (nothing moves).
+
+    Muted, only what the service says is held back; deafened, only what it is told.
+    """
 
     def __init__(self, target_url: str) -> None:
         parts = urlsplit(target_url)
         self.target_url = target_url
         self._target = (parts.hostname or "127.0.0.1", parts.port or 5672)
         self._lock = threading.Lock()
-        self._flowing = threading.Event()
-        self._flowing.set()
+        self._asks = threading.Event()
+        self._answers = threading.Event()
+        self.thaw()
         self._sockets: list[socket.socket] = []
         self._listener = self._listen(0)
 
@@ -96,10 +121,18 @@ class FaultProxy:
         return parts._replace(netloc=f"{user}@127.0.0.1:{self.port}").geturl()
 
     def freeze(self) -> None:
-        self._flowing.clear()
+        self._asks.clear()
+        self._answers.clear()
+
+    def mute(self) -> None:
+        self._answers.clear()
+
+    def deafen(self) -> None:
+        self._asks.clear()
 
     def thaw(self) -> None:
-        self._flowing.set()
+        self._asks.set()
+        self._answers.set()
 
     def cut(self) -> None:
         with self._lock:
@@ -135,13 +168,13 @@ class FaultProxy:
                 return
             with self._lock:
                 self._sockets += (client, service)
-            for source, sink in ((client, service), (service, client)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+            for source, sink, flowing in ((client, service, self._asks), (service, client, self._answers)):
+                threading.Thread(target=self._pump, args=(source, sink, flowing), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, flowing: threading.Event) -> None:
         try:
             while data := source.recv(65536):
-                self._flowing.wait()
+                flowing.wait()
                 sink.sendall(data)
         except OSError:
             pass

@@ -44,6 +44,7 @@ class MemoryCell:
         self.reports: list[Report] = []
         self.stats: list[ComputeNode] = []
         self.heartbeats: Counter[str] = Counter()
+        self.stopping: dict[str, bool] = {}
         self.lose_answers = 0
         """So many answers to reports are lost after their reports have taken effect."""
         self.hold: Callable[[Report], None] | None = None
@@ -83,9 +84,10 @@ class MemoryCell:
         self.messages["update_resource_stats"] += 1
         self.stats.append(node)
 
-    def report_state(self, context: RequestContext, host: str, binary: str, version: int) -> None:
+    def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
         assert (binary, version) == ("superconductor-compute", 1)
         self.heartbeats[host] += 1
+        self.stopping[host] = stopping
 
     # -- what a test does in the cell's name ----------------------------------------------------------------------------
 
@@ -169,6 +171,12 @@ class MemoryCell:
         with self._lock:
             self._move(one, lifecycle.host_dead(self.rows[one], self.rows[one].attempt, failure))
 
+    def time_out(self, one: str) -> None:
+        """The deadline sweep; the order to the host to end the build is lost."""
+        failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message="timed out in building", at=0.0)
+        with self._lock:
+            self._move(one, lifecycle.deadline(self.rows[one], self.rows[one].attempt, failure))
+
     # -- what a test waits for ------------------------------------------------------------------------------------------
 
     def state(self, one: str) -> State:
@@ -202,7 +210,7 @@ class MemoryCell:
         self.reports.append(report)
         row = self.rows.get(report.instance_uuid)
         if row is None:
-            return Verdict(instance_uuid=report.instance_uuid, accepted=False, reason="unknown")
+            return Verdict(instance_uuid=report.instance_uuid, accepted=False, reason="unknown", known=False)
         who = (report.host, report.fence, report.attempt, report.builder)
         outcome: lifecycle.Outcome
         match report.kind:

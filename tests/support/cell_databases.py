@@ -1,4 +1,4 @@
-"""An API database and cells with databases of their own, all SQLite files, for tests of what lies between them."""
+"""An API database and cells with databases of their own, for tests of what lies between them."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from cells.administration import NewCell, create_cell
 from cells.bulkhead import BulkheadSettings
 from cells.discovery import AGENT
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from db import cell_mappings, compute_nodes, services
-from db.engine import Database
-from db.sync import sync
 from objects.cell import CellMapping
 from objects.compute_node import ComputeNode
-from tests.support.databases import api_database, sqlite_url
+from tests.support.ground import Ground
 
 SETTINGS = RegistrySettings(poll_interval=0.0, linger=0.0, bulkhead=BulkheadSettings(timeout=5.0, failures=2, pause=3600.0))
 """Every look at the registry is a look at the database, and a breaker that opened stays open."""
 
 
 class Cells:
-    """Makes cells in a folder, and plays their agents by writing what cell conductors would."""
+    """Makes cells on a ground, SQLite files in a folder where none is given, and plays their agents as cell conductors would."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, place: Ground | None = None) -> None:
         self.folder = folder
-        self.api = api_database(folder)
+        self.ground = place or Ground("lite", folder)
+        self.api = self.ground.open("api")
 
     def add(self, name: str, *, cell0: bool = False) -> CellMapping:
         """A cell whose database has its schema."""
-        url = sqlite_url(self.folder, name)
-        sync(url, "cell")
+        url = self.ground.database(name)
         return create_cell(
             self.api, NewCell(name=name, database_url=url, transport_url="" if cell0 else self.bus(name), cell0=cell0)
         )
@@ -45,12 +45,12 @@ class Cells:
 
     def bus(self, name: str) -> str:
         """A bus that no other test has."""
-        return f"embedded://{self.folder.name}-{name}/"
+        return self.ground.bus(name)
 
-    def report(self, cell: str, *hosts: str, binary: str = AGENT, at: float | None = None) -> None:
+    def report(self, cell: str, *hosts: str, binary: str = AGENT, at: float | None = None, guests: int = 2) -> None:
         """Agents in ``cell`` give a sign of life and say what their hosts offer."""
         now = time.time() if at is None else at
-        database = Database(sqlite_url(self.folder, cell))
+        database = self.ground.open(cell)
         for host in hosts:
             database.write(services.heartbeat, host, binary, 1, now)
             node = ComputeNode(
@@ -62,13 +62,15 @@ class Cells:
                 memory_mb_used=1024,
                 disk_gb=100,
                 disk_gb_used=5,
-                running_vms=2,
+                running_vms=guests,
             )
             database.write(compute_nodes.store, node, now)
         database.dispose()
 
     def change(self, mapping: CellMapping) -> None:
-        self.api.write(cell_mappings.update, mapping)
+        """As an operator, whatever has been changed since ``mapping`` was read."""
+        now = self.api.read(cell_mappings.get, mapping.uuid)
+        self.api.write(cell_mappings.update, msgspec.structs.replace(mapping, epoch=now.epoch))
 
     @contextmanager
     def registry(self, settings: RegistrySettings = SETTINGS) -> Iterator[CellRegistry]:

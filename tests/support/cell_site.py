@@ -8,7 +8,6 @@ from pathlib import Path
 from conductor.cell_conductor import CellConductor
 from conductor.sweep_cell import CellSweep
 from db import feed, instances, staging
-from db.engine import Database
 from objects import lifecycle
 from objects.build import BuildOrders, DeleteOrder, Report, ReportKind, Verdict
 from objects.context import RequestContext
@@ -20,7 +19,7 @@ from rpc.compute import serve
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support import fleet
-from tests.support.databases import cell_database
+from tests.support.ground import Ground
 from tests.support.world import PATIENCE, Sender
 
 CONTEXT = RequestContext(request_id="req-test")
@@ -47,13 +46,19 @@ class Host:
 
 
 class Site:
-    """One cell."""
+    """One cell, on the ground given; on a SQLite file where a folder is given. ``bus``: another than the ground's."""
 
-    def __init__(self, folder: Path, bus: Bus) -> None:
-        self.database: Database = cell_database(folder)
+    def __init__(self, place: Path | Ground, bus: Bus | None = None) -> None:
+        place = Ground("lite", place) if isinstance(place, Path) else place
+        self.database = place.open("cell1")
+        self.bus = bus = bus or Bus(place.bus("cell1"))
         self.sender = Sender("cell1", bus)
         self.conductor = CellConductor(self.database, self.sender)
         self.hosts = {name: Host(bus, name) for name in ("h1", "h2", "h3")}
+
+    def close(self) -> None:
+        self.bus.close()
+        self.database.dispose()
 
     def sweep(self, *, age: float = -1.0, down_time: float = 0.0, feed_age: float = 3600.0) -> CellSweep:
         return CellSweep(self.database, self.sender, self.conductor, resend_age=age, down_time=down_time, feed_age=feed_age)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cli import app
+from tests.support.closing import LATER
 
 
 class Outcome(NamedTuple):
@@ -33,6 +34,7 @@ class Shell:
 
     def run(self, *words: str) -> Outcome:
         """The same without ``--state``."""
+        LATER.wait()
         self._capsys.readouterr()
         status = app.main(words)
         captured = self._capsys.readouterr()

@@ -18,6 +18,7 @@ from conductor.bury import Undertaker
 from conductor.delete import Deleter
 from conductor.keep import CellKeeper
 from conductor.orders import send_orders
+from conductor.roll_back import BatchSweep
 from conductor.settle import settle
 from db import builds, instances, leases, staging
 from db.claims import Ledger
@@ -100,9 +101,11 @@ class Conductor:
         self.ledger = Ledger(self.database, owner)
         self.undertaker = Undertaker(self.ledger, self.registry)
         scheduler = SchedulerClient(self.bus, timeout=10.0)
-        paces = {"lease_seconds": lease_seconds, "retry_pause": 0.1}
-        self.builder = Builder(self.database, self.registry, scheduler, self.undertaker, owner=owner, **paces)
+        self.builder = Builder(
+            *(self.database, self.registry, scheduler, self.undertaker), owner=owner, lease_seconds=lease_seconds, retry_pause=0.1
+        )
         self.deleter = Deleter(self.database, self.registry)
+        self.batches = BatchSweep(self.database, self.registry, idle=0.0)
         self._keepers: dict[str, CellKeeper] = {}
 
     def _open_database(self, mapping: CellMapping) -> Database:
@@ -181,7 +184,7 @@ class Drive:
         """Ask the scheduler; [] for each request that is lost."""
         answers = self._builder._select(self._context, self.batch, excluded_cells)
         assert answers is not None
-        self.placed = self._builder._map_to_cells(self.batch, answers)
+        self.placed = self._builder._map_to_cells(self.batch, self._builder._spare(self.batch, answers, excluded_cells))
         return answers
 
     def stage(self) -> list[str]:

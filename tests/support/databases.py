@@ -1,12 +1,21 @@
-"""Databases for tests: with their schema, in a folder of the test's own, or on a server where one answers."""
+"""Databases for tests: with their schema, in a folder of the test's own, or on a server where one answers.
+
+Making a schema step by step takes longer than most tests. For SQLite a process of tests does it once per kind and copies the file.
+On servers it keeps its databases for the tests that follow: in between all others are disconnected, the rows are deleted, and the
+first ones put back. Tests of the steps themselves, and those that change a schema, use ``synced`` on ``url_on``.
+"""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import socket
-import uuid
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,23 +24,44 @@ from db.engine import Database
 from db.sync import Kind, sync
 from db.url import check_driver
 from objects import errors
+from tests.support.scratch import new_name
+from tests.support.servers import MYSQL, POSTGRES, give_up, is_ruled_out, url_of_server
 
-MARIADB = "mysql+pymysql://root@127.0.0.1:3306/mysql"
-POSTGRESQL = "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"
-"""Administrative URLs of the servers that tests use where they answer."""
+MARIADB = url_of_server(MYSQL)
+POSTGRESQL = url_of_server(POSTGRES)
+"""Administrative URLs of the servers that tests use."""
 
 SERVERS = {"sqlite": "", "mariadb": MARIADB, "postgresql": POSTGRESQL}
 """For ``pytest.mark.parametrize("server", SERVERS)``."""
 
+_VARIABLES = {"mysql": MYSQL, "mariadb": MYSQL, "postgresql": POSTGRES}
+
 
 def api_database(folder: Path, name: str = "api", max_pool_size: int = 5) -> Database:
     """A new API database ``name`` in ``folder``, with its schema."""
-    return synced(sqlite_url(folder, name), "api", max_pool_size=max_pool_size)
+    return _copied(folder, name, "api", max_pool_size)
 
 
 def cell_database(folder: Path, name: str = "cell1", max_pool_size: int = 5) -> Database:
     """A new cell database ``name`` in ``folder``, with its schema."""
-    return synced(sqlite_url(folder, name), "cell", max_pool_size=max_pool_size)
+    return _copied(folder, name, "cell", max_pool_size)
+
+
+def _copied(folder: Path, name: str, kind: Kind, max_pool_size: int) -> Database:
+    file = folder / f"{name}.db"
+    if file.exists():
+        return synced(sqlite_url(folder, name), kind, max_pool_size=max_pool_size)
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(_template_file(kind))
+    return Database(sqlite_url(folder, name), max_pool_size=max_pool_size)
+
+
+@functools.cache
+def _template_file(kind: Kind) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="template-") as folder:
+        sync(sqlite_url(Path(folder), kind), kind)
+        (file,) = Path(folder).iterdir()  # nothing is left in a write-ahead log once everybody has closed it
+        return file.read_bytes()
 
 
 def synced(url: str, kind: Kind, max_pool_size: int = 5) -> Database:
@@ -42,23 +72,81 @@ def synced(url: str, kind: Kind, max_pool_size: int = 5) -> Database:
 
 @contextmanager
 def database_on(server: str, folder: Path, kind: Kind) -> Iterator[Database]:
-    """A new database with its schema on one of SERVERS; skips the test if that does not answer."""
-    with url_on(server, folder) as url:
-        database = synced(url, kind)
+    """A new database with its schema on one of SERVERS; if that does not answer, the test skips, or fails if told to use it."""
+    if server == "sqlite":
+        database = _copied(folder, new_name(), kind, 5)
         try:
             yield database
         finally:
             database.dispose()
+        return
+    url = pool(server, kind).take()
+    database = Database(url, max_pool_size=5)
+    try:
+        yield database
+    finally:
+        database.dispose()
+        pool(server, kind).give_back(url)
 
 
 @contextmanager
 def url_on(server: str, folder: Path) -> Iterator[str]:
     """The URL of a new, empty database on one of SERVERS; for SQLite of a file that does not exist yet."""
     if server == "sqlite":
-        yield sqlite_url(folder, f"scratch_{uuid.uuid4().hex[:8]}")
+        yield sqlite_url(folder, new_name())
     else:
         with scratch_url(SERVERS[server]) as url:
             yield url
+
+
+class Pool:
+    """The databases of one kind that this process has on one server; gone when it ends."""
+
+    def __init__(self, server: str, kind: Kind) -> None:
+        self._server = server
+        self._kind = kind
+        self._free: list[str] = []
+        self._tables: Sequence[sa.Table] = ()
+        self._first: list[tuple[sa.Table, list[dict[str, Any]]]] = []
+        self._made = contextlib.ExitStack()
+        atexit.register(self._made.close)
+
+    def take(self) -> str:
+        """A database without rows, but for the first ones."""
+        if self._free:
+            return self._free.pop()
+        url = self._made.enter_context(scratch_url(SERVERS[self._server]))
+        sync(url, self._kind)
+        if not self._tables:
+            self._look(url)
+        return url
+
+    def give_back(self, url: str) -> None:
+        engine = _lone(url)
+        with engine.connect() as tx:
+            _disconnect_others(tx)
+        with engine.begin() as tx:
+            for table in self._tables:
+                tx.execute(sa.delete(table))
+            for table, rows in self._first:
+                tx.execute(sa.insert(table), rows)
+        self._free.append(url)
+
+    def _look(self, url: str) -> None:
+        """What there is to delete, dependent rows first, and what a new database begins with."""
+        found = sa.MetaData()
+        with _lone(url).connect() as tx:
+            found.reflect(tx)
+            self._tables = tuple(reversed(found.sorted_tables))
+            for table in found.sorted_tables:
+                rows = [dict(row) for row in tx.execute(sa.select(table)).mappings()]
+                self._first += [(table, rows)] if rows else []
+
+
+@functools.cache
+def pool(server: str, kind: Kind) -> Pool:
+    """Where this process keeps its databases of that kind on that server."""
+    return Pool(server, kind)
 
 
 def sqlite_url(folder: Path, name: str) -> str:
@@ -67,23 +155,60 @@ def sqlite_url(folder: Path, name: str) -> str:
 
 @contextmanager
 def scratch_url(server: str) -> Iterator[str]:
-    """A new, empty database on the server with this administrative URL, dropped afterwards; skips the test if nothing answers."""
+    """A new database on the server with this administrative URL, empty, dropped afterwards.
+
+    If nothing answers, the test skips (fails where it was told to use that server).
+    """
     url = sa.make_url(server)
-    where = f"{url.get_backend_name()} on {url.host}:{url.port}"
-    if not _answers(url.host or "", url.port or 0):
-        pytest.skip(f"no {where} answers")
-    skip_without_driver(server)
-    name = f"superconductor_{uuid.uuid4().hex[:12]}"
-    administration = sa.create_engine(server, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    _check(url)
+    name = new_name()
+    administration = _administration(url)
     try:
         _execute(administration, f"CREATE DATABASE {name}")
     except sa.exc.OperationalError as error:
-        pytest.skip(f"{where} cannot be used: {error.orig}")
+        give_up(_VARIABLES[url.get_backend_name()], f"{_place(url)} cannot be used: {error.orig}")
     try:
         yield url.set(database=name).render_as_string(hide_password=False)
     finally:
-        force = " WITH (FORCE)" if url.get_backend_name() == "postgresql" else ""
-        _execute(administration, f"DROP DATABASE {name}{force}")
+        _drop(administration, name)
+
+
+def _check(url: sa.URL) -> None:
+    """End the test if the server is not one that it can use."""
+    variable = _VARIABLES[url.get_backend_name()]
+    if is_ruled_out(variable):
+        pytest.skip(f"this run has no {url.get_backend_name()}")
+    if not _answers(url.host or "", url.port or 0):
+        give_up(variable, f"no {_place(url)} answers")
+    skip_without_driver(url.render_as_string(hide_password=False))
+
+
+def _place(url: sa.URL) -> str:
+    return f"{url.get_backend_name()} on {url.host}:{url.port}"
+
+
+def _administration(url: sa.URL) -> sa.Engine:
+    return sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+
+
+def _lone(url: str) -> sa.Engine:
+    return sa.create_engine(url, poolclass=sa.NullPool)
+
+
+def _disconnect_others(tx: sa.Connection) -> None:
+    """Threads that a test left behind must not write into the database of the next one."""
+    if tx.dialect.name == "postgresql":
+        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        tx.execute(sa.text(f"SELECT pg_terminate_backend(pid) {others}"))
+        return
+    others = "FROM information_schema.processlist WHERE db = database() AND id <> connection_id()"
+    for number in tx.execute(sa.text(f"SELECT id {others}")).scalars().all():
+        tx.execute(sa.text(f"KILL {int(number)}"))
+
+
+def _drop(administration: sa.Engine, name: str) -> None:
+    force = " WITH (FORCE)" if administration.dialect.name == "postgresql" else ""
+    _execute(administration, f"DROP DATABASE IF EXISTS {name}{force}")
 
 
 def skip_without_driver(url: str) -> None:

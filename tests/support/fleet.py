@@ -21,10 +21,12 @@ from db.tables.api import (
     group_slots,
     instance_mappings,
     inventories,
+    quotas,
     request_specs,
     server_groups,
 )
 from objects import stored
+from objects.aggregate import Aggregate
 from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
@@ -32,6 +34,7 @@ from objects.decision import Decision
 from objects.flavor import Flavor
 from objects.group import Policy, ServerGroup
 from objects.inventory import Inventory, Slot
+from objects.move import Move, MoveKind
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
@@ -60,6 +63,12 @@ def flavor(vcpus: int = 1, memory_mb: int = 1024, root_gb: int = 10) -> Flavor:
     return Flavor(flavor_id="f", name="f", vcpus=vcpus, memory_mb=memory_mb, root_gb=root_gb)
 
 
+def flavor_asking(resources: dict[str, int], size: Flavor | None = None) -> Flavor:
+    """A flavor (1 vCPU, 1 MiB) that asks for these amounts of resource classes."""
+    specs = {f"resources:{name}": str(amount) for name, amount in resources.items()}
+    return msgspec.structs.replace(size or flavor(1, 1, 0), extra_specs=specs)
+
+
 def spec(size: Flavor | None = None, **changes: Any) -> RequestSpec:
     """A request of a batch of its own."""
     values: dict[str, Any] = {
@@ -86,11 +95,17 @@ def cells(*states: CellState) -> list[CellMapping]:
     ]
 
 
-def table(nodes: Sequence[ComputeNode], zones: dict[str, str] | None = None, *, states: Sequence[CellState] = ()) -> HostTable:
+def table(
+    nodes: Sequence[ComputeNode],
+    zones: dict[str, str] | None = None,
+    aggregates: Sequence[Aggregate] = (),
+    *,
+    states: Sequence[CellState] = (),
+) -> HostTable:
     """A table of hosts that are up, in the cells of CELLS by turns, with ledger rows of their own and nothing claimed."""
     made = HostTable()
     homes = {n.host: CELLS[position % len(CELLS)] for position, n in enumerate(nodes)}
-    made.set_topology(cells(*states), homes, zones or {})
+    made.set_topology(cells(*states), homes, zones or {}, aggregates)
     for position, each in enumerate(nodes, start=1):
         made.set_inventory(inventory(position, each, homes[each.host]), now=0.0)
     tell_cells(made, nodes, homes)
@@ -108,18 +123,20 @@ def tell_cells(made: HostTable, nodes: Iterable[ComputeNode], homes: dict[str, s
 def inventory(key: int, each: ComputeNode, cell_uuid: str, generation: int = 1, **changes: Any) -> Inventory:
     room = each.capacity
     values: dict[str, Any] = {"cap_vcpus": room.vcpus, "cap_memory_mb": room.memory_mb, "cap_disk_gb": room.disk_gb}
+    values["cap_resources"] = room.resources
     place: dict[str, Any] = {"id": key, "host": each.host, "node": each.node, "cell_uuid": cell_uuid, "generation": generation}
     return Inventory(**(place | values | changes))
 
 
 def request(asked: RequestSpec, made: HostTable, slots: Sequence[Slot] = (), **changes: Any) -> Request:
     """The request as an attempt would make it."""
-    zone = asked.availability_zone
+    zone, takes = asked.availability_zone, asked.flavor.takes
     values: dict[str, Any] = {
         "spec": asked,
-        "vcpus": asked.flavor.vcpus,
-        "memory_mb": asked.flavor.memory_mb,
-        "disk_gb": asked.flavor.disk_gb,
+        "vcpus": takes.vcpus,
+        "memory_mb": takes.memory_mb,
+        "disk_gb": takes.disk_gb,
+        "resources": takes.resources,
         "seed": 7,
         "zone": None if zone is None else made.zone_number(zone),
         "excluded_cells": frozenset(made.cell_number(cell) for cell in asked.excluded_cells),
@@ -153,10 +170,12 @@ class Site:
         database.write(_empty)
         return cls(database, nodes)
 
-    def scheduler(self, settings: Settings = QUICK, zones: dict[str, str] | None = None) -> SchedulerManager:
-        """One more scheduler process, with a table of its own that has just been read."""
+    def scheduler(
+        self, settings: Settings = QUICK, zones: dict[str, str] | None = None, states: Sequence[CellState] = ()
+    ) -> SchedulerManager:
+        """One more scheduler process, with a table of its own that has just been read. ``states``: of the cells."""
         made, cursor = HostTable(settings.default_availability_zone), Cursor()
-        made.set_topology(cells(), self.homes, zones or {})
+        made.set_topology(cells(*states), self.homes, zones or {})
         for row in self.database.read(claims.read_all):
             made.set_inventory(row, now=0.0)
             cursor.advance([row])
@@ -179,6 +198,18 @@ class Site:
                 fences |= {r.instance_uuid: r.fence for r in batch.requests}
         return _fenced(asked, {server.uuid: fences[server.uuid] for server in servers})
 
+    def moving(self, kind: MoveKind, asked: RequestSpec, server: str, source: str, **changes: Any) -> RequestSpec:
+        """A move of a server of the request that is on ``source``, queued and leased as an operation would do it."""
+        move = Move(kind=kind, instance_uuid=server, source_host=source, source_cell_uuid=self.homes[source])
+        spec = asked.moving(move, str(uuid.uuid4()), **changes)
+        operation = str(uuid.uuid4())
+        self.database.write(_queue_move, spec, operation)
+        return _fenced(spec, {operation: 1})
+
+    def end_move(self, asked: RequestSpec) -> None:
+        """The operation is over, one way or the other."""
+        self.database.write(_drop_requests, list(asked.fences))
+
     def refenced(self, asked: RequestSpec, **changes: Any) -> RequestSpec:
         """The same request under the next fence."""
         return _fenced(asked, self.database.write(leases.refence, asked.fences), **changes)
@@ -196,6 +227,11 @@ class Site:
     def claimed(self) -> dict[str, str]:
         """Instance -> host."""
         return self.database.read(_claimed)
+
+    def built(self) -> None:
+        """All builds are over: no host is held for a retry any more."""
+        uuids = [slot.instance_uuid for slot in self.slots()]
+        self.ledger.write(lambda tx, stamp: claims.free_slots(tx, uuids))
 
     def slots(self) -> list[Slot]:
         return self.database.read(_slots)
@@ -218,12 +254,24 @@ class Site:
 
 
 def _empty(tx: Connection) -> None:
-    for each in (allocations, build_requests, decisions, group_slots, instance_mappings, inventories, request_specs, server_groups):
+    boots = (build_requests, instance_mappings, quotas, request_specs)
+    for each in (*boots, allocations, decisions, group_slots, inventories, server_groups):
         tx.execute(sa.delete(each))
 
 
 def _fenced(asked: RequestSpec, fences: dict[str, int], **changes: Any) -> RequestSpec:
     return msgspec.structs.replace(asked, fences=fences, **changes)
+
+
+def _queue_move(tx: Connection, asked: RequestSpec, operation: str) -> None:
+    now = time.time()
+    tx.execute(sa.insert(request_specs), {"batch_id": asked.batch_id, "spec": stored.dump(asked), "created_at": now})
+    row = {"instance_uuid": operation, "batch_id": asked.batch_id, "state": "leased", "owner": "operation", "fence": 1}
+    tx.execute(sa.insert(build_requests), row | {"lease_until": now + 600, "deadline": now + 600, "priority": 0, "created_at": now})
+
+
+def _drop_requests(tx: Connection, uuids: Sequence[str]) -> None:
+    tx.execute(sa.delete(build_requests).where(build_requests.c.instance_uuid.in_(uuids)))
 
 
 def _ensure_group(tx: Connection, made: ServerGroup) -> None:

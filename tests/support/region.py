@@ -1,4 +1,4 @@
-"""A whole deployment in this process, for tests: real SQLite files, the real embedded bus, simulated hosts, HTTP."""
+"""A whole deployment in this process, for tests: real databases and buses, simulated hosts, HTTP."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import requests
 
 from api.opts import Settings as ApiSettings
 from cells.registry import CellRegistry
+from cli import app
 from cli.all_in_one import AllInOne, Pace, SimulatedHost, StateFolder
 from cli.bootstrap import Commands, bootstrap
 from cli.demo.plan import HostPlan
 from cli.demo.verdict import Evidence, at_rest, gather, judge_leftovers
 from cli.discovering import discover_until
+from objects import errors
 from service.periodic import wait_until
+from tests.support.ground import Ground, GroundFolder
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 PACE = Pace(
@@ -35,13 +38,28 @@ def host(name: str, cell: str = "cell1", **changes: Any) -> SimulatedHost:
     return SimulatedHost(name=name, cell=cell, spawn_delay=(0.0, 0.05), **changes)
 
 
-class Region:
-    """A running deployment and what tests do with it."""
+class GroundCommands(Commands):
+    """Commands that find the API database in a configuration file, as an operator's do who has no state folder."""
 
-    def __init__(self, path: Path, hosts: Sequence[SimulatedHost], pace: Pace = PACE) -> None:
+    def __init__(self, folder: GroundFolder) -> None:
+        super().__init__(folder, None)
+        self._file = folder.path / "superconductor.conf"
+        connection = folder.database_url("api").replace("$", "$$")  # a single one would stand for another option
+        self._file.write_text(f"[api_database]\nconnection = {connection}\n")
+
+    def run(self, *words: str) -> None:
+        if app.main(["--quiet", "--config-file", str(self._file), *words]) != 0:
+            raise errors.Invalid(f"{words} failed")
+
+
+class Region:
+    """A running deployment and what tests do with it. It stands on a folder as users' do, or on the ground given."""
+
+    def __init__(self, path: Path | GroundFolder, hosts: Sequence[SimulatedHost], pace: Pace = PACE) -> None:
         self.hosts = hosts
-        self.folder = StateFolder(path)
-        self.commands = Commands(self.folder, None)
+        self.pace = pace
+        self.folder = path if isinstance(path, GroundFolder) else StateFolder(path)
+        self.commands = GroundCommands(path) if isinstance(path, GroundFolder) else Commands(self.folder, None)
         bootstrap(self.folder, sorted({host.cell for host in hosts}), self.commands)
         self.all = AllInOne(self.folder, hosts, api=ApiSettings(port=0), pace=pace)
         self.http = requests.Session()
@@ -56,6 +74,13 @@ class Region:
         if discover:
             discover_until(self.folder, self.all, {host.name for host in self.hosts}, self.commands, threading.Event())
         self.all.serve()
+
+    def restart(self) -> None:
+        """As another process would go on, with everything but what was in memory."""
+        self.all.stop()
+        self.folder = GroundFolder(self.folder.ground) if isinstance(self.folder, GroundFolder) else StateFolder(self.folder.path)
+        self.all = AllInOne(self.folder, self.hosts, api=ApiSettings(port=0), pace=self.pace)
+        self.start(discover=False)
 
     def flavor(self, name: str = "tiny", vcpus: int = 1, ram: int = 512, disk: int = 1) -> None:
         amounts = ("--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
@@ -116,11 +141,26 @@ class Region:
 
 
 @contextmanager
-def region(path: Path, hosts: Sequence[SimulatedHost], *, discover: bool = True, pace: Pace = PACE) -> Iterator[Region]:
+def region(
+    path: Path, hosts: Sequence[SimulatedHost], *, discover: bool = True, pace: Pace = PACE, on: str = "lite"
+) -> Iterator[Region]:
     """A started region with a flavor ``tiny`` (1 vCPU, 512 MiB, 1 GiB), stopped at the end."""
-    deployment = Region(path, hosts, pace)
-    deployment.flavor()
+    place = Ground(on, path)
     try:
+        with running(GroundFolder(place) if place.real else path, hosts, discover=discover, pace=pace) as deployment:
+            yield deployment
+    finally:
+        place.release()
+
+
+@contextmanager
+def running(
+    path: Path | GroundFolder, hosts: Sequence[SimulatedHost], *, discover: bool = True, pace: Pace = PACE
+) -> Iterator[Region]:
+    """The same on a folder that is the caller's."""
+    deployment = Region(path, hosts, pace)
+    try:
+        deployment.flavor()
         deployment.start(discover)
         yield deployment
     finally:

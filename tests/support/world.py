@@ -1,12 +1,14 @@
 """A deployment put together by hand, so that single roles can be absent, stopped at any step, or cut off.
 
-Everything is real: SQLite files, embedded buses, the scheduler service, the conductors' code, agents on simulated hosts. Hosts may
-be ghosts: their cell has heard of them, and no agent is there.
+Everything is real: databases, buses, the scheduler service, the conductors' code, agents on simulated hosts. Hosts may be ghosts:
+their cell has heard of them, and no agent is there.
 """
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,20 +19,18 @@ import sqlalchemy as sa
 
 from cells.administration import NewCell, create_cell
 from cells.discovery import AGENT, discover
-from cli.all_in_one import StateFolder
-from cli.demo.plan import HostPlan
-from cli.demo.verdict import Evidence, at_rest, gather, judge_leftovers
+from cli.demo import verdict
+from cli.demo.verdict import Evidence, at_rest, judge_leftovers
 from compute.driver import Guest
-from compute.journal import read_entries
+from compute.journal import Entry, read_entries
 from compute.simulated import journal_path
 from conductor.cell_conductor import CellConductor
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.opts import ConductorSettings
 from conductor.sweep_cell import CellSweep
-from db import builds, compute_nodes, events, feed, instances, leases, services
+from db import audit, builds, compute_nodes, events, feed, instances, leases, mappings, quota_audit, services
 from db.connection import Connection
 from db.engine import Database
-from db.sync import sync
 from db.tables.api import feed_cursors
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
@@ -40,11 +40,14 @@ from rpc.compute import ComputeClient
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
 from scheduler.settings import Settings as SchedulerSettings
+from service.complaints import Complaints
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.agents import Agents
+from tests.support.closing import Closing
 from tests.support.conductor import Mapped, Row, read_mapped, read_requests, servers
 from tests.support.conductor_process import Conductor, FaultyDatabase, LossyBus
+from tests.support.ground import Ground, GroundFolder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,15 +58,27 @@ PATIENCE = 20.0
 QUICK = ConductorSettings(
     workers=4,
     lease_seconds=1.0,
-    sweep_interval=0.05,
-    feed_interval=0.05,
+    sweep_interval=0.1,
+    feed_interval=0.1,
     retry_pause=0.1,
     settle_age=0.15,
-    reap_interval=0.1,
+    reap_interval=0.2,
     resend_age=0.2,
 )
+EVER = 1e6
+"""Seconds. Ghosts give one sign of life; they are up for as long as a file's tests may take on a slow machine."""
 SCHEDULER = SchedulerSettings(
-    warm_up=0.0, claim_window=0.0, feed_poll_interval=0.05, claims_poll_interval=0.05, service_poll_interval=0.1
+    warm_up=0.0,
+    claim_window=0.0,
+    feed_poll_interval=0.1,
+    claims_poll_interval=0.1,
+    service_poll_interval=0.2,
+    service_down_time=EVER,
+)
+# On servers a look takes several times longer than in a file: as many of them as above would take all of the machine.
+QUICK_ON_SERVERS = msgspec.structs.replace(QUICK, sweep_interval=0.15, feed_interval=0.15, reap_interval=0.3)
+SCHEDULER_ON_SERVERS = msgspec.structs.replace(
+    SCHEDULER, feed_poll_interval=0.15, claims_poll_interval=0.15, service_poll_interval=0.3
 )
 
 
@@ -73,6 +88,7 @@ class Sender:
     def __init__(self, name: str, bus: Bus) -> None:
         self.name = name
         self.compute: ComputeClient | None = ComputeClient(bus)
+        self.complaints = Complaints(logging.getLogger(__name__))
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return fn(*args, **kwargs)
@@ -85,16 +101,15 @@ def _set_back(tx: Connection, cell_uuid: str) -> None:
 class World:
     """Cells with their hosts, all of them ghosts at first, and a scheduler that knows them. Nothing else runs until started."""
 
-    def __init__(self, path: Path, hosts: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, place: Ground, hosts: Mapping[str, Sequence[str]]) -> None:
         """``hosts``: the hosts of each cell."""
-        self.folder = StateFolder(path)
+        self.folder = GroundFolder(place)
+        self.quick = QUICK_ON_SERVERS if place.real else QUICK
         self.homes = {host: cell for cell, names in hosts.items() for host in names}
         self.cells = tuple(hosts)
-        sync(self.folder.database_url("api"), "api")
-        for name in ("cell0", *hosts):
-            sync(self.folder.database_url(name), "cell")
         self.api = Database(self.folder.database_url("api"), name="api", max_pool_size=20)
-        self._closing: list[Callable[[], object]] = [self.api.dispose, self.folder.release]
+        self.closing = Closing()
+        self.closing.databases += [self.api.dispose, self.folder.release]
         for name in ("cell0", *hosts):
             bus = "" if name == "cell0" else self.folder.bus_url(name)
             url = self.folder.database_url(name)
@@ -103,10 +118,8 @@ class World:
         self.buses = {name: self.bus(name) for name in hosts}
         """What the cells' own conductors send their orders on."""
         self.agents = {name: Agents(self.bus(name), self.folder.path / "hosts") for name in hosts}
-        for agents in self.agents.values():
-            self.closing(agents.stop)
+        self.closing.services += [agents.stop for agents in self.agents.values()]
         self.conductors: list[Conductor] = []
-        self.host_plans = [HostPlan(name=host, cell=cell, vcpus=0, memory_mb=0, disk_gb=0) for host, cell in self.homes.items()]
 
     def begin(self) -> None:
         """Hosts appear and are mapped, and the scheduler starts."""
@@ -119,27 +132,23 @@ class World:
         self.start_scheduler()
 
     def end(self) -> None:
-        for close in reversed(self._closing):
-            close()
-
-    def closing(self, close: Callable[[], object]) -> None:
-        self._closing.append(close)
+        self.closing.close()
 
     def conductor(self, owner: str) -> Conductor:
         """One more process of the API level's conductor, for the test to run."""
         made = Conductor(self.folder, owner)
         self.conductors.append(made)
-        self.closing(made.close)
+        self.closing.buses.append(made.close)
         return made
 
     def bus(self, name: str) -> LossyBus:
         made = LossyBus(self.folder.bus_url(name))
-        self.closing(made.close)
+        self.closing.buses.append(made.close)
         return made
 
     def _database(self, name: str) -> FaultyDatabase:
         made = FaultyDatabase(self.folder.database_url(name), name=name)
-        self.closing(made.dispose)
+        self.closing.databases.append(made.dispose)
         return made
 
     def appear(self, host: str) -> None:
@@ -173,7 +182,7 @@ class World:
 
     # -- running roles -----------------------------------------------------------------------------------------------------------
 
-    def start(self, settings: ConductorSettings = QUICK) -> None:
+    def start(self, settings: ConductorSettings | None = None) -> None:
         """Every role that is not there yet, with all its sweeps."""
         self.start_cells(settings)
         for host, cell in self.homes.items():
@@ -182,25 +191,27 @@ class World:
         self.start_conductor(settings)
 
     def start_scheduler(self) -> None:
-        self.scheduler = SchedulerService(SCHEDULER, self.keeper.registry, self.api, self.bus("api"))
+        settings = SCHEDULER_ON_SERVERS if self.folder.ground.real else SCHEDULER
+        self.scheduler = SchedulerService(settings, self.keeper.registry, self.api, self.bus("api"))
         self.scheduler.start()
-        self.closing(self.scheduler.stop)
+        self.closing.services.append(self.scheduler.stop)
 
-    def start_conductor(self, settings: ConductorSettings = QUICK) -> None:
+    def start_conductor(self, settings: ConductorSettings | None = None) -> None:
         conductor = self.conductor("service")
-        service = SuperConductorService(settings, conductor.registry, conductor.database, conductor.bus)
+        service = SuperConductorService(settings or self.quick, conductor.registry, conductor.database, conductor.bus)
         service.start()
-        self.closing(service.stop)
+        self.closing.services.append(service.stop)
 
     def hasty_conductor(self) -> None:
-        """One more conductor service, whose leases run out while it works."""
-        self.start_conductor(msgspec.structs.replace(QUICK, lease_seconds=0.05, sweep_interval=0.02))
+        """One more conductor service, whose leases run out while it works: a server takes longer for each step than a file."""
+        seconds, pause = (0.7, 0.1) if self.folder.ground.real else (0.3, 0.05)
+        self.start_conductor(msgspec.structs.replace(self.quick, lease_seconds=seconds, sweep_interval=pause))
 
-    def start_cells(self, settings: ConductorSettings = QUICK) -> None:
+    def start_cells(self, settings: ConductorSettings | None = None) -> None:
         for name in self.cells:
-            service = CellConductorService(settings, name, self.databases[name], self.buses[name])
+            service = CellConductorService(settings or self.quick, name, self.databases[name], self.buses[name])
             service.start()
-            self.closing(service.stop)
+            self.closing.services.append(service.stop)
 
     def start_agent(self, host: str, **changes: Any) -> None:
         self.agents[self.homes[host]].start(host, **changes)
@@ -247,26 +258,52 @@ class World:
         return self.api.write(events.cursor, cell_uuid)
 
     def evidence(self) -> Evidence:
-        return gather(self.folder, self.host_plans)
+        """As ``cli.demo.verdict.gather`` has it, on connections that stay open: on a server opening them takes longest."""
+        usage = self.api.read(audit.usage)
+        claims = self.api.read(audit.claims)
+        claimed: Counter[str] = Counter()
+        for claim in claims:
+            claimed[claim.host] += claim.vcpus
+        return Evidence(
+            drifts=tuple(self.api.read(quota_audit.differences)),
+            servers=tuple(self.api.read(mappings.list_, mappings.ServerQuery(include_deleted=True, limit=100_000))),
+            requests=self.api.read(mappings.queue).depth,
+            claims={claim.instance_uuid: claim.host for claim in claims},
+            charged={node.host: node.vcpus for node in usage},
+            claimed=claimed,
+            memory_used={node.host: node.memory_mb for node in usage},
+            rows=tuple(
+                verdict.Row(cell=name, instance=row)
+                for name, database in self.databases.items()
+                for row in database.read(audit.rows)
+            ),
+            guests={host: tuple(guest.uuid for guest in self.agents[cell].guests(host)) for host, cell in self.homes.items()},
+        )
 
     def settle(self) -> Evidence:
         """Wait until nothing is on its way any more, and check that claims, guests and rows agree."""
-        assert wait_until(lambda: at_rest(self.evidence()), 2 * PATIENCE, pause=0.05), self.evidence()
-        assert wait_until(lambda: not judge_leftovers(self.evidence()), PATIENCE, pause=0.05), judge_leftovers(self.evidence())
+        assert wait_until(lambda: at_rest(self.evidence()), 2 * PATIENCE, pause=0.1), self.evidence()
+        assert wait_until(lambda: not judge_leftovers(self.evidence()), PATIENCE, pause=0.1), judge_leftovers(self.evidence())
         return self.evidence()
 
     def spawned(self, host: str) -> list[Guest]:
         """Every guest that was ever spawned on the host since its agent started."""
-        entries = read_entries(journal_path(str(self.folder.path / "hosts"), host))
-        return [entry.spawned for entry in entries if entry.spawned is not None]
+        return [entry.spawned for entry in self.journal(host) if entry.spawned is not None]
+
+    def journal(self, host: str) -> list[Entry]:
+        """What came and went on the host since its agent started."""
+        return read_entries(journal_path(str(self.folder.path / "hosts"), host))
 
 
 @contextmanager
-def world(path: Path, hosts: Mapping[str, Sequence[str]]) -> Iterator[World]:
-    """A world whose hosts are mapped and known to its scheduler, brought to an end afterwards."""
-    made = World(path, hosts)
+def world(path: Path, hosts: Mapping[str, Sequence[str]], on: str = "lite") -> Iterator[World]:
+    """A world on this ground whose hosts are mapped and known to its scheduler, brought to an end afterwards."""
+    place = Ground(on, path)
+    made: World | None = None
     try:
+        made = World(place, hosts)
         made.begin()
         yield made
     finally:
-        made.end()
+        ends = [made.end, place.release] if made else [place.release]
+        place.end(*ends)

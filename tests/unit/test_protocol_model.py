@@ -9,8 +9,8 @@ import pytest
 from tests.faults.protocol_check import search, walk
 from tests.faults.protocol_model import GUARDS, Model
 
+ONE_HOST = [("a1", "A")]
 TWO_CELLS = [("a1", "A"), ("b1", "B")]
-ONE_CELL = [("a1", "A"), ("a2", "A")]
 THREE_HOSTS = [("a1", "A"), ("a2", "A"), ("b1", "B")]
 
 
@@ -18,13 +18,34 @@ def test_with_all_guards_no_state_of_a_small_world_is_wrong() -> None:
     found = search(Model(TWO_CELLS, faults=1))
 
     assert (found.broken, found.complete) == (None, True)
-    assert found.states == 27_948
+    assert found.states == 38_612
     in_a_cell = {"ACTIVE attempt 1", "ACTIVE attempt 2", "ERROR attempt 2", "ERROR attempt 3"}
     assert set(found.ends) == {*in_a_cell, "ERROR cell0", "deleted"}
 
 
 def test_with_all_guards_random_walks_of_two_requests_come_to_rest() -> None:
     model, rng = Model(THREE_HOSTS, requests=2, faults=8), random.Random(7)
+
+    assert [found.trace for found in (walk(model, rng) for _ in range(40)) if found.broken] == []
+
+
+BATCHES = [
+    (Model(TWO_CELLS, faults=0, sibling=True), 17_922),
+    (Model(ONE_HOST, faults=1, conductors=1, deletes=False, sibling=True), 31_189),
+]
+"""All-or-nothing batches, and how many states they have: one member on all its ways; of the other, what the API level can know."""
+
+
+@pytest.mark.parametrize(("model", "states"), BATCHES, ids=["deletes", "faults"])
+def test_with_all_guards_no_state_of_a_batch_is_wrong(model: Model, states: int) -> None:
+    found = search(model)
+
+    assert (found.broken, found.complete) == (None, True)
+    assert found.states == states
+
+
+def test_with_all_guards_random_walks_of_a_batch_come_to_rest() -> None:
+    model, rng = Model(THREE_HOSTS, requests=2, faults=8, batch=True), random.Random(7)
 
     assert [found.trace for found in (walk(model, rng) for _ in range(40)) if found.broken] == []
 
@@ -49,6 +70,18 @@ WHY = [
 @pytest.mark.parametrize(("guard", "length"), WHY)
 def test_without_a_guard_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
     found = search(Model(THREE_HOSTS, without=[guard]), limit=100_000)
+
+    assert found.broken is not None, GUARDS[guard]
+    assert len(found.trace) == length
+
+
+WHY_OF_BATCHES = [("verdict-once", 13), ("guest-first", 14), ("rollback-sweep", 17)]
+"""The same of an all-or-nothing batch, on one host and without any fault."""
+
+
+@pytest.mark.parametrize(("guard", "length"), WHY_OF_BATCHES)
+def test_without_a_guard_of_batches_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
+    found = search(Model(ONE_HOST, faults=0, conductors=1, sibling=True, without=[guard]), limit=100_000)
 
     assert found.broken is not None, GUARDS[guard]
     assert len(found.trace) == length

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from api import opts
+from objects import errors
+from objects.quota import RESOURCES, Limits
 from service import config
 
 
@@ -10,11 +14,20 @@ def test_every_setting_is_an_option_with_the_same_default() -> None:
     """Tests and the all-in-one make Settings themselves, services read options: both must mean the same."""
     conf = config.load([], opts.list_opts(), files=[])
     assert opts.settings(conf) == opts.Settings()
-    assert {option.dest for option in opts.OPTIONS} == set(opts.Settings.__struct_fields__)
+    assert {option.dest for option in opts.OPTIONS} | {"quota"} == set(opts.Settings.__struct_fields__)
+    assert tuple(option.dest for option in opts.QUOTAS) == RESOURCES
 
 
 def test_options_are_read() -> None:
-    """From the group [api]."""
-    conf = config.load([], opts.list_opts(), files=[], overrides={"api.port": 0, "api.noauth_anywhere": True})
+    """From the groups [api] and [quota]."""
+    overrides = {"api.port": 0, "api.noauth_anywhere": True, "quota.cores": 20, "quota.ram": 0}
+    conf = config.load([], opts.list_opts(), files=[], overrides=overrides)
     settings = opts.settings(conf)
     assert (settings.port, settings.noauth_anywhere) == (0, True)
+    assert settings.quota == Limits(instances=-1, cores=20, ram=0)
+
+
+@pytest.mark.parametrize("value", [-2, 2**31, "many"])
+def test_a_limit_is_a_number_or_none(value: object) -> None:
+    with pytest.raises(errors.Misconfigured, match="Configuration: "):
+        config.load([], opts.list_opts(), files=[], overrides={"quota.cores": value})

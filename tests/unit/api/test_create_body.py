@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from api import create
+from api import create, schemas
+from api.validation import Validator
 from objects import errors
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -19,17 +20,17 @@ def body(**fields: Any) -> create.ServerBody:
 
 
 @pytest.mark.parametrize(
-    ("fields", "count"),
+    ("fields", "counts"),
     [
-        ({}, 1),
-        ({"min_count": 3}, 3),
-        ({"max_count": "4"}, 4),
-        ({"min_count": 2, "max_count": 4}, 4),
+        ({}, (1, 1)),
+        ({"min_count": 3}, (3, 3)),
+        ({"max_count": "4"}, (1, 4)),
+        ({"min_count": 2, "max_count": 4}, (2, 4)),
     ],
 )
-def test_as_many_as_max_count_says_are_made(fields: dict[str, Any], count: int) -> None:
+def test_as_many_as_max_count_says_are_asked_for(fields: dict[str, Any], counts: tuple[int, int]) -> None:
     """max_count falls back on min_count, and that on one."""
-    assert create.counts(body(**fields), 10) == count
+    assert create.counts(body(**fields), 10) == counts
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_what_does_not_bear_on_placement_is_kept() -> None:
     assert kept.config_drive is True
     assert kept.networks == f"{OTHER},{IMAGE}"
     assert kept.block_devices == (DEVICE | {"delete_on_termination": False},)
-    assert (kept.metadata, kept.user_data, kept.key_name, kept.description) == ({"a": "b"}, "AAAA", "key", "d")
+    assert (kept.metadata, kept.key_name, kept.description) == ({"a": "b"}, "key", "d")
 
 
 def test_hints_are_lists_under_either_name() -> None:
@@ -132,4 +133,31 @@ def test_a_flavor_may_be_named_by_its_url() -> None:
 
 def test_a_body_shows_no_secrets() -> None:
     """Its repr may end in a log."""
-    assert "hunter2" not in repr(body(user_data="hunter2", metadata={"password": "hunter2"}))
+    assert "hunter2" not in repr(body(user_data="hunter2", adminPass="hunter2", metadata={"password": "hunter2"}))
+
+
+@pytest.mark.parametrize("field", ["os:scheduler_hints", "OS-SCH-HNT:scheduler_hints"])
+@pytest.mark.parametrize(
+    ("hint", "whole"), [(True, True), ("true", True), ("1", True), (["yes"], True), ([True], True), (False, False), ("Off", False)]
+)
+def test_a_batch_stands_or_falls_together_if_asked_for_as_clients_do(field: str, hint: object, whole: bool) -> None:
+    """And the scheduler is not told, which has no use for it."""
+    document = {"server": {"name": "web", "flavorRef": "1"}, field: {"all_or_nothing": hint, "group": "g"}}
+    Validator(schemas.create((2, 1))).check(document)
+    parsed = create.parse(document)
+    assert parsed.all_or_nothing() is whole
+    assert parsed.hints() == {"group": ("g",)}
+
+
+def test_without_the_hint_it_does_not() -> None:
+    server = {"name": "web", "flavorRef": "1"}
+    assert not create.parse({"server": server}).all_or_nothing()
+    assert not create.parse({"server": server, "os:scheduler_hints": {"group": "g"}}).all_or_nothing()
+
+
+@pytest.mark.parametrize("hint", ["maybe", "", [], ["true", "true"], ["tRuE"]])
+def test_what_is_no_boolean_is_refused(hint: object) -> None:
+    document = {"server": {"name": "web", "flavorRef": "1"}, "os:scheduler_hints": {"all_or_nothing": hint}}
+    Validator(schemas.create((2, 1))).check(document)
+    with pytest.raises(errors.Invalid, match=r"^os:scheduler_hints\.all_or_nothing: .* is not a boolean; give true or false, once"):
+        create.parse(document).all_or_nothing()

@@ -23,7 +23,7 @@ SPEC = RequestSpec(
     name="web",
     flavor=FLAVOR,
     image=Image(id="i1"),
-    properties=ServerProperties(tags=("t",), description="d", key_name="k", user_data="AAAA"),
+    properties=ServerProperties(tags=("t",), description="d", key_name="k"),
 )
 FAULT = "Exceeded maximum number of attempts (2). Attempt 1 on h1: Boom: no. Attempt 2 on h2: Boom: no."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compute.audit import compare
-from compute.builds import Phase
+from compute.build import Phase
 from compute.driver import Guest
 from objects.build import DeleteOrder, Holding
 
@@ -48,8 +48,23 @@ def test_what_is_under_way_is_left_alone(phase: Phase) -> None:
         assert (findings.doubted, findings.handed_back, findings.missing) == ((), (), frozenset())
 
 
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SPAWNING])
+def test_a_build_that_is_not_building_on_record_is_asked_for(phase: Phase) -> None:
+    entries = {"a": (phase, GUEST)}
+    assert compare(entries, [a_holding("building")]).questioned == ()
+    assert compare(entries, [a_holding("deleting")]).questioned == (), "the delete ends it"
+    for records in ([], [a_holding("scheduled")], [a_holding("building", attempt=3)], [a_holding("building", builder="h:2")]):
+        assert compare(entries, records).questioned == ("a",)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase not in (Phase.QUEUED, Phase.SPAWNING)])
+def test_nothing_else_is_asked_for(phase: Phase) -> None:
+    """What has not been granted is asking already; the grant of what runs is no longer the question."""
+    assert compare({"a": (phase, GUEST)}, []).questioned == ()
+
+
 def test_a_delete_on_record_is_carried_out_with_guest_or_without() -> None:
-    order = DeleteOrder(instance_uuid="a", attempt=2)
+    order = DeleteOrder(instance_uuid="a", attempt=2, fence=3)
     assert compare({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).deleted == (order,)
     assert compare({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).doubted == ()
     assert compare({}, [a_holding("deleting")]).deleted == (order,)

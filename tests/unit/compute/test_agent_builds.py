@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from compute import builds as builds_module
-from compute.builds import Build, Builds, Phase
+from compute.build import Build, Phase
+from compute.builds import Builds
 from compute.driver import Guest
 from compute.failures import classify, timed_out
 from compute.tracker import ResourceTracker
@@ -137,7 +139,7 @@ def test_a_failed_spawn_is_destroyed_before_it_is_reported(host: Host) -> None:
 def test_only_the_hosts_own_faults_count_against_it(host: Host) -> None:
     build = host.spawning()
     host.builds.spawned(build, classify(errors.BuildAborted("bad image"), 5.0))
-    assert host.tracker.stats(0, 100.0)[0].failed_builds == 0.0
+    assert host.tracker.stats(0)[0].failed_builds == 0.0
     host.builds.destroyed(build)
     host.builds.settled(build)
     assert host.builds.begin(a_guest("b"), None) is not None
@@ -224,7 +226,7 @@ def test_a_guest_that_was_found_is_reported_under_the_builder_it_was_built_by(ho
     assert report is not None
     assert (report.kind, report.attempt, report.builder) == (ReportKind.ACTIVE, 2, "h1:me")
     assert host.builds.found(guest) is None
-    assert host.tracker.stats(0, 0.0)[0].memory_mb_used == 9999
+    assert host.tracker.stats(0)[0].memory_mb_used == 9999
     assert host.builds.begin(a_guest(), None) is None
 
 
@@ -296,11 +298,134 @@ def test_a_destroy_that_failed_is_tried_again_and_keeps_the_claim(host: Host) ->
 def test_stopping_cancels_what_spawns_and_nothing_else(host: Host) -> None:
     build = host.spawning()
     other = host.begun(a_guest("b"))
-    host.builds.cancel_all(LATE)
+    host.builds.cancel_all()
     assert build.cancel.is_set()
     assert not other.cancel.is_set()
     assert not host.builds.spawned(build, FAILED)
-    assert build.failure == LATE
+    report = host.builds.destroyed(build)
+    assert report is not None
+    assert report.failure is not None
+    assert report.failure.kind is FailureClass.STOPPING
+
+
+def test_stopping_hands_over_what_no_thread_has_taken(host: Host) -> None:
+    """Queued, waiting for a service, granted a moment later, and ordered a moment later; what spawns comes to its end."""
+    spawning, queued = host.spawning(), host.begun(a_guest("b"))
+    assert host.builds.granted(queued)
+    asking = host.begun(a_guest("c"))
+    assert host.builds.stop() == [queued]
+    assert not host.builds.spawn(queued, None)
+    assert not host.builds.granted(asking)
+    ordered = host.begun(a_guest("d"))
+    for build in (queued, asking, ordered):
+        report = host.builds.report(build)
+        assert report is not None
+        assert report.failure is not None
+        assert (report.kind, report.failure.kind) == (ReportKind.FAILED, FailureClass.STOPPING)
+    assert host.used() == 512, "their claims are given back"
+    assert host.builds.spawned(spawning, None)
+
+
+def test_a_build_that_waits_for_a_service_keeps_its_claim_and_asks_again(host: Host) -> None:
+    build = host.spawning()
+    host.builds.postponed(build, lambda outages: 10.0 * outages)
+    assert host.builds.resumed(99.0) == [], "what is half made is destroyed first"
+    assert host.builds.destroyed(build) is None
+    assert host.used() == 512
+    assert host.builds.begin(a_guest(), None) is None
+    assert host.builds.resumed(9.0) == []
+    assert host.builds.resumed(10.0) == [build]
+    assert host.builds.resumed(10.0) == []
+    report = host.builds.report(build)
+    assert report is not None
+    assert report.kind is ReportKind.ACCEPT
+    assert host.builds.granted(build)
+    assert host.builds.spawn(build, None)
+    host.builds.postponed(build, lambda outages: 10.0 * outages)
+    assert host.builds.destroyed(build) is None
+    assert build.resume_at == 20.0, "longer each time"
+    assert host.tracker.stats(0)[0].failed_builds == 0.0
+    assert host.builds.stop() == [build]
+
+
+def test_a_wait_ends_with_a_delete_with_a_refusal_and_with_the_agent(host: Host) -> None:
+    build = host.spawning()
+    host.builds.postponed(build, lambda _: 1.0)
+    assert host.builds.delete("a", 1) is None, "the driver is at it"
+    report = host.builds.destroyed(build)
+    assert report is not None
+    assert report.kind is ReportKind.GONE
+    build = host.begun(a_guest("b"))
+    assert host.builds.granted(build)
+    assert host.builds.spawn(build, None)
+    host.builds.stop()
+    host.builds.postponed(build, lambda _: 1.0)
+    report = host.builds.destroyed(build)
+    assert report is not None
+    assert report.failure is not None
+    assert report.failure.kind is FailureClass.STOPPING
+
+
+def test_what_the_cell_has_taken_away_is_cancelled_without_a_word(host: Host) -> None:
+    spawning = host.spawning()
+    queued = host.begun(a_guest("b"))
+    assert host.builds.granted(queued)
+    assert [host.builds.begun(uuid) for uuid in "abx"] == [spawning, queued, None]
+    asked = host.builds.question(spawning)
+    assert (asked.kind, asked.attempt, asked.wants_secrets) == (ReportKind.ACCEPT, 1, False)
+    assert host.builds.abandon(spawning)
+    assert host.builds.abandon(queued)
+    assert spawning.cancel.is_set()
+    assert host.builds.overdue(99.0, LATE) == []
+    assert not host.builds.spawned(spawning, FAILED)
+    assert host.builds.destroyed(spawning) is None
+    assert host.builds.snapshot() == {}
+    assert host.used() == 0
+    assert host.tracker.stats(0)[0].failed_builds == 0.0, "it was not the host's fault"
+    assert not host.builds.abandon(spawning)
+
+
+def test_a_guest_that_runs_by_now_is_not_abandoned(host: Host) -> None:
+    assert not host.builds.abandon(host.running())
+
+
+def test_an_order_of_a_later_fence_is_begun_whatever_its_number(host: Host) -> None:
+    host.builds.refused(host.begun(a_guest(attempt=3)))
+    assert host.builds.begin(a_guest(attempt=2), None) is None
+    later = msgspec.structs.replace(a_guest(attempt=1), fence=8)
+    host.builds.refused(host.begun(later))
+    assert host.builds.begin(a_guest(attempt=9), None) is None, "of an earlier fence"
+    assert host.builds.begin(later, None) is None
+
+
+def test_a_delete_of_an_earlier_attempt_leaves_the_later_one_alone(host: Host) -> None:
+    build = host.begun(a_guest(attempt=2))
+    assert host.builds.delete("a", 1, 7) is None
+    assert host.builds.delete("a", 1) is None
+    assert host.builds.delete("a", 9, 6) is None
+    assert host.builds.granted(build)
+    assert host.builds.delete("a", 2, 7) is build
+
+
+def test_a_delete_that_names_its_fence_bars_what_is_not_later(host: Host) -> None:
+    for fence, barred in ((7, True), (6, False), (0, True)):
+        uuid = f"fence-{fence}"
+        build = host.builds.delete(uuid, 1, fence)
+        assert build is not None
+        host.builds.destroyed(build)
+        assert (host.builds.begin(a_guest(uuid), None) is None) is barred
+
+
+def test_a_guest_without_a_record_is_counted_until_the_cell_knows_it(host: Host) -> None:
+    build = host.builds.found(a_guest())
+    assert build is not None
+    assert host.builds.unknown(build, 100.0) == 0.0
+    host.builds.kept(build)
+    assert host.builds.unknown_guests() == {"h1": 1}
+    assert host.builds.doubted("a") is build
+    assert host.builds.unknown(build, 130.0) == 30.0
+    assert host.builds.confirmed(build)
+    assert host.builds.unknown_guests() == {}
 
 
 def test_memory_of_ended_builds_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,6 +495,23 @@ class AnyOrder(RuleBasedStateMachine):
         build = self.host.builds.hand_back(uuid, 7, attempt, "h1:earlier")
         if build is not None:
             self.known.append(build)
+
+    @rule(index=st.integers(0, 9))
+    def taken_away(self, index: int) -> None:
+        if build := self.pick(index):
+            self.host.builds.abandon(build)
+
+    @rule(index=st.integers(0, 9))
+    def outage(self, index: int) -> None:
+        build = self.pick(index)
+        if build and self.host.builds.spawn(build, 1.0):
+            self.host.builds.postponed(build, lambda _: 1.0)
+            if build.phase is Phase.DESTROYING:
+                self.host.builds.destroyed(build)
+
+    @rule()
+    def resume(self) -> None:
+        self.host.builds.resumed(1.0)
 
     @rule(uuid=UUIDS)
     def doubt(self, uuid: str) -> None:

@@ -35,6 +35,45 @@ def test_delays_must_go_together() -> None:
         opts.settings(conf)
 
 
+@pytest.mark.parametrize("wrong", ["rack", "[]", '"r1"', ""])
+def test_attributes_must_be_an_object(wrong: str) -> None:
+    conf = config.load([], opts.list_opts(), files=[], overrides={"simulated.attributes": wrong})
+    with pytest.raises(errors.Misconfigured, match=r"\[simulated\] attributes: .* is not a JSON object"):
+        opts.settings(conf)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("[]", "'[]' is not a JSON object of whole numbers"),
+        ('{"CUSTOM_GPU": 1.5}', "is not a JSON object of whole numbers"),
+        ('{"CUSTOM_GPU": "4"}', "is not a JSON object of whole numbers"),
+        ('{"GPU": 4}', "GPU: is no custom resource class"),
+        ('{"CUSTOM_GPU": -4}', "CUSTOM_GPU: -4 is not a whole number from 0 to 2147483647"),
+        ('{"CUSTOM_GPU": 4294967296}', "CUSTOM_GPU: 4294967296 is not a whole number from 0 to 2147483647"),
+    ],
+)
+def test_resources_must_be_amounts_of_custom_classes(wrong: str, said: str) -> None:
+    conf = config.load([], opts.list_opts(), files=[], overrides={"simulated.resources": wrong})
+    with pytest.raises(errors.Misconfigured, match=r"^\[simulated\] resources: ") as refused:
+        opts.settings(conf)
+    assert said in str(refused.value)
+
+
+def test_a_simulated_host_offers_its_resources(tmp_path: Path) -> None:
+    text = '{"CUSTOM_GPU": 4, "CUSTOM_FPGA": 0}'
+    driver = load(opts.Settings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), resources=text)))
+    assert driver.nodes()[0].resources == {"CUSTOM_GPU": 4, "CUSTOM_FPGA": 0}
+    driver.close()
+
+
+def test_a_simulated_host_tells_its_attributes(tmp_path: Path) -> None:
+    text = '{"traits": ["SSD"], "rack": "r1"}'
+    driver = load(opts.Settings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), attributes=text)))
+    assert driver.nodes()[0].attributes == {"traits": ["SSD"], "rack": "r1"}
+    driver.close()
+
+
 def test_the_simulated_driver_is_there_without_installation(tmp_path: Path) -> None:
     settings = opts.Settings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), memory_mb=77))
     driver = load(settings)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compute.driver import Guest
-from compute.tracker import FAILURE_HALF_LIFE, ResourceTracker
+from compute.tracker import ResourceTracker
 from objects.compute_node import ComputeNode
 from objects.selection import Limits
 
@@ -56,7 +56,7 @@ def test_a_running_guest_is_counted_even_where_it_does_not_fit() -> None:
     tracker = ResourceTracker([NODE])
     tracker.hold(a_guest("a", memory_mb=5000))
     assert tracker.claim(a_guest("b", memory_mb=1)) == "No room for MiB of memory (5000 used + 1 > 4096)."
-    assert tracker.stats(0, 0.0)[0].memory_mb_used == 5000
+    assert tracker.stats(0)[0].memory_mb_used == 5000
 
 
 def test_nodes_are_counted_apart_and_an_unknown_one_is_refused() -> None:
@@ -69,20 +69,24 @@ def test_nodes_are_counted_apart_and_an_unknown_one_is_refused() -> None:
 def test_stats_count_guests_and_not_builds_under_way() -> None:
     tracker = ResourceTracker([NODE])
     assert tracker.claim(a_guest("a", vcpus=2)) is None
-    assert tracker.stats(3, 0.0)[0].running_vms == 0
+    assert tracker.stats(3)[0].running_vms == 0
     tracker.hold(a_guest("a", vcpus=2))
-    stats = tracker.stats(3, 0.0)[0]
+    stats = tracker.stats(3)[0]
     assert (stats.running_vms, stats.vcpus_used, stats.memory_mb_used, stats.disk_gb_used) == (1, 2, 512, 1)
     assert (stats.queued_builds, stats.vcpus, stats.cpu_allocation_ratio) == (3, 4, 2.0)
 
 
 def test_failed_builds_fade() -> None:
-    tracker = ResourceTracker([NODE])
+    now = [100.0]
+    tracker = ResourceTracker([NODE], half_life=60.0, clock=lambda: now[0])
     for _ in range(4):
-        tracker.build_failed(100.0)
-    assert tracker.stats(0, 100.0)[0].failed_builds == 4.0
-    assert tracker.stats(0, 100.0 + FAILURE_HALF_LIFE)[0].failed_builds == 2.0
-    assert tracker.stats(0, 100.0 + 10 * FAILURE_HALF_LIFE)[0].failed_builds == 0.0
+        tracker.build_failed()
+    told = []
+    for now[0] in (100.0, 130.0, 160.0, 220.0, 700.0):
+        told.append(tracker.stats(0)[0].failed_builds)
+    assert told == [4.0, 3.0, 2.0, 1.0, 0.0]
+    tracker.build_failed()
+    assert tracker.stats(0)[0].failed_builds == 1.0
 
 
 @settings(deadline=None)
@@ -98,3 +102,67 @@ def test_claims_never_exceed_what_is_offered(steps: list[tuple[str, int, int, bo
             granted[uuid] = (vcpus, memory_mb)
         assert sum(v for v, _ in granted.values()) <= 8
         assert sum(m for _, m in granted.values()) <= 4096
+
+
+GPU_NODE = msgspec.structs.replace(NODE, resources={"CUSTOM_GPU": 3})
+
+
+def a_gpu_guest(uuid: str, gpus: int, **others: int) -> Guest:
+    return msgspec.structs.replace(a_guest(uuid, vcpus=1, memory_mb=1), resources={"CUSTOM_GPU": gpus} | others)
+
+
+def test_custom_resource_classes_are_admitted_up_to_what_the_host_has() -> None:
+    tracker = ResourceTracker([GPU_NODE])
+    assert tracker.claim(a_gpu_guest("a", 2)) is None
+    assert tracker.claim(a_gpu_guest("b", 2)) == "No room for CUSTOM_GPU (2 used + 2 > 3)."
+    assert tracker.claim(a_gpu_guest("b", 1, CUSTOM_NIC=1)) == "No room for CUSTOM_NIC (0 used + 1 > 0)."
+    assert tracker.claim(a_gpu_guest("b", 1)) is None
+    tracker.release("a")
+    assert tracker.claim(a_gpu_guest("c", 2)) is None
+
+
+def test_limits_on_a_class_bind_where_they_are_tighter() -> None:
+    tracker = ResourceTracker([GPU_NODE])
+    room = Limits(vcpus=99, memory_mb=9999, disk_gb=99)
+    assert tracker.claim(a_gpu_guest("a", 2), msgspec.structs.replace(room, resources={"CUSTOM_GPU": 1})) is not None
+    assert tracker.claim(a_gpu_guest("a", 4), msgspec.structs.replace(room, resources={"CUSTOM_GPU": 9})) is not None
+    assert tracker.claim(a_gpu_guest("a", 3), room) is None, "a sender that does not know of the class says nothing of it"
+
+
+def test_guests_are_told_with_their_classes_and_held_where_there_are_none() -> None:
+    tracker = ResourceTracker([GPU_NODE])
+    tracker.hold(a_gpu_guest("a", 5, CUSTOM_NIC=1))
+    assert tracker.claim(a_gpu_guest("b", 1)) == "No room for CUSTOM_GPU (5 used + 1 > 3)."
+    [stats] = tracker.stats(0)
+    assert (stats.resources, stats.resources_used) == ({"CUSTOM_GPU": 3}, {"CUSTOM_GPU": 5, "CUSTOM_NIC": 1})
+
+
+def test_a_guest_counts_as_what_its_flavor_says_instead_of_its_size() -> None:
+    tracker = ResourceTracker([NODE])
+    free = msgspec.structs.replace(a_guest("a", vcpus=99, disk_gb=99), resources={"VCPU": 0, "DISK_GB": 0, "MEMORY_MB": 4096})
+    assert tracker.claim(free) is None
+    tracker.hold(free)
+    [stats] = tracker.stats(0)
+    assert (stats.vcpus_used, stats.memory_mb_used, stats.disk_gb_used) == (0, 4096, 0)
+
+
+def test_what_takes_nothing_of_a_thing_is_not_refused_for_it() -> None:
+    """As schedulers see it: a server without disk fits on a host whose disk is over-full."""
+    tracker = ResourceTracker([NODE])
+    tracker.hold(a_guest("a", disk_gb=50))
+    assert tracker.claim(a_guest("b", disk_gb=0)) is None
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 3), st.booleans()), max_size=40))
+def test_a_class_is_never_admitted_beyond_its_total(steps: list[tuple[str, int, bool]]) -> None:
+    tracker, granted = ResourceTracker([GPU_NODE]), dict[str, int]()
+    for uuid, gpus, leave in steps:
+        if leave:
+            tracker.release(uuid)
+            granted.pop(uuid, None)
+        elif uuid not in granted:
+            fits = sum(granted.values()) + gpus <= 3
+            assert (tracker.claim(a_gpu_guest(uuid, gpus)) is None) is (fits and len(granted) < 8)
+            if fits:
+                granted[uuid] = gpus

@@ -52,10 +52,10 @@ def test_each_outcome_as_the_agent_sees_it(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     cancel = threading.Event()
     with pytest.raises(errors.BuildFailed, match="told to fail"):
-        driver.spawn(a_guest(metadata={METADATA_KEY: "fail"}), cancel)
+        driver.spawn(a_guest(metadata={METADATA_KEY: "fail"}), None, cancel)
     with pytest.raises(errors.BuildAborted, match="told to abort"):
-        driver.spawn(a_guest(metadata={METADATA_KEY: "abort"}), cancel)
-    driver.spawn(a_guest("uuid-9"), cancel)
+        driver.spawn(a_guest(metadata={METADATA_KEY: "abort"}), None, cancel)
+    driver.spawn(a_guest("uuid-9"), None, cancel)
     assert [guest.uuid for guest in driver.guests()] == ["uuid-9"]
 
 
@@ -64,7 +64,7 @@ def test_a_hanging_spawn_ends_when_cancelled(tmp_path: Path) -> None:
 
     def spawn() -> None:
         with pytest.raises(errors.BuildFailed, match="cancelled"):
-            driver.spawn(a_guest(metadata={METADATA_KEY: "hang"}), cancel)
+            driver.spawn(a_guest(metadata={METADATA_KEY: "hang"}), None, cancel)
         ended.set()
 
     threading.Thread(target=spawn, daemon=True).start()
@@ -78,13 +78,13 @@ def test_a_cancelled_spawn_leaves_no_guest_even_without_delay(tmp_path: Path) ->
     driver, cancel = a_driver(tmp_path), threading.Event()
     cancel.set()
     with pytest.raises(errors.BuildFailed, match="cancelled"):
-        driver.spawn(a_guest(), cancel)
+        driver.spawn(a_guest(), None, cancel)
     assert driver.guests() == []
 
 
 def test_guests_outlive_the_driver_and_their_metadata_is_not_written(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
-    driver.spawn(a_guest(metadata={"password": "s3cret"}), threading.Event())
+    driver.spawn(a_guest(metadata={"password": "s3cret"}), None, threading.Event())
     driver.close()
     assert b"s3cret" not in journal_path(str(tmp_path), "h1").read_bytes()
     again = a_driver(tmp_path)
@@ -120,7 +120,7 @@ def test_after_close_nothing_is_written(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     driver.close()
     with pytest.raises(errors.BuildFailed, match="closed"):
-        driver.spawn(a_guest(), threading.Event())
+        driver.spawn(a_guest(), None, threading.Event())
     assert read_guests(journal_path(str(tmp_path), "h1")) == []
 
 

@@ -22,7 +22,7 @@ def test_the_defaults_of_options_and_settings_are_the_same() -> None:
 def test_every_option_has_help_and_is_listed() -> None:
     [(group, options)] = opts.list_opts()
     assert group == "conductor"
-    assert {option.dest for option in options} == set(ConductorSettings.__struct_fields__)
+    assert {option.dest for option in options} == {"roles", "processes", *ConductorSettings.__struct_fields__}
     assert all(option.help for option in options)
 
 

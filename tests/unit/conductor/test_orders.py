@@ -18,6 +18,7 @@ from objects.instance import Instance, State
 from objects.selection import Limits
 from objects.spec import RequestSpec
 from rpc.compute import ComputeClient
+from service.complaints import Complaints
 
 CONTEXT = RequestContext(request_id="req-1", project_id="p", user_id="u")
 LIMITS = Limits(vcpus=64.0, memory_mb=1024.0, disk_gb=10.0)
@@ -56,6 +57,7 @@ class Road:
         self.compute = compute
         self.name = "cell1"
         self.sent = 0
+        self.complaints = Complaints(logging.getLogger(__name__))
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.sent += 1
@@ -101,11 +103,20 @@ def test_an_order_says_all_that_fences_it(compute: Recorder) -> None:
 
 def test_a_host_that_cannot_be_reached_keeps_no_other_from_its_orders(compute: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     compute.away = {"h1"}
-    send_orders(Road(compute), CONTEXT, [order("u1", "h1"), order("u2", "h2")])
-    send_deletes(Road(compute), CONTEXT, [row("u1", "h1"), row("u2", "h2")])
+    road = Road(compute)
+    send_orders(road, CONTEXT, [order("u1", "h1"), order("u2", "h2")])
+    send_deletes(road, CONTEXT, [row("u1", "h1"), row("u2", "h2")])
     assert [host for host, _ in compute.builds] == [host for host, _ in compute.deletes] == ["h2"]
-    assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.WARNING]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING], "said once for so many orders"
     assert "cell1: order for host h1 not sent, the sweep will: no way to h1" in caplog.text
+
+
+def test_where_nothing_can_be_sent_the_rest_is_left_to_the_sweep(compute: Recorder) -> None:
+    """Each send may take seconds, and the cell's sweep has more to do than to wait for a dead bus once per host."""
+    compute.away = {f"h{number}" for number in range(50)}
+    road = Road(compute)
+    send_orders(road, CONTEXT, [order(f"u{number}", f"h{number}") for number in range(50)])
+    assert road.sent == 3
 
 
 def test_deletes_are_grouped_by_host_and_name_the_attempt(compute: Recorder) -> None:

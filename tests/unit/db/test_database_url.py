@@ -68,3 +68,14 @@ def test_synchronous_is_an_option_of_the_url() -> None:
 
 def test_shown_url_hides_the_password_and_what_was_completed() -> None:
     assert urls.masked("mysql://u:secret@h/d") == "mysql://u:***@h/d"
+
+
+def test_the_time_for_an_answer_is_an_option_of_the_url_on_every_server() -> None:
+    given = urls.parse("postgresql://u@h/d?read_timeout=2")
+
+    assert urls.read_timeout(given) == 2.0
+    assert "read_timeout" not in urls.for_driver(given), "libpq knows no such thing"
+    assert urls.read_timeout(urls.parse("mysql://u@h/d")) == urls.ANSWER_TIMEOUT
+    assert urls.read_timeout(urls.parse(urls.patient("postgresql://u@h/d"))) == urls.SCHEMA_TIMEOUT
+    with pytest.raises(errors.Misconfigured, match="read_timeout=soon"):
+        urls.read_timeout(urls.parse("postgresql://u@h/d?read_timeout=soon"))

@@ -18,6 +18,19 @@ def sqlite_error(code: int, text: str = "an error") -> sqlite3.OperationalError:
     return error
 
 
+def server_error(number: int, text: str) -> sa_exception.OperationalError:
+    """As PyMySQL raises it, inside what SQLAlchemy makes of it."""
+    return sa_exception.OperationalError("UPDATE", {}, Exception(number, text))
+
+
+class RefusedByPostgresql(Exception):
+    """As psycopg raises errors: the state is an attribute."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__("the server says no")
+        self.sqlstate = state
+
+
 class Failing:
     """A transaction that fails so many times before it succeeds."""
 
@@ -44,7 +57,28 @@ class Failing:
         (sqlite_error(sqlite3.SQLITE_LOCKED), Trouble.MEETING),
         (sa_exception.OperationalError("UPDATE", {}, sqlite_error(sqlite3.SQLITE_BUSY)), Trouble.MEETING),
         (oslo_exception.DBConnectionError(), Trouble.LOST),
-        (sqlite_error(sqlite3.SQLITE_FULL), Trouble.LASTING),
+        (server_error(1040, "Too many connections"), Trouble.LOST),
+        (server_error(1053, "Server shutdown in progress"), Trouble.LOST),
+        (server_error(1205, "Lock wait timeout exceeded"), Trouble.MEETING),
+        (server_error(1213, "Deadlock found"), Trouble.MEETING),
+        (server_error(1290, "The MariaDB server is running with the --read-only option so it cannot"), Trouble.READ_ONLY),
+        (server_error(1290, "The MariaDB server is running with the --secure-file-priv option so it cannot"), Trouble.LASTING),
+        (server_error(1792, "Cannot execute statement in a READ ONLY transaction"), Trouble.READ_ONLY),
+        (server_error(1836, "Running in read-only mode"), Trouble.READ_ONLY),
+        (oslo_exception.DBConnectionError(server_error(1290, "running with the --read-only option")), Trouble.READ_ONLY),
+        (sa_exception.InternalError("UPDATE", {}, RefusedByPostgresql("25006")), Trouble.READ_ONLY),
+        (oslo_exception.DBError(sa_exception.InternalError("UPDATE", {}, RefusedByPostgresql("25006"))), Trouble.READ_ONLY),
+        (sa_exception.OperationalError("UPDATE", {}, RefusedByPostgresql("40001")), Trouble.MEETING),
+        (sa_exception.OperationalError("UPDATE", {}, RefusedByPostgresql("40P01")), Trouble.MEETING),
+        (sa_exception.OperationalError("UPDATE", {}, RefusedByPostgresql("53100")), Trouble.FULL),
+        (server_error(1021, "Disk full (/tmp); waiting for someone to free some space... (errno: 28)"), Trouble.FULL),
+        (server_error(1030, 'Got error 28 "No space left on device" from storage engine InnoDB'), Trouble.FULL),
+        (server_error(1030, "Got error 135 from storage engine"), Trouble.LASTING),
+        (server_error(1114, "The table 'instances' is full"), Trouble.FULL),
+        (sqlite_error(sqlite3.SQLITE_FULL), Trouble.FULL),
+        (sqlite_error(sqlite3.SQLITE_IOERR_WRITE), Trouble.FULL),
+        (sqlite_error(sqlite3.SQLITE_IOERR_FSYNC), Trouble.LASTING),
+        (sqlite_error(sqlite3.SQLITE_READONLY), Trouble.LASTING),
         (sa_exception.TimeoutError(), Trouble.LASTING),
         (sqlite_error(sqlite3.SQLITE_ERROR, "no such table: t"), Trouble.UNSYNCED),
         (sqlite_error(sqlite3.SQLITE_ERROR, "near SELEKT: syntax error"), Trouble.OTHER),
@@ -54,6 +88,23 @@ class Failing:
 )
 def test_what_an_error_means(error: Exception, trouble: Trouble) -> None:
     assert retry.classify(error) is trouble
+
+
+@pytest.mark.parametrize(
+    ("error", "unsure"),
+    [
+        (oslo_exception.DBConnectionError(), True),
+        (server_error(1053, "Server shutdown in progress"), True),
+        (server_error(1213, "Deadlock found"), False),
+        (server_error(1290, "running with the --read-only option"), False),
+        (sqlite_error(sqlite3.SQLITE_FULL), False),
+        (sqlite_error(sqlite3.SQLITE_IOERR_WRITE), False),
+        (sqlite_error(sqlite3.SQLITE_IOERR_FSYNC), True),
+        (KeyError("row"), False),
+    ],
+)
+def test_what_an_error_of_a_commit_leaves_open(error: Exception, unsure: bool) -> None:
+    assert retry.is_unsure(error) is unsure
 
 
 def test_transaction_that_met_another_is_run_again_until_it_succeeds() -> None:
@@ -95,3 +146,11 @@ def test_error_of_another_kind_ends_the_attempts_at_once() -> None:
     with pytest.raises(KeyError):
         retry.again(transaction, oslo_exception.DBDeadlock())
     assert transaction.runs == 1
+
+
+def test_a_server_that_let_the_first_run_wait_is_not_waited_for_again() -> None:
+    transaction = Failing(oslo_exception.DBConnectionError(), times=1000)
+
+    with pytest.raises(oslo_exception.DBConnectionError):
+        retry.again(transaction, oslo_exception.DBConnectionError(), spent=retry.LOST_TOTAL)
+    assert transaction.runs == 0

@@ -118,6 +118,70 @@ def test_a_restarted_agent_builds_again_on_its_host_without_using_up_a_try() -> 
     assert tired.row.state is State.ERROR
 
 
+STOPPING = Failure(kind=FailureClass.STOPPING, error="AgentStopping", message="stop", at=1.0)
+
+
+def test_a_stopping_agents_build_goes_to_another_host_without_using_up_a_try() -> None:
+    current = row(State.BUILDING, builder="h1:a", max_attempts=1)
+    moved = changed(lifecycle.failed(current, "h1", 3, 1, "h1:a", STOPPING))
+    assert (moved.event, moved.row.state, moved.row.host, moved.row.attempt) == (EventKind.MOVED, State.SCHEDULED, "h2", 2)
+
+
+def test_a_host_that_was_left_because_it_stopped_is_tried_again_last() -> None:
+    """When all hosts of a cell are stopped and started, hosts that fail builds must not be the only ones left."""
+
+    def left(before: Instance, outcome: Outcome) -> Instance:
+        assert isinstance(outcome, Change), outcome
+        assert outcome.row.attempt == before.attempt + 1
+        return outcome.row
+
+    begun = row(State.BUILDING, builder="h1:a", node="n1", max_attempts=2)
+    first = left(begun, lifecycle.failed(begun, "h1", 3, 1, "h1:a", STOPPING))
+    assert [first.host, *(other.host for other in first.alternates)] == ["h2", "h3", "h1"]
+    moved = first
+    for then in ("h3", "h1", "h2", "h3"):
+        moved = left(moved, lifecycle.host_stopping(moved, moved.attempt, STOPPING))
+        assert moved.host == then, "each returns once"
+    refused(lifecycle.host_stopping(moved, moved.attempt, STOPPING))  # now it waits for its host's next start
+    moved = first
+    for then in ("h3", "h1"):
+        building = msgspec.structs.replace(moved, state=State.BUILDING, builder="a", max_attempts=9)
+        moved = left(building, lifecycle.failed(building, building.host or "", 3, building.attempt, "a", HOST_FAULT))
+        assert moved.host == then
+    assert (moved.node, moved.alternates) == ("n1", ())
+
+
+def test_members_of_strict_groups_do_not_return() -> None:
+    """The host that they left is nobody's: another member may be there by now."""
+    current = row(State.BUILDING, builder="h1:a", has_group=True)
+    moved = changed(lifecycle.failed(current, "h1", 3, 1, "h1:a", STOPPING)).row
+    assert [other.host for other in moved.alternates] == ["h3"]
+
+
+def test_a_stopping_agents_build_without_another_host_waits_for_it_but_not_for_ever() -> None:
+    current = row(State.SCHEDULED, alternates=())
+    for number in range(lifecycle.MAX_RESTARTS):
+        stopped = lifecycle.failed(current, "h1", 3, number + 1, "h1:a", STOPPING)
+        current = msgspec.structs.replace(changed(stopped).row, version=5)
+        assert (current.state, current.host, current.attempt) == (State.SCHEDULED, "h1", number + 2)
+    last = changed(lifecycle.failed(current, "h1", 3, lifecycle.MAX_RESTARTS + 1, "h1:a", STOPPING)).row
+    assert last.state is State.ERROR
+
+
+def test_orders_of_a_stopping_host_move_if_they_can() -> None:
+    waiting = row(State.SCHEDULED)
+    moved = changed(lifecycle.host_stopping(waiting, 1, STOPPING)).row
+    assert (moved.state, moved.host, moved.attempt, moved.version) == (State.SCHEDULED, "h2", 2, waiting.version + 1)
+    for other in (row(State.BUILDING, builder="h1:a"), row(State.STAGED), row(State.SCHEDULED, alternates=()), moved):
+        assert isinstance(lifecycle.host_stopping(other, 1, STOPPING), Refused)
+
+
+def test_a_host_that_ends_a_build_of_an_ended_row_needs_to_say_no_more() -> None:
+    outcome = lifecycle.gone(row(State.ERROR), "h1", 1, 9.0)
+    assert isinstance(outcome, Refused)
+    assert outcome.done
+
+
 def test_restarts_are_forgiven_but_failures_still_counted() -> None:
     restarted = Failure(kind=FailureClass.RESTARTED, error="AgentRestarted", message="restart", at=1.0)
     current = changed(lifecycle.failed(row(State.BUILDING, builder="h1:a", max_attempts=2), "h1", 3, 1, "h1:a", restarted)).row
@@ -172,3 +236,47 @@ def test_what_may_have_a_guest_goes_through_deleting(state: State) -> None:
 def test_deleting_twice_is_done() -> None:
     refused(lifecycle.delete(row(State.DELETING), 9.0), done=True)
     refused(lifecycle.delete(row(State.DELETED), 9.0), done=True)
+
+
+@pytest.mark.parametrize("state", [State.STAGED, State.SCHEDULED])
+def test_what_has_no_guest_is_rolled_back_at_once(state: State) -> None:
+    after = changed(lifecycle.roll_back(row(state), "another failed"))
+    assert (after.row.state, after.row.attempt, after.row.fault) == (State.ERROR, 2, "another failed")
+    assert after.event is EventKind.ENDED
+
+
+@pytest.mark.parametrize("state", [State.BUILDING, State.ACTIVE])
+def test_what_may_have_a_guest_is_in_error_once_that_is_gone(state: State) -> None:
+    deleting = changed(lifecycle.roll_back(row(state, builder="h1:a"), "another failed"))
+    assert (deleting.row.state, deleting.row.attempt, deleting.event) == (State.DELETING, 1, None)
+    refused(lifecycle.roll_back(deleting.row, "a third failed"), done=True)
+    refused(lifecycle.gone(deleting.row, "h1", 2, 9.5))
+    gone = lifecycle.gone(deleting.row, "h1", 1, 9.5)
+    assert isinstance(gone, Change)
+    assert (gone.row.state, gone.row.attempt, gone.row.fault) == (State.ERROR, 2, "another failed")
+    assert (gone.row.builder, gone.event) == (None, EventKind.ENDED)
+    refused(lifecycle.gone(gone.row, "h1", 1, 9.9), done=True)
+    deleted = lifecycle.delete(gone.row, 9.9)
+    assert isinstance(deleted, Change)
+    assert deleted.row.state is State.DELETED
+
+
+@pytest.mark.parametrize("state", [State.DELETING, State.DELETED, State.ERROR])
+def test_what_is_over_or_being_deleted_is_not_rolled_back(state: State) -> None:
+    refused(lifecycle.roll_back(row(state), "another failed"), done=True)
+
+
+def test_a_delete_of_what_is_being_rolled_back_ends_as_a_delete() -> None:
+    undone = changed(lifecycle.delete(row(State.DELETING, rolled_back="another failed"), 9.0))
+    assert (undone.row.state, undone.row.rolled_back, undone.event) == (State.DELETING, None, None)
+    gone = lifecycle.gone(undone.row, "h1", 1, 9.5)
+    assert isinstance(gone, Change)
+    assert gone.row.state is State.DELETED
+
+
+def test_a_row_is_told_again_under_a_version_that_nobody_has_seen_unless_it_has_changed() -> None:
+    known = row(State.ACTIVE, version=4)
+    for seen, version in ((2, 5), (9, 10)):
+        told = lifecycle.retell(known, 4, seen, EventKind.MOVED)
+        assert told == Change(row=msgspec.structs.replace(known, version=version), event=EventKind.MOVED)
+    refused(lifecycle.retell(known, 3, 9, EventKind.MOVED))

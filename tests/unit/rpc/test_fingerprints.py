@@ -12,19 +12,19 @@ from objects.base import Message
 from rpc.codec import all_messages
 
 FINGERPRINTS = {
-    "BuildOrder": "1.0-3ba7d6cde9da",
-    "BuildOrders": "1.0-f474167ed80d",
-    "ComputeNode": "1.0-abf6957af73b",
-    "Decision": "1.0-cb1b267df86f",
-    "DeleteOrder": "1.0-ff370d215c6d",
-    "Failure": "1.0-b6e90bdb2133",
+    "BuildOrder": "1.1-1141967c8a9b",
+    "BuildOrders": "2.2-ea30f6ece63d",
+    "ComputeNode": "1.1-6beaf32218e3",
+    "Decision": "1.1-d10acfb4a0f6",
+    "DeleteOrder": "1.1-a89b1ce43178",
+    "Failure": "1.1-76dd54c4c3cb",
     "FeedEvent": "1.0-2857de777cf1",
     "Holding": "1.0-6bbe86060a48",
     "InstanceSummary": "1.0-cf5536e43be3",
-    "Report": "1.0-b579a7adabd1",
-    "RequestSpec": "1.0-f67a0416de4d",
-    "Selection": "1.0-5b6cc8260f8c",
-    "Verdict": "1.0-b0cd99dda340",
+    "Report": "1.2-7d6da1d1d48b",
+    "RequestSpec": "2.2-0edfa5fae7d4",
+    "Selection": "1.1-887cedad2ff8",
+    "Verdict": "1.2-80b5869cac78",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,15 +15,17 @@ from scheduler.table import HostTable
 from tests.support import fleet
 
 
-def assigned(table: HostTable, count: int = 1, **changes: Any) -> list[tuple[str, list[str]]]:
+def assigned(
+    table: HostTable, count: int = 1, *, seed: int = 7, driver: Mapping[str, Any] | None = None, **changes: Any
+) -> list[tuple[str, list[str]]]:
     """(host, alternates) per instance."""
-    request = fleet.request(fleet.spec(**changes), table)
-    driver = fleet.driver()
+    request = fleet.request(fleet.spec(**changes), table, seed=seed)
+    choosing = fleet.driver(**(driver or {}))
     with table.tentative():
-        found = engine.survey(table, driver, request)
-        rows = engine.choose(table, driver, request, found, count)
+        found = engine.survey(table, choosing, request)
+        rows = engine.choose(table, choosing, request, found, count)
         chosen = [(str(n), row) for n, row in enumerate(rows)]
-        others = Alternates(table, driver, request, found).of(chosen)
+        others = Alternates(table, choosing, request, found).of(chosen)
         return [(table.hosts[row], [table.hosts[other] for other in others[uuid]]) for uuid, row in chosen]
 
 
@@ -39,10 +43,26 @@ def test_as_many_as_the_cell_has() -> None:
     assert int(host[1]) % 2 == int(others[0][1]) % 2
 
 
-def test_the_best_hosts_come_first() -> None:
-    table = fleet.table([fleet.node(f"h{n}", memory_mb=65536 - 1024 * n) for n in range(8)])
-    [(host, others)] = assigned(table, max_attempts=4)
-    assert (host, others) == ("h0", ["h2", "h4", "h6"])
+def test_hosts_that_are_clearly_worse_come_last_and_best_first() -> None:
+    amounts = [64, 60, 60, 60, 60, 60, 40, 60, 20, 60]  # GiB; h0, h2 and h4 are near each other in the first cell
+    nodes = [fleet.node(f"h{n}", memory_mb=1024 * gib) for n, gib in enumerate(amounts)]
+    [(host, others)] = assigned(fleet.table(nodes), driver={"ram_weight_multiplier": 5.0}, max_attempts=5)
+    assert host == "h0"
+    assert set(others[:2]) == {"h2", "h4"}
+    assert others[2:] == ["h6", "h8"]
+
+
+def test_single_boots_do_not_all_have_the_same_first_alternate() -> None:
+    """Or all builds of a host that dies would go to one and the same other."""
+    table = fleet.table([fleet.node(f"h{n}", memory_mb=65536 - 64 * n) for n in range(60)])
+    first = Counter(others[0] for seed in range(100) for _, others in assigned(table, seed=seed))
+    assert len(first) > 15
+    assert max(first.values()) < 20
+
+
+def test_the_same_seed_gives_the_same_alternates() -> None:
+    table = fleet.table([fleet.node(f"h{n}") for n in range(40)])
+    assert assigned(table, 3, seed=5) == assigned(table, 3, seed=5)
 
 
 def test_a_batch_does_not_send_all_its_retries_to_one_host() -> None:

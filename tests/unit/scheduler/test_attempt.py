@@ -3,56 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
-import msgspec
+import pytest
 
+from objects import errors
 from objects.group import Policy
-from objects.inventory import Inventory, Slot, Standing
+from objects.inventory import Slot
 from objects.spec import RequestSpec
-from scheduler.attempt import Attempt
-from scheduler.cursor import Cursor
 from scheduler.filters.adapter import Adapter
-from scheduler.job import Job, Moment
 from scheduler.settings import Settings
-from scheduler.table import HostTable
 from tests.support import fleet
-
-
-def job(asked: RequestSpec, count: int = 1) -> Job:
-    uuids = tuple(f"{asked.batch_id}-{n}" for n in range(count))
-    return Job(fleet.CONTEXT, msgspec.structs.replace(asked, fences=dict.fromkeys(uuids, 1)), uuids)
-
-
-def attempt(table: HostTable, jobs: Sequence[Job], *, young: bool = False, alive_since: float = 0.0) -> Attempt:
-    moment = Moment(time.monotonic(), time.time(), alive_since, young, {"cell1": 0.1, "cell2": 0.2})
-    return Attempt(table, fleet.driver(), Cursor(), jobs, moment)
-
-
-def begun(made: Attempt, jobs: Sequence[Job], slots: Sequence[Slot] = ()) -> set[int]:
-    return set(made.begin([], [Standing(needed=one.uuids) for one in jobs], slots))
-
-
-class Ledger:
-    """The rows of a fleet as a database would hand them out, with what others have claimed meanwhile."""
-
-    def __init__(self, hosts: int, **changes: object) -> None:
-        self.nodes = [fleet.node(f"h{n}", **changes) for n in range(hosts)]
-        self.table = fleet.table(self.nodes)
-        self.taken: dict[int, int] = {}
-
-    def rows(self, ids: set[int]) -> list[Inventory]:
-        return [
-            fleet.inventory(
-                key,
-                self.nodes[key - 1],
-                fleet.CELLS[(key - 1) % 2],
-                2 if key in self.taken else 1,
-                used_vcpus=self.taken.get(key, 0),
-                instances=self.taken.get(key, 0),
-            )
-            for key in sorted(ids)
-        ]
+from tests.support.attempts import Ledger, attempt, begun, job
 
 
 def test_a_plan_on_rows_that_did_not_change_stands() -> None:
@@ -183,16 +144,16 @@ def test_an_instance_placed_anew_is_not_in_the_way_of_itself() -> None:
     assert begun(attempt(ledger.table, jobs), jobs, slots) == {1}
 
 
-def test_a_held_slot_that_yields_is_named() -> None:
+def test_a_held_slot_is_left_to_whom_it_is_held_for() -> None:
     group = fleet.group(Policy.ANTI_AFFINITY)
     ledger = Ledger(1)
     jobs = [job(fleet.spec(group=group))]
     held = Slot(group_uuid=group.uuid, instance_uuid="other", host="h0", held=True)
     made = attempt(ledger.table, jobs)
-    wanted = begun(made, jobs, [held])
-    assert not made.confirm(ledger.rows(wanted))
-    [[placement]], _ = made.finish()
-    assert placement.evicted == (held,)
+    assert not begun(made, jobs, [held])
+    assert made.finish() == ([()], [])
+    with pytest.raises(errors.Conflict, match="held for retries"):
+        jobs[0].answer()
 
 
 def test_a_filter_that_fails_fails_its_own_job_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from db.ledger import KEPT
 from scheduler.cursor import RECENT, ROUND, Cursor
 from tests.support import fleet
 
@@ -42,3 +43,26 @@ def test_every_look_asks_the_writers_heard_of_last_and_the_rest_in_turn() -> Non
     assert [len(turn) for turn in turns] == [ROUND, 10]
     assert len({*recent, *turns[0], *turns[1]}) == writers
     assert cursor.further()[0] == turns[0]
+
+
+def test_a_writer_without_rows_of_its_own_is_asked_for_once_and_by_name_from_then_on() -> None:
+    cursor = Cursor()
+    cursor.reach(7)
+    numbers, newest = cursor.position()
+    assert newest == 7
+    assert numbers[7] == 0
+    cursor.note(7, 3)
+    cursor.reach(7)
+    assert cursor.position() == ({**numbers, 7: 3}, 7)
+
+
+def test_it_does_not_grow_with_the_writers_that_ever_were() -> None:
+    cursor = Cursor()
+    for writer in range(1, 10 * KEPT, 7):
+        cursor.note(writer, writer)
+    asked: set[int] = set()
+    for _ in range(10 * KEPT // ROUND):
+        asked |= cursor.further()[0].keys() | cursor.position()[0].keys()
+    newest = cursor.newest
+    assert asked >= set(range(newest - KEPT, newest + 1))
+    assert len(asked) <= 2 * KEPT

@@ -12,9 +12,12 @@ from objects.group import Policy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
 from scheduler import engine
+from scheduler.arrays import Mask
 from scheduler.drivers.base import Driver
+from scheduler.filters.ignore_hosts import IgnoreHosts
 from scheduler.hosts import Hosts, HostState
 from scheduler.request import Request
+from scheduler.settings import Settings
 from scheduler.table import HostTable
 from tests.support import fleet
 
@@ -36,7 +39,6 @@ def place(
 
 
 def chosen(table: HostTable, request: Request, count: int, driver: Driver) -> list[int]:
-    request.yielding = request.members.any_held
     return engine.choose(table, driver, request, engine.survey(table, driver, request), count)
 
 
@@ -173,11 +175,9 @@ class TestGroups:
         spread = place(table, fleet.spec(group=fleet.group(Policy.SOFT_ANTI_AFFINITY)), 8, fleet.driver(**packing))
         assert set(Counter(spread).values()) == {2}
 
-    def test_held_slots_yield_only_where_nothing_else_fits(self) -> None:
+    def test_held_slots_are_taken(self) -> None:
         slots = [Slot(group_uuid="g", instance_uuid="other", host=host, held=True) for host in ("h0", "h1")]
-        hosts = place(equal(3), fleet.spec(group=fleet.group(Policy.ANTI_AFFINITY)), 3, slots=slots)
-        assert hosts[0] == "h2"
-        assert set(hosts[1:]) == {"h0", "h1"}
+        assert place(equal(3), fleet.spec(group=fleet.group(Policy.ANTI_AFFINITY)), 3, slots=slots) == ["h2"]
 
 
 class TestSitesOwnFilter:
@@ -225,3 +225,23 @@ def test_nothing_is_left_behind_in_the_table(count: int) -> None:
     before = table.free_memory_mb[:3].copy()
     place(table, fleet.spec(), count)
     assert np.array_equal(before, table.free_memory_mb[:3])
+
+
+def test_a_filter_that_a_request_does_not_call_for_is_asked_once() -> None:
+    class Counting(IgnoreHosts):
+        asked = 0
+
+        def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+            self.asked += 1
+            return super().passes(hosts, request)
+
+    table = fleet.table([fleet.node("h1"), fleet.node("h2")])
+    counting = Counting(Settings())
+    driver = fleet.driver()
+    driver.filters = (counting, *driver.filters)
+    for hints, times in ((("h2",), 3), ((), 1)):
+        counting.asked = 0
+        request = fleet.request(fleet.spec(ignore_hosts=hints), table)
+        for _ in range(3):
+            assert engine.survey(table, driver, request).rows.tolist() == ([0] if hints else [0, 1])
+        assert counting.asked == times

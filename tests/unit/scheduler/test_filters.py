@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from objects.aggregate import Aggregate
 from objects.cell import CellState
 from objects.group import Policy
 from objects.inventory import Slot
@@ -89,6 +90,15 @@ class TestComputeFilter:
         table.set_service(ONE, "disabled", now, disabled=True, forced_down=False)
         assert left(ComputeFilter, table, fleet.spec(), alive_since=now - 60) == ["up"]
         assert left(ComputeFilter, table, fleet.spec(), alive_since=now - 60, assume_up=True) == ["up", "silent"]
+
+    def test_silent_hosts_of_cells_that_are_out_of_reach_count_where_asked_for(self) -> None:
+        table = fleet.table([fleet.node(name) for name in ("silent", "other cell", "stopped")])
+        now = time.monotonic()
+        table.set_service(ONE, "silent", now - 100, disabled=False, forced_down=False)
+        table.set_service(TWO, "other cell", now - 100, disabled=False, forced_down=False)
+        table.set_service(ONE, "stopped", float("-inf"), disabled=False, forced_down=False)
+        one = frozenset({table.cell_number(ONE)})
+        assert left(ComputeFilter, table, fleet.spec(), alive_since=now - 60, unheard_cells=one) == ["silent"]
 
     def test_a_forced_host_may_be_disabled_but_not_dead_and_not_in_a_closed_cell(self) -> None:
         table = fleet.table([fleet.node(n) for n in ("off", "closed", "dead")], states=(CellState.ENABLED, CellState.DRAINING))
@@ -192,3 +202,14 @@ class TestAdapter:
             [True],
             [False],
         ]
+
+    def test_shows_it_attributes_and_what_aggregates_say(self) -> None:
+        aggregates = [Aggregate(id=n, name=f"a{n}", hosts=("h0",), metadata={"ssd": f"{n}"}) for n in (2, 1)]
+        nodes = [fleet.node("h0", attributes={"rack": "r1"}, hypervisor_version=3), fleet.node("h1")]
+        table = fleet.table(nodes, aggregates=aggregates)
+        hosts = Hosts(table, fleet.request(fleet.spec(), table))
+        assert (hosts.state(0).attributes, hosts.state(0).metadata) == (
+            {"hypervisor_version": 3, "rack": "r1"},
+            {"ssd": ("1", "2")},
+        )
+        assert (hosts.state(1).attributes, hosts.state(1).metadata) == ({}, {})

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from objects.cell import CellState
-from scheduler.table import SETTLED, HostTable
+from scheduler.columns import SETTLED
+from scheduler.table import HostTable
 from tests.support import fleet
 
 ONE, TWO = fleet.CELLS
@@ -46,6 +51,8 @@ def test_a_host_that_moved_to_the_cell_it_is_mapped_to_is_followed() -> None:
     table = fleet.table([fleet.node("h")])
     table.set_topology(fleet.cells(), {"h": TWO}, {})
     table.set_node(TWO, fleet.node("h"))
+    assert not table.eligible[row_of(table, "h")], "its agent was just heard of in the cell that it left"
+    table.set_service(ONE, "h", float("-inf"), disabled=False, forced_down=False)
     assert table.eligible[row_of(table, "h")]
     assert table.cells[int(table.cell[row_of(table, "h")])].name == "cell2"
 
@@ -172,3 +179,45 @@ def test_zones_follow_the_aggregates() -> None:
     assert table.zones[int(table.zone[row_of(table, "h1")])] == "nova"
     assert table.zones[int(table.zone[row_of(table, "h2")])] == "west"
     assert table.zone_number("nowhere") == -1
+
+
+WORDS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 9)), max_size=8, unique_by=lambda word: word[0])
+"""Host, generation, what is used."""
+
+
+@given(st.lists(WORDS, max_size=4), st.booleans())
+def test_many_rows_of_the_ledger_at_once_are_the_same_as_one_after_the_other(
+    pages: list[list[tuple[int, int, int]]], late: bool
+) -> None:
+    nodes = [fleet.node(f"h{n}", vcpus=8, vcpus_used=n) for n in range(5)]
+    homes = {node.host: fleet.CELLS[n % 2] for n, node in enumerate(nodes)}
+    tables = [HostTable(), HostTable()]
+    for table in tables:
+        table.set_topology(fleet.cells(), homes, {})
+        if not late:
+            fleet.tell_cells(table, nodes, homes, heard_at=0.0)
+    for now, page in enumerate(pages):
+        rows = [fleet.inventory(n + 1, nodes[n], homes[f"h{n}"], generation, used_vcpus=used) for n, generation, used in page]
+        tables[0].set_inventories(rows, now)
+        for row in rows:
+            tables[1].set_inventory(row, now)
+    if late:
+        tables[0].set_nodes(ONE, nodes[::2])
+        tables[0].set_nodes(TWO, nodes[1::2])
+        for n, node in enumerate(nodes):
+            tables[1].set_node(homes[f"h{n}"], node)
+    assert seen(tables[0]) == seen(tables[1])
+
+
+def seen(table: HostTable) -> dict[str, dict[str, Any]]:
+    """Every column of every host."""
+    columns = [name for name, value in vars(table).items() if isinstance(value, np.ndarray)]
+    return {host: {name: getattr(table, name)[row].item() for name in columns} for row, host in enumerate(table.hosts)}
+
+
+def test_a_cell_that_closes_takes_its_hosts_along_and_leaves_all_else_as_it_is() -> None:
+    table = fleet.table([fleet.node("h1"), fleet.node("h2")])
+    before = seen(table)
+    table.set_cells(fleet.cells(CellState.DISABLED, CellState.ENABLED))
+    assert seen(table)["h1"] == before["h1"] | {"cell_open": False}
+    assert seen(table)["h2"] == before["h2"]

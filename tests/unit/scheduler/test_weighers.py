@@ -11,6 +11,7 @@ from scheduler import engine
 from scheduler.hosts import Hosts
 from scheduler.settings import Settings
 from scheduler.weighers.base import Weigher
+from scheduler.weighers.build_failure import BuildFailureWeigher
 from scheduler.weighers.cpu import CPUWeigher
 from scheduler.weighers.disk import DiskWeigher
 from scheduler.weighers.num_instances import NumInstancesWeigher
@@ -39,6 +40,21 @@ def test_instances_are_counted() -> None:
     table.set_inventory(fleet.inventory(1, node, fleet.CELLS[0], 2, instances=4), now=0.0)
     request = fleet.request(fleet.spec(), table)
     assert NumInstancesWeigher(Settings()).weigh(Hosts(table, request), request).tolist() == [4.0, 0.0]
+
+
+def test_hosts_on_which_builds_have_failed_come_last_and_with_none_there_is_no_opinion() -> None:
+    nodes = [fleet.node("h1", failed_builds=2.0), fleet.node("h2", vcpus=8), fleet.node("h3", failed_builds=1.0, vcpus=1)]
+    table = fleet.table(nodes)
+    request = fleet.request(fleet.spec(), table)
+    weigher = BuildFailureWeigher(Settings())
+    raw = weigher.weigh(Hosts(table, request), request)
+    assert raw is not None
+    assert (raw.tolist(), weigher.multiplier) == ([2.0, 0.0, 1.0], -1000000.0)
+    driver = fleet.driver(enabled_weighers=("BuildFailureWeigher", "CPUWeigher"))
+    found = engine.survey(table, driver, request)
+    assert found.scores.tolist() == pytest.approx([-1000000.0 + 1.0, 0.5, -500000.0 + 0.0625])
+    healthy = fleet.table([fleet.node("h1"), fleet.node("h2")])
+    assert weigher.weigh(Hosts(healthy, request), request) is None
 
 
 @pytest.mark.parametrize(
@@ -90,3 +106,13 @@ def test_a_multiplier_of_zero_switches_a_weigher_off() -> None:
     found = engine.survey(table, driver, fleet.request(fleet.spec(), table))
     assert found.parts == ()
     assert np.array_equal(found.scores, np.zeros(2))
+
+
+def test_a_weigher_without_an_opinion_of_the_rows_asked_about_adds_nothing_to_them() -> None:
+    """It had one of the whole fleet: builds have failed on a host that is not among the best."""
+    table = fleet.table([fleet.node("h1"), fleet.node("h2", failed_builds=3)])
+    request = fleet.request(fleet.spec(), table)
+    found = engine.survey(table, fleet.driver(enabled_weighers=("BuildFailureWeigher",)), request)
+    best = found.rows[:1]
+    assert engine.weights(table, request, found.parts, found.rows)["BuildFailureWeigher"][1] < 0.0
+    assert engine.weights(table, request, found.parts, best) == {"BuildFailureWeigher": [0.0]}

@@ -158,3 +158,17 @@ def test_many_threads_each_get_their_own() -> None:
         assert list(pool.map(gate.call, range(500))) == [number * 10 for number in range(500)]
     assert sorted(item for group in gate.groups for item in group) == list(range(500))
     assert gate.most == 1
+
+
+def test_nobody_waits_for_the_end_of_the_window_when_as_many_have_come_as_the_last_time() -> None:
+    sizes: list[int] = []
+
+    def handle(items: Sequence[int]) -> list[int | Exception]:
+        sizes.append(len(items))
+        return [item * 2 for item in items]
+
+    grouped: Coalescer[int, int] = Coalescer(handle, window=3600.0)
+    for _ in range(3):
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(grouped, range(2))) == [0, 2]
+    assert sizes == [2, 2, 2]

@@ -1,4 +1,4 @@
-"""Who is up, by report counts and the reader's own clock alone."""
+"""Who is up, by report counts, the reader's own clock, and what is heard of the others."""
 
 from __future__ import annotations
 
@@ -17,32 +17,91 @@ def service(host: str, count: int, *, last_seen: float = 0.0, forced_down: bool 
     )
 
 
-def test_a_host_seen_for_the_first_time_has_the_whole_down_time() -> None:
-    liveness = Liveness(60.0)
-    assert liveness.down([service("h1", 7)], 1000.0) == set()
-    assert liveness.down([service("h1", 7)], 1060.0) == set()
-    assert liveness.down([service("h1", 7)], 1060.1) == {"h1"}
+class Cell:
+    """Hosts whose agents report every ten seconds unless they are dead or cannot be heard, and a reader that looks as often."""
+
+    def __init__(self, *hosts: str, down_time: float = 60.0) -> None:
+        self.liveness = Liveness(down_time)
+        self.now = 1000.0
+        self.counts = dict.fromkeys(hosts, 1)
+        self.dead: set[str] = set()
+        self.look()
+
+    def look(self) -> set[str]:
+        return self.liveness.down([service(host, count) for host, count in self.counts.items()], self.now)
+
+    def pass_by(self, seconds: float, *, heard: bool = True, looking: bool = True) -> set[str]:
+        """Time passes; whoever was called down in it."""
+        down: set[str] = set()
+        for _ in range(int(seconds / 10.0)):
+            self.now += 10.0
+            for host in self.counts.keys() - self.dead if heard else ():
+                self.counts[host] += 1
+            down |= self.look() if looking else set()
+        return down
 
 
-def test_every_new_count_starts_the_time_anew() -> None:
-    liveness = Liveness(60.0)
-    for moment in range(0, 500, 50):
-        assert liveness.down([service("h1", moment)], float(moment)) == set()
-    assert liveness.down([service("h1", 450)], 511.0) == {"h1"}
-    assert liveness.down([service("h1", 451)], 512.0) == set()
+def test_a_host_that_falls_silent_while_others_are_heard_is_down_after_its_time() -> None:
+    cell = Cell("h1", "h2")
+    cell.dead = {"h1"}
+    assert cell.pass_by(60.0) == set()
+    assert cell.pass_by(10.0) == {"h1"}
+    cell.dead = set()
+    assert cell.pass_by(500.0) == set()
+
+
+def test_silence_of_all_says_nothing_of_any() -> None:
+    """The broker is away, or the database takes no heartbeats."""
+    cell = Cell("h1", "h2", "h3")
+    assert cell.pass_by(3600.0, heard=False) == set()
+    assert cell.pass_by(60.0) == set()
+
+
+def test_silence_of_the_only_host_says_nothing() -> None:
+    assert Cell("h1").pass_by(3600.0, heard=False) == set()
+
+
+def test_who_is_heard_a_little_later_than_the_first_after_an_outage_is_up() -> None:
+    cell = Cell("h1", "h2", "h3")
+    cell.pass_by(3600.0, heard=False)
+    cell.dead = {"h2", "h3"}  # so far
+    assert cell.pass_by(20.0) == set()
+    cell.dead = set()
+    assert cell.pass_by(100.0) == set()
+
+
+def test_who_is_not_heard_again_after_an_outage_is_down() -> None:
+    cell = Cell("h1", "h2", "h3")
+    cell.dead = {"h2"}
+    cell.pass_by(3600.0, heard=False)
+    assert cell.pass_by(70.0) == {"h2"}
+
+
+def test_time_in_which_the_reader_could_not_look_does_not_count() -> None:
+    """Its database was away, or its process stopped: at its next look no agent may have got its sign of life through yet."""
+    cell = Cell("h1", "h2")
+    cell.pass_by(3600.0, heard=False, looking=False)
+    cell.counts["h1"] += 1
+    assert cell.look() == set()
+    assert cell.pass_by(100.0) == set()
 
 
 def test_a_count_that_falls_is_news_too() -> None:
     """A service record that was removed and made again counts from 1."""
-    liveness = Liveness(60.0)
-    liveness.down([service("h1", 900)], 0.0)
-    assert liveness.down([service("h1", 1)], 100.0) == set()
+    cell = Cell("h1", "h2")
+    cell.counts["h1"] = 900
+    cell.pass_by(50.0)
+    cell.counts["h1"] = 1
+    cell.dead = {"h1"}
+    assert cell.pass_by(50.0) == set()
 
 
 def test_the_reporters_clock_does_not_matter() -> None:
     liveness = Liveness(60.0)
-    assert liveness.down([service("past", 1, last_seen=0.0), service("future", 1, last_seen=1e12)], 10.0) == set()
-    assert liveness.down([service("past", 2, last_seen=0.0), service("future", 1, last_seen=2e12)], 100.0) == {"future"}
+    for moment in range(0, 130, 10):
+        found = [service("past", moment, last_seen=0.0), service("future", 1, last_seen=1e12 + moment)]
+        down = liveness.down(found, float(moment))
+    assert down == {"future"}
 
 
 def test_forced_down_is_down_at_once_and_up_again_when_lifted() -> None:
@@ -52,14 +111,16 @@ def test_forced_down_is_down_at_once_and_up_again_when_lifted() -> None:
     assert liveness.down([service("h1", 3)], 2.0) == set()
 
 
-def test_hosts_are_judged_apart() -> None:
-    liveness = Liveness(10.0)
-    liveness.down([service("h1", 1), service("h2", 1)], 0.0)
-    assert liveness.down([service("h1", 1), service("h2", 2)], 11.0) == {"h1"}
-
-
 def test_a_record_made_anew_for_a_silent_host_has_the_whole_down_time_again() -> None:
     liveness = Liveness(10.0)
-    liveness.down([service("h1", 1, uuid="old")], 0.0)
-    assert liveness.down([service("h1", 1, uuid="new")], 11.0) == set()
-    assert liveness.down([service("h1", 1, uuid="new")], 22.0) == {"h1"}
+    down = [
+        liveness.down([service("h1", 1, uuid="old" if moment < 10 else "new"), service("h2", moment)], float(moment))
+        for moment in range(0, 24, 2)
+    ]
+    assert down == [set()] * 11 + [{"h1"}]
+
+
+def test_however_short_the_down_time_silence_between_two_looks_counts() -> None:
+    liveness = Liveness(0.0)
+    liveness.down([service("h1", 1), service("h2", 1)], 0.0)
+    assert liveness.down([service("h1", 1), service("h2", 2)], 0.01) == {"h1"}

@@ -79,3 +79,37 @@ print("eventlet" in sys.modules)
 
     assert done.stdout == "False\n"
     assert done.stderr.endswith(" heard\n")
+
+
+def test_what_a_library_says_of_each_connection_is_logged_once_and_in_one_line(log_file: Path) -> None:
+    library = logging.getLogger("oslo.messaging._drivers.impl_rabbit")
+    told = {"connection_id": "1", "hostname": "h", "port": 5672, "err_str": "refused"}
+    for number in range(50):
+        library.error(
+            "[%(connection_id)s] %(hostname)s:%(port)s is unreachable: %(err_str)s", told | {"connection_id": str(number)}
+        )
+    library.error("[%(connection_id)s] %(hostname)s:%(port)s is unreachable: %(err_str)s", told | {"err_str": "timed out"})
+    for _ in range(2):
+        try:
+            raise OSError("vhost not found")
+        except OSError:
+            library.exception("Failed to process incoming message, retrying..")
+    first, second, third = log_file.read_text().splitlines()
+    assert first.endswith("h:5672 is unreachable: refused")
+    assert second.endswith("h:5672 is unreachable: timed out")
+    assert third.endswith("Failed to process incoming message, retrying..: OSError: vhost not found")
+
+
+def test_a_log_that_cannot_be_written_says_so_once_on_standard_error(tmp_path: Path) -> None:
+    program = """
+import logging, sys
+from service import config, logs
+logs.setup(config.load(["--log-file", sys.argv[1]], files=[]))
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+for number in range(20):
+    logging.getLogger("tests").warning("line %d", number)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True, check=True)
+    assert done.stderr.count("the log cannot be written") == 1
+    assert "Traceback" not in done.stderr.partition("the log cannot be written")[0]

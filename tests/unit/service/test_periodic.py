@@ -176,3 +176,12 @@ def test_wait_until_says_whether_it_came_true() -> None:
     answers = iter([False, False, True])
     assert wait_until(lambda: next(answers), PATIENCE, pause=0.0)
     assert not wait_until(lambda: False, 0.0)
+
+
+def test_a_slow_job_can_wait_for_its_first_run(started: list[Periodic]) -> None:
+    work = Work()
+    periodic = Periodic("test", NEVER, work, at_once=False).start()
+    started.append(periodic)
+    assert not work.begun.acquire(timeout=0.1)
+    periodic.wake()
+    work.wait(1)

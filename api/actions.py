@@ -1,0 +1,77 @@
+"""``/servers/{id}/os-instance-actions``: what was asked of a server, and every attempt to do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon
+
+from api import call as calls
+from api import server_view
+from api.call import Call
+from api.finding import Finder, Found
+from api.microversions import Since
+from api.versions import answer
+from objects import errors
+from objects.action import Action, Event
+
+EVENT = "compute__do_build_and_run_instance"
+"""What an attempt to build is called in the Compute API."""
+
+
+class Actions:
+    """The list, newest first, and one of them by its request with its events."""
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        call = calls.of(req)
+        found = self._find(server_id, call)
+        answer(resp, {"instanceActions": [_summary(action, found, call) for action in reversed(self._finder.actions(found))]})
+
+    def on_get_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, request_id: str) -> None:
+        call = calls.of(req)
+        found = self._find(server_id, call)
+        action = next((each for each in self._finder.actions(found) if each.request_id == request_id), None)
+        if action is None:
+            raise errors.NotFound(f"Action for request_id {request_id[:80]} on instance {found.server.uuid} not found")
+        document = _summary(action, found, call)
+        if call.context.is_admin or call.has(Since.ACTION_EVENTS):
+            document["events"] = [_event(event, call) for event in action.events]
+        answer(resp, {"instanceAction": document})
+
+    def _find(self, server_id: str, call: Call) -> Found:
+        return self._finder.find(server_id, call, deleted=call.has(Since.ACTIONS_OF_DELETED))
+
+
+def _summary(action: Action, found: Found, call: Call) -> dict[str, Any]:
+    server = found.server
+    return {
+        "action": action.kind,
+        "instance_uuid": server.uuid,
+        "request_id": action.request_id,
+        "user_id": server.user_id,
+        "project_id": server.project_id,
+        "start_time": server_view.micro(action.started_at),
+        "message": _fault(action.fault, call),
+    }
+
+
+def _fault(fault: str | None, call: Call) -> str | None:
+    """Hosts are the administrator's to know."""
+    return fault if fault is None or call.context.is_admin else server_view.tenant_fault(fault)
+
+
+def _event(event: Event, call: Call) -> dict[str, Any]:
+    ended = event.finished_at is not None
+    document: dict[str, Any] = {
+        "event": EVENT,
+        "start_time": server_view.micro(event.started_at),
+        "finish_time": server_view.micro(event.finished_at),
+        "result": ("Error" if event.error else "Success") if ended else None,
+    }
+    if call.context.is_admin:
+        document["host"] = event.host
+        document["traceback"] = f"{event.error}: {event.message}" if event.error else None
+    return document

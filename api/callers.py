@@ -1,0 +1,67 @@
+"""Who is served by an API that authenticates nobody: this machine, and no web page that a browser on it has open."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+import falcon
+
+from api.opts import Settings
+from objects import errors
+
+
+class Callers:
+    """Turns away who is not on this machine, and who would use a browser on it.
+
+    A page from anywhere can make a browser send requests to loopback. Such a request names the page's own host, in ``Origin`` or,
+    where the page has pointed its name to 127.0.0.1 (DNS rebinding), in ``Host``. With ``noauth_anywhere`` everybody is served.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._anybody = settings.noauth_anywhere
+        endpoint = urlsplit(settings.public_endpoint).hostname
+        self._names = {_plain(name) for name in (settings.host, endpoint, *settings.allowed_hosts) if name}
+
+    def check(self, req: falcon.Request) -> None:
+        """Raises errors.Forbidden, or errors.Invalid where only the name is wrong."""
+        if self._anybody:
+            return
+        peer = req.remote_addr
+        if peer and not _is_loopback(peer):
+            raise errors.Forbidden("This API authenticates nobody, so it serves its own machine only ([api] noauth_anywhere).")
+        named = req.get_header("Host")
+        if named is not None and not self._is_ours(_host_of(f"//{named}")):
+            raise errors.Invalid(
+                f"Host: {named[:80]!r} is not a name of this API, which authenticates nobody; "
+                "ask at its address, or list the name in [api] allowed_hosts."
+            )
+        origin = req.get_header("Origin")
+        if origin is not None and not self._is_ours(_host_of(origin)):
+            raise errors.Forbidden(f"Origin: pages of {origin[:80]!r} may not use this API, which authenticates nobody.")
+
+    def _is_ours(self, host: str) -> bool:
+        return host == "localhost" or host in self._names or _is_loopback(host)
+
+
+def _host_of(url: str) -> str:
+    """The host that a URL names, "" if it names none or cannot be read."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # read for its check only
+        return _plain(parts.hostname or "") if "@" not in parts.netloc else ""
+    except ValueError:
+        return ""
+
+
+def _plain(host: str) -> str:
+    return host.lower().rstrip(".").removeprefix("[").removesuffix("]")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -1,0 +1,71 @@
+"""``/limits``: the same as the quotas of the caller's project, in the words of another resource."""
+
+from __future__ import annotations
+
+import falcon
+
+from api import call as calls
+from api.call import Call
+from api.microversions import Since
+from api.middleware import checked_identifier
+from api.opts import Settings
+from api.versions import answer
+from db import quotas
+from db.engine import Database
+from objects import errors
+from objects.quota import UNLIMITED
+
+UNCOUNTED_LIMITS = (
+    "maxPersonality",
+    "maxPersonalitySize",
+    "maxServerGroupMembers",
+    "maxServerGroups",
+    "maxServerMeta",
+    "maxTotalKeypairs",
+)
+UNCOUNTED_USES = ("totalServerGroupsUsed",)
+NETWORK_LIMITS = ("maxSecurityGroupRules", "maxSecurityGroups", "maxTotalFloatingIps")
+NETWORK_USES = ("totalFloatingIpsUsed", "totalSecurityGroupsUsed")
+IMAGE_LIMITS = ("maxImageMeta",)
+"""What the Compute API limits besides, and nobody here counts; those of networks and images in older versions only."""
+
+
+class ProjectLimits:
+    """Of the caller's project; an administrator may name another in ``tenant_id``."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._database = database
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        call = calls.of(req)
+        quota = self._database.read(quotas.get, _project(req, call))
+        limits = quota.own.over(self._settings.quota)
+        counted = {
+            "maxTotalInstances": limits.instances,
+            "maxTotalCores": limits.cores,
+            "maxTotalRAMSize": limits.ram,
+            "totalInstancesUsed": quota.used.instances,
+            "totalCoresUsed": quota.used.cores,
+            "totalRAMUsed": quota.used.ram,
+        }
+        answer(resp, {"limits": {"rate": [], "absolute": _uncounted(call) | counted}})
+
+
+def _project(req: falcon.Request, call: Call) -> str:
+    named = req.get_param("tenant_id")
+    if named is None or named == call.context.project_id:
+        return call.context.project_id
+    if not call.context.is_admin:
+        raise errors.Forbidden("tenant_id: only an administrator may see the limits of another project")
+    return checked_identifier("tenant_id", named)
+
+
+def _uncounted(call: Call) -> dict[str, int]:
+    limits, uses = [*UNCOUNTED_LIMITS], [*UNCOUNTED_USES]
+    if not call.has(Since.NETWORK_LIMITS_GONE):
+        limits += NETWORK_LIMITS
+        uses += NETWORK_USES
+    if not call.has(Since.IMAGE_LIMITS_GONE):
+        limits += IMAGE_LIMITS
+    return dict.fromkeys(limits, UNLIMITED) | dict.fromkeys(uses, 0)

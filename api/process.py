@@ -1,0 +1,63 @@
+"""``superconductor-api``: the API as a process of its own. Its workers share one listening socket."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+
+from oslo_config import cfg
+
+from api import opts
+from api.main import ApiService, bind
+from cells import api_level
+from cells import opts as cells_opts
+from cells.api_level import ApiLevel
+from service import process
+from service.process import Plan
+from service.vault import Vault
+
+LOG = logging.getLogger(__name__)
+
+
+class ApiRole:
+    """One worker."""
+
+    def __init__(self, conf: cfg.ConfigOpts, listener: socket.socket) -> None:
+        self._conf = conf
+        settings = opts.settings(conf)
+        self._level = ApiLevel(conf, pool_size=settings.threads)
+        level, vault = self._level, Vault(conf.secrets["keys"])
+        self._service = ApiService(settings, level.registry, level.database, level.bus, listener=listener, vault=vault)
+
+    def start(self, stopped: threading.Event) -> None:
+        """The bus is not waited for: what is accepted without it is found by the conductors' sweeps."""
+        if self._level.wait(stopped, for_bus=False):
+            self._service.start()
+
+    def stop(self) -> None:
+        self._service.stop()
+        self._level.close()
+
+    def reload(self) -> None:
+        self._service.reload(opts.settings(self._conf))
+
+
+def plan(conf: cfg.ConfigOpts) -> Plan:
+    """Binds, so that an address that is taken is told at once. Raises Misconfigured."""
+    api_level.check(conf)
+    vault, listener = Vault(conf.secrets["keys"]), bind(opts.settings(conf))
+    if not vault.sealing:
+        LOG.warning("[secrets] keys holds no master key: no admin passwords are made, and boots with user data are refused")
+    return Plan(make=lambda: ApiRole(conf, listener), workers=conf.api.workers)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command."""
+    return process.main("superconductor-api", argv, [opts.list_opts(), cells_opts.list_opts()], plan)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""``/os-quota-sets/{project}``: what a project may have at once, and what it has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon
+import msgspec
+
+from api import call as calls
+from api import schemas
+from api.call import Call
+from api.microversions import Since
+from api.middleware import checked_identifier
+from api.opts import Settings
+from api.validation import Validator, read_body
+from api.versions import answer
+from db import quotas
+from db.engine import Database
+from objects import errors
+from objects.quota import RESOURCES, UNLIMITED, Limits, OwnLimits, Quota
+
+UNCOUNTED = (
+    "injected_file_content_bytes",
+    "injected_file_path_bytes",
+    "injected_files",
+    "key_pairs",
+    "metadata_items",
+    "server_group_members",
+    "server_groups",
+)
+"""What the Compute API has quotas of besides, and nobody here counts."""
+
+NETWORK = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups")
+"""The same, in its older versions."""
+
+
+class QuotaSets:
+    """Anyone may read the quotas of the own project; the rest is for administrators."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._database = database
+        self._validator = Validator(schemas.quota_update())
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
+        call = _may_read(req, project_id)
+        limits = self._read(project_id).own.over(self._settings.quota)
+        answer(resp, {"quota_set": {"id": project_id} | _numbers(limits, call)})
+
+    def on_get_detail(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
+        call = _may_read(req, project_id)
+        quota = self._read(project_id)
+        used = msgspec.structs.asdict(quota.used)
+        shown = {
+            name: {"in_use": used.get(name, 0), "limit": limit, "reserved": 0}
+            for name, limit in _numbers(quota.own.over(self._settings.quota), call).items()
+        }
+        answer(resp, {"quota_set": {"id": project_id} | shown})
+
+    def on_get_defaults(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
+        call = _may_read(req, project_id)
+        answer(resp, {"quota_set": {"id": project_id} | _numbers(self._settings.quota, call)})
+
+    def on_put(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
+        call = _may_change(req, project_id)
+        document = read_body(req, self._settings.max_body_size)
+        self._validator.check(document)
+        body = document["quota_set"]
+        force = schemas.BOOLEANS[body.get("force", False)]
+        changed = self._database.write(quotas.change, project_id, _limits_in(body), force=force)
+        answer(resp, {"quota_set": _numbers(changed.own.over(self._settings.quota), call)})
+
+    def on_delete(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
+        _may_change(req, project_id)
+        self._database.write(quotas.forget, project_id)
+        resp.status = 202
+
+    def _read(self, project_id: str) -> Quota:
+        return self._database.read(quotas.get, project_id)
+
+
+def _may_read(req: falcon.Request, project_id: str) -> Call:
+    call = calls.of(req)
+    _check(req, project_id)
+    if not call.context.is_admin and project_id != call.context.project_id:
+        raise errors.Forbidden("os-quota-sets: only an administrator may see the quotas of another project")
+    return call
+
+
+def _may_change(req: falcon.Request, project_id: str) -> Call:
+    call = calls.of(req)
+    _check(req, project_id)
+    call.require_admin("os-quota-sets")
+    return call
+
+
+def _check(req: falcon.Request, project_id: str) -> None:
+    checked_identifier("project_id", project_id)
+    if req.get_param("user_id") is not None:
+        raise errors.Invalid("user_id: there are quotas of projects only, none of users")
+
+
+def _limits_in(body: dict[str, Any]) -> OwnLimits:
+    """Raises errors.Invalid: a schema compares only numbers that are no text."""
+    limits = {name: int(body[name]) for name in RESOURCES if name in body}
+    for name, limit in limits.items():
+        if limit > schemas.MOST:
+            raise errors.Invalid(f"quota_set.{name}: {limit} is too much, {schemas.MOST} is the most")
+    return OwnLimits(**limits)
+
+
+def _numbers(limits: Limits, call: Call) -> dict[str, int]:
+    """Every limit that the Compute API knows in this version, by its name."""
+    names = UNCOUNTED if call.has(Since.NETWORK_LIMITS_GONE) else (*UNCOUNTED, *NETWORK)
+    return dict.fromkeys(names, UNLIMITED) | msgspec.structs.asdict(limits)

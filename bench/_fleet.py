@@ -1,0 +1,152 @@
+"""A fleet as it is in the middle of its life: hosts of four sizes in several cells and zones, 70 % full of mixed flavors."""
+
+from __future__ import annotations
+
+import random
+import time
+from array import array
+
+import msgspec
+
+from objects.aggregate import Aggregate
+from objects.cell import CellMapping, CellState
+from objects.compute_node import ComputeNode
+from objects.flavor import Flavor
+from objects.inventory import Inventory
+from scheduler.table import HostTable
+
+CELLS = 8
+ZONES = ("north", "south", "east")
+CORES = (16, 32, 48, 64)
+"""Of each, 8 GiB of memory and 60 GiB of disk per core; vCPUs are two to a core."""
+FULL = 0.7
+_MIX = ((1, 2, 20), (1, 4, 16), (2, 4, 18), (2, 8, 14), (4, 8, 10), (4, 16, 10), (8, 16, 5), (8, 32, 4), (16, 32, 2), (16, 64, 1))
+
+FLAVORS = tuple(
+    Flavor(flavor_id=f"m{vcpus}.{gib}", name=f"m{vcpus}.{gib}", vcpus=vcpus, memory_mb=gib * 1024, root_gb=10 + 10 * vcpus)
+    for vcpus, gib, _ in _MIX
+)
+SHARES = tuple(share for *_, share in _MIX)
+"""How often each of FLAVORS is asked for: of 100 servers."""
+
+
+class Fleet:
+    """A host table, and the ledger's rows behind it. The same one for the same number of hosts."""
+
+    def __init__(self, hosts: int) -> None:
+        self.chance = random.Random(hosts)
+        self.nodes: list[ComputeNode] = []
+        self.ledger: dict[int, Inventory] = {}
+        self.cells = [f"00000000-0000-0000-0000-00000000000{n}" for n in range(CELLS)]
+        self.ages = {f"cell{n}": 0.5 for n in range(CELLS)}
+        self.table = HostTable()
+        self._guests = array("q")  # of each: the host's key and the number of the flavor, as one number
+        self._changed: set[int] = set()
+        self._homes: dict[str, str] = {}
+        for n in range(hosts):
+            self._fill(n)
+        names = [node.host for node in self.nodes]
+        aggregates = [
+            Aggregate(id=n, name=zone, hosts=tuple(names[n :: len(ZONES)]), metadata={"availability_zone": zone})
+            for n, zone in enumerate(ZONES)
+        ]
+        aggregates.append(Aggregate(id=8, name="ssd", hosts=tuple(names[::4]), metadata={"ssd": "true"}))
+        aggregates.append(Aggregate(id=9, name="rented", hosts=tuple(names[::50]), metadata={"filter_tenant_id": "bank"}))
+        mappings = [
+            CellMapping(uuid=uuid, name=f"cell{n}", database_url="", transport_url="", state=CellState.ENABLED)
+            for n, uuid in enumerate(self.cells)
+        ]
+        zones = {name: ZONES[n % len(ZONES)] for n, name in enumerate(names)}
+        self.table.set_topology(mappings, self._homes, zones, aggregates)
+        for row in self.ledger.values():
+            self.table.set_inventory(row, 0.0)
+        for node in self.nodes:
+            self.table.set_node(self._homes[node.host], node)
+        for cell in self.cells:
+            self.hear(cell)
+
+    def _fill(self, n: int) -> None:
+        """One more host, with guests until a share of its vCPUs is taken that is ``FULL`` on average."""
+        chance, cores = self.chance, self.chance.choice(CORES)
+        node = ComputeNode(
+            host=f"compute-{n:06}",
+            node=f"compute-{n:06}.example.org",
+            vcpus=cores,
+            memory_mb=cores * 8192,
+            disk_gb=cores * 60,
+            cpu_allocation_ratio=2.0,
+        )
+        room = node.capacity
+        share = chance.uniform(2 * FULL - 1, 1.0)
+        vcpus = memory = disk = count = 0
+        for number in chance.choices(range(len(FLAVORS)), SHARES, k=500):
+            flavor = FLAVORS[number]
+            if vcpus >= share * room.vcpus or vcpus + flavor.vcpus > room.vcpus or memory + flavor.memory_mb > room.memory_mb:
+                break
+            vcpus, memory, disk, count = vcpus + flavor.vcpus, memory + flavor.memory_mb, disk + flavor.disk_gb, count + 1
+            self._guests.append((n + 1) * len(FLAVORS) + number)
+        cell = self.cells[chance.randrange(CELLS)]
+        self._homes[node.host] = cell
+        self.nodes.append(
+            msgspec.structs.replace(node, vcpus_used=vcpus, memory_mb_used=memory, disk_gb_used=disk, running_vms=count)
+        )
+        self.ledger[n + 1] = Inventory(
+            id=n + 1,
+            host=node.host,
+            node=node.node,
+            cell_uuid=cell,
+            generation=1,
+            cap_vcpus=room.vcpus,
+            cap_memory_mb=room.memory_mb,
+            cap_disk_gb=room.disk_gb,
+            used_vcpus=vcpus,
+            used_memory_mb=memory,
+            used_disk_gb=disk,
+            instances=count,
+        )
+
+    def flavor(self) -> Flavor:
+        return self.chance.choices(FLAVORS, SHARES)[0]
+
+    def claimed(self, key: int, flavor: Flavor) -> Inventory:
+        """The ledger's row with one more guest."""
+        self._guests.append(key * len(FLAVORS) + FLAVORS.index(flavor))
+        return self._change(key, flavor, 1)
+
+    def release(self) -> None:
+        """Some guest is gone."""
+        chosen = self.chance.randrange(len(self._guests))
+        self._guests[chosen], self._guests[-1] = self._guests[-1], self._guests[chosen]
+        key, number = divmod(self._guests.pop(), len(FLAVORS))
+        self.table.set_inventory(self._change(key, FLAVORS[number], -1), time.monotonic())
+
+    def hear(self, cell: str) -> None:
+        """A heartbeat of every host of a cell, and reports of those where guests have come and gone."""
+        now = time.monotonic()
+        for host, home in self._homes.items():
+            if home == cell:
+                self.table.set_service(cell, host, now, disabled=False, forced_down=False)
+        for key in [key for key in self._changed if self.ledger[key].cell_uuid == cell]:
+            row = self.ledger[key]
+            used = {"vcpus_used": row.used_vcpus, "memory_mb_used": row.used_memory_mb, "disk_gb_used": row.used_disk_gb}
+            node = msgspec.structs.replace(self.nodes[key - 1], running_vms=row.instances, **used)
+            self.table.set_node(cell, node)
+            self._changed.remove(key)
+
+    def _change(self, key: int, flavor: Flavor, count: int) -> Inventory:
+        row = self.ledger[key]
+        self._changed.add(key)
+        self.ledger[key] = msgspec.structs.replace(
+            row,
+            generation=row.generation + 1,
+            used_vcpus=row.used_vcpus + count * flavor.vcpus,
+            used_memory_mb=row.used_memory_mb + count * flavor.memory_mb,
+            used_disk_gb=row.used_disk_gb + count * flavor.disk_gb,
+            instances=row.instances + count,
+        )
+        return self.ledger[key]
+
+    def full(self) -> float:
+        """The share of all vCPUs that is claimed."""
+        rows = self.ledger.values()
+        return sum(row.used_vcpus for row in rows) / sum(row.cap_vcpus for row in rows)

@@ -1,0 +1,198 @@
+"""Loads on a region, and what each of them took."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+
+from bench._counters import Counts, Memory, Meter, less
+from bench._place import Client
+from objects.base import Object
+
+PATIENCE = 180.0
+SETTLE = 3.0
+"""Seconds after the last boot in which what it set off - reports of room, feeds - comes to an end."""
+CLIENTS = 8
+
+
+class Took(Object, frozen=True, kw_only=True):
+    """One load: boots, seconds from the first accept to the last ACTIVE as recorded, ms from accept to ACTIVE of single servers;
+    CPU ms per boot by role, of the clients, and of everything else on the machine. ``load``: the machine's when it ended."""
+
+    boots: int
+    seconds: float
+    p50: float
+    p99: float
+    cpu: Mapping[str, float]
+    clients: float
+    others: float
+    load: float
+
+    @property
+    def rate(self) -> float:
+        return self.boots / self.seconds
+
+    @property
+    def cpu_all(self) -> float:
+        return sum(self.cpu.values())
+
+
+class Idle(Object, frozen=True, kw_only=True):
+    """Per second, while nobody asks for anything: what is counted, and CPU ms by role."""
+
+    counts: Counts
+    cpu: Mapping[str, float]
+
+
+class Measured(Object, frozen=True, kw_only=True):
+    """All there is about one region. ``each`` and ``crowd_each`` are counts per boot, what an idle region does taken off."""
+
+    idle: Idle
+    alone: Took
+    each: Counts
+    crowds: tuple[Took, ...]
+    crowd_each: Counts
+    opened: Took
+    closed: Took
+    memory: Mapping[str, Memory]
+
+
+class Sizes(Object, frozen=True, kw_only=True):
+    """How much is run: seconds of idleness, servers one at a time, single boots, multi-creates and the servers of each."""
+
+    idle: float = 12.0
+    alone: int = 40
+    singles: int = 400
+    crowds: int = 5
+    crowd: int = 50
+
+
+class Load:
+    """Runs loads on one region."""
+
+    def __init__(self, meter: Meter, client: Client) -> None:
+        self._meter = meter
+        self._client = client
+
+    def all(self, sizes: Sizes, say: Callable[[str], None]) -> Measured:
+        """Everything, in order."""
+        say("warming up")
+        self._singles("warm", max(8, sizes.singles // 10))
+        say(f"idle for {sizes.idle:g} s")
+        idle = self._idle(sizes.idle)
+        say(f"{sizes.alone} boots, one at a time")
+        alone, each = self._counted("alone", [1] * sizes.alone, idle)
+        say(f"{sizes.crowds} multi-creates of {sizes.crowd}, one at a time")
+        crowds, crowd_each = self._each_counted("crowd", sizes, idle)
+        say(f"{sizes.singles} single boots from {CLIENTS} clients that do not wait")
+        opened = self._took("open", sizes.singles, lambda: self._singles("open", sizes.singles))
+        say(f"{sizes.singles} single boots from {CLIENTS} clients that poll until ACTIVE")
+        closed = self._took("closed", sizes.singles, lambda: self._polled("closed", sizes.singles))
+        memory = self._meter.memory()
+        return Measured(
+            idle=idle,
+            alone=alone,
+            each=each,
+            crowds=crowds,
+            crowd_each=crowd_each,
+            opened=opened,
+            closed=closed,
+            memory=memory,
+        )
+
+    def _idle(self, seconds: float) -> Idle:
+        time.sleep(SETTLE)
+        counts, cpu, begun = self._meter.counts(), self._meter.cpu(), time.monotonic()
+        time.sleep(seconds)
+        cpu_after, counts_after = self._meter.cpu(), self._meter.counts()
+        taken = time.monotonic() - begun
+        used = {role: n * 1000 / taken for role, n in less(cpu_after, cpu).items()}
+        return Idle(counts=counts_after.minus(counts).times(1 / taken), cpu=used)
+
+    def _counted(self, name: str, posts: list[int], idle: Idle) -> tuple[Took, Counts]:
+        """POSTs one after the other, each when all servers of the one before are ACTIVE; counts per boot."""
+        before, begun = self._meter.counts(), time.monotonic()
+        took = self._took(name, sum(posts), lambda: self._one_by_one(name, posts))
+        time.sleep(SETTLE)
+        after, taken = self._meter.counts(), time.monotonic() - begun
+        return took, after.minus(before).minus(idle.counts.times(taken)).times(1 / sum(posts))
+
+    def _each_counted(self, name: str, sizes: Sizes, idle: Idle) -> tuple[tuple[Took, ...], Counts]:
+        before, begun = self._meter.counts(), time.monotonic()
+        crowds = []
+        for number in range(sizes.crowds):
+            title = f"{name}{number}x"
+            crowds.append(self._took(title, sizes.crowd, lambda title=title: self._one_by_one(title, [sizes.crowd])))  # type: ignore[misc]  # bound at once
+        time.sleep(SETTLE)
+        after, taken = self._meter.counts(), time.monotonic() - begun
+        return tuple(crowds), after.minus(before).minus(idle.counts.times(taken)).times(1 / sizes.crowds / sizes.crowd)
+
+    def _one_by_one(self, name: str, posts: list[int]) -> None:
+        wanted = 0
+        for number, count in enumerate(posts):
+            self._client.post(f"{name}{number}-", count)
+            wanted += count
+            self._wait(name, wanted, 0.02)
+
+    def _singles(self, name: str, count: int) -> None:
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(lambda n: self._client.post(f"{name}{n}-"), range(count)))
+        self._wait(name, count, 0.2)
+
+    def _polled(self, name: str, count: int) -> None:
+        def boot(number: int) -> None:
+            uuid = self._client.post(f"{name}{number}-")
+            while self._client.status(uuid) == "BUILD":
+                time.sleep(0.05)
+
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(boot, range(count)))
+        self._wait(name, count, 0.2)
+
+    def _took(self, name: str, boots: int, run: Callable[[], None]) -> Took:
+        cpu, ours, machine = self._meter.cpu(), _own(), _machine()
+        run()
+        used, own, busy = less(self._meter.cpu(), cpu), _own() - ours, _machine() - machine
+        times = self._meter.ask(
+            "SELECT created_at, launched_at FROM api.instance_mappings WHERE name LIKE %s AND state = 'active'", f"{name}%"
+        )
+        assert len(times) == boots, f"{len(times)} of {boots} are ACTIVE"
+        waited = sorted(1000 * (active - accepted) for accepted, active in times)
+        return Took(
+            boots=boots,
+            seconds=max(active for _, active in times) - min(accepted for accepted, _ in times),
+            p50=waited[len(waited) // 2],
+            p99=waited[int(len(waited) * 0.99)],
+            cpu={role: n * 1000 / boots for role, n in used.items()},
+            clients=own * 1000 / boots,
+            others=max(0.0, busy - own - sum(used.values())) * 1000 / boots,
+            load=os.getloadavg()[0],
+        )
+
+    def _wait(self, name: str, count: int, pause: float) -> None:
+        """Until so many servers whose name begins so are ACTIVE. Fails at once if one is in ERROR."""
+        give_up = time.monotonic() + PATIENCE
+        query = "SELECT state, COUNT(*) FROM api.instance_mappings WHERE name LIKE %s GROUP BY state"
+        while True:
+            found: Counter[str] = Counter({str(state): int(n) for state, n in self._meter.ask(query, f"{name}%")})
+            if found["active"] >= count:
+                return
+            assert not found["error"], f"{name}: {dict(found)}"
+            assert time.monotonic() < give_up, f"{name}: {dict(found)} after {PATIENCE:g} s"
+            time.sleep(pause)
+
+
+def _own() -> float:
+    times = psutil.Process().cpu_times()
+    return float(times.user + times.system)
+
+
+def _machine() -> float:
+    """CPU seconds that the whole machine has spent so far."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system + times.nice + times.irq + times.softirq)

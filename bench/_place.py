@@ -1,0 +1,115 @@
+"""A region of its own for measuring: large hosts whose guests spawn in no time, and what is asked of it over HTTP."""
+
+from __future__ import annotations
+
+import configparser
+import http.client
+import json
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from deploy.local.backing import Backing
+from deploy.local.folder import Folder, Notes
+from deploy.local.make import make, notes_of
+from deploy.local.region import Region
+from deploy.local.shape import Shape
+from deploy.local.start import Start
+from deploy.local.stop import stop
+
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
+FLAVOR = ("bench", "--vcpus", "1", "--ram", "64", "--disk", "0")
+QUORUM = "?rabbit_quorum_queue=true"
+ROOM = {"vcpus": "20000", "memory_mb": str(1 << 24), "disk_gb": "100000"}
+"""Of every host: capacity limits nothing here."""
+AT_ONCE = {"spawn_delay_min": "0", "spawn_delay_max": "0"}
+
+
+class QuorumBacking(Backing):
+    """Its broker's URLs ask for quorum queues: in the files of all processes and in the cell mappings."""
+
+    def make_hosts(self, names: Iterable[str]) -> Mapping[str, str]:
+        return {name: url + QUORUM for name, url in super().make_hosts(names).items()}
+
+
+@contextmanager
+def place(shape: Shape, *, quorum: bool) -> Iterator[Region]:
+    """A region with its servers but none of its own processes yet (``serve`` starts them); stopped and removed at the end.
+
+    Raises ``deploy.servers.Unavailable`` where a server cannot be had.
+    """
+    with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:
+        Path(name).chmod(0o711)  # a database server of another user must get to its own folder
+        folder = Folder(Path(name))
+        with folder.held():
+            notes: Notes = notes_of(folder, shape)
+            region = Region(folder, notes, lambda _: None)
+            if quorum:
+                region.backing = QuorumBacking(folder, notes)
+            try:
+                make(region)
+                region.commands.run("flavor", "create", *FLAVOR)
+                for host in shape.hosts():
+                    _set(folder.etc / f"{host.name}.conf", ROOM)
+                for cell in shape.cell_names():
+                    _set(folder.etc / f"{cell}-compute.conf", AT_ONCE)
+                yield region
+            finally:
+                stop(region)
+
+
+def serve(region: Region) -> None:
+    """Start the processes and return when a boot would work."""
+    Start(region, patience=240.0).run()
+
+
+def _set(file: Path, values: Mapping[str, str]) -> None:
+    """Change options of [simulated] in a configuration file."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(file)
+    parser["simulated"].update(values)
+    with file.open("w") as written:
+        parser.write(written)
+
+
+class Client:
+    """Asks the APIs of a region, each thread by a connection of its own that stays open. Cheap, as it shares the machine."""
+
+    def __init__(self, region: Region) -> None:
+        self._addresses = [urlsplit(endpoint) for endpoint in region.notes.endpoints()]
+        self._flavor = ""
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._threads = 0
+        found: Any = self._ask("GET", "/flavors", None)["flavors"]
+        (self._flavor,) = [flavor["id"] for flavor in found if flavor["name"] == FLAVOR[0]]
+
+    def post(self, name: str, count: int = 1) -> str:
+        """Boot ``count`` servers; the id of the first."""
+        body = {"name": name, "flavorRef": self._flavor, "imageRef": IMAGE, "min_count": count, "max_count": count}
+        return str(self._ask("POST", "/servers", {"server": body})["server"]["id"])
+
+    def status(self, uuid: str) -> str:
+        return str(self._ask("GET", f"/servers/{uuid}", None)["server"]["status"])
+
+    def _ask(self, method: str, path: str, body: object) -> dict[str, dict[str, str]]:
+        connection, prefix = self._connection()
+        connection.request(method, prefix + path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        said = answer.read()
+        assert answer.status in (200, 202), f"{answer.status}: {said[:300]!r}"
+        found: dict[str, dict[str, str]] = json.loads(said)
+        return found
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, str]:
+        if not hasattr(self._local, "connection"):
+            with self._lock:
+                address = self._addresses[self._threads % len(self._addresses)]
+                self._threads += 1
+            self._local.connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
+            self._local.prefix = address.path
+        return self._local.connection, self._local.prefix

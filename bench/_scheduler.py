@@ -1,0 +1,51 @@
+"""One scheduler process as ``bench/fleet_start.py`` measures it. Arguments: the API database's URL, and a leased request."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from cells.registry import CellRegistry
+from db.engine import Database
+from objects import stored
+from objects.context import RequestContext
+from objects.spec import RequestSpec
+from rpc.transport import Bus
+from scheduler.main import SchedulerService
+from scheduler.settings import Settings
+
+
+def age() -> float:
+    """Seconds since this process was started, to a hundredth."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def main(url: str, request: str) -> None:
+    imported = age()
+    asked = stored.load(request, RequestSpec)
+    api = Database(url, name="api")
+    registry = CellRegistry(api)
+    service = SchedulerService(Settings(), registry, api, Bus("embedded://bench/fleet-start", name="api"))
+    service.start()
+    started = age()
+    context = RequestContext(request_id="req-bench", project_id="p")
+    [[chosen, *_]] = service.manager.select_destinations(context, asked, list(asked.fences))
+    decided = age()
+    memory = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    now, most = (int(memory[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
+    print(
+        f"imports {imported:.2f} s, serving {started:.2f} s, first decision {decided:.2f} s ({time.process_time():.2f} s of CPU); "
+        f"{now:.0f} MiB, {most:.0f} MiB at most; {service.schedulable()} hosts, chosen {chosen.host}",
+        flush=True,
+    )
+    service.stop()
+    registry.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,324 @@
+"""What durable claims cost: ``select_destinations`` with its transaction, on MariaDB, PostgreSQL or SQLite.
+
+    python bench/claims.py rate        8 threads of one process, 10,000 hosts, 70 % full: claims per second, statements, group sizes
+    python bench/claims.py batch       one request of 1,000 servers on 10,000 hosts
+    python bench/claims.py contention  100,000 claims by 4 processes on 10,000 hosts, 95 % full: what others took, and the sums
+    python bench/claims.py race        120 requests for 100 places on 20 hosts, 2 processes of 4 threads, ten times
+    python bench/claims.py --smoke     all of them, small, on SQLite; figures not to be quoted
+
+``--server mariadb|postgresql|sqlite`` (mariadb), ``--hosts N``, ``--claims N``. The database is a new one on the server that tests
+use, with its usual durability (``fsync`` at each commit), and is dropped at the end. Requests are leased beforehand; cells are not
+asked. On a machine that others use too, CPU time per claim says more than claims per second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import sys
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Barrier
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import sqlalchemy as sa
+
+from bench import _ledger
+from db import claims
+from db.counting import StatementCounter
+from objects import errors
+from objects.spec import RequestSpec
+from scheduler.manager import SchedulerManager
+from scheduler.settings import Settings
+from tests.support import fleet
+from tests.support.fleet import CONTEXT, Site
+
+SETTINGS = Settings(warm_up=0.0, service_down_time=1e6)
+"""No agent reports here."""
+THREADS = 8
+TABLES = ("build_requests", "epochs", "inventories", "allocations", "decisions")
+HELD = 32
+"""Claims that a thread lets stand in a fleet that is almost full, before it gives back the oldest."""
+
+
+class Size(NamedTuple):
+    """Of one measurement."""
+
+    server: str
+    hosts: int
+    claims: int
+    batch: int
+    processes: int
+    runs: int
+
+
+FULL = Size("mariadb", 10_000, 0, 1_000, 4, 10)
+SMOKE = Size("sqlite", 200, 64, 20, 2, 1)
+
+
+class Told(NamedTuple):
+    """What a thread, or a process, has seen: seconds of each answered call, how often others took a host, refusals, calls lost."""
+
+    seconds: list[float]
+    conflicts: int = 0
+    refused: int = 0
+    again: int = 0
+
+
+def ask(scheduler: SchedulerManager, asked: RequestSpec) -> list[str]:
+    """The hosts, in request order."""
+    return [answer[0].host for answer in scheduler.select_destinations(CONTEXT, asked, list(asked.fences))]
+
+
+# -- rate ----------------------------------------------------------------------------------------------------------------------
+
+
+def rate(size: Size) -> None:
+    """Claims per second of one process."""
+    count = size.claims or 6_000
+    with _ledger.database_on(size.server) as (url, server):
+        site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
+        _ledger.fill(site.database, 0.7)
+        scheduler = site.scheduler(SETTINGS)
+        warm = _ledger.lease(site.database, min(count, 200))
+        by_threads(scheduler, warm)
+        leased = _ledger.lease(site.database, count)
+        with StatementCounter() as counter, statement_times() as times:
+            began, burnt = time.perf_counter(), time.process_time()
+            seconds = by_threads(scheduler, leased)
+            took, burnt = time.perf_counter() - began, time.process_time() - burnt
+        executions = sum(each.executions for each in counter.totals().values())
+        print(f"{server}, {size.hosts} hosts, {THREADS} threads: {count / took:.0f} claims/s, {percentiles(seconds)}")
+        print(f"  per claim: {executions / count:.2f} statements, {burnt / count * 1e3:.2f} ms of this process's CPU")
+        print(f"  {groups(_ledger.group_sizes(site.database))}")
+        for statement, each in times.items():
+            print(f"  {statement:<40} {len(each):>6} times, median {statistics.median(each) * 1e3:.2f} ms")
+        check(site)
+        site.database.dispose()
+
+
+@contextmanager
+def statement_times() -> Iterator[dict[str, list[float]]]:
+    """Seconds that each statement took, by its beginning and the table it is about, of all databases of this process."""
+    times: defaultdict[str, list[float]] = defaultdict(list)
+
+    def before(tx: object, cursor: object, statement: str, parameters: object, context: object, many: bool) -> None:
+        running.began = time.perf_counter()
+
+    def after(tx: object, cursor: object, statement: str, parameters: object, context: object, many: bool) -> None:
+        table = next((word for word in statement.split() if word in TABLES), "")
+        times[f"{statement.split(maxsplit=1)[0]} {table}{' FOR UPDATE' if 'FOR UPDATE' in statement else ''}"].append(
+            time.perf_counter() - running.began
+        )
+
+    running = threading.local()
+    sa.event.listen(sa.Engine, "before_cursor_execute", before)
+    sa.event.listen(sa.Engine, "after_cursor_execute", after)
+    try:
+        yield times
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", before)
+        sa.event.remove(sa.Engine, "after_cursor_execute", after)
+
+
+def by_threads(scheduler: SchedulerManager, leased: Sequence[RequestSpec]) -> list[float]:
+    """Seconds of each call."""
+
+    def run(mine: Sequence[RequestSpec]) -> list[float]:
+        seconds: list[float] = []
+        for asked in mine:
+            began = time.perf_counter()
+            ask(scheduler, asked)
+            seconds.append(time.perf_counter() - began)
+        return seconds
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return [each for some in pool.map(run, [leased[n::THREADS] for n in range(THREADS)]) for each in some]
+
+
+# -- batch ---------------------------------------------------------------------------------------------------------------------
+
+
+def batch(size: Size) -> None:
+    """One request of many servers."""
+    with _ledger.database_on(size.server) as (url, server):
+        site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
+        _ledger.fill(site.database, 0.7)
+        scheduler = site.scheduler(SETTINGS)
+        by_threads(scheduler, _ledger.lease(site.database, 8))
+        seconds: list[float] = []
+        executions = 0
+        for asked in _ledger.lease(site.database, 5, size=size.batch):
+            with StatementCounter() as counter:
+                began = time.perf_counter()
+                ask(scheduler, asked)
+                seconds.append(time.perf_counter() - began)
+            executions = sum(each.executions for each in counter.totals().values())
+        best, middle = min(seconds), statistics.median(seconds)
+        print(f"{server}, {size.hosts} hosts: {size.batch} servers in {best:.3f} s (median of 5: {middle:.3f} s)")
+        print(f"  {executions} statements")
+        check(site)
+        site.database.dispose()
+
+
+# -- contention ----------------------------------------------------------------------------------------------------------------
+
+
+def contention(size: Size) -> None:
+    """Processes that know nothing of each other, in a fleet that is almost full."""
+    count = size.claims or 100_000
+    with _ledger.database_on(size.server) as (url, server):
+        site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
+        _ledger.fill(site.database, 0.95 if size.hosts > 1000 else 0.7)
+        site.database.dispose()
+        began = time.perf_counter()
+        told = by_processes(claim_and_give_back, url, size.hosts, [count // size.processes] * size.processes)
+        took = time.perf_counter() - began
+        made = sum(len(each.seconds) for each in told)
+        conflicts, refused, again = (sum(getattr(each, name) for each in told) for name in ("conflicts", "refused", "again"))
+        print(f"{server}, {size.hosts} hosts, {size.processes} processes of {THREADS} threads: {made} claims in {took:.0f} s")
+        print(f"  {percentiles([s for each in told for s in each.seconds])}; given back meanwhile, {HELD} left to each thread")
+        print(f"  planned anew at commit because others took the room: {conflicts} ({conflicts / made:.3%})")
+        print(f"  calls that lost {again}, refused {refused}; {groups(_ledger.group_sizes(site.database))}")
+        check(site)
+        site.database.dispose()
+
+
+def claim_and_give_back(url: str, hosts: int, count: int, together: Barrier) -> Told:
+    """One process: its threads claim, and end the oldest of what they have claimed."""
+    site = Site(_ledger.open_database(url), _ledger.nodes(hosts))
+    scheduler = site.scheduler(SETTINGS)
+    leased = _ledger.lease(site.database, count)
+    conductor = claims.Ledger(site.database, "conductor")
+    told: list[Told] = []
+
+    def run(mine: Sequence[RequestSpec]) -> None:
+        seconds: list[float] = []
+        standing: deque[str] = deque()
+        refused = again = 0
+        for asked in mine:
+            began = time.perf_counter()
+            try:
+                ask(scheduler, asked)
+            except errors.NoValidHost:
+                refused += 1
+                continue
+            except errors.Conflict:
+                again += 1
+                continue
+            seconds.append(time.perf_counter() - began)
+            standing.extend(asked.fences)
+            if len(standing) >= 2 * HELD:
+                conductor.write(claims.release, [standing.popleft() for _ in range(HELD)])
+        told.append(Told(seconds, 0, refused, again))
+
+    threads = [threading.Thread(target=run, args=(leased[n::THREADS],)) for n in range(THREADS)]
+    together.wait()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    site.database.dispose()
+    seconds = [s for each in told for s in each.seconds]
+    return Told(seconds, scheduler.conflicts, sum(each.refused for each in told), sum(each.again for each in told))
+
+
+# -- race ----------------------------------------------------------------------------------------------------------------------
+
+
+def race(size: Size) -> None:
+    """More requests than places."""
+    placed: list[int] = []
+    for _ in range(size.runs):
+        with _ledger.database_on(size.server) as (url, server):
+            site = Site(_ledger.open_database(url), [fleet.node(f"host-{n}", vcpus=5) for n in range(20)])
+            told = by_processes(claim_all, url, 20, [60, 60])
+            refused = sum(each.refused for each in told)
+            placed.append(len(site.claimed()))
+            reasons = Counter(decision.message for decision in site.decisions() if decision.message)
+            if site.overfull():
+                raise AssertionError(f"over-committed: {site.overfull()}")
+            if set(Counter(site.claimed().values()).values()) != {5} or refused != 20 or reasons.total() != 20:
+                raise AssertionError(f"{refused} refused, reasons {reasons}")
+            site.database.dispose()
+    print(f"{server}: 120 requests for 100 places, 2 processes of 4 threads: placed {placed}, all others refused with a reason")
+
+
+def claim_all(url: str, hosts: int, count: int, together: Barrier) -> Told:
+    """One process: its threads claim whatever they get."""
+    site = Site(_ledger.open_database(url), [fleet.node(f"host-{n}", vcpus=5) for n in range(hosts)])
+    scheduler = site.scheduler(SETTINGS)
+    leased = _ledger.lease(site.database, count, [fleet.flavor()])
+
+    def run(mine: Sequence[RequestSpec]) -> int:
+        refused = 0
+        for asked in mine:
+            try:
+                ask(scheduler, asked)
+            except errors.NoValidHost:
+                refused += 1
+        return refused
+
+    together.wait()
+    with ThreadPoolExecutor(4) as pool:
+        refused = sum(pool.map(run, [leased[n::4] for n in range(4)]))
+    site.database.dispose()
+    return Told([], scheduler.conflicts, refused)
+
+
+# -- all of them ---------------------------------------------------------------------------------------------------------------
+
+
+def by_processes(work: Callable[[str, int, int, Barrier], Told], url: str, hosts: int, counts: Sequence[int]) -> list[Told]:
+    """``work`` in one process for each of ``counts``. They begin to claim at the same time."""
+    spawning = multiprocessing.get_context("spawn")
+    with spawning.Manager() as manager, spawning.Pool(len(counts)) as pool:
+        together = manager.Barrier(len(counts))
+        return pool.starmap(work, [(url, hosts, count, together) for count in counts], chunksize=1)
+
+
+def check(site: Site) -> None:
+    """Raises AssertionError where usage is not the sum of the claims, or a host has more claims than room."""
+    over = site.overfull()
+    if over:
+        raise AssertionError(f"over-committed: {over[:5]} and {len(over)} in all")
+    rows = list(site.inventories().values())
+    print(f"  over-committed: 0 of {len(rows)} hosts, usage is the sum of the claims; {_ledger.free_share(rows):.1%} of vCPUs left")
+
+
+def percentiles(seconds: Sequence[float]) -> str:
+    ordered = sorted(seconds)
+    return f"p50 {ordered[len(ordered) // 2] * 1e3:.1f} ms, p99 {ordered[int(len(ordered) * 0.99)] * 1e3:.1f} ms"
+
+
+def groups(sizes: Sequence[int]) -> str:
+    return f"claims per transaction: mean {statistics.mean(sizes):.1f}, median {statistics.median(sizes):.0f}, most {max(sizes)}"
+
+
+MEASUREMENTS: dict[str, Callable[[Size], None]] = {"rate": rate, "batch": batch, "contention": contention, "race": race}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", choices=[*MEASUREMENTS, []], help="all of them, if none is named")
+    parser.add_argument("--smoke", action="store_true", help="small fleets, few claims: does it still work?")
+    parser.add_argument("--server", choices=("mariadb", "postgresql", "sqlite"))
+    parser.add_argument("--hosts", type=int)
+    parser.add_argument("--claims", type=int)
+    told = parser.parse_args()
+    size = SMOKE if told.smoke else FULL
+    given = {name: getattr(told, name) for name in ("server", "hosts", "claims") if getattr(told, name)}
+    for name in told.what or MEASUREMENTS:
+        MEASUREMENTS[name](size._replace(**given))
+
+
+if __name__ == "__main__":
+    main()

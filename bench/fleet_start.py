@@ -1,0 +1,114 @@
+"""How long a scheduler takes from its start to its first decision, and how much memory, on a large fleet that is in use.
+
+    python bench/fleet_start.py            100,000 hosts in two cells, 1,000,000 allocations, on MariaDB (filling takes minutes)
+    python bench/fleet_start.py --smoke    a few hosts on SQLite; figures not to be quoted
+
+``--server mariadb|postgresql|sqlite``, ``--hosts N``, ``--allocations N``, ``--cells N``, ``--runs N``. The databases are new ones
+on the server that tests use, filled beforehand, and are dropped at the end. Each run is a process of its own, which starts the
+service as ``superconductor-scheduler`` does, with a bus inside it, and asks for one server. Time counts from the start of that
+process, so with all imports; memory is what the process itself holds and held at most (resident, from ``/proc/self/status``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import sqlalchemy as sa
+
+from bench import _ledger
+from cells.administration import NewCell, create_cell
+from cells.discovery import AGENT
+from db import claims
+from db.connection import Connection
+from db.engine import Database
+from db.epochs import Epoch, bump
+from db.tables.api import host_mappings
+from db.tables.cell import compute_nodes, services
+from objects import stored
+from objects.compute_node import ComputeNode
+from tests.support import fleet
+
+SCHEDULER = Path(__file__).with_name("_scheduler.py")
+
+
+def fill(api: Database, cell_urls: list[str], hosts: int, allocations: int) -> None:
+    """Cells, their nodes and agents, mappings, inventories and claims, as if all had been running for long."""
+    for number, url in enumerate(cell_urls):
+        name = f"cell{number + 1}"
+        cell = create_cell(api, NewCell(name=name, database_url=url, transport_url=f"embedded://bench/fleet-start/{name}"))
+        mine = [node(number, n) for n in range(hosts // len(cell_urls))]
+        ledger = claims.Ledger(api, f"conductor of {name}")
+        for start in range(0, len(mine), _ledger.PAGE):
+            ledger.write(claims.set_inventory, mine[start : start + _ledger.PAGE], cell.uuid)
+        rows = [{"host": each.host, "cell_uuid": cell.uuid, "created_at": time.time()} for each in mine]
+        api.write(_ledger.insert, host_mappings, rows)
+        database = Database(url)
+        database.write(report, mine)
+        database.dispose()
+    api.write(bump, Epoch.HOSTS)
+    made = _ledger.fill(api, allocations * statistics.mean(f.vcpus for f in _ledger.FLAVORS) / (hosts * 96))
+    print(f"{hosts} hosts in {len(cell_urls)} cells, {made} allocations")
+
+
+def node(cell: int, number: int) -> ComputeNode:
+    """A host of one of four kinds, with what a driver reports of it. Nothing runs on it but what is claimed."""
+    attributes = {"rack": f"r{cell}-{number // 40}", "cpu_arch": "x86_64", "traits": ["HW_CPU_X86_AVX2", "STORAGE_DISK_SSD"]}
+    return ComputeNode(
+        host=f"cell{cell + 1}-host-{number:06}",
+        node=f"cell{cell + 1}-host-{number:06}",
+        vcpus=96,
+        memory_mb=(1 + number % 4) * 262144,
+        disk_gb=8000,
+        cpu_allocation_ratio=1.0,
+        hypervisor_type="QEMU",
+        hypervisor_version=8002000,
+        attributes=attributes,
+    )
+
+
+def report(tx: Connection, nodes: list[ComputeNode]) -> None:
+    now = time.time()
+    rows: list[dict[str, Any]] = [{"host": n.host, "node": n.node, "stats": stored.dump(n), "updated_at": now} for n in nodes]
+    _ledger.insert(tx, compute_nodes, rows)
+    agents = [{"uuid": str(uuid.uuid4()), "host": n.host, "binary": AGENT, "last_seen": now + 3600} for n in nodes]
+    _ledger.insert(tx, services, agents)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a few hosts on SQLite")
+    parser.add_argument("--server", choices=("mariadb", "postgresql", "sqlite"))
+    parser.add_argument("--hosts", type=int)
+    parser.add_argument("--allocations", type=int)
+    parser.add_argument("--cells", type=int, default=2)
+    parser.add_argument("--runs", type=int)
+    told = parser.parse_args()
+    hosts = told.hosts or (200 if told.smoke else 100_000)
+    with contextlib.ExitStack() as stack:
+        server = told.server or ("sqlite" if told.smoke else "mariadb")
+        url, server = stack.enter_context(_ledger.database_on(server))
+        cell_urls = [stack.enter_context(_ledger.database_on(server, "cell"))[0] for _ in range(told.cells)]
+        api = Database(url)
+        fill(api, cell_urls, hosts, told.allocations or 10 * hosts)
+        if server == "postgresql":
+            for each in (url, *cell_urls):
+                Database(each).write(lambda tx: tx.execute(sa.text("ANALYZE")))
+        print(server)
+        for _ in range(told.runs or (1 if told.smoke else 3)):
+            [asked] = _ledger.lease(api, 1, [fleet.flavor(2, 4096, 40)])
+            subprocess.run([sys.executable, SCHEDULER, url, stored.dump(asked)], check=True)
+        api.dispose()
+
+
+if __name__ == "__main__":
+    main()

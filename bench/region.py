@@ -1,0 +1,87 @@
+"""What one boot costs a whole region of separate processes on RabbitMQ and MariaDB: statements, messages, CPU, memory, time.
+
+    python bench/region.py               the figures of the README, in less than ten minutes (make bench-region)
+    python bench/region.py --json FILE   the same, and everything that was measured in FILE
+    python bench/region.py --smoke       the same paths in a moment, in a small region, once; figures not to be quoted
+
+The region is one of deploy.local with servers of its own: 2 APIs, 2 super conductors, 2 schedulers, and in each of 2 cells 2
+conductors and 10 agents whose guests spawn in no time. It runs twice: with the classic durable queues it is configured with, and
+with quorum queues. The clients are this process, whose time is told apart.
+
+Statements are counted by the database server, for each database by its user: what it is sent, without BEGIN, COMMIT, ROLLBACK and
+SET. One executemany that the driver sends as several statements counts as several, so these are more than bench/boots.py counts.
+Messages are counted by the broker: what is put into queues, an answer being one more. What an idle region does on the clock is
+measured alone and taken off the counts per boot; reports of a host's room, which follow from a boot, are in them. CPU time is that
+of all processes and both servers while the load ran, with nothing taken off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import msgspec
+from rich.console import Console
+
+from bench._counters import Meter
+from bench._load import Load, Measured, Sizes
+from bench._place import Client, place, serve
+from bench._report import report
+from ci.stages import ACCEPT
+from deploy.local.processes import environment
+from deploy.local.shape import Shape
+from deploy.servers import Unavailable
+
+SMALL = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2)
+SHORT = Sizes(idle=2.0, alone=3, singles=24, crowds=1, crowd=10)
+
+
+def measure(shape: Shape, sizes: Sizes, *, quorum: bool, console: Console) -> Measured:
+    """Start a region, run everything on it, stop it."""
+    began = time.monotonic()
+
+    def say(what: str) -> None:
+        kind = "quorum" if quorum else "classic"
+        console.print(f"[{time.monotonic() - began:4.0f} s] {kind} queues: {what}", markup=False, highlight=False)
+
+    say("making a region")
+    with place(shape, quorum=quorum) as region:
+        meter = Meter(region)
+        try:
+            say("starting its processes")
+            serve(region)
+            return Load(meter, Client(region)).all(sizes, say)
+        finally:
+            meter.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a moment; the figures mean nothing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured here")
+    options = parser.parse_args()
+    console = Console(width=160)
+    for name in os.environ.keys() - environment().keys():  # a region reads its files only
+        del os.environ[name]
+    shape, sizes = (SMALL, SHORT) if options.smoke else (Shape(), Sizes())
+    found: Mapping[str, Measured]
+    try:
+        kinds = ("quorum",) if options.smoke else ("classic", "quorum")
+        found = {kind: measure(shape, sizes, quorum=kind == "quorum", console=console) for kind in kinds}
+    except Unavailable as error:
+        console.print(f"No region can be had here: {error}", markup=False)
+        return 0 if options.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
+    report(found[kinds[0]], found[kinds[-1]], console)
+    if options.json:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

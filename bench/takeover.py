@@ -1,0 +1,173 @@
+"""How long the work of a killed conductor lies, with the default options: a region of separate processes on RabbitMQ and MariaDB.
+
+    python bench/takeover.py            ten kills of a super conductor and ten of a cell's (about five minutes)
+    python bench/takeover.py --smoke    one of each; figures not to be quoted
+
+A super conductor is stopped in the middle of what it holds leases for, its rows are read, and all of its processes get SIGKILL.
+Told is how long after that the last of those rows had another owner or was decided, and how long until its servers were ACTIVE. Of
+a cell, one of two conductors is killed while boots are under way; told is when the last of these was ACTIVE. Killed processes are
+started again only for the next round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import contextlib
+import os
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import sqlalchemy as sa
+
+from bench._place import Client, place, serve
+from ci.stages import ACCEPT
+from db import mappings
+from db.engine import Database
+from db.tables.api import build_requests
+from deploy.local.processes import environment, leads
+from deploy.local.region import Region
+from deploy.local.shape import Shape
+from deploy.servers import Unavailable
+
+SHAPE = Shape(cells=1, apis=1, supers=2, schedulers=1, conductors=2, agents=2)
+HASTY = ("lease_seconds", "sweep_interval", "settle_age", "service_down_time", "resend_age")
+"""Options of [conductor] that a region sets; without them the defaults hold."""
+CROWD = 40
+PATIENCE = 120.0
+
+
+class Bench:
+    """A region that serves, and its API database to look into."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.client = Client(region)
+        self.database = Database(region.folder.database_url("api"), name="api")
+        self._posts = 0
+
+    def boot(self) -> str:
+        """Ask for a batch; the name its servers begin with."""
+        self._posts += 1
+        name = f"take{self._posts}-"
+        self.client.post(name, CROWD)
+        return name
+
+    def super_conductor(self) -> tuple[float, float]:
+        """Seconds until everything that a killed super conductor held was taken over, and until it was ACTIVE."""
+        while True:
+            name = self.boot()
+            held, pid = self._stopped_holder()
+            if held:
+                break
+            if pid:
+                os.kill(pid, signal.SIGCONT)
+            self._all_active(name)
+        owner = held[0][1]
+        member = next(each for each, pids in self.region.table.alive().items() if pid in pids)
+        killed = self._kill(member)
+        uuids = {uuid for uuid, _ in held}
+        self._wait(lambda: not uuids & {uuid for uuid, by in self._owners() if by == owner})
+        taken = time.monotonic() - killed
+        self._all_active(name)
+        done = time.monotonic() - killed
+        serve(self.region)
+        return taken, done
+
+    def cell_conductor(self, number: int) -> tuple[float, float]:
+        """The same of a cell's conductor, which holds nothing but what was on its way to it: both times are until ACTIVE."""
+        names = [self.boot() for _ in range(3)]
+        killed = self._kill(f"cell1-conductor-{number % 2 + 1}")
+        self._all_active(*names)
+        done = time.monotonic() - killed
+        serve(self.region)
+        return done, done
+
+    def _stopped_holder(self) -> tuple[list[tuple[str, str]], int]:
+        """Stop the first conductor that is seen with a lease. What it holds then, as (instance, owner), and its process."""
+        give_up = time.monotonic() + 2.0
+        while not (owners := self._owners()):
+            if time.monotonic() > give_up:
+                return [], 0
+        _, owner = owners[0]
+        pid = int(owner.split(":")[1])
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.3)  # what it has sent is carried out
+        return [pair for pair in self._owners() if pair[1] == owner], pid
+
+    def _owners(self) -> list[tuple[str, str]]:
+        query = sa.select(build_requests.c.instance_uuid, build_requests.c.owner).where(build_requests.c.owner.is_not(None))
+        return self.database.read(lambda tx: [(row.instance_uuid, row.owner) for row in tx.execute(query)])
+
+    def _kill(self, member: str) -> float:
+        pids = sorted(self.region.table.alive()[member], key=leads, reverse=True)  # the master first: it would replace a worker
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return time.monotonic()
+
+    def _all_active(self, *names: str) -> None:
+        """Wait until every server of these batches is ACTIVE."""
+
+        def done(name: str) -> bool:
+            query = mappings.ServerQuery(name=f"^{name}", states=("active",), limit=1000)
+            return len(self.database.read(mappings.list_, query)) == CROWD
+
+        self._wait(lambda: all(done(name) for name in names))
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"not after {PATIENCE:g} s")
+            time.sleep(0.05)
+
+
+def use_defaults(files: Iterable[Path]) -> None:
+    """Take the options of HASTY out of configuration files."""
+    for file in files:
+        parser = configparser.ConfigParser(interpolation=None, strict=False)
+        parser.read(file)
+        if parser.has_section("conductor"):
+            for option in HASTY:
+                parser.remove_option("conductor", option)
+            with file.open("w") as written:
+                parser.write(written)
+
+
+def tell(what: str, found: Sequence[float]) -> None:
+    print(f"{what:<75} median {statistics.median(found):5.1f} s, longest {max(found):5.1f} s, of {len(found)}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="one kill of each; the figures mean nothing")
+    smoke = parser.parse_args().smoke
+    for name in os.environ.keys() - environment().keys():  # a region reads its files only
+        del os.environ[name]
+    rounds = 1 if smoke else 10
+    try:
+        with place(SHAPE, quorum=False) as region:
+            use_defaults(region.folder.etc.glob("*.conf"))
+            serve(region)
+            bench = Bench(region)
+            found = [bench.super_conductor() for _ in range(rounds)]
+            tell("super conductor killed: until its leases were taken over or decided", [taken for taken, _ in found])
+            tell("super conductor killed: until its servers were ACTIVE", [done for _, done in found])
+            cell = [bench.cell_conductor(number) for number in range(rounds)]
+            tell("cell's conductor killed: until all that was under way was ACTIVE", [done for done, _ in cell])
+            bench.database.dispose()
+    except Unavailable as error:
+        print(f"No region can be had here: {error}")
+        return 0 if smoke and any(os.environ.get(name) for name in ACCEPT) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

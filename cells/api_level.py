@@ -1,0 +1,47 @@
+"""What a process of the API level stands on: the API database, the registry of cells, the API level's bus."""
+
+from __future__ import annotations
+
+import threading
+
+from oslo_config import cfg
+
+from cells import opts
+from cells.registry import CellRegistry
+from db import ready
+from db.engine import Database
+from rpc.transport import Bus
+from service.opts import required
+from service.waiting import wait_for
+
+
+class ApiLevel:
+    """Opens nothing before it is used, and must be made after a process has forked.
+
+    ``pool_size``: connections to the API database that are kept. Raises Misconfigured where a URL is missing or cannot work.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, pool_size: int) -> None:
+        check(conf)
+        self.database = Database(conf.api_database.connection, name="api", max_pool_size=pool_size)
+        self.bus = Bus(conf.api_transport_url or conf.transport_url, name="api")
+        self.registry = CellRegistry(self.database, opts.settings(conf))
+
+    def wait(self, stopped: threading.Event, *, for_bus: bool) -> bool:
+        """Wait until the API database has its schema and, if asked, the bus answers; return False if ``stopped`` before that."""
+        if not wait_for("the API database", lambda: ready.check(self.database, "api"), stopped):
+            return False
+        return not for_bus or wait_for("the API level's bus", self.bus.check, stopped)
+
+    def close(self) -> None:
+        """Give up all connections, in bounded time."""
+        self.registry.close()
+        self.bus.close()
+        self.database.dispose()
+
+
+def check(conf: cfg.ConfigOpts) -> None:
+    """Raise Misconfigured where a process of the API level could not work with this configuration."""
+    required(conf, "api_database.connection", "the URL of the API database")
+    if not conf.api_transport_url:
+        required(conf, "transport_url", "the URL of the API level's bus")

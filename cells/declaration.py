@@ -1,0 +1,159 @@
+"""The cells a deployment is to have, written in a file: read it, and say what it would change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from cells.administration import CellChange, NewCell
+from objects import errors
+from objects.base import Object
+from objects.cell import CellMapping, CellState
+
+KEYS = ("name", "database_connection", "transport_url", "state", "cell0")
+"""What may be said of a cell."""
+
+
+class DeclaredCell(Object, frozen=True, kw_only=True):
+    """One cell of the file, as it is to be. What the file leaves out is None, and stays as it is where the cell exists."""
+
+    name: str
+    database_url: str | None = None
+    transport_url: str | None = None
+    state: CellState | None = None
+    cell0: bool = False
+
+    def __repr__(self) -> str:
+        return f"DeclaredCell({self.name!r})"  # the URLs may hold passwords
+
+
+class Step(Object, frozen=True, kw_only=True):
+    """What is to be done with one cell: at most one of ``new`` and ``change`` is there; neither where nothing is to be done.
+
+    ``before`` is the cell as it is; None for one that is new. ``declared`` is False for a cell that the file does not name.
+    """
+
+    name: str
+    new: NewCell | None = None
+    change: CellChange | None = None
+    before: CellMapping | None = None
+    declared: bool = True
+
+    def __repr__(self) -> str:
+        return f"Step({self.name!r})"
+
+
+def read(path: Path) -> list[DeclaredCell]:
+    """The cells of a YAML file. Raises Invalid, with the line, for a file that is none or says what cannot be understood."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.Invalid(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise errors.Invalid(f"{path}{line}: {error.problem or 'this is no YAML'}") from None
+    except yaml.YAMLError:
+        raise errors.Invalid(f"{path}: this is no YAML") from None
+    return _File(path).cells(root)
+
+
+def plan(declared: Sequence[DeclaredCell], existing: Iterable[CellMapping]) -> list[Step]:
+    """A step per cell, those of the file first and in its order. Raises Invalid where a cell that is new lacks something."""
+    there = {mapping.name: mapping for mapping in existing}
+    steps = [_step(cell, there.pop(cell.name, None)) for cell in declared]
+    return steps + [Step(name=name, before=there[name], declared=False) for name in sorted(there)]
+
+
+def _step(cell: DeclaredCell, before: CellMapping | None) -> Step:
+    if before is None:
+        if cell.database_url is None:
+            raise errors.Invalid(f"Cell {cell.name!r} is new and needs a database_connection")
+        new = NewCell(
+            name=cell.name,
+            database_url=cell.database_url,
+            transport_url=cell.transport_url or "",
+            cell0=cell.cell0,
+            state=cell.state or CellState.ENABLED,
+        )
+        return Step(name=cell.name, new=new)
+    if cell.cell0 != before.is_cell0:
+        raise errors.Invalid(f"Cell {cell.name!r} {'is' if before.is_cell0 else 'is not'} cell0, and cannot become otherwise")
+    wanted = {name: getattr(cell, name) for name in ("database_url", "transport_url", "state")}
+    changed = {name: value for name, value in wanted.items() if value not in (None, getattr(before, name))}
+    if not changed:
+        return Step(name=cell.name, before=before)
+    return Step(name=cell.name, change=msgspec.convert(changed, CellChange), before=before)
+
+
+class _File:
+    """Reads the nodes of one file, and complains with their lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def cells(self, root: yaml.Node | None) -> list[DeclaredCell]:
+        if not isinstance(root, yaml.MappingNode):
+            raise errors.Invalid(f"{self._path}:1: a list 'cells:' is expected")
+        found: dict[str, DeclaredCell] = {}
+        for key, value in self._pairs(root, ("cells",)):
+            if not isinstance(value, yaml.SequenceNode):
+                raise self._wrong(value, f"{key} must be a list")
+            for node in value.value:
+                cell = self._cell(node)
+                if cell.name in found:
+                    raise self._wrong(node, f"cell {cell.name!r} is in the list twice")
+                found[cell.name] = cell
+        return list(found.values())
+
+    def _cell(self, node: yaml.Node) -> DeclaredCell:
+        if not isinstance(node, yaml.MappingNode):
+            raise self._wrong(node, "a cell is expected: name, database_connection, transport_url")
+        values = dict(self._pairs(node, KEYS))
+        if "name" not in values:
+            raise self._wrong(node, "a cell without a name")
+        state = self._text(values, "state")
+        if state is not None and state not in tuple(CellState):
+            raise self._wrong(values["state"], f"state must be one of {', '.join(CellState)}, not {state[:40]!r}")
+        return DeclaredCell(
+            name=self._text(values, "name") or "",
+            database_url=self._text(values, "database_connection"),
+            transport_url=self._text(values, "transport_url"),
+            state=None if state is None else CellState(state),
+            cell0=self._flag(values, "cell0"),
+        )
+
+    def _pairs(self, node: yaml.MappingNode, known: Sequence[str]) -> Iterator[tuple[str, yaml.Node]]:
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value)
+            if name not in known:
+                raise self._wrong(key, f"{name[:40]!r} is not known here; there are: {', '.join(known)}")
+            if name in seen:
+                raise self._wrong(key, f"{name!r} is given twice")
+            seen.add(name)
+            yield name, value
+
+    def _text(self, values: dict[str, yaml.Node], key: str) -> str | None:
+        node = values.get(key)
+        if node is None:
+            return None
+        if not isinstance(node, yaml.ScalarNode) or not node.value:
+            raise self._wrong(node, f"{key} must be a text")
+        return str(node.value)
+
+    def _flag(self, values: dict[str, yaml.Node], key: str) -> bool:
+        node = values.get(key)
+        if node is None:
+            return False
+        if not isinstance(node, yaml.ScalarNode) or node.value not in ("true", "false"):
+            raise self._wrong(node, f"{key} must be true or false")
+        return bool(node.value == "true")
+
+    def _wrong(self, node: yaml.Node, text: str) -> errors.Invalid:
+        return errors.Invalid(f"{self._path}:{node.start_mark.line + 1}: {text}")

@@ -1,0 +1,43 @@
+"""What a process of one cell stands on: the cell's database and its bus, and nothing of the API level or of other cells."""
+
+from __future__ import annotations
+
+import threading
+
+from oslo_config import cfg
+
+from db import ready
+from db.engine import Database
+from rpc.transport import Bus
+from service.opts import required
+from service.waiting import wait_for
+
+
+class OwnCell:
+    """Opens nothing before it is used, and must be made after a process has forked.
+
+    ``name`` is what logs call the cell: its database's name, as a cell need not know what the API level calls it.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, pool_size: int) -> None:
+        check(conf)
+        self.database = Database(conf.cell_database.connection, max_pool_size=pool_size)
+        self.name = self.database.name
+        self.bus = Bus(conf.transport_url, name=self.name)
+
+    def wait(self, stopped: threading.Event) -> bool:
+        """Wait until the database has its schema and the bus answers; return False if ``stopped`` was set before that."""
+        if not wait_for(f"the database of cell {self.name}", lambda: ready.check(self.database, "cell"), stopped):
+            return False
+        return wait_for(f"the bus of cell {self.name}", self.bus.check, stopped)
+
+    def close(self) -> None:
+        """Give up all connections, in bounded time."""
+        self.bus.close()
+        self.database.dispose()
+
+
+def check(conf: cfg.ConfigOpts) -> None:
+    """Raise Misconfigured where a conductor of a cell could not work with this configuration."""
+    required(conf, "cell_database.connection", "the URL of the cell's database")
+    required(conf, "transport_url", "the URL of the cell's bus")

@@ -1,0 +1,89 @@
+"""``make chaos``: the arguments, a folder of its own, and an end that leaves nothing behind."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from chaos.run import Settings, run
+from chaos.schedule import Kind
+from cli.base import at_least
+from deploy.servers import Unavailable
+from objects import errors
+from objects.mask import mask_url
+
+VIOLATED, INTERRUPTED = 1, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status: 0 where nothing was violated, 1 where something was or the region did not start, 130 where interrupted."""
+    settings = _settings(argv)
+    path = Path(tempfile.mkdtemp(prefix="superconductor-chaos-"))
+    path.chmod(0o711)  # a database server of another user must get to its own folder
+    signal.signal(signal.SIGTERM, _interrupt)
+    print(f"seed {settings.seed}; should this be killed, 'make region-down STATE={path}' stops what is left running", flush=True)
+    try:
+        good = run(settings, path, _say)
+    except KeyboardInterrupt:
+        print("chaos: interrupted", file=sys.stderr)
+        shutil.rmtree(path, ignore_errors=True)
+        return INTERRUPTED
+    except (errors.SuperconductorError, Unavailable) as error:
+        print(f"chaos: {mask_url(str(error))}", file=sys.stderr)
+        good = False
+    if good:
+        shutil.rmtree(path, ignore_errors=True)
+        return 0
+    print(f"Logs, databases and guests are in {path}.", flush=True)
+    return VIOLATED
+
+
+def _settings(argv: Sequence[str] | None) -> Settings:
+    usual = Settings()
+    parser = argparse.ArgumentParser(prog="python -m chaos", description="A region under load and faults, and a strict verdict.")
+    parser.add_argument(
+        "--duration", type=_positive, default=usual.duration, metavar="SECONDS", help="of load (default: %(default)g)"
+    )
+    parser.add_argument("--rate", type=_positive, default=usual.rate, metavar="N", help="requests a second (default: %(default)g)")
+    parser.add_argument("--seed", type=lambda text: at_least(0, text), metavar="N", help="of load and faults (default: a new one)")
+    parser.add_argument(
+        "--every", type=_positive, default=usual.every, metavar="SECONDS", help="between faults (default: %(default)g)"
+    )
+    names = ",".join(Kind)
+    parser.add_argument("--faults", type=_kinds, default=usual.kinds, metavar="KIND,...", help=f"some of {names} (default: all)")
+    given = parser.parse_args(argv)
+    seed = random.randrange(1_000_000) if given.seed is None else given.seed
+    return Settings(duration=given.duration, rate=given.rate, seed=seed, every=given.every, kinds=given.faults)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def _kinds(text: str) -> frozenset[Kind]:
+    try:
+        return frozenset(Kind(word.strip()) for word in text.split(",") if word.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of {', '.join(Kind)}") from None
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

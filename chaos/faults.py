@@ -1,0 +1,154 @@
+"""Carry the schedule of faults out, and undo every fault."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from chaos import links
+from chaos.proxy import Proxies
+from chaos.schedule import Fault, Kind
+from chaos.supervise import Supervisor
+from chaos.weather import Incident
+from deploy import processes
+from deploy.local.processes import leads
+from deploy.local.region import Region
+from deploy.server import KILL_PATIENCE
+from deploy.servers import Server, Unavailable
+from objects import errors
+
+LED_AGAIN = 60.0
+"""Seconds in which a killed member must have a master, and a worker, again: what counts as the fault's end."""
+
+
+class Faults:
+    """The schedule, from ``start`` to ``stop``; each fault has a thread. What is hit already is not hit a second time."""
+
+    def __init__(self, region: Region, proxies: Proxies, supervisor: Supervisor, say: Callable[[str], None]) -> None:
+        self._region = region
+        self._proxies = proxies
+        self._supervisor = supervisor
+        self._say = say
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+        self._threads: list[threading.Thread] = []
+        self.incidents: list[Incident] = []
+        self.skipped = 0
+        self.failed: list[str] = []
+        """Faults that could not be undone, with the reason."""
+
+    def start(self, faults: Sequence[Fault]) -> None:
+        """Return at once; each fault comes at its time from now on."""
+        self._spawn(self._follow, faults, time.monotonic())
+
+    def stop(self) -> None:
+        """No fault begins any more, and what is under way is undone now; return when it is."""
+        self._over.set()
+        while threads := [thread for thread in self._threads if thread.is_alive()]:
+            for thread in threads:
+                thread.join()
+
+    def _spawn(self, act: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=act, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _follow(self, faults: Sequence[Fault], began: float) -> None:
+        for fault in faults:
+            if self._over.wait(max(0.0, began + fault.at - time.monotonic())):
+                return
+            held = self._take(fault)
+            if held:
+                self._spawn(self._carry_out, fault, held)
+            else:
+                self.skipped += 1
+
+    def _take(self, fault: Fault) -> set[str]:
+        """What of the region this fault has for itself; empty if another one has part of it."""
+        if fault.kind in (Kind.BROKER, Kind.DATABASE):
+            wanted = {str(fault.kind)}
+        elif fault.kind in (Kind.KILL, Kind.STOP):
+            wanted = {fault.target.rpartition(" ")[2]}
+        else:
+            wanted = set(links.hit(self._region.notes.shape, fault.target))
+        with self._lock:
+            if wanted & self._busy:
+                return set()
+            self._busy |= wanted
+        return wanted
+
+    def _carry_out(self, fault: Fault, held: set[str]) -> None:
+        began = time.time()
+        self._say(str(fault))
+        try:
+            self._act(fault)
+        except (errors.SuperconductorError, Unavailable, OSError) as error:
+            self.failed.append(f"{fault}: {error}")
+        incident = Incident(kind=fault.kind, target=fault.target, began=began, ended=time.time())
+        with self._lock:
+            self.incidents.append(incident)
+            self._busy -= held
+
+    def _act(self, fault: Fault) -> None:
+        how, _, name = fault.target.rpartition(" ")
+        if fault.kind is Kind.KILL:
+            self._kill(how, name, fault.seconds)
+        elif fault.kind is Kind.STOP:
+            self._stop(name, fault.seconds)
+        elif fault.kind in (Kind.BROKER, Kind.DATABASE):
+            broker, database = self._region.backing.servers
+            self._restart(broker if fault.kind is Kind.BROKER else database, fault.target, fault.seconds)
+        else:
+            self._hit(fault)
+
+    def _kill(self, how: str, name: str, seconds: float) -> None:
+        if how == "worker":
+            _signal((pid for pid in self._pids(name) if not leads(pid)), signal.SIGKILL)
+        else:
+            with self._supervisor.holding(name):
+                _signal((pid for pid in self._pids(name) if how == "all" or leads(pid)), signal.SIGKILL)
+                self._over.wait(seconds)
+        processes.wait(lambda: any(not leads(pid) for pid in self._pids(name)), LED_AGAIN)
+
+    def _stop(self, name: str, seconds: float) -> None:
+        stopped = self._pids(name)
+        _signal(stopped, signal.SIGSTOP)
+        try:
+            self._over.wait(seconds)
+        finally:
+            _signal(set(stopped) & set(self._pids(name)), signal.SIGCONT)
+
+    def _restart(self, server: Server, how: str, seconds: float) -> None:
+        if how == "kill":
+            processes.end(server.pid, signal.SIGKILL, KILL_PATIENCE)
+        else:
+            server.stop()
+        self._over.wait(seconds)
+        server.start()
+
+    def _hit(self, fault: Fault) -> None:
+        names = links.hit(self._region.notes.shape, fault.target)
+        acts: Mapping[Kind, Callable[[Iterable[str]], None]] = {
+            Kind.CUT: self._proxies.cut,
+            Kind.FREEZE: self._proxies.freeze,
+            Kind.MUTE: self._proxies.mute,
+        }
+        try:
+            acts[fault.kind](names)
+            self._over.wait(fault.seconds)
+        finally:
+            self._proxies.restore(names)
+
+    def _pids(self, name: str) -> Sequence[int]:
+        return self._region.table.alive().get(name, ())
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

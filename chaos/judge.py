@@ -1,0 +1,250 @@
+"""The verdict: every accepted server is exactly one ACTIVE instance, or one ERROR for a cause that was scripted or inflicted.
+
+Claims, rows, guests and quotas are judged as the demo judges them (``cli/demo/verdict.py``); what is new here is that what was done
+to the region may explain an ERROR.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from chaos.load import Taken
+from chaos.plan import Boot, Expected
+from chaos.weather import Weather
+from cli.demo.verdict import Evidence, Row, judge_leftovers
+from compute.driver import Guest
+from objects.base import Object
+from objects.group import Policy
+from objects.instance import Attempt, FailureClass, Server, State
+
+BACK = 60.0
+"""Seconds before something went wrong in which its cause is looked for."""
+DARK = 20.0
+"""Seconds of those in which a host or cell must have been out of reach: silence of 30 seconds, some of them recovery, is death."""
+BRIEF = 5.0
+"""The same for a spawn, which has 10 seconds."""
+
+
+class Case(Object, frozen=True, kw_only=True):
+    """What was asked for and got an answer: ``taken`` boots, and the uuids whose delete was answered."""
+
+    taken: tuple[Taken, ...]
+    deleted: frozenset[str]
+
+
+class Violation(Object, frozen=True, kw_only=True):
+    """Something that must not be, and what is known of the server that it concerns."""
+
+    what: str
+    story: tuple[str, ...] = ()
+
+
+class Judge:
+    """Holds what is written at one moment against what was asked for and what was done. It reads nothing."""
+
+    def __init__(self, case: Case, evidence: Evidence, weather: Weather) -> None:
+        self._case = case
+        self._evidence = evidence
+        self._weather = weather
+        self._servers = {server.uuid: server for server in evidence.servers}
+        self._rows = {row.instance.uuid: row for row in evidence.rows}
+        self._placed: dict[str, list[str]] = defaultdict(list)
+        for host, uuids in evidence.guests.items():
+            for uuid in uuids:
+                self._placed[uuid].append(host)
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """(what was expected, what came) of every server, after ``violations``."""
+
+    def violations(self) -> list[Violation]:
+        """All of them; none: it is as it must be."""
+        self.outcomes.clear()
+        found = [*self._counted(), *self._ended(), *self._grouped(), *self._together()]
+        told = {uuid for violation in found for uuid in self._servers if uuid in violation.what}
+        for fault in judge_leftovers(self._evidence):
+            uuid = fault.partition(":")[0]
+            if uuid not in told:
+                found.append(Violation(what=fault, story=self.story(uuid)))
+        return found
+
+    def story(self, uuid: str) -> tuple[str, ...]:
+        """Everything that is written about one server."""
+        server, row = self._servers.get(uuid), self._rows.get(uuid)
+        lines: list[str] = []
+        if server is not None:
+            place = f"cell {server.cell_uuid}" if server.cell_uuid else "no cell"
+            deleted = ", deleted" if server.deleted else ""
+            lines.append(
+                f"mapping: {server.name}, batch {server.batch_id}, {place}, summary {server.state} on {server.host}{deleted}"
+            )
+        for other in (other for other in self._evidence.rows if other.instance.uuid == uuid):
+            i = other.instance
+            state = f"{i.state} on {i.host}, fence {i.fence}, attempt {i.attempt}, builder {i.builder}, version {i.version}"
+            lines.append(f"row in {other.cell}: {state}")
+        if row is not None:
+            lines += [f"attempt {a.number} on {a.host} at {a.failure.at:.1f}: {a.failure.message}" for a in row.instance.history]
+            lines += [f"fault: {row.instance.fault}"] if row.instance.fault else []
+        if lines:
+            lines.append(f"claim on {self._evidence.claims.get(uuid)}, guests on {self._placed.get(uuid, [])}")
+        return tuple(lines)
+
+    # -- exactly once ----------------------------------------------------------------------------------------------------------
+
+    def _counted(self) -> Iterator[Violation]:
+        """Every accepted request is there, once, and nothing that was never asked for."""
+        listed = Counter(server.name for server in self._evidence.servers)
+        asked = Counter(name for taken in self._case.taken for name in taken.boot.server_names())
+        for name in sorted(listed.keys() | asked.keys()):
+            if listed[name] != asked[name]:
+                what = f"{name}: {asked[name]} servers were accepted, {listed[name]} are on record"
+                stories = (line for server in self._evidence.servers if server.name == name for line in self.story(server.uuid))
+                yield Violation(what=what, story=tuple(stories))
+
+    # -- in the right state ----------------------------------------------------------------------------------------------------
+
+    def _ended(self) -> Iterator[Violation]:
+        by_name = {server.name: server for server in self._evidence.servers}
+        for taken in self._case.taken:
+            for name in taken.boot.server_names():
+                server = by_name.get(name)
+                if server is not None and (wrong := self._judge(taken, server)):
+                    yield Violation(what=f"{name} ({server.uuid}): {wrong}", story=self.story(server.uuid))
+
+    def _judge(self, taken: Taken, server: Server) -> str:
+        """What is wrong with one server; nothing: empty."""
+        row = self._rows.get(server.uuid)
+        if server.uuid in self._case.deleted:
+            self.outcomes["deleted", server.state] += 1
+            return "" if server.deleted and server.state == "deleted" else f"should be deleted, is {server.state}"
+        expected = taken.boot.expected
+        if row is None:
+            self.outcomes[expected, "nowhere"] += 1
+            return "should be in a cell, is in none"
+        state = row.instance.state
+        if server.deleted:
+            wrong, came = "nobody deleted it, and it is", "deleted"
+        elif state is State.ACTIVE:
+            came, wrong = (
+                "active",
+                "" if expected in (Expected.ACTIVE, Expected.TOGETHER) else f"should be in ERROR ({expected}), is ACTIVE",
+            )
+            if server.state != "active":
+                wrong = f"ACTIVE in its cell, {server.state} in its summary"
+        elif state is State.ERROR:
+            cause = self._cause(taken, row)
+            came = f"error: {cause or 'unexplained'}"
+            wrong = "" if cause else f"in ERROR without a cause: {row.instance.fault}"
+        else:
+            came, wrong = str(state), f"has not ended, is {state}"
+        self.outcomes[expected, came] += 1
+        return wrong
+
+    # -- what explains an ERROR ------------------------------------------------------------------------------------------------
+
+    def _cause(self, taken: Taken, row: Row) -> str:
+        """Why this ERROR is right; empty: it is not."""
+        history, fault = row.instance.history, row.instance.fault or ""
+        boot = taken.boot
+        unexplained = [attempt for attempt in history if not self._explains(boot, row.cell, attempt)]
+        if unexplained or not fault:
+            return ""
+        if boot.all_or_nothing and fault.startswith("Rolled back: server "):
+            return "rolled back"  # with one that failed: judged with the whole batch
+        if boot.expected in (Expected.ABORTED, Expected.TOGETHER) and history and history[-1].failure.kind is FailureClass.REQUEST:
+            return "scripted"
+        if fault.startswith("No valid host was found"):
+            return self._without_host(taken, row)
+        if fault.startswith("Build timed out"):
+            return self._late(taken, row)
+        if "maximum number of attempts" in fault or fault.startswith("Exhausted"):
+            return "scripted" if boot.expected is Expected.EXHAUSTED else "hosts failed"
+        return ""
+
+    def _explains(self, boot: Boot, cell: str, attempt: Attempt) -> bool:
+        """Whether the script or a fault accounts for one failed attempt."""
+        kind, at = attempt.failure.kind, attempt.failure.at
+        if kind in (FailureClass.RESTARTED, FailureClass.STOPPING):
+            return self._weather.touched(attempt.host, at, BACK)
+        if kind is FailureClass.DEADLINE:
+            return True  # judged with the whole
+        if attempt.failure.error == "HostDown":
+            return self._weather.host(attempt.host, at, BACK) >= DARK
+        if attempt.failure.error == "SpawnTimeout" and boot.simulated != "hang":
+            return self._weather.host(attempt.host, at, BACK) >= BRIEF
+        return boot.simulated is not None and kind in (FailureClass.HOST, FailureClass.POLICY, FailureClass.REQUEST)
+
+    def _without_host(self, taken: Taken, row: Row) -> str:
+        if taken.boot.expected is Expected.NO_VALID_HOST:
+            return "scripted" if row.cell == "cell0" else ""
+        ended = self._servers[row.instance.uuid].updated_at
+        if self._weather.cells(ended, BACK) >= DARK:
+            return "no cell was reachable"
+        group = taken.boot.group
+        if group is not None and group.policy is Policy.AFFINITY:
+            dark = [host for host in self._hosts_of(group.name) if self._weather.seen(host, ended, BACK) >= DARK]
+            return "its group's host was down" if dark else ""
+        return ""
+
+    def _late(self, taken: Taken, row: Row) -> str:
+        """A deadline passed: the cell, its host or the API level must have been out of reach for part of the time."""
+        if row.cell == "cell0" or not row.instance.history:
+            ended = self._servers[row.instance.uuid].updated_at
+            dark = max(self._weather.api(ended, BACK), self._weather.cells(ended, BACK))
+        else:
+            ended = row.instance.history[-1].failure.at
+            dark = max(self._weather.cell(row.cell, ended, BACK), self._weather.host(row.instance.host or "", ended, BACK))
+        stage = (row.instance.fault or "").removeprefix("Build timed out in ").partition(".")[0]
+        return f"late in {stage}, out of reach" if dark >= DARK else ""
+
+    # -- groups ----------------------------------------------------------------------------------------------------------------
+
+    def _hosts_of(self, group: str) -> list[str]:
+        """Where the ACTIVE members of a group are."""
+        found = []
+        for taken in self._case.taken:
+            if taken.boot.group is not None and taken.boot.group.name == group:
+                rows = (self._rows[uuid].instance for uuid in taken.uuids if uuid in self._rows)
+                found += [row.host or "" for row in rows if row.state is State.ACTIVE]
+        return found
+
+    def _grouped(self) -> Iterator[Violation]:
+        groups = {taken.boot.group.name: taken.boot.group for taken in self._case.taken if taken.boot.group is not None}
+        for group in groups.values():
+            hosts = self._hosts_of(group.name)
+            if group.policy is Policy.AFFINITY and len(set(hosts)) > 1:
+                yield Violation(what=f"{group.name} should share one host, its members are on {sorted(hosts)}")
+            if group.policy is Policy.ANTI_AFFINITY and len(set(hosts)) < len(hosts):
+                yield Violation(what=f"{group.name} should be on {len(hosts)} hosts, its members are on {sorted(hosts)}")
+
+    def _together(self) -> Iterator[Violation]:
+        """All-or-nothing batches: all are ACTIVE, or none is and one of them says why."""
+        for taken in self._case.taken:
+            if not taken.boot.all_or_nothing:
+                continue
+            rows = [self._rows[uuid].instance for uuid in taken.uuids if uuid in self._rows]
+            failed = [row for row in rows if row.state is State.ERROR]
+            rolled_back = [row for row in failed if (row.fault or "").startswith("Rolled back: server ")]
+            if failed and (len(failed) < len(rows) or len(rolled_back) == len(failed)):
+                what = (
+                    f"{taken.boot.name} ({taken.uuids[0]}): of {len(rows)} that stand or fall together {len(failed)} are in ERROR"
+                )
+                what += f", {len(rolled_back)} of them rolled back"
+                yield Violation(what=what, story=tuple(line for row in rows for line in self.story(row.uuid)))
+
+
+def overfull(guests: Mapping[str, Sequence[Guest]], room: tuple[int, int]) -> Iterator[Violation]:
+    """Hosts with more guests than fit. ``room``: the vCPUs and MiB that each of them offers."""
+    for host, held in guests.items():
+        taken = sum(guest.vcpus for guest in held), sum(guest.memory_mb for guest in held)
+        if taken[0] > room[0] or taken[1] > room[1]:
+            yield Violation(what=f"{host} has room for {room[0]} vCPUs and {room[1]} MiB, and holds {taken[0]} and {taken[1]}")
+
+
+def attempts(evidence: Evidence) -> Counter[int]:
+    """How many instances took how many attempts."""
+    return Counter(row.instance.attempt for row in evidence.rows if row.instance.state is State.ACTIVE)
+
+
+def told(violations: Iterable[Violation]) -> str:
+    """For people."""
+    return "\n".join("\n".join([violation.what, *(f"    {line}" for line in violation.story)]) for violation in violations)

@@ -1,0 +1,173 @@
+"""Ask for what is planned over HTTP, from several clients, and repeat what was not answered until it is."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import requests
+
+from chaos.plan import PROJECT, Boot
+from objects.base import Object
+
+CLIENTS = 16
+TIMEOUT = 40.0
+"""Seconds that one request may take. The API gives up a frozen database after half of it."""
+LONGEST_PAUSE = 2.0
+
+Job = Callable[[], None]
+
+
+class Taken(Object, frozen=True, kw_only=True):
+    """One boot that was answered with 202: its servers by what the API listed, its time in seconds since the epoch."""
+
+    boot: Boot
+    uuids: tuple[str, ...]
+    at: float
+
+
+class Load:
+    """Every boot of the plan is sent with an Idempotency-Key, to one API after the other, until one of them answers."""
+
+    def __init__(self, endpoints: Sequence[str], group_uuids: Mapping[str, str], seed: int) -> None:
+        self._endpoints = itertools.cycle(endpoints)
+        self._groups = group_uuids
+        self._seed = seed
+        self._local = threading.local()
+        self._turn = threading.Condition()
+        self._jobs: list[tuple[float, int, Job]] = []
+        self._numbers = itertools.count()
+        self._working = 0
+        self._over = False
+        self._hurry = False
+        self.taken: list[Taken] = []
+        self.deleted: set[str] = set()
+        self.complaints: list[str] = []
+        """Answers that must never come."""
+        self.answers: Counter[str] = Counter()
+        self.tries: Counter[int] = Counter()
+        """How many requests had to be sent so many times."""
+
+    def start(self, boots: Sequence[Boot]) -> None:
+        began = time.monotonic()
+        for boot in boots:
+            self._put(began + boot.at, partial(self._boot, boot))
+        for number in range(CLIENTS):
+            threading.Thread(target=self._work, name=f"client-{number}", daemon=True).start()
+
+    def finish(self, patience: float) -> int:
+        """Send what is left at once, and wait until all is answered. How many requests were not."""
+        with self._turn:
+            self._hurry = True
+            self._turn.notify_all()
+            self._turn.wait_for(lambda: not self._jobs and not self._working, patience)
+            return len(self._jobs) + self._working
+
+    def stop(self) -> None:
+        """Nothing more is sent, nor repeated."""
+        with self._turn:
+            self._over = True
+            self._turn.notify_all()
+
+    # -- clients ---------------------------------------------------------------------------------------------------------------
+
+    def _put(self, due: float, job: Job) -> None:
+        with self._turn:
+            heapq.heappush(self._jobs, (due, next(self._numbers), job))
+            self._turn.notify()
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                job()
+            except Stopped:
+                pass
+            finally:
+                with self._turn:
+                    self._working -= 1
+                    self._turn.notify_all()
+
+    def _next(self) -> Job | None:
+        with self._turn:
+            while not self._over:
+                wait = self._jobs[0][0] - time.monotonic() if self._jobs else None
+                if wait is not None and (wait <= 0 or self._hurry):
+                    self._working += 1
+                    return heapq.heappop(self._jobs)[2]
+                self._turn.wait(wait)
+        return None
+
+    def _boot(self, boot: Boot) -> None:
+        key = {"Idempotency-Key": f"chaos-{self._seed}-{boot.number}"}
+        body = boot.body(self._groups[boot.group.name] if boot.group else None)
+        answer = self._ask("POST", "servers", 202, json=body, headers=key)
+        first = answer["server"]["id"]
+        at = time.time()
+        if boot.repeats and (again := self._ask("POST", "servers", 202, json=body, headers=key)["server"]["id"]) != first:
+            self._complain(f"{boot.name}: its POST was answered with {first}, and repeated with {again}")
+        listed = self._ask("GET", "servers", 200, params={"name": f"^{boot.name}(-[0-9]+)?$", "limit": "1000"})["servers"]
+        uuids = tuple(server["id"] for server in listed)
+        if first not in uuids or len(uuids) != boot.count:
+            self._complain(f"{boot.name}: {boot.count} servers were accepted, {first} first, and {len(uuids)} are listed: {uuids}")
+        with self._turn:
+            self.taken.append(Taken(boot=boot, uuids=uuids, at=at))
+        for uuid in uuids[: boot.deletes]:
+            self._put(time.monotonic() + boot.delete_after, partial(self._delete, uuid))
+
+    def _delete(self, uuid: str) -> None:
+        self._ask("GET", f"servers/{uuid}", 200)
+        self._ask("DELETE", f"servers/{uuid}", 204)
+        with self._turn:
+            self.deleted.add(uuid)
+
+    # -- one request -----------------------------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, path: str, expected: int, **arguments: Any) -> Any:
+        """The answer with the status expected, asked for until it comes. Any other from 400 to 499 is final, and a complaint.
+
+        Except 404 for a delete that is repeated: it was carried out, and its answer lost.
+        """
+        for number in itertools.count(1):
+            status, document = self._once(method, path, **arguments)
+            self.answers[f"{method} {status}"] += 1
+            if status == str(expected) or (status == "404" and method == "DELETE" and number > 1):
+                self.tries[number] += 1
+                return document
+            if status.startswith("4"):
+                self._complain(f"{method} {path} {arguments.get('json', '')}: {status} {document}")
+                raise Stopped
+            with self._turn:
+                if self._turn.wait_for(lambda: self._over, min(LONGEST_PAUSE, 0.2 * number)):
+                    raise Stopped
+        raise AssertionError("unreachable")
+
+    def _once(self, method: str, path: str, **arguments: Any) -> tuple[str, Any]:
+        try:
+            answer = self._session().request(method, f"{next(self._endpoints)}/{path}", timeout=TIMEOUT, **arguments)
+            return str(answer.status_code), answer.json() if answer.content else None
+        except requests.Timeout:
+            return "late", None
+        except (requests.RequestException, ValueError):
+            return "lost", None
+
+    def _complain(self, text: str) -> None:
+        with self._turn:
+            self.complaints.append(text)
+
+    def _session(self) -> requests.Session:
+        session: requests.Session | None = getattr(self._local, "session", None)
+        if session is None:
+            session = self._local.session = requests.Session()
+            session.headers["X-Project-Id"] = PROJECT
+            session.trust_env = False
+        return session
+
+
+class Stopped(Exception):
+    """No answer is waited for any more."""

@@ -1,0 +1,132 @@
+"""A region of its own whose every connection to a server goes through a proxy."""
+
+from __future__ import annotations
+
+import configparser
+import math
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from chaos import links, plan
+from chaos.plan import Boot
+from chaos.proxy import Proxies
+from db import server_groups
+from db.engine import Database
+from deploy import ports
+from deploy.local.backing import Backing
+from deploy.local.folder import Folder
+from deploy.local.make import make, notes_of
+from deploy.local.region import Region
+from deploy.local.shape import Shape
+from deploy.local.stop import stop
+
+SPARE = 3
+"""Room for so many times the load: with hosts down and one cell out of reach all of it fits."""
+RATIO = 4
+"""Virtual CPUs that an agent offers for each of its host's, by default."""
+SPAWNS = {"spawn_delay_min": "0.1", "spawn_delay_max": "2"}
+"""Seconds. Long enough to be hit by a fault."""
+
+
+class RoutedBacking(Backing):
+    """Its URLs lead through the links of the API level; a cell's, which go into its mapping, through those from above."""
+
+    def __init__(self, region: Region, proxies: Proxies) -> None:
+        super().__init__(region.folder, region.notes)
+        self._broker, self._server = region.notes.broker_port, region.notes.database_port
+        self._cells = region.notes.shape.cell_names()
+        self._proxies = proxies
+
+    def make_hosts(self, names: Iterable[str]) -> Mapping[str, str]:
+        found = super().make_hosts(names)
+        return {name: self._routed(url, self._broker, name, links.BUS) for name, url in found.items()}
+
+    def make_databases(self, names: Iterable[str]) -> Mapping[str, str]:
+        found = super().make_databases(names)
+        return {name: self._routed(url, self._server, name, links.DATABASE) for name, url in found.items()}
+
+    def _routed(self, url: str, port: int, name: str, server: str) -> str:
+        level = f"{links.ABOVE}{name}" if name in self._cells else links.API
+        return url.replace(f"@{ports.HOST}:{port}", f"@{ports.HOST}:{self._proxies.port(f'{level}-{server}')}")
+
+
+@contextmanager
+def place(path: Path, shape: Shape, planned: Sequence[Boot], say: Callable[[str], None]) -> Iterator[tuple[Region, Proxies]]:
+    """A new region with its servers, flavors and groups, and none of its own processes yet; stopped at the end.
+
+    Raises ``deploy.servers.Unavailable`` where a server cannot be had.
+    """
+    folder = Folder(path)
+    with folder.held():
+        region = Region(folder, notes_of(folder, shape), lambda _: None)
+        notes = region.notes
+        targets = {links.BUS: notes.broker_port, links.DATABASE: notes.database_port}
+        proxies = Proxies({link: targets[link.rpartition("-")[2]] for link in links.links_of(shape)})
+        region.backing = RoutedBacking(region, proxies)
+        try:
+            make(region)
+            for cell in shape.cell_names():
+                _enter(folder, cell, proxies)
+            _set_hosts(folder, shape, planned)
+            _define(region, planned)
+            yield region, proxies
+        finally:
+            before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+            say("stopping the region")  # a second Ctrl-C must not keep it running
+            proxies.restore(links.links_of(shape))
+            stop(region)
+            proxies.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def group_uuids(region: Region) -> dict[str, str]:
+    """The uuids of the groups, by name."""
+    database = Database(region.folder.database_url("api"), name="api")
+    try:
+        return {group.name: group.uuid for group in database.read(server_groups.list_all)}
+    finally:
+        database.dispose()
+
+
+def _enter(folder: Folder, cell: str, proxies: Proxies) -> None:
+    """The cell's own processes take the cell's own links."""
+    for name in (f"{cell}.conf", f"{cell}-compute.conf"):
+        text = (folder.etc / name).read_text()
+        for server in (links.BUS, links.DATABASE):
+            above, own = proxies.port(f"{links.ABOVE}{cell}-{server}"), proxies.port(f"{cell}-{server}")
+            text = text.replace(f"@{ports.HOST}:{above}", f"@{ports.HOST}:{own}")
+        folder.write(f"etc/{name}", text)
+
+
+def cores_and_memory(shape: Shape, planned: Sequence[Boot]) -> tuple[int, int]:
+    """What every host has: CPUs, of which an agent offers ``RATIO`` times as many, and MiB."""
+    hosts = len(shape.hosts())
+    return math.ceil(SPARE * plan.vcpus_of(planned) / hosts / RATIO), math.ceil(SPARE * plan.memory_of(planned) / hosts)
+
+
+def _set_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot]) -> None:
+    vcpus, memory = cores_and_memory(shape, planned)
+    for host in shape.hosts():
+        _set(folder.etc / f"{host.name}.conf", {"vcpus": str(vcpus), "memory_mb": str(memory)})
+    for cell in shape.cell_names():
+        _set(folder.etc / f"{cell}-compute.conf", SPAWNS)
+
+
+def _set(file: Path, values: Mapping[str, str]) -> None:
+    """Change options of [simulated] in a configuration file."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(file)
+    parser["simulated"].update(values)
+    with file.open("w") as written:
+        parser.write(written)
+
+
+def _define(region: Region, planned: Sequence[Boot]) -> None:
+    for flavor in plan.FLAVORS:
+        amounts = ("--vcpus", str(flavor.vcpus), "--ram", str(flavor.ram), "--disk", "0")
+        region.commands.run("flavor", "create", flavor.name, "--id", flavor.name, *amounts)
+    for group in plan.groups_of(planned):
+        region.commands.run("group", "create", group.name, "--policy", group.policy, "--project", plan.PROJECT)

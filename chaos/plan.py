@@ -1,0 +1,166 @@
+"""The load: what is asked for, when, and what must come of it. A function of its seed."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from compute.simulated import METADATA_KEY, Outcome
+from objects.base import Object
+from objects.group import Policy
+
+PROJECT = "chaos"
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
+
+
+class Expected(enum.StrEnum):
+    """What must come of a boot that nobody deletes."""
+
+    ACTIVE = "active"
+    NO_VALID_HOST = "no valid host"
+    EXHAUSTED = "attempts exhausted"
+    ABORTED = "aborted"
+    TOGETHER = "all active or none"
+
+
+class FlavorPlan(Object, frozen=True, kw_only=True):
+    """MiB of memory. No disk."""
+
+    name: str
+    vcpus: int
+    ram: int
+
+
+SMALL = FlavorPlan(name="chaos.small", vcpus=1, ram=64)
+LARGE = FlavorPlan(name="chaos.large", vcpus=2, ram=128)
+GIANT = FlavorPlan(name="chaos.giant", vcpus=1, ram=1 << 30)
+"""On no host is there room for it."""
+FLAVORS = (SMALL, LARGE, GIANT)
+
+
+class Group(Object, frozen=True, kw_only=True):
+    name: str
+    policy: Policy
+
+
+class Boot(Object, frozen=True, kw_only=True):
+    """One POST: ``count`` servers, ``at`` seconds after the load began.
+
+    ``simulated`` scripts how its spawns end, on some hosts or on all. ``delete_after`` seconds from its acceptance the first
+    ``deletes`` of its servers are deleted. ``repeats``: the POST is sent again once it was answered.
+    """
+
+    number: int
+    at: float
+    flavor: FlavorPlan = SMALL
+    count: int = 1
+    group: Group | None = None
+    simulated: str | None = None
+    expected: Expected = Expected.ACTIVE
+    deletes: int = 0
+    delete_after: float = 0.0
+    repeats: bool = False
+    all_or_nothing: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"chaos-{self.number}"
+
+    def server_names(self) -> tuple[str, ...]:
+        """The names its servers get; no two boots share one."""
+        return (self.name,) if self.count == 1 else tuple(f"{self.name}-{number + 1}" for number in range(self.count))
+
+    def body(self, group_uuid: str | None) -> dict[str, Any]:
+        """The body of ``POST /servers``."""
+        counts = {"min_count": self.count, "max_count": self.count}
+        server: dict[str, Any] = {"name": self.name, "flavorRef": self.flavor.name, "imageRef": IMAGE, **counts}
+        if self.simulated:
+            server["metadata"] = {METADATA_KEY: self.simulated}
+        hints = {"group": group_uuid} if group_uuid else {"all_or_nothing": True} if self.all_or_nothing else {}
+        return {"server": server} | ({"os:scheduler_hints": hints} if hints else {})
+
+
+SCRIPTED = (
+    (Outcome.FAIL, Expected.EXHAUSTED),
+    (Outcome.ERROR, Expected.EXHAUSTED),
+    (Outcome.POLICY, Expected.EXHAUSTED),
+    (Outcome.HANG, Expected.EXHAUSTED),
+    (Outcome.ABORT, Expected.ABORTED),
+)
+PASSING = (Outcome.FAIL, Outcome.ERROR, Outcome.POLICY)
+"""What another host does not do: such a boot is retried in its cell."""
+BAD_HOSTS = 2
+"""Hosts of each cell on which it fails: one less than the attempts there are."""
+MOST_MEMBERS = {Policy.AFFINITY: 6, Policy.ANTI_AFFINITY: 3}
+"""Servers of one group. Of three that must be apart, a retry finds a free host in the cell even while others are down."""
+
+
+def boots(seed: int, rate: float, duration: float, cells: Sequence[Sequence[str]]) -> tuple[Boot, ...]:
+    """``rate`` requests a second, at random moments, over ``duration`` seconds. ``cells``: the names of the hosts of each."""
+    # Apart from the schedule of faults: another choice of faults leaves the load as it is.
+    chance = random.Random(f"load {seed}")
+    moments = sorted(chance.uniform(0.0, duration) for _ in range(max(1, round(rate * duration))))
+    groups = _Groups()
+    return tuple(_boot(chance, number, at, groups, cells) for number, at in enumerate(moments))
+
+
+class _Groups:
+    """Groups, each given out until it is full."""
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._open: dict[Policy, tuple[Group, int]] = {}
+
+    def take(self, policy: Policy, count: int) -> Group:
+        """A group of this policy with room for ``count`` more."""
+        group, members = self._open.get(policy, (None, 0))
+        if group is None or members + count > MOST_MEMBERS[policy]:
+            self._made += 1
+            group, members = Group(name=f"group-{self._made}", policy=policy), 0
+        self._open[policy] = (group, members + count)
+        return group
+
+
+def _boot(chance: random.Random, number: int, at: float, groups: _Groups, cells: Sequence[Sequence[str]]) -> Boot:
+    values: dict[str, Any] = {"number": number, "at": round(at, 3), "repeats": chance.random() < 0.1}
+    kind = chance.random()
+    if kind < 0.06:
+        outcome, expected = chance.choice(SCRIPTED)
+        values |= {"simulated": str(outcome), "expected": expected}
+    elif kind < 0.08:
+        values |= {"flavor": GIANT, "expected": Expected.NO_VALID_HOST}
+    elif kind < 0.22:
+        policy = chance.choice(list(MOST_MEMBERS))
+        count = chance.randint(1, MOST_MEMBERS[policy] // 2)
+        values |= {"count": count, "group": groups.take(policy, count)}
+    elif kind < 0.30:
+        bad = (host for hosts in cells for host in chance.sample(list(hosts), min(BAD_HOSTS, len(hosts) - 1)))
+        values |= {"simulated": f"{chance.choice(PASSING)}:{','.join(bad)}"}
+    elif kind < 0.34:
+        bad = (host for hosts in cells for host in chance.sample(list(hosts), 1))
+        values |= {"count": chance.randint(2, 6), "all_or_nothing": True, "expected": Expected.TOGETHER}
+        return Boot(**values, simulated=f"{Outcome.ABORT}:{','.join(bad)}")
+    elif kind < 0.49:
+        values |= {"count": chance.randint(2, 8), "flavor": chance.choice((SMALL, LARGE))}
+    else:
+        values |= {"flavor": chance.choice((SMALL, LARGE))}
+    if chance.random() < 0.35:
+        values |= {"deletes": chance.randint(1, values.get("count", 1)), "delete_after": round(chance.expovariate(1 / 6.0), 3)}
+    return Boot(**values)
+
+
+def groups_of(planned: Sequence[Boot]) -> tuple[Group, ...]:
+    """Every group that the boots name, once."""
+    return tuple({boot.group.name: boot.group for boot in planned if boot.group is not None}.values())
+
+
+def vcpus_of(planned: Sequence[Boot]) -> int:
+    """Virtual CPUs of everything together."""
+    return sum(boot.count * boot.flavor.vcpus for boot in planned if boot.expected is not Expected.NO_VALID_HOST)
+
+
+def memory_of(planned: Sequence[Boot]) -> int:
+    """MiB of everything together."""
+    return sum(boot.count * boot.flavor.ram for boot in planned if boot.expected is not Expected.NO_VALID_HOST)

@@ -1,0 +1,50 @@
+"""What a run says: what was asked, what was done to the region, what came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from chaos import logs
+from chaos.faults import Faults
+from chaos.judge import attempts
+from chaos.load import Load
+from chaos.supervise import Supervisor
+from cli.demo.verdict import Evidence
+from deploy.local.folder import Folder
+
+Say = Callable[[str], None]
+
+
+def show_load(say: Say, load: Load) -> None:
+    servers = sum(len(taken.uuids) for taken in load.taken)
+    say(f"requests: {len(load.taken)} boots of {servers} servers accepted, {len(load.deleted)} servers deleted")
+    say(f"  answers: {_counts(load.answers)}")
+    say(f"  times that a request was sent: {_counts(load.tries)}")
+
+
+def show_faults(say: Say, faults: Faults, supervisor: Supervisor) -> None:
+    kinds = Counter(str(incident.kind) for incident in faults.incidents)
+    pairs = {(incident.kind, incident.target) for incident in faults.incidents}
+    say(f"faults: {_counts(kinds)}; {len(pairs)} distinct pairs of kind and target")
+    say(f"  left out, as another fault was at the same place: {faults.skipped}")
+    say(f"  masters started again: {supervisor.restarts.total()}")
+
+
+def show_outcomes(say: Say, outcomes: Mapping[tuple[str, str], int], evidence: Evidence) -> None:
+    say("outcomes, expected and come:")
+    for (expected, came), count in sorted(outcomes.items()):
+        say(f"  {expected:>20}  {came:<45} {count:>6}")
+    say(f"attempts of ACTIVE instances: {_counts(attempts(evidence))}")
+
+
+def show_logs(say: Say, folder: Folder) -> None:
+    found = logs.tracebacks(folder.log)
+    if found:
+        say("errors that were logged with a traceback:")
+        for text, count in found.most_common(12):
+            say(f"  {count:>6}  {text}")
+
+
+def _counts(counter: Mapping[str, int] | Mapping[int, int]) -> str:
+    return ", ".join(f"{key}: {count}" for key, count in sorted(counter.items())) or "none"

@@ -1,0 +1,162 @@
+"""One run: a region under load and faults, then rest, then the verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from chaos import plan, report
+from chaos.faults import Faults
+from chaos.judge import Case, Judge, Violation, overfull, told
+from chaos.load import Load
+from chaos.place import RATIO, cores_and_memory, group_uuids, place
+from chaos.plan import Boot
+from chaos.proxy import Proxies
+from chaos.schedule import Kind, schedule
+from chaos.supervise import Supervisor
+from chaos.verify import verify
+from chaos.weather import Weather
+from cli.demo.verdict import Evidence, at_rest, gather
+from compute.driver import Guest
+from compute.journal import read_guests
+from compute.simulated import journal_path
+from deploy.local.region import Region
+from deploy.local.shape import Shape
+from deploy.local.start import Start
+from objects.base import Object
+
+SHAPE = Shape(agents=6)
+START = 240.0
+"""Seconds that the region's first start may take."""
+RETURN = 120.0
+"""Seconds until everything that was killed serves again."""
+ANSWERS = 120.0
+"""Seconds until every request is answered after that."""
+CONVERGE = 240.0
+"""Seconds until all is at rest after that: a build's own deadline is 120, a dead host is noticed after 30."""
+LOOK = 3.0
+"""Seconds between two looks at everything."""
+TELL = 15.0
+
+Say = Callable[[str], None]
+
+
+class Settings(Object, frozen=True, kw_only=True):
+    """``duration``: seconds of load. ``rate``: requests per second. ``every``: seconds from one fault to the next, on average."""
+
+    duration: float = 120.0
+    rate: float = 4.0
+    seed: int = 1
+    every: float = 4.0
+    kinds: frozenset[Kind] = frozenset(Kind)
+
+
+def run(settings: Settings, path: Path, say: Say) -> bool:
+    """Whether nothing was violated. Raises what keeps a region from starting; it is stopped in any case."""
+    cells = [[host.name for host in SHAPE.hosts() if host.cell == cell] for cell in SHAPE.cell_names()]
+    planned = plan.boots(settings.seed, settings.rate, settings.duration, cells)
+    with place(path, SHAPE, planned, say) as (region, proxies):
+        say(f"starting {len(SHAPE.members())} commands in {path}")
+        Start(region, START).run()
+        return Run(settings, region, proxies, say).run(planned)
+
+
+class Run:
+    """A region that serves, from the first request to the verdict."""
+
+    def __init__(self, settings: Settings, region: Region, proxies: Proxies, say: Say) -> None:
+        self._settings = settings
+        self._region = region
+        self._say = say
+        self._supervisor = Supervisor(region)
+        self._faults = Faults(region, proxies, self._supervisor, self._timed)
+        self._load = Load(region.notes.endpoints(), group_uuids(region), settings.seed)
+        self._began = time.monotonic()
+
+    def run(self, planned: Sequence[Boot]) -> bool:
+        settings = self._settings
+        faults = schedule(settings.seed, settings.duration, settings.every, settings.kinds, SHAPE)
+        self._say(f"{len(planned)} boots and {len(faults)} faults in {settings.duration:g} s, seed {settings.seed}")
+        self._began = time.monotonic()
+        self._supervisor.start()
+        try:
+            self._load.start(planned)
+            self._faults.start(faults)
+            self._pass(settings.duration)
+            found = self._settle()
+            evidence, more = self._converge()
+            return self._judge(planned, evidence, [*found, *more])
+        finally:
+            self._load.stop()
+            self._faults.stop()
+            self._supervisor.stop()
+
+    def _pass(self, duration: float) -> None:
+        while (left := self._began + duration - time.monotonic()) > 0:
+            time.sleep(min(TELL, left))
+            self._timed(f"{len(self._load.taken)} boots accepted, {len(self._faults.incidents)} faults are over")
+
+    def _settle(self) -> list[Violation]:
+        """The faults end, what is down is started, and all that was asked is answered."""
+        self._timed("no more faults")
+        self._faults.stop()
+        self._region.backing.start(lambda _: None)
+        found = [Violation(what=f"a fault could not be undone: {text}") for text in self._faults.failed]
+        if not self._supervisor.complete(RETURN):
+            late = ", ".join(self._supervisor.missing())
+            found.append(Violation(what=f"{RETURN:g} s after the last fault these do not serve: {late}"))
+        self._timed("everything serves again" if not found else told(found))
+        if unanswered := self._load.finish(ANSWERS):
+            found.append(Violation(what=f"{unanswered} requests were not answered {ANSWERS:g} s after the last fault"))
+        return found
+
+    def _converge(self) -> tuple[Evidence, list[Violation]]:
+        """Wait until nothing is on its way and nothing is wrong, or the time is up."""
+        began = time.monotonic()
+        evidence, violations = self._look()
+        while (violations or not at_rest(evidence)) and time.monotonic() < began + CONVERGE:
+            time.sleep(LOOK)
+            evidence, violations = self._look()
+        if not at_rest(evidence):
+            violations.append(Violation(what=f"not everything is at rest {CONVERGE:g} s after the last answer"))
+        passed = time.monotonic() - began
+        self._timed(f"{'converged' if not violations else 'NOT converged'} {passed:.0f} s after the last answer")
+        return evidence, violations
+
+    def _look(self) -> tuple[Evidence, list[Violation]]:
+        evidence = gather(self._region.folder, SHAPE.hosts())
+        return evidence, self._judge_of(evidence).violations()
+
+    def _judge_of(self, evidence: Evidence) -> Judge:
+        case = Case(taken=tuple(self._load.taken), deleted=frozenset(self._load.deleted))
+        return Judge(case, evidence, Weather(SHAPE, self._faults.incidents))
+
+    def _judge(self, planned: Sequence[Boot], evidence: Evidence, found: Sequence[Violation]) -> bool:
+        """Say everything, and whether it is good."""
+        vcpus, memory = cores_and_memory(SHAPE, planned)
+        violations = [
+            *(Violation(what=f"an answer that must not come: {text}") for text in self._load.complaints),
+            *(Violation(what=text) for text in self._supervisor.fell),
+            *found,
+            *overfull(self._guests(), (vcpus * RATIO, memory)),
+            *verify(self._region.folder),
+        ]
+        report.show_load(self._say, self._load)
+        report.show_faults(self._say, self._faults, self._supervisor)
+        judge = self._judge_of(evidence)
+        judge.violations()
+        report.show_outcomes(self._say, judge.outcomes, evidence)
+        report.show_logs(self._say, self._region.folder)
+        if violations:
+            self._say(f"\n{told(violations)}\n\nVIOLATIONS: {len(violations)}, with seed {self._settings.seed}")
+        else:
+            self._say("No violation: every accepted server is one ACTIVE instance or one ERROR that is accounted for.")
+        return not violations
+
+    def _guests(self) -> dict[str, list[Guest]]:
+        hosts = str(self._region.folder.hosts)
+        return {host.name: read_guests(journal_path(hosts, host.name)) for host in SHAPE.hosts()}
+
+    def _timed(self, text: str) -> None:
+        self._say(f"{time.monotonic() - self._began:7.1f}  {text}")

@@ -1,0 +1,110 @@
+"""The schedule of faults: which, on what, when and for how long. A function of its seed."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from chaos.links import levels, links_of
+from deploy.local.shape import Member, Role, Shape
+from objects.base import Object
+
+
+class Kind(enum.StrEnum):
+    """What is done. Everything is undone after the fault's seconds."""
+
+    KILL = "kill"  # SIGKILL: to a worker, to a master, or to all processes of a member; masters are started again
+    STOP = "stop"  # SIGSTOP to all processes of a member, and SIGCONT
+    BROKER = "broker"  # ended in order or killed, and started again with its data
+    DATABASE = "database"  # the same
+    CUT = "cut"  # connections are reset and new ones refused
+    FREEZE = "freeze"  # nothing moves; what was sent meanwhile arrives later
+    MUTE = "mute"  # what is asked arrives, answers do not
+
+
+WEIGHTS: Mapping[Kind, float] = {
+    Kind.KILL: 5.0,
+    Kind.STOP: 3.0,
+    Kind.BROKER: 0.7,
+    Kind.DATABASE: 0.7,
+    Kind.CUT: 2.0,
+    Kind.FREEZE: 2.0,
+    Kind.MUTE: 2.0,
+}
+"""How often each happens, compared with the others."""
+
+
+class Fault(Object, frozen=True, kw_only=True):
+    """``at``: seconds since the load began. ``seconds``: how long it lasts. ``target``: one of ``targets``."""
+
+    at: float
+    kind: Kind
+    target: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.target} for {self.seconds:.1f} s"
+
+
+HOWS = ("worker", "master", "all")
+"""Which processes of a member a kill hits."""
+
+
+def schedule(seed: int, duration: float, every: float, kinds: Collection[Kind], shape: Shape) -> tuple[Fault, ...]:
+    """Faults ``every`` seconds on average, up to ``duration``. The first comes when the load has found its feet."""
+    chance = random.Random(f"faults {seed}")
+    wanted = [kind for kind in Kind if kind in kinds]
+    found: list[Fault] = []
+    at = chance.expovariate(1 / every)
+    while wanted and at < duration:
+        (kind,) = chance.choices(wanted, [WEIGHTS[kind] for kind in wanted])
+        target = chance.choice(targets(kind, shape))
+        seconds = chance.uniform(*_spans(kind, target, shape))
+        found.append(Fault(at=round(at, 3), kind=kind, target=target, seconds=round(seconds, 3)))
+        at += chance.expovariate(1 / every)
+    return tuple(found)
+
+
+def targets(kind: Kind, shape: Shape) -> Sequence[str]:
+    """What a fault of this kind may hit. Roles get the same share each, however many processes they have."""
+    return _TARGETS[kind](shape)
+
+
+def _members(shape: Shape) -> list[Member]:
+    members = shape.members()
+    most = max(sum(1 for member in members if member.role is role) for role in Role)
+    found: list[Member] = []
+    for role in Role:
+        own = [member for member in members if member.role is role]
+        found += own * (most // len(own))
+    return found
+
+
+_TARGETS: Mapping[Kind, Callable[[Shape], Sequence[str]]] = {
+    Kind.KILL: lambda shape: [f"{how} {member.name}" for member in _members(shape) for how in HOWS],
+    Kind.STOP: lambda shape: [member.name for member in _members(shape)],
+    Kind.BROKER: lambda shape: ("stop", "kill"),
+    Kind.DATABASE: lambda shape: ("stop", "kill"),
+    Kind.CUT: lambda shape: (*levels(shape), *links_of(shape)),
+    Kind.FREEZE: lambda shape: (*levels(shape), *links_of(shape)),
+    Kind.MUTE: lambda shape: (*levels(shape), *links_of(shape)),
+}
+
+_SPANS: Mapping[Kind, tuple[float, float]] = {
+    Kind.KILL: (0.0, 5.0),
+    Kind.STOP: (12.0, 25.0),  # a lease is 10 seconds
+    Kind.BROKER: (0.0, 6.0),
+    Kind.DATABASE: (0.0, 6.0),
+    Kind.CUT: (1.0, 15.0),
+    Kind.FREEZE: (3.0, 25.0),  # the database's clients give up after 15
+    Kind.MUTE: (3.0, 25.0),
+}
+AGENT_STOPPED = (5.0, 50.0)
+"""A host is called down after 30 seconds of silence: some are while their agent lives."""
+
+
+def _spans(kind: Kind, target: str, shape: Shape) -> tuple[float, float]:
+    if kind is Kind.STOP and target in {host.name for host in shape.hosts()}:
+        return AGENT_STOPPED
+    return _SPANS[kind]

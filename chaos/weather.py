@@ -1,0 +1,78 @@
+"""What was done to the region, and when: an ERROR that it explains is right, another one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from chaos.links import ABOVE, API, level_of
+from chaos.schedule import Kind
+from deploy.local.shape import Role, Shape
+from objects.base import Object
+
+EVERYWHERE = "everywhere"
+
+RECOVERY = 15.0
+"""Seconds after a fault's end in which its effect may last: processes start, connections are made again."""
+
+
+class Incident(Object, frozen=True, kw_only=True):
+    """One fault that was carried out. Times in seconds since the epoch."""
+
+    kind: Kind
+    target: str
+    began: float
+    ended: float
+
+    @property
+    def place(self) -> str:
+        """What was hit: a member, a level (see ``links.py``), or EVERYWHERE."""
+        if self.kind in (Kind.BROKER, Kind.DATABASE):
+            return EVERYWHERE
+        return level_of(self.target.rpartition(" ")[2])
+
+
+class Weather:
+    """All incidents of one run."""
+
+    def __init__(self, shape: Shape, incidents: Iterable[Incident]) -> None:
+        self.incidents = tuple(incidents)
+        self._cells = shape.cell_names()
+        self._cell_of = {host.name: host.cell for host in shape.hosts()}
+        self._supers = {member.name for member in shape.members() if member.role in (Role.SUPER, Role.SCHEDULER)}
+
+    def host(self, host: str, at: float, back: float) -> float:
+        """Seconds of the ``back`` seconds before ``at`` in which this host could not speak to its cell's database."""
+        return self._dark({EVERYWHERE, host, self._cell_of.get(host, "")}, at, back)
+
+    def cell(self, cell: str, at: float, back: float) -> float:
+        """The same for a cell as the API level sees it."""
+        return self._dark({EVERYWHERE, cell, f"{ABOVE}{cell}"}, at, back)
+
+    def seen(self, host: str, at: float, back: float) -> float:
+        """The same for a host as the API level sees it."""
+        cell = self._cell_of.get(host, "")
+        return self._dark({EVERYWHERE, host, cell, f"{ABOVE}{cell}"}, at, back)
+
+    def cells(self, at: float, back: float) -> float:
+        """The same for the cell that could be seen longest."""
+        return min(self.cell(cell, at, back) for cell in self._cells)
+
+    def api(self, at: float, back: float) -> float:
+        """The same for the API level: its servers, its super conductors and schedulers."""
+        return self._dark({EVERYWHERE, API, *self._supers}, at, back)
+
+    def touched(self, place: str, at: float, back: float) -> bool:
+        """Whether anything was done to this very place within ``back`` seconds before ``at``."""
+        return self._dark({place}, at, back) > 0
+
+    def _dark(self, places: Collection[str], at: float, back: float) -> float:
+        spans = sorted(
+            (max(at - back, incident.began), min(at, incident.ended + RECOVERY))
+            for incident in self.incidents
+            if incident.place in places
+        )
+        total, reached = 0.0, at - back
+        for began, ended in spans:
+            total += max(0.0, ended - max(began, reached))
+            reached = max(reached, ended)
+        return total

@@ -1,0 +1,94 @@
+"""``superconductor cell apply``: make the cells what a file says."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from cells import administration, declaration
+from cells.administration import CellChange, NewCell
+from cells.declaration import Step
+from cli.base import Admin
+from cli.cell import sync_schema, try_out
+from objects import errors
+from objects.cell import CellMapping
+from objects.mask import mask_url
+
+
+class CellApply(Admin):
+    """Create and change cells so that they are what a YAML file says. A second time it changes nothing.
+
+    What the file does not say of a cell stays; cells that are not in it are told, and left alone. New cells get their schema, and
+    what is changed is tried first. A cell that is refused is told, the others are done, and the exit status is 1: mend it and
+    apply the file again. What is done is printed: + for a new cell, ~ for a changed one; with -v also what stays.
+
+    The file:
+      cells:
+        - name: cell0
+          cell0: true
+          database_connection: mysql://sc:PASSWORD@db-api/sc_cell0
+        - name: east
+          database_connection: mysql://sc:PASSWORD@db-east/sc
+          transport_url: rabbit://sc:PASSWORD@mq-east/sc
+          state: enabled
+
+    Example: superconductor cell apply -f cells.yaml --dry-run
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("-f", "--file", metavar="FILE", type=Path, required=True, help="the YAML file")
+        parser.add_argument("--dry-run", action="store_true", help="do nothing, only print it")
+        parser.add_argument(
+            "--check", action=argparse.BooleanOptionalAction, default=True, help="try what is new before it is saved (default: yes)"
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        declared = declaration.read(parsed_args.file)
+        steps = declaration.plan(declared, administration.list_cells(self.deployment.api_database))
+
+        def take(step: Step) -> None:
+            if not parsed_args.dry_run:
+                self._do(step, check=parsed_args.check)
+            if not self.quiet and (self.verbose or step.new or step.change):
+                print(_line(step), file=self.app.stdout)
+
+        self.each(steps, take)
+
+    def _do(self, step: Step, *, check: bool) -> None:
+        try:
+            if step.new is not None:
+                administration.create_cell(self.deployment.api_database, step.new, sync_schema if check else None)
+            elif step.change is not None:
+                prepare = try_out if check and _moves(step) else None
+                administration.change_cell(self.deployment.api_database, step.name, step.change, prepare)
+        except errors.DatabaseUnavailable as error:  # of the cell, or of all: then the next step says so too
+            raise errors.Invalid(f"cell {step.name!r}: {error}") from None
+
+
+def _moves(step: Step) -> bool:
+    return step.change is not None and (step.change.database_url, step.change.transport_url) != (None, None)
+
+
+def _line(step: Step) -> str:
+    if step.new is not None:
+        return f"+ {step.name}: {', '.join(_about(step.new))}"
+    if step.change is not None and step.before is not None:
+        return f"~ {step.name}: {', '.join(_differences(step.before, step.change))}"
+    return f"  {step.name}: {'stays' if step.declared else 'not in the file, stays'}"
+
+
+def _about(new: NewCell) -> Iterator[str]:
+    yield f"database_connection {mask_url(new.database_url)}"
+    if new.transport_url:
+        yield f"transport_url {mask_url(new.transport_url)}"
+    yield f"state {new.state}"
+
+
+def _differences(before: CellMapping, change: CellChange) -> Iterator[str]:
+    """What will be different, with passwords masked."""
+    for key, name in (("database_url", "database_connection"), ("transport_url", "transport_url"), ("state", "state")):
+        after = getattr(change, key)
+        if after is not None:
+            old, new = mask_url(getattr(before, key)), mask_url(after)
+            yield f"{name} {old} -> {new}" if old != new else f"{name}: another password in {new}"

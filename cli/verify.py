@@ -1,0 +1,108 @@
+"""``superconductor verify``: compare everything that is written, and put right what does not agree."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cli.base import AdminLister, Row, Table, at_least
+from objects import errors
+
+if TYPE_CHECKING:  # a usage error or a help text should not wait for these
+    from conductor.audit.audit import Found
+    from conductor.audit.finding import Finding
+    from conductor.audit.places import Places
+
+INCONSISTENT = 1
+UNKNOWN = 3
+"""Exit status where nothing was found, but not all could be looked at. 2 is wrong usage, as with every command."""
+
+COLUMNS = ("Finding", "Object", "Cell", "Details", "Repair", "Outcome", "Advice")
+
+
+class Verify(AdminLister):
+    """Compare the API database with every cell: servers, rows, claims, groups, hosts, guests, secrets and what is overdue.
+
+    May be run at any time. Everything is looked at, and after a pause what did not agree is looked at again: only what is still
+    the same is told. A cell that does not answer is named, and its part is unknown. With --repair what can be repaired is, in a way
+    that loses against whatever changes at the same time; afterwards it is looked at once more.
+
+    The exit status is 0 if all agrees or was repaired, 1 if something does not, and 3 if nothing was found but not all cells could
+    be asked.
+
+    Examples:
+      superconductor verify
+      superconductor verify --repair -f json
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--repair", action="store_true", help="put right what can be put right")
+        parser.add_argument(
+            "--settle", metavar="SECONDS", type=partial(at_least, 0), default=15, help="pause before the second look (default: 15)"
+        )
+        parser.add_argument(
+            "--overdue",
+            metavar="SECONDS",
+            type=partial(at_least, 0),
+            default=180,
+            help="how long what is left to be done may take: longer than the conductors' leases and sweeps (default: 180)",
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        from conductor.audit.audit import Audit
+        from conductor.audit.places import Places
+        from db.claims import Ledger
+
+        database = self.deployment.api_database
+        places = Places(database, Ledger(database, "verify"), self.deployment.registry, overdue=parsed_args.overdue)
+        audit = Audit(places)
+        found: Found = {}
+        left: Found = {}
+        try:
+            found = left = audit.confirmed(lambda: time.sleep(parsed_args.settle))
+            if parsed_args.repair:
+                left = audit.repair(found)
+        except errors.DatabaseUnavailable as error:
+            places.unknown[""] = str(error)
+        self._judge(places, left)
+        return COLUMNS, list(_rows(found, left, repaired=parsed_args.repair))
+
+    def _judge(self, places: Places, left: Mapping[Any, Sequence[Finding]]) -> None:
+        for reason in places.unknown.values():
+            self.warn(f"{reason}; what is there is unknown")
+        if any(left.values()):
+            self.status = INCONSISTENT
+        elif places.unknown:
+            self.status = UNKNOWN
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]) -> int:
+        """A line for each finding for people; the other formats are for programs."""
+        if parsed_args.formatter != "table":
+            return super().produce_output(parsed_args, column_names, data)
+        rows = list(data)
+        for kind, _, cell, details, repair, outcome, advice in rows:
+            place = f" ({cell})" if cell else ""
+            print(f"{kind}: {details}{place}; {_sentence(repair, outcome, advice)}", file=self.app.stdout)
+        if not rows and not self.quiet and not self.status:
+            print("everything agrees", file=self.app.stdout)
+        return 0
+
+
+def _rows(found: Found, left: Found, *, repaired: bool) -> Iterable[Row]:
+    for check, findings in found.items():
+        still = set(left[check])
+        for finding in findings:
+            outcome = "repaired" if finding not in still else "left" if repaired or finding.repair is None else "found"
+            cell = finding.cell or None
+            yield finding.kind, finding.key, cell, finding.what, finding.repair, outcome, finding.advice or None
+
+
+def _sentence(repair: str | None, outcome: str, advice: str | None) -> str:
+    if repair is None:
+        return advice or "left as it is"
+    if outcome == "found":
+        return f"would be {repair}"
+    return repair if outcome == "repaired" else f"could not be {repair}: it has changed, or waits for a running conductor"

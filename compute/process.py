@@ -1,0 +1,67 @@
+"""``superconductor-compute``: the agent of this host as a process of its own."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+
+from oslo_config import cfg
+
+from compute import drivers, opts
+from compute.main import FAREWELL, ComputeService
+from rpc.transport import Bus
+from service import process
+from service.opts import refuse, required
+from service.process import Plan
+from service.waiting import wait_for
+
+_NOT_HERE = "an agent runs beside tenants' guests, and whoever breaks out of one must not find it"
+
+
+CLEARING_UP = 2 * FAREWELL
+"""Seconds of ``graceful_shutdown_timeout`` that are left for cancelling what did not end in time, and for its reports."""
+
+
+class ComputeRole:
+    """The one worker: a host has one agent."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._bus = Bus(conf.transport_url, name="cell")
+        settings = opts.settings(conf)
+        self._service = ComputeService(settings, self._bus)
+        self._drain_timeout = max(0.0, min(settings.drain_timeout, conf.graceful_shutdown_timeout - CLEARING_UP))
+        self._begun = False
+
+    def start(self, stopped: threading.Event) -> None:
+        """The cell's conductors need not be there: what is told to them is told again until one answers."""
+        if wait_for("the bus of the cell", self._bus.check, stopped):
+            self._begun = True
+            self._service.start()
+            wait_for("the host's topic", self._service.check, stopped)
+
+    def stop(self) -> None:
+        if self._begun:
+            self._service.stop(self._drain_timeout)
+        self._bus.close()
+
+    def reload(self) -> None:
+        """None of the agent's own options can change while it runs."""
+
+
+def plan(conf: cfg.ConfigOpts) -> Plan:
+    """Raises Misconfigured for an agent that holds credentials it must not have."""
+    required(conf, "transport_url", "the URL of the cell's bus")
+    for option in ("api_database.connection", "cell_database.connection", "api_transport_url", "secrets.keys"):
+        refuse(conf, option, _NOT_HERE)
+    drivers.find(opts.settings(conf).driver)
+    return Plan(make=lambda: ComputeRole(conf))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command."""
+    return process.main("superconductor-compute", argv, [opts.list_opts()], plan)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

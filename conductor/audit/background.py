@@ -1,0 +1,71 @@
+"""The audit by the clock, in the super conductor."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from conductor.audit.audit import Audit
+from conductor.audit.finding import Check, Finding
+from conductor.audit.places import Places
+from objects.base import Object
+
+LOG = logging.getLogger(__name__)
+
+Key = tuple[Check, Finding]
+
+
+class Seen(Object, frozen=True, kw_only=True):
+    """Since when every round has found it, in seconds of the clock, and whether that was said."""
+
+    since: float
+    said: bool = False
+
+
+class BackgroundAudit:
+    """One look a round. What every look of ``distance`` seconds has found, and two at least, is logged once and repaired if safe.
+
+    ``distance`` is longer than any step of the protocol takes, so nothing that is on its way can look the same for so long.
+    """
+
+    def __init__(self, places: Places, distance: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._places = places
+        self._audit = Audit(places)
+        self._distance = distance
+        self._clock = clock
+        self._seen: dict[Key, Seen] = {}
+        self._silent: set[str] = set()
+
+    def round(self) -> None:
+        """Look at everything once, and act on what has lasted."""
+        found = self._audit.look()
+        now = self._clock()
+        self._say_silent()
+        keys = [(check, finding) for check, findings in found.items() for finding in findings]
+        self._seen = {key: self._seen.get(key, Seen(since=now)) for key in keys}
+        lasting = [key for key, seen in self._seen.items() if now - seen.since >= self._distance]
+        if not lasting:
+            return
+        due: dict[Check, list[Finding]] = {}
+        for check, finding in lasting:
+            if not self._seen[check, finding].said:
+                self._say(finding)
+                self._seen[check, finding] = Seen(since=self._seen[check, finding].since, said=True)
+            if finding.safe:
+                due.setdefault(check, []).append(finding)
+        left = self._audit.repair(due)
+        repaired = sum(map(len, due.values())) - sum(map(len, left.values()))
+        if repaired:
+            LOG.warning("audit: %d findings were put right", repaired)
+
+    def _say(self, finding: Finding) -> None:
+        hint = f"'superconductor verify --repair' would have it {finding.repair}" if finding.repair else finding.advice
+        LOG.warning("audit: %s; %s", finding, f"to be {finding.repair} now" if finding.safe else hint)
+
+    def _say_silent(self) -> None:
+        """Cells whose part is unknown, when they become so."""
+        for cell_uuid, reason in self._places.unknown.items():
+            if cell_uuid not in self._silent:
+                LOG.warning("audit: %s; its part is unknown", reason)
+        self._silent = set(self._places.unknown)

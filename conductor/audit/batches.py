@@ -1,0 +1,57 @@
+"""All-or-nothing batches that could be decided and were not, and those that are half rolled back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.places import Places
+from conductor.roll_back import judge, roll_back, standing
+from db import batches
+from db.batches import Batch, Member
+
+UNDECIDED = "all-or-nothing batch that nobody decided"
+HALF = "all-or-nothing batch half rolled back"
+
+
+def pages(places: Places) -> Iterator[Page]:
+    return pages_of(lambda after: [batch.batch_id for batch in places.api.read(batches.after, PAGE, after)])
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    rows = places.api.read(batches.of, page.keys)
+    members = places.api.read(batches.members, page.keys, ("building", "active", "error"))
+    found = [_judge(places, batch, members.get(batch.batch_id, [])) for batch in rows]
+    return [finding for finding in found if finding is not None]
+
+
+def _judge(places: Places, batch: Batch, members: Sequence[Member]) -> Finding | None:
+    if batch.fault is None:
+        return _judge_open(places, batch, members)
+    left = [member for member in members if member.state != "error"]
+    silent = bool(left) and all(member.cell_uuid in places.unknown for member in left)
+    if silent or (batch.failed_at or 0.0) > places.late:
+        return None
+    what = f"{batch.batch_id}, {len(left)} of its servers are not in ERROR; {batch.fault}"
+    return Finding(kind=HALF, key=batch.batch_id, what=what, repair="rolled back where its servers are", safe=True)
+
+
+def _judge_open(places: Places, batch: Batch, members: Sequence[Member]) -> Finding | None:
+    states = {member.state for member in members}
+    if "error" not in states and "building" in states:
+        return None
+    if max([batch.created_at, *(member.updated_at for member in members)]) > places.late:
+        return None
+    verdict = "failed" if "error" in states else "settled"
+    return Finding(kind=UNDECIDED, key=batch.batch_id, what=batch.batch_id, repair=f"called {verdict}", safe=True)
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    """What the super conductor's sweep does; the orders to hosts are the cells' own sweeps'."""
+    rows = places.api.read(batches.of, [finding.key for finding in findings])
+    failed = judge(places.api, [row for row in rows if row.fault is None]) + [row for row in rows if row.fault is not None]
+    for cell_uuid, reasons in standing(places.api, failed).items():
+        places.change(cell_uuid, roll_back, reasons, time.time())
+        places.catch_up(cell_uuid)
+    standing(places.api, failed)  # what had no guest is at its end now, and so may be its batch

@@ -1,0 +1,33 @@
+"""Claims that nothing stands on, which the reaper should have freed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.places import Places
+from db import audit_api, claim_repair
+
+ORPHAN = "claim without instance"
+
+
+def pages(places: Places) -> Iterator[Page]:
+    return pages_of(lambda after: places.api.read(audit_api.claims_after, after, PAGE))
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    return [
+        Finding(
+            kind=ORPHAN,
+            key=orphan.uuid,
+            what=f"{orphan.vcpus} vcpus of {orphan.uuid} on {orphan.host or 'no host'}",
+            cell=places.name(orphan.cell_uuid),
+            repair="released",
+            safe=True,
+        )
+        for orphan in places.api.read(audit_api.orphans, page.keys)
+    ]
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    places.ledger.write(claim_repair.release_orphans, [finding.key for finding in findings])

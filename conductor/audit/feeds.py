@@ -1,0 +1,33 @@
+"""How far the cells' feeds were applied against how far they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from conductor.audit.finding import Finding, Page
+from conductor.audit.places import Places
+from db import audit_api, feed
+
+BEHIND = "feed that nobody applies"
+AHEAD = "feed that ends before its cursor"
+
+
+def pages(places: Places) -> Iterator[Page]:
+    for cell in places.builders:
+        yield Page(cell_uuid=cell.uuid, keys=(cell.uuid,))
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    """A cursor that does not move while there is more: so the text names the cursor, and not how much there is."""
+    cursor = places.api.read(audit_api.cursors).get(page.cell_uuid, 0)
+    head = places.ask(page.cell_uuid, feed.head)
+    if head is None or head == cursor:
+        return []
+    kind, what = (BEHIND, f"nothing after event {cursor}") if head > cursor else (AHEAD, f"event {cursor} was applied before")
+    cell = places.name(page.cell_uuid)
+    return [Finding(kind=kind, key=page.cell_uuid, scope=page.cell_uuid, what=what, cell=cell, repair="applied", safe=True)]
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        places.catch_up(finding.scope)

@@ -1,0 +1,57 @@
+"""Guests as agents count them against the rows of their nodes, where nothing is on its way in or out.
+
+Agents report how many guests they hold, not which: which is for the agent's own comparison with its cell's records, which also
+destroys what may not stay and names what is missing (``compute/audit.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from cells.discovery import AGENT
+from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.places import Places
+from db import audit_cell
+from db.audit_cell import Population
+
+UNKNOWN = "guests without rows"
+MISSING = "rows without guests"
+
+
+def pages(places: Places) -> Iterator[Page]:
+    for cell in places.builders:
+        yield from pages_of(partial(_next, places, cell.uuid), cell.uuid)
+
+
+def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
+    return places.ask(cell_uuid, audit_cell.nodes_after, after, PAGE)
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    """Only agents that were heard of lately know how many guests there are; and a change takes a while to be reported."""
+    agents = places.ask(page.cell_uuid, audit_cell.agents, page.keys, AGENT)
+    population = places.ask(page.cell_uuid, audit_cell.population, page.keys)
+    nodes = places.ask(page.cell_uuid, audit_cell.nodes, page.keys)
+    if agents is None or population is None or nodes is None:
+        return []
+    found: list[Finding] = []
+    for node in nodes:
+        agent = agents.get(node.host)
+        rows = population.get((node.host, node.node), Population())
+        at_rest = rows.moving == 0 and rows.changed_at < places.late
+        if agent is None or agent.forced_down or agent.last_seen < places.late or not at_rest:
+            continue
+        make = partial(Finding, key=node.host, scope=page.cell_uuid, cell=places.name(page.cell_uuid))
+        what = f"{node.running_vms} guests and {rows.active} ACTIVE rows on {node.host}"
+        if node.running_vms > rows.active:
+            advice = "the agent destroys what its cell does not know; see its log if they stay"
+            found.append(make(kind=UNKNOWN, what=what, advice=advice))
+        elif node.running_vms < rows.active:
+            advice = "the agent's log names them: delete these servers, or restore their guests"
+            found.append(make(kind=MISSING, what=what, advice=advice))
+    return found
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    """Whether a guest may stay is decided by the transaction behind its agent's report, and by nobody else."""

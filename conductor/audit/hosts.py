@@ -1,0 +1,134 @@
+"""Host mappings against the agents and compute nodes of the cells, and inventories against what nodes offer."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from cells.discovery import AGENT
+from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
+from conductor.audit.places import Places
+from db import audit_api, audit_cell, host_mappings
+from objects.cell import HostMapping
+from objects.compute_node import ComputeNode
+from objects.inventory import Inventory
+from objects.selection import Limits
+
+UNMAPPED = "host without mapping"
+CONFLICT = "host in two cells"
+ELSEWHERE = "host in another cell than mapped"
+NO_CELL = "host mapped to a cell that does not exist"
+UNHEARD = "mapped host that its cell does not know"
+NO_AGENT = "compute node without agent"
+OFFER = "inventory unlike the compute node"
+
+
+def pages(places: Places) -> Iterator[Page]:
+    """A host that several places name is looked at as often."""
+    yield from pages_of(lambda after: places.api.read(audit_api.hosts_after, after, PAGE))
+    for cell in places.builders:
+        yield from (_anywhere(page) for page in pages_of(partial(_agents, places, cell.uuid)))
+        yield from (_anywhere(page) for page in pages_of(partial(_nodes, places, cell.uuid)))
+
+
+def _anywhere(page: Page) -> Page:
+    return Page(keys=page.keys)
+
+
+def _agents(places: Places, cell_uuid: str, after: str) -> list[str] | None:
+    return places.ask(cell_uuid, audit_cell.agents_after, after, PAGE, AGENT)
+
+
+def _nodes(places: Places, cell_uuid: str, after: str) -> list[str] | None:
+    return places.ask(cell_uuid, audit_cell.nodes_after, after, PAGE)
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    reporting: dict[str, list[str]] = defaultdict(list)
+    nodes: dict[str, list[ComputeNode]] = {}
+    for cell in places.builders:
+        agents = places.ask(cell.uuid, audit_cell.agents, page.keys, AGENT)
+        known = places.ask(cell.uuid, audit_cell.nodes, page.keys)
+        if agents is not None and known is not None:
+            nodes[cell.uuid] = known
+            for host in agents:
+                reporting[host].append(cell.uuid)
+    mapped = places.api.read(audit_api.hosts, page.keys)
+    offered = places.api.read(audit_api.offered, page.keys)
+    found = [finding for host in page.keys for finding in _judge(places, host, mapped.get(host), reporting[host], nodes)]
+    for cell_uuid, known in nodes.items():
+        found += _judge_nodes(places, cell_uuid, known, reporting)
+        mine = [node for node in known if node.host in mapped and mapped[node.host].cell_uuid == cell_uuid]
+        found += _judge_offers(places, cell_uuid, mine, offered)
+    return found
+
+
+def _judge(
+    places: Places, host: str, mapping: HostMapping | None, cells: Sequence[str], nodes: Mapping[str, object]
+) -> Iterator[Finding]:
+    names = " and ".join(sorted(places.name(uuid) for uuid in cells))
+    if len(cells) > 1:
+        advice = "rename one of them, or stop its agent and delete its service there"
+        yield Finding(kind=CONFLICT, key=host, what=f"{host} reports in {names}", advice=advice)
+    if mapping is None:
+        if len(cells) == 1:
+            whole = not places.unknown  # else a namesake may be in a cell that does not answer
+            repair, advice = ("mapped to it", "") if whole else (None, "run 'superconductor host discover'")
+            yield Finding(kind=UNMAPPED, key=host, what=host, cell=names, repair=repair, advice=advice, facts=(cells[0],))
+        return
+    home = mapping.cell_uuid
+    if not places.exists(home):
+        yield Finding(kind=NO_CELL, key=host, what=f"{host} is mapped to {home}", advice="register that cell again")
+    elif home in nodes and home not in cells:
+        if cells:
+            advice = "stop its agent there, or rename the host"
+            yield Finding(kind=ELSEWHERE, key=host, what=f"{host} reports in {names}", cell=places.name(home), advice=advice)
+        else:
+            advice = "start its agent; nothing is placed there meanwhile"
+            yield Finding(kind=UNHEARD, key=host, what=host, cell=places.name(home), advice=advice)
+
+
+def _judge_nodes(
+    places: Places, cell_uuid: str, known: Sequence[ComputeNode], reporting: Mapping[str, Sequence[str]]
+) -> Iterator[Finding]:
+    for node in known:
+        if cell_uuid not in reporting.get(node.host, ()):
+            what = f"{node.node} of host {node.host}"
+            advice = "start the host's agent; nothing is placed there meanwhile"
+            yield Finding(kind=NO_AGENT, key=node.host, what=what, cell=places.name(cell_uuid), advice=advice)
+
+
+def _judge_offers(
+    places: Places, cell_uuid: str, known: Sequence[ComputeNode], offered: Mapping[tuple[str, str], Inventory]
+) -> Iterator[Finding]:
+    for node in known:
+        row, offers = offered.get((node.host, node.node)), _named(node.capacity)
+        if row is None:
+            what = f"{node.node} of host {node.host} has none, and offers {offers}"
+        elif (row.cell_uuid, _room(row)) != (cell_uuid, node.capacity):
+            has = _named(_room(row))
+            what = f"{node.node} of host {node.host} has {has} in cell {places.name(row.cell_uuid)}, and offers {offers}"
+        else:
+            continue
+        fact = (cell_uuid,)
+        cell = places.name(cell_uuid)
+        yield Finding(kind=OFFER, key=node.host, what=what, cell=cell, repair="taken from the node", safe=True, facts=fact)
+
+
+def _room(row: Inventory) -> Limits:
+    return Limits(vcpus=row.cap_vcpus, memory_mb=row.cap_memory_mb, disk_gb=row.cap_disk_gb, resources=row.cap_resources)
+
+
+def _named(room: Limits) -> str:
+    custom = "".join(f", {amount} {name}" for name, amount in sorted(room.resources.items()))
+    return f"{room.vcpus:g} vcpus, {room.memory_mb:g} MiB, {room.disk_gb:g} GiB{custom}"
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    new = [HostMapping(host=f.key, cell_uuid=str(f.facts[0])) for f in of_kind(findings, UNMAPPED)]
+    if new:
+        places.api.write(host_mappings.add, new, time.time())
+    for cell_uuid in sorted({str(finding.facts[0]) for finding in of_kind(findings, OFFER)}):
+        places.catch_up(cell_uuid)  # under the cursor, so that who was overtaken puts no old capacity back

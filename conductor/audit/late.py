@@ -1,0 +1,51 @@
+"""Builds whose deadline has passed, and that their cell did not end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.places import Places
+from db import audit_cell, instances
+from objects import lifecycle
+from objects.instance import Failure, FailureClass
+
+LATE = "build past its deadline"
+
+
+def pages(places: Places) -> Iterator[Page]:
+    for cell in places.builders:
+        yield from pages_of(partial(_next, places, cell.uuid), cell.uuid)
+
+
+def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
+    return places.ask(cell_uuid, audit_cell.late_after, after, PAGE, places.late)
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    late = places.ask(page.cell_uuid, audit_cell.late, page.keys, places.late)
+    rows = places.ask(page.cell_uuid, audit_cell.rows, late or ())
+    return [
+        Finding(
+            kind=LATE,
+            key=row.uuid,
+            scope=page.cell_uuid,
+            what=f"{row.uuid}, {row.state.upper()} on {row.host}, attempt {row.attempt}",
+            cell=places.name(page.cell_uuid),
+            repair="ended as ERROR",
+            safe=True,
+            facts=(row.attempt,),
+        )
+        for row in (rows.rows.values() if rows else ())
+    ]
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    """What the cell's own sweep does, under the same guard."""
+    read = {finding.key: int(finding.facts[0] or 0) for finding in findings}
+    now = time.time()
+    failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message="found past its deadline by an audit", at=now)
+    places.change(findings[0].scope, instances.transition, read, lambda row: lifecycle.deadline(row, read[row.uuid], failure), now)
+    places.catch_up(findings[0].scope)

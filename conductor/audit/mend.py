@@ -1,0 +1,110 @@
+"""What is done about servers that are not as their rows are. Every write is guarded by what was read, or by what is final."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from conductor.audit.finding import Finding
+from conductor.audit.places import Places
+from db import audit_api, audit_cell, builds, claim_repair, instances, mappings, row_repair, staging
+from db import repair as repairs
+from db.row_repair import Read
+from objects.instance import Instance, State
+from objects.selection import Selection
+
+LOST = "The record of this server in its cell was lost."
+
+
+def end_lost(places: Places, uuids: Sequence[str]) -> None:
+    """Queue them again, past their deadline: a super conductor ends them as any that is late. Not if a cell may have a row."""
+    rows = [places.ask(cell_uuid, audit_cell.rows, uuids) for cell_uuid in places.cells]
+    if places.unknown or any(found is None for found in rows):
+        return
+    somewhere = {uuid for found in rows if found for uuid, row in found.rows.items() if row.state is not State.STAGED}
+    places.api.write(repairs.queue_again, [uuid for uuid in uuids if uuid not in somewhere], time.time())
+
+
+def delete(places: Places, uuids: Sequence[str]) -> None:
+    """Delete servers whose rows are tombstones: these never live again."""
+    for uuid in uuids:
+        places.ledger.write(builds.delete, uuid, project_id=None, now=time.time())
+
+
+def carry_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
+    """As the deletes' sweep does; the orders to hosts are the cell's own sweep's."""
+    rows = places.change(cell_uuid, instances.delete, uuids, time.time())
+    if rows:
+        gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
+        _confirm(places, gone)
+        places.catch_up(cell_uuid)
+
+
+def confirm_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
+    """Note that these are gone, as far as their rows are tombstones: both the delete and the tombstone are final."""
+    found = places.ask(cell_uuid, audit_cell.rows, uuids)
+    if found is not None:
+        _confirm(places, [uuid for uuid, row in found.rows.items() if row.state is State.DELETED])
+
+
+def _confirm(places: Places, uuids: Sequence[str]) -> None:
+    if uuids:
+        places.api.write(mappings.ended, uuids, time.time())
+        places.ledger.write(claim_repair.release_orphans, uuids)
+
+
+def retell(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
+    """Let the cell tell of the rows again, and apply it: summaries and claims follow as they do at any event."""
+    places.change(cell_uuid, row_repair.retell, _read(findings), time.time())
+    places.catch_up(cell_uuid)
+
+
+def _read(findings: Sequence[Finding]) -> dict[str, Read]:
+    return {f.key: Read(version=int(f.facts[0] or 0), seen=int(f.facts[1] or 0)) for f in findings}
+
+
+def replace_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
+    """Write rows in ERROR in the place of lost ones, so that users see what became of their servers and can delete them."""
+    now = time.time()
+    servers = [places.api.read(mappings.get, finding.key) for finding in findings]
+    specs = places.api.read(mappings.specs, [server.batch_id for server in servers if server])
+    for finding, server in zip(findings, servers, strict=True):
+        if server is None or server.batch_id not in specs:
+            continue
+        spec, (seen, fence, *_) = specs[server.batch_id], finding.facts
+        row = Instance(
+            uuid=server.uuid,
+            state=State.ERROR,
+            fence=int(fence or 0),
+            host=server.host,
+            node=server.node,
+            availability_zone=server.availability_zone,
+            max_attempts=spec.max_attempts,
+            fault=LOST,
+        )
+        new = staging.NewInstance(instance=row, name=server.name, launch_index=server.launch_index, created_at=server.created_at)
+        places.change(cell_uuid, row_repair.replace_lost, spec, new, int(seen or 0), now)
+    places.catch_up(cell_uuid)
+
+
+def claim(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
+    """Claim for live instances where their rows say that they are: what they take is what was asked for."""
+    found = places.ask(cell_uuid, audit_cell.rows, [finding.key for finding in findings])
+    _, records = places.api.read(audit_api.records, [finding.key for finding in findings])
+    specs = places.api.read(mappings.specs, [record.batch_id for record in records.values()])
+    for finding in findings:
+        row, record = found.rows.get(finding.key) if found else None, records.get(finding.key)
+        if row is None or record is None or record.batch_id not in specs:
+            continue
+        if (row.version, record.seen) != finding.facts or row.host is None or row.node is None:
+            continue
+        spec = specs[record.batch_id]
+        lost = claim_repair.Unclaimed(
+            instance_uuid=row.uuid,
+            seen=record.seen,
+            fence=row.fence,
+            takes=spec.flavor.takes,
+            selection=Selection(host=row.host, node=row.node, cell_uuid=cell_uuid, fence=row.fence),
+            group=spec.group,
+        )
+        places.ledger.write(claim_repair.restore, lost)

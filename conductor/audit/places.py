@@ -1,0 +1,94 @@
+"""Where an audit looks: the API database and the cells, as far as they answer."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from cells.cell import Cell
+from cells.registry import CellRegistry
+from conductor.apply import Applier
+from db.claims import Ledger
+from db.connection import Connection
+from db.engine import Database
+from objects import errors
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Places:
+    """Databases as one audit sees them. A cell that once gave no answer is not asked again: its part is unknown.
+
+    ``overdue``: seconds after which what a sweep should have done counts as left behind.
+    """
+
+    def __init__(self, api_database: Database, ledger: Ledger, registry: CellRegistry, *, overdue: float) -> None:
+        self.api = api_database
+        self.ledger = ledger
+        self._overdue = overdue
+        self._registry = registry
+        self.unknown: dict[str, str] = {}
+        """Cells that could not be asked, by uuid: why."""
+        self.cells: dict[str, Cell] = {}
+        self._names: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """For a new look at everything: ask every cell again, and those that are new."""
+        self._registry.refresh()
+        cells = list(self._registry.cells())
+        with contextlib.suppress(errors.NotFound):  # servers that are mapped to it are found to be in no cell
+            cells.append(self._registry.cell0)
+        self.cells = {cell.uuid: cell for cell in cells}
+        self.unknown = self._registry.broken()
+        self._names = {cell.uuid: cell.name for cell in cells}
+
+    @property
+    def late(self) -> float:
+        """What should have happened before this moment, and has not, is overdue."""
+        return time.time() - self._overdue
+
+    @property
+    def builders(self) -> list[Cell]:
+        """The cells that have hosts."""
+        return [cell for cell in self.cells.values() if not cell.mapping.is_cell0]
+
+    def name(self, cell_uuid: str | None) -> str:
+        return self._names.get(cell_uuid or "", cell_uuid or "")
+
+    def exists(self, cell_uuid: str) -> bool:
+        return cell_uuid in self.cells or cell_uuid in self.unknown
+
+    def ask(self, cell_uuid: str, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """``fn(tx, ...)`` as a read of the cell's database; None if there is no such cell or it does not answer."""
+        return self.on(cell_uuid, lambda cell: cell.read(fn, *args, **kwargs))
+
+    def change(self, cell_uuid: str, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """The same as a write."""
+        return self.on(cell_uuid, lambda cell: cell.write(fn, *args, **kwargs))
+
+    def catch_up(self, cell_uuid: str) -> None:
+        """Apply the cell's feed to its end, and take over what its nodes offer, as a super conductor does when it starts."""
+        self.on(cell_uuid, self._apply)
+
+    def on(self, cell_uuid: str, call: Callable[[Cell], T]) -> T | None:
+        """``call`` with the cell; None if there is no such cell or it does not answer."""
+        cell = self.cells.get(cell_uuid)
+        if cell is None or cell_uuid in self.unknown:
+            return None
+        try:
+            return call(cell)
+        except errors.CellUnavailable as error:
+            self.unknown[cell_uuid] = str(error)
+            return None
+
+    def _apply(self, cell: Cell) -> None:
+        applier = Applier(self.api, self.ledger, cell)
+        try:
+            applier.map_hosts(self._registry.hosts_of(cell.uuid))
+            while applier.apply():
+                pass
+        except errors.Conflict:
+            """Somebody else applies it at this moment."""

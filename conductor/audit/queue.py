@@ -1,0 +1,48 @@
+"""Build requests: beside a decided mapping, without a mapping, driven by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
+from conductor.audit.places import Places
+from db import audit_api
+from db import repair as repairs
+from db.audit_api import Record, Request
+
+DECIDED = "request beside a decided mapping"
+UNMAPPED = "request without mapping"
+WAITING = "request that nobody drives"
+
+
+def pages(places: Places) -> Iterator[Page]:
+    return pages_of(lambda after: places.api.read(audit_api.requests_after, after, PAGE))
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    requests = places.api.read(audit_api.requests, page.keys)
+    unmapped = [request.uuid for request in requests if not request.mapped]
+    moves = places.api.read(audit_api.moves, unmapped) if unmapped else set()
+    _, records = places.api.read(audit_api.records, [request.uuid for request in requests])
+    found = (_judge(places, request, records.get(request.uuid)) for request in requests if request.uuid not in moves)
+    return [finding for finding in found if finding is not None]
+
+
+def _judge(places: Places, request: Request, record: Record | None) -> Finding | None:
+    uuid = request.uuid
+    if not request.mapped:
+        what = f"{uuid} is queued, and no server of this uuid was accepted"
+        return Finding(kind=UNMAPPED, key=uuid, what=what, repair="removed", safe=True)
+    if record is not None and record.requested and (record.cell_uuid is not None or record.deleted):
+        fate = "deleted" if record.cell_uuid is None else f"mapped to cell {places.name(record.cell_uuid)}"
+        return Finding(kind=DECIDED, key=uuid, what=f"{uuid} is queued and {fate}", repair="removed", safe=True)
+    if max(request.created_at, request.lease_until) < places.late:
+        driver = f"since {request.owner} held it under fence {request.fence}" if request.owner else "since it was accepted"
+        advice = "see that a super conductor runs: it leases what waits, and ends what is past its deadline"
+        return Finding(kind=WAITING, key=uuid, what=f"{uuid} {driver}", advice=advice)
+    return None
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    """Who drives such a request loses at its hand-over whatever is done here."""
+    places.api.write(repairs.drop_requests, [finding.key for finding in of_kind(findings, DECIDED, UNMAPPED)])

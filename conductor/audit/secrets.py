@@ -1,0 +1,50 @@
+"""Secrets kept although what they were for is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.places import Places
+from db import audit_api, audit_cell, secrets
+
+KEPT = "secrets of a batch that is done"
+
+
+def pages(places: Places) -> Iterator[Page]:
+    """Only those that were kept for long are keys at all."""
+    yield from pages_of(lambda after: places.api.read(audit_api.kept_secrets_after, after, PAGE, places.late))
+    for cell in places.builders:
+        yield from pages_of(partial(_next, places, cell.uuid), cell.uuid)
+
+
+def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
+    return places.ask(cell_uuid, audit_cell.kept_secrets_after, after, PAGE, places.late)
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    if page.cell_uuid:
+        kept = places.ask(page.cell_uuid, audit_cell.kept_secrets, page.keys) or []
+    else:
+        kept = places.api.read(audit_api.kept_secrets, page.keys)
+    return [
+        Finding(
+            kind=KEPT,
+            key=batch,
+            scope=page.cell_uuid,
+            what=f"batch {batch}",
+            cell=places.name(page.cell_uuid) if page.cell_uuid else "",
+            repair="erased",
+            safe=True,
+        )
+        for batch in kept
+    ]
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    batches, cell_uuid = [finding.key for finding in findings], findings[0].scope
+    if cell_uuid:
+        places.change(cell_uuid, secrets.erase_builds, batches)
+    else:
+        places.api.write(secrets.erase_requests, batches)

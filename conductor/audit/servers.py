@@ -1,0 +1,154 @@
+"""Servers as the API level has them against their rows: there, in the same state, deleted where deleted, with their claims.
+
+A row is read first, then how far its cell's feed was applied, then the mapping. So what the row tells of must be in the mapping if
+the feed was applied up to where it stood after the row was read; if it was not, nothing is said about the two.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from conductor.audit import mend
+from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
+from conductor.audit.places import Places
+from db import audit_api, audit_cell
+from db.audit_api import Record
+from db.audit_cell import Row, Rows
+from objects.cell import CELL0_UUID
+from objects.instance import State
+
+NOWHERE = "server neither queued nor anywhere"
+NO_CELL = "server in a cell that does not exist"
+ROWLESS = "mapping without row"
+CARRY = "delete that did not reach its cell"
+CONFIRM = "delete that was not confirmed"
+UNFINISHED = "delete that is not finished"
+STANDING = "roll-back that is not finished"
+CELL_ONLY = "row deleted in its cell only"
+UNTOLD = "summary unlike the row"
+UNCLAIMED = "instance without claim"
+MISPLACED = "claim on another host"
+
+_SHOWN = {State.ACTIVE: "active", State.ERROR: "error", State.SCHEDULED: "building", State.BUILDING: "building"}
+
+
+def pages(places: Places) -> Iterator[Page]:
+    return pages_of(lambda after: places.api.read(audit_api.servers_after, after, PAGE))
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    rows = _rows(places, page.keys)
+    cursors, records = places.api.read(audit_api.records, page.keys)
+    found: list[Finding] = []
+    for uuid in sorted(records):
+        record = records[uuid]
+        if record.cell_uuid is None:
+            found += _judge_undecided(record)
+        elif not places.exists(record.cell_uuid):
+            advice = "register the cell again with its database, or delete the server"
+            found.append(Finding(kind=NO_CELL, key=uuid, what=f"{uuid} in cell {record.cell_uuid}", advice=advice))
+        elif record.cell_uuid in rows:
+            read = rows[record.cell_uuid]
+            level = cursors.get(record.cell_uuid, 0) >= read.head
+            make = partial(Finding, key=uuid, cell=places.name(record.cell_uuid))
+            if uuid in read.rows:
+                found += _judge(places, make, record, read.rows[uuid], level)
+            else:
+                found += _judge_rowless(places, make, record)
+    return found
+
+
+def _rows(places: Places, uuids: Sequence[str]) -> Mapping[str, Rows]:
+    """The rows by cell, of the cells that answer."""
+    by_cell: dict[str, list[str]] = defaultdict(list)
+    for uuid, cell_uuid in places.api.read(audit_api.homes, uuids).items():
+        if cell_uuid is not None:
+            by_cell[cell_uuid].append(uuid)
+    found = {cell_uuid: places.ask(cell_uuid, audit_cell.rows, members) for cell_uuid, members in by_cell.items()}
+    return {cell_uuid: rows for cell_uuid, rows in found.items() if rows is not None}
+
+
+def _judge_undecided(record: Record) -> Iterator[Finding]:
+    if not record.deleted and not record.requested:
+        what = f"{record.uuid} of batch {record.batch_id}"
+        yield Finding(kind=NOWHERE, key=record.uuid, what=what, repair="ended as ERROR in cell0")
+
+
+def _judge_rowless(places: Places, make: partial[Finding], record: Record) -> Iterator[Finding]:
+    """The row was written before the mapping named its cell, and a delete would have left a tombstone."""
+    if not record.deleted:
+        what = f"{record.uuid} on {record.host}"
+        yield make(kind=ROWLESS, what=what, repair="given a row in ERROR", facts=(record.seen, record.fence))
+    elif record.state != "deleted" and record.updated_at < places.late:
+        yield make(kind=CARRY, what=f"{record.uuid}, of which the cell has no row", repair="carried into the cell", safe=True)
+
+
+def _judge(places: Places, make: partial[Finding], record: Record, row: Row, level: bool) -> Iterator[Finding]:
+    what = f"{record.uuid}, {row.state.upper()} on {row.host}"
+    told = level or record.cell_uuid == CELL0_UUID  # which has no feed
+    if record.deleted:
+        yield from _judge_deleted(places, make, record, row, told)
+    elif row.state is State.DELETED:
+        yield make(kind=CELL_ONLY, what=record.uuid, repair="deleted at the API level too", facts=(row.version,))
+    elif row.state is State.DELETING:
+        if row.updated_at < places.late and row.rolled_back is not None:
+            yield make(kind=STANDING, what=what, advice=_guest_stays(row), facts=(row.version,))
+        elif row.updated_at < places.late:
+            advice = "delete the server: the API level knows of no delete"
+            yield make(kind=UNFINISHED, what=what, advice=advice, facts=(row.version,))
+    elif row.state is not State.STAGED and record.cell_uuid != CELL0_UUID:
+        yield from _judge_live(make, record, row, level)
+
+
+def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: Row, told: bool) -> Iterator[Finding]:
+    what = f"{record.uuid}, {row.state.upper()} on {row.host}"
+    if row.state is State.DELETED:
+        if record.state != "deleted" and told and record.updated_at < places.late:
+            yield make(kind=CONFIRM, what=what, repair="confirmed, and its claim released", safe=True)
+    elif row.state is State.DELETING:
+        if row.updated_at < places.late:
+            yield make(kind=UNFINISHED, what=what, advice=_guest_stays(row), facts=(row.version,))
+    elif record.updated_at < places.late:
+        yield make(kind=CARRY, what=what, repair="carried into the cell", safe=True)
+
+
+def _guest_stays(row: Row) -> str:
+    return f"see that the agent of {row.host} runs, or call the host down"
+
+
+def _judge_live(make: partial[Finding], record: Record, row: Row, level: bool) -> Iterator[Finding]:
+    what = f"{record.uuid}, {row.state.upper()} on {row.host}"
+    make = partial(make, facts=(row.version, record.seen))
+    told = (record.state, record.host, record.node)
+    if level and told != (_SHOWN[row.state], row.host, row.node):
+        text = f"{what}, is {record.state} on {record.host} in lists"
+        yield make(kind=UNTOLD, what=text, repair="told to the feed again", safe=True)
+    if row.state is State.ERROR or record.state in ("error", "deleted"):
+        return  # a claim of what has ended is looked at with the claims
+    if record.claim is None and level:
+        yield make(kind=UNCLAIMED, what=what, repair="claimed for", safe=True)
+    elif record.claim is not None and level and (record.claim.host, record.claim.node) != (row.host, row.node):
+        text = f"{what}, is claimed for on {record.claim.host or 'no host'}"
+        yield make(kind=MISPLACED, what=text, repair="moved to the instance's host", safe=True)
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    if lost := of_kind(findings, NOWHERE):
+        mend.end_lost(places, [finding.key for finding in lost])
+    if deleted := of_kind(findings, CELL_ONLY):
+        mend.delete(places, [finding.key for finding in deleted])
+    homes = places.api.read(audit_api.homes, [finding.key for finding in findings])
+    for cell_uuid in sorted({home for home in homes.values() if home is not None}):
+        here = [finding for finding in findings if homes.get(finding.key) == cell_uuid]
+        if rowless := of_kind(here, ROWLESS):
+            mend.replace_rows(places, cell_uuid, rowless)
+        if carried := of_kind(here, CARRY):
+            mend.carry_deletes(places, cell_uuid, [finding.key for finding in carried])
+        if confirmed := of_kind(here, CONFIRM):
+            mend.confirm_deletes(places, cell_uuid, [finding.key for finding in confirmed])
+        if untold := of_kind(here, UNTOLD, MISPLACED):
+            mend.retell(places, cell_uuid, untold)
+        if unclaimed := of_kind(here, UNCLAIMED):
+            mend.claim(places, cell_uuid, unclaimed)

@@ -1,0 +1,53 @@
+"""Slots in server groups against the claims of their members."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.places import Places
+from db import audit_api, claim_repair
+from db.audit_api import Member
+from objects.inventory import Slot
+
+STRAY = "slot without member"
+MISSING = "member without its slot"
+HELD = "slot held for a build that is over"
+
+
+def pages(places: Places) -> Iterator[Page]:
+    for read in (audit_api.slots_after, audit_api.grouped_after):
+        yield from pages_of(lambda after, read=read: places.api.read(read, after, PAGE))  # type: ignore[misc]  # mypy cannot infer it
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    slots = places.api.read(audit_api.slots, page.keys)
+    members = places.api.read(audit_api.members, page.keys)
+    built = places.api.read(audit_api.built, page.keys)
+    claiming = places.api.read(audit_api.claiming, page.keys)
+    found: list[Finding] = []
+    real: dict[str, set[str]] = defaultdict(set)
+    for slot in slots:
+        uuid, member = slot.instance_uuid, members.get(slot.instance_uuid)
+        what = f"{uuid} in group {slot.group_uuid} on {slot.host}"
+        if uuid not in claiming or (member is not None and not _belongs(slot, member)):
+            found.append(Finding(kind=STRAY, key=uuid, what=what, repair="removed", safe=True))
+        elif slot.held and uuid in built:
+            found.append(Finding(kind=HELD, key=uuid, what=what, repair="freed", safe=True))
+        elif not slot.held:
+            real[uuid].add(slot.host)
+    for uuid, member in sorted(members.items()):
+        if member.host not in real[uuid]:
+            what = f"{uuid} in group {member.group_uuid} on {member.host}"
+            cell = places.name(member.cell_uuid)
+            found.append(Finding(kind=MISSING, key=uuid, what=what, cell=cell, repair="given its slot", safe=True))
+    return found
+
+
+def _belongs(slot: Slot, member: Member) -> bool:
+    return slot.group_uuid == member.group_uuid and (slot.held or slot.host == member.host)
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    places.ledger.write(claim_repair.mend_slots, sorted({finding.key for finding in findings}))

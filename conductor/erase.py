@@ -1,0 +1,25 @@
+"""Erase secrets whose work is done. They are sealed; erased they cannot be opened even by who comes by the keys later."""
+
+from __future__ import annotations
+
+import logging
+
+from db import secrets
+from db.engine import Database
+
+LOG = logging.getLogger(__name__)
+
+
+def erase_decided(api_database: Database) -> None:
+    """At the API level: of batches that no cell is owed any more, be they handed over, buried or deleted."""
+    while batches := api_database.read(secrets.decided):
+        api_database.write(secrets.erase_requests, batches)
+        LOG.debug("erased the queued secrets of %d batches", len(batches))
+
+
+def erase_finished(cell_database: Database) -> None:
+    """In a cell: of batches without an unfinished build. One that is being staged just now is left for the next round."""
+    batches = cell_database.read(secrets.finished)
+    if batches:
+        erased = cell_database.write(secrets.erase_builds, batches)
+        LOG.debug("erased the secrets of %d batches", len(erased))

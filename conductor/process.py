@@ -1,0 +1,147 @@
+"""``superconductor-conductor``: the API level's conductor, a cell's, or both in one process."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+
+from oslo_config import cfg
+
+from cells import api_level, own_cell
+from cells import opts as cells_opts
+from cells.api_level import ApiLevel
+from cells.own_cell import OwnCell
+from conductor import opts
+from conductor.main import CellConductorService, SuperConductorService
+from objects import errors
+from service import process
+from service.opts import refuse
+from service.process import Plan, Role
+from service.vault import Vault
+from service.waiting import wait_for
+
+SUPER, CELL = "super", "cell"
+
+SWEEPS = 4
+"""Connections kept for what runs on the clock: one that is not kept is opened for a single transaction, which costs less."""
+_OWN_CELL_ONLY = "a conductor of a cell that does not serve the API level holds its own cell's credentials only"
+
+
+class SuperRole:
+    """The API level's conductor."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        settings = opts.settings(conf)
+        self._level = ApiLevel(conf, pool_size=2 * settings.workers + SWEEPS)  # doorbells' builds, and the queue sweep's
+        level, vault = self._level, Vault(conf.secrets["keys"])
+        self._service = SuperConductorService(settings, level.registry, level.database, level.bus, vault)
+        self._begun = False
+
+    def start(self, stopped: threading.Event) -> None:
+        if self._level.wait(stopped, for_bus=True):
+            self._begun = True
+            self._service.start()
+            wait_for("the super conductor's topic", self._service.check, stopped)
+
+    def stop(self) -> None:
+        if self._begun:
+            self._service.stop()
+        self._level.close()
+
+    def reload(self) -> None:
+        """None of its own options can change while it runs."""
+
+
+class CellRole:
+    """A cell's conductor."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        settings = opts.settings(conf)
+        self._cell = OwnCell(conf, pool_size=settings.workers + SWEEPS)
+        cell, vault = self._cell, Vault(conf.secrets["keys"])
+        self._service = CellConductorService(settings, cell.name, cell.database, cell.bus, vault)
+        self._begun = False
+
+    def start(self, stopped: threading.Event) -> None:
+        if self._cell.wait(stopped):
+            self._begun = True
+            self._service.start()
+            wait_for("the cell conductor's topic", self._service.check, stopped)
+
+    def stop(self) -> None:
+        if self._begun:
+            self._service.stop()
+        self._cell.close()
+
+    def reload(self) -> None:
+        """None of its own options can change while it runs."""
+
+
+class Conductors:
+    """The roles of one worker. Each starts when what it needs is there, whatever the others wait for."""
+
+    def __init__(self, roles: Sequence[Role]) -> None:
+        self._roles = roles
+
+    def start(self, stopped: threading.Event) -> None:
+        threads = [threading.Thread(target=role.start, args=(stopped,), daemon=True) for role in self._roles[1:]]
+        for thread in threads:
+            thread.start()
+        self._roles[0].start(stopped)
+        for thread in threads:
+            thread.join()
+
+    def stop(self) -> None:
+        """All at the same time, as they share one bound."""
+        threads = [threading.Thread(target=role.stop) for role in self._roles]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def reload(self) -> None:
+        for role in self._roles:
+            role.reload()
+
+
+def roles_of(conf: cfg.ConfigOpts) -> tuple[str, ...]:
+    """The roles to run: those named in [conductor] roles, or those whose database is configured. Raises Misconfigured."""
+    Vault(conf.secrets["keys"])
+    named = tuple(conf.conductor.roles)
+    databases = {SUPER: conf.api_database.connection, CELL: conf.cell_database.connection}
+    roles = named or tuple(role for role, url in databases.items() if url)
+    if not roles:
+        raise errors.Misconfigured(
+            "A conductor needs [api_database] connection to serve the API level, [cell_database] connection to serve a cell, or "
+            "both."
+        )
+    if SUPER in roles:
+        api_level.check(conf)
+    else:
+        for option in ("api_database.connection", "api_transport_url"):
+            refuse(conf, option, _OWN_CELL_ONLY)
+        if Vault(conf.secrets["keys"]).sealing:
+            raise errors.Misconfigured(
+                f"[secrets] keys holds a master key, and must not here: {_OWN_CELL_ONLY}. "
+                "'superconductor secrets cell CELL' prints the key of one cell."
+            )
+    if CELL in roles:
+        own_cell.check(conf)
+    return roles
+
+
+def plan(conf: cfg.ConfigOpts) -> Plan:
+    """Raises Misconfigured."""
+    roles = roles_of(conf)
+    kinds = [kind for name, kind in ((SUPER, SuperRole), (CELL, CellRole)) if name in roles]
+    return Plan(make=lambda: Conductors([kind(conf) for kind in kinds]), workers=conf.conductor.processes)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command."""
+    return process.main("superconductor-conductor", argv, [opts.list_opts(), cells_opts.list_opts()], plan)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

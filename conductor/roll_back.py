@@ -1,0 +1,120 @@
+"""All-or-nothing batches: settled when all their servers are ACTIVE, rolled back whole when one has failed.
+
+Only summaries are read, which feeds and burials write, and every call may be repeated at any time. A failed batch is decided in its
+row; the orders to roll back are carried into the cells until each cell's feed has told of the end, like deletes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from cells.registry import CellRegistry
+from conductor.orders import send_deletes
+from db import batches, instances
+from db.batches import Batch
+from db.connection import Connection
+from db.engine import Database
+from objects import errors, lifecycle
+from objects.context import RequestContext
+from objects.instance import State
+from objects.lifecycle import Change, Outcome
+from service.periodic import Every
+
+LOG = logging.getLogger(__name__)
+
+PAGE = 200
+
+Reasons = Mapping[str, str]
+"""Servers to be rolled back, and what each is told."""
+
+
+class BatchSweep:
+    """Often while a batch is open, else every ``idle`` seconds; a roll-back is repeated no more often than that."""
+
+    def __init__(self, api_database: Database, registry: CellRegistry, idle: float) -> None:
+        self._database = api_database
+        self._registry = registry
+        self._due = Every(idle)
+        self._open = False
+
+    def look(self) -> None:
+        """A round, if it is time."""
+        due = self._due()
+        if due or self._open:
+            self._open = self.sweep(repeat=due)
+
+    def sweep(self, *, repeat: bool = True) -> bool:
+        """Decide every batch that can be decided, and roll back those that fail by this, or (``repeat``) have failed before.
+
+        Return whether one is open.
+        """
+        last, is_open = "", False
+        while found := self._database.read(batches.after, PAGE, last):
+            last = found[-1].batch_id
+            undecided = [batch for batch in found if batch.fault is None]
+            failed = judge(self._database, undecided)
+            is_open = is_open or len(undecided) > len(failed)
+            if repeat:
+                failed += [batch for batch in found if batch.fault is not None]
+            for cell_uuid, reasons in standing(self._database, failed).items():
+                self._roll_back(cell_uuid, reasons)
+        return is_open
+
+    def _roll_back(self, cell_uuid: str, reasons: Reasons) -> None:
+        try:
+            cell = self._registry.get(cell_uuid)
+            outcomes = cell.write(roll_back, reasons, time.time())
+        except (errors.CellUnavailable, errors.DatabaseUnavailable, errors.NotFound) as error:
+            LOG.warning("%d servers wait for cell %s to be rolled back: %s", len(reasons), cell_uuid, error)
+            return
+        changed = [outcome.row for outcome in outcomes.values() if isinstance(outcome, Change)]
+        for row in changed:
+            LOG.info("instance %s: %s", row.uuid, reasons[row.uuid])
+        deleting = [row for row in changed if row.state is State.DELETING]
+        send_deletes(cell, RequestContext(request_id=f"roll-back-{cell.name}"), deleting)  # lost? the cell's sweep sends them
+
+
+def judge(api_database: Database, undecided: Sequence[Batch]) -> list[Batch]:
+    """Settle or fail each of these open batches that can be decided; return those that failed by this."""
+    left = api_database.read(batches.members, [batch.batch_id for batch in undecided], ("building", "error"))
+    settled = [batch.batch_id for batch in undecided if batch.batch_id not in left]
+    faults: dict[str, str] = {}
+    for batch_id, members in left.items():
+        culprit = next((member for member in members if member.state == "error"), None)
+        if culprit is not None:
+            why = culprit.fault or "The build failed."
+            faults[batch_id] = f"Rolled back: server {culprit.name} ({culprit.uuid}) of its all-or-nothing batch failed: {why}"
+    if not settled and not faults:
+        return []
+    now = time.time()
+    failed = set(api_database.write(batches.decide, settled, faults, now))
+    for batch_id in failed:
+        LOG.warning("batch %s: %s", batch_id, faults[batch_id])
+    return [msgspec.structs.replace(b, fault=faults[b.batch_id], failed_at=now) for b in undecided if b.batch_id in failed]
+
+
+def standing(api_database: Database, failed: Sequence[Batch]) -> dict[str, dict[str, str]]:
+    """What is left of failed batches in the cells, by cell. A batch of which nothing is left is done with.
+
+    What is still queued is in no cell; whoever leases it buries it.
+    """
+    left = api_database.read(batches.members, [batch.batch_id for batch in failed], ("building", "active"))
+    done = [batch.batch_id for batch in failed if batch.batch_id not in left]
+    if done:
+        api_database.write(batches.finish, done)
+    by_cell: dict[str, dict[str, str]] = defaultdict(dict)
+    for batch in failed:
+        for member in left.get(batch.batch_id, ()):
+            if member.cell_uuid is not None:
+                by_cell[member.cell_uuid][member.uuid] = batch.fault or ""
+    return by_cell
+
+
+def roll_back(tx: Connection, reasons: Reasons, now: float) -> dict[str, Outcome]:
+    """The transaction in a cell; what has ended there, or is being deleted, is left as it is."""
+    return instances.transition(tx, reasons, lambda row: lifecycle.roll_back(row, reasons[row.uuid]), now)

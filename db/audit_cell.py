@@ -1,0 +1,175 @@
+"""What a cell's database says, read in pages of keys: for whoever compares it with what the API level says. Nothing is locked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import dialect, feed
+from db.secrets import UNFINISHED
+from db.tables.cell import build_secrets, builds, compute_nodes, instances, services
+from objects import lifecycle, stored
+from objects.base import Object
+from objects.compute_node import ComputeNode
+from objects.instance import State
+
+
+class Row(Object, frozen=True, kw_only=True):
+    """An instance row without its build. Times in seconds since the epoch."""
+
+    uuid: str
+    state: State
+    fence: int
+    attempt: int
+    version: int
+    host: str | None
+    node: str | None
+    availability_zone: str | None
+    batch_id: str | None
+    project_id: str
+    user_id: str
+    name: str
+    launch_index: int
+    created_at: float
+    updated_at: float
+    rolled_back: str | None
+
+
+class Rows(Object, frozen=True, kw_only=True):
+    """Rows by uuid, and the newest number of the feed after they were read: what they tell of has at most that one."""
+
+    rows: dict[str, Row]
+    head: int
+
+
+class Agent(Object, frozen=True, kw_only=True):
+    """A host's agent: when it was last heard of (seconds since the epoch), and whether an operator called it dead."""
+
+    host: str
+    last_seen: float
+    forced_down: bool
+
+
+class Population(Object, frozen=True, kw_only=True):
+    """The rows of one node: how many are ACTIVE, how many are on their way in or out, and when one of all last changed."""
+
+    active: int = 0
+    moving: int = 0
+    changed_at: float = 0.0
+
+
+def rows_after(tx: Connection, after: str, limit: int) -> list[str]:
+    query = sa.select(instances.c.uuid).where(instances.c.uuid > after).order_by(instances.c.uuid).limit(limit)
+    return list(tx.execute(query).scalars())
+
+
+_ROWS = sa.select(*(instances.c[name] for name in Row.__struct_fields__)).where(instances.c.uuid.in_(dialect.uuids()))
+
+
+def rows(tx: Connection, uuids: Iterable[str]) -> Rows:
+    found = {row.uuid: Row(**{**row._mapping, "state": State(row.state)}) for row in _chunked(tx, _ROWS, uuids)}
+    return Rows(rows=found, head=feed.head(tx))
+
+
+def _chunked(tx: Connection, query: sa.Select[Any], keys: Iterable[str]) -> Iterator[sa.Row[Any]]:
+    wanted = sorted(set(keys))
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        yield from tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST]})
+
+
+_LATE = (
+    sa.select(instances.c.uuid)
+    .join(builds, builds.c.instance_uuid == instances.c.uuid)
+    .where(instances.c.state.in_(sorted(lifecycle.LIVE)), builds.c.deadline < sa.bindparam("before"))
+    .order_by(instances.c.uuid)
+)
+
+
+def late_after(tx: Connection, after: str, limit: int, before: float) -> list[str]:
+    """Builds under way whose deadline passed before ``before``, by uuid."""
+    return list(tx.execute(_LATE.where(instances.c.uuid > after).limit(limit), {"before": before}).scalars())
+
+
+def late(tx: Connection, uuids: Iterable[str], before: float) -> set[str]:
+    """Those of these builds."""
+    query = _LATE.where(instances.c.uuid.in_(dialect.uuids())).params(before=before)
+    return {row.uuid for row in _chunked(tx, query, uuids)}
+
+
+_S = build_secrets.c
+_UNFINISHED = sa.exists().where(instances.c.batch_id == _S.batch_id, instances.c.state.in_(UNFINISHED))
+_KEPT = sa.select(_S.batch_id).where(~_UNFINISHED).order_by(_S.batch_id)
+
+
+def kept_secrets_after(tx: Connection, after: str, limit: int, before: float) -> list[str]:
+    """Batches of which nothing is unfinished here, whose secrets have been kept since before ``before``."""
+    return list(tx.execute(_KEPT.where(_S.batch_id > after, _S.created_at < before).limit(limit)).scalars())
+
+
+def kept_secrets(tx: Connection, batches: Iterable[str]) -> list[str]:
+    """Those of these batches of which nothing is unfinished here, and whose secrets are kept."""
+    return [row.batch_id for row in _chunked(tx, _KEPT.where(_S.batch_id.in_(dialect.uuids())), batches)]
+
+
+# -- hosts -----------------------------------------------------------------------------------------------------------------------
+
+
+def agents_after(tx: Connection, after: str, limit: int, binary: str) -> list[str]:
+    """Hosts whose agent has reported."""
+    c = services.c
+    query = sa.select(c.host).where(c.host > after, c.binary == binary).order_by(c.host).limit(limit)
+    return list(tx.execute(query).scalars())
+
+
+def nodes_after(tx: Connection, after: str, limit: int) -> list[str]:
+    """Hosts with compute nodes."""
+    c = compute_nodes.c
+    return list(tx.execute(sa.select(c.host).distinct().where(c.host > after).order_by(c.host).limit(limit)).scalars())
+
+
+_AGENTS = sa.select(services).where(services.c.host.in_(dialect.uuids()), services.c.binary == sa.bindparam("binary"))
+_NODES = (
+    sa.select(compute_nodes.c.stats)
+    .where(compute_nodes.c.host.in_(dialect.uuids()))
+    .order_by(compute_nodes.c.host, compute_nodes.c.node)
+)
+_COUNTS = (
+    sa.select(
+        instances.c.host,
+        instances.c.node,
+        instances.c.state,
+        sa.func.count().label("rows"),
+        sa.func.max(instances.c.updated_at).label("changed_at"),
+    )
+    .where(instances.c.host.in_(dialect.uuids()))
+    .group_by(instances.c.host, instances.c.node, instances.c.state)
+)
+
+
+def agents(tx: Connection, hosts: Iterable[str], binary: str) -> dict[str, Agent]:
+    return {
+        row.host: Agent(host=row.host, last_seen=row.last_seen, forced_down=bool(row.forced_down))
+        for row in _chunked(tx, _AGENTS.params(binary=binary), hosts)
+    }
+
+
+def nodes(tx: Connection, hosts: Iterable[str]) -> list[ComputeNode]:
+    return [stored.load(row.stats, ComputeNode) for row in _chunked(tx, _NODES, hosts)]
+
+
+def population(tx: Connection, hosts: Iterable[str]) -> dict[tuple[str, str], Population]:
+    """The rows of these hosts' nodes, counted, by (host, node). A node that no row names is left out."""
+    found: dict[tuple[str, str], Population] = {}
+    for row in _chunked(tx, _COUNTS, hosts):
+        key = (row.host, row.node or "")
+        before = found.get(key, Population())
+        moving = row.state in (State.STAGED, *lifecycle.LIVE, State.DELETING)
+        found[key] = Population(
+            active=before.active + (row.rows if row.state == State.ACTIVE else 0),
+            moving=before.moving + (row.rows if moving else 0),
+            changed_at=max(before.changed_at, row.changed_at),
+        )
+    return found

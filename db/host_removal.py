@@ -1,0 +1,44 @@
+"""Forget a host that is gone for good: what its cell knows of it, then what the API level does."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import epochs, host_mappings, inventories
+from db.epochs import Epoch
+from db.tables import api, cell
+from objects import errors, lifecycle
+from objects.instance import State
+
+
+def from_cell(tx: Connection, host: str, binary: str, heard_since: float) -> None:
+    """Delete its agent's record and its nodes. May be repeated.
+
+    Raises Conflict where servers are on it, or its agent was heard of since ``heard_since`` (seconds since the epoch): it would
+    only report again.
+    """
+    servers = sa.select(sa.func.count()).where(
+        cell.instances.c.host == host, cell.instances.c.state.in_([*lifecycle.LIVE, State.STAGED, State.ACTIVE, State.DELETING])
+    )
+    if count := tx.execute(servers).scalar():
+        raise errors.Conflict(f"Host '{host}' has {count} servers: delete them first")
+    services = (cell.services.c.host == host, cell.services.c.binary == binary)
+    seen = tx.execute(sa.select(cell.services.c.last_seen).where(*services)).scalar()
+    if seen is not None and seen >= heard_since:
+        raise errors.Conflict(f"Host '{host}' is up: stop its agent first")
+    tx.execute(sa.delete(cell.services).where(*services))
+    tx.execute(sa.delete(cell.compute_nodes).where(cell.compute_nodes.c.host == host))
+
+
+def from_api(tx: Connection, host: str) -> None:
+    """Delete its mapping, its places in aggregates and its inventories. Raises Conflict while claims are on it, NotFound."""
+    ids = list(tx.execute(sa.select(api.inventories.c.id).where(api.inventories.c.host == host)).scalars())
+    locked = inventories.lock(tx, ids)  # whoever claims waits, and then finds nothing
+    claims = sa.select(sa.func.count()).where(api.allocations.c.inventory_id.in_([row.id for row in locked]))
+    if locked and (count := tx.execute(claims).scalar()):
+        raise errors.Conflict(f"Host '{host}' is claimed by {count} servers: delete them, or wait until their builds have moved on")
+    tx.execute(sa.delete(api.inventories).where(api.inventories.c.id.in_([row.id for row in locked])))
+    if tx.execute(sa.delete(api.aggregate_hosts).where(api.aggregate_hosts.c.host == host)).rowcount:
+        epochs.bump(tx, Epoch.AGGREGATES)
+    host_mappings.delete(tx, host)

@@ -1,0 +1,134 @@
+"""One row per project, its limits and what it uses, locked by whoever adds to the project's servers or takes from them.
+
+``used`` is the sum over the project's instance mappings that are not deleted, at every commit: whoever writes such a mapping, or
+marks one deleted, changes both in one transaction. What a cell does or does not say has no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db.tables.api import quotas
+from db.upsert import Upsert
+from objects import errors
+from objects.quota import RESOURCES, UNLIMITED, Admission, OwnLimits, Quota, Usage, admit
+from objects.spec import RequestSpec
+
+_USED = {name: quotas.c[f"used_{name}"] for name in RESOURCES}
+_MAX = {name: quotas.c[f"max_{name}"] for name in RESOURCES}
+
+_CHARGE = Upsert(
+    quotas, key=["project_id"], computed={column.name: column + sa.bindparam(f"more_{name}") for name, column in _USED.items()}
+)
+_RELEASE = (
+    sa.update(quotas)
+    .where(quotas.c.project_id == sa.bindparam("project"))
+    .values({column: column - sa.bindparam(f"less_{name}") for name, column in _USED.items()})
+)
+_DECIDE = (
+    sa.update(quotas)
+    .where(quotas.c.project_id == sa.bindparam("project"))
+    .values({column: sa.bindparam(f"own_{name}") for name, column in _MAX.items()})
+)
+_GET = sa.select(quotas).where(quotas.c.project_id == sa.bindparam("project"))
+
+
+def charge(tx: Connection, spec: RequestSpec, wanted: int, admission: Admission) -> int:
+    """Charge the project for ``wanted`` servers of the batch, or for as many as it may have; returns how many.
+
+    Two that charge one project wait for each other here, and the second sees what the first has left. Raises errors.OverQuota:
+    the transaction must end with it.
+    """
+    _refuse_if_unknown(tx, spec, wanted, admission)
+    more = Usage.of(spec.flavor, wanted)
+    row = {"project_id": spec.project_id} | _named("used", more) | _named("more", more)
+    quota = _quota(_CHARGE.one(tx, row))
+    before = Usage(**{name: getattr(quota.used, name) - getattr(more, name) for name in RESOURCES})
+    admitted = admit(Quota(project_id=spec.project_id, own=quota.own, used=before), spec.flavor, wanted, admission)
+    if admitted < wanted:
+        release(tx, spec.project_id, Usage.of(spec.flavor, wanted - admitted))
+    return admitted
+
+
+def _refuse_if_unknown(tx: Connection, spec: RequestSpec, wanted: int, admission: Admission) -> None:
+    """Refuse what is too much even for a project that has nothing, if it has no limits of its own: without making its row.
+
+    A row that many insert at once and nobody commits makes rings on MariaDB: each who waited for it locks the gap that it left.
+    """
+    try:
+        admit(Quota(project_id=spec.project_id), spec.flavor, wanted, admission)
+    except errors.OverQuota:
+        if tx.execute(_GET, {"project": spec.project_id}).one_or_none() is None:
+            raise
+
+
+def release(tx: Connection, project_id: str, less: Usage) -> None:
+    """The project has this much less."""
+    tx.execute(_RELEASE, {"project": project_id} | _named("less", less))
+
+
+def get(tx: Connection, project_id: str) -> Quota:
+    """A project that was never heard of has no limits of its own, and nothing."""
+    row = tx.execute(_GET, {"project": project_id}).one_or_none()
+    return Quota(project_id=project_id) if row is None else _quota(row)
+
+
+def list_all(tx: Connection) -> list[Quota]:
+    """Of every project that has limits of its own or ever had a server, by project."""
+    return [_quota(row) for row in tx.execute(sa.select(quotas).order_by(quotas.c.project_id))]
+
+
+def lock(tx: Connection, project_id: str) -> Quota:
+    """The row, made if need be; until this transaction ends nobody adds to the project's servers or takes from them."""
+    nothing = Usage()
+    row = {"project_id": project_id} | _named("used", nothing) | _named("more", nothing)
+    return _quota(_CHARGE.one(tx, row))
+
+
+def change(tx: Connection, project_id: str, changes: OwnLimits, *, force: bool = False) -> Quota:
+    """Give a project limits of its own; those that are None in ``changes`` stay as they are. Returns what it has then.
+
+    Raises errors.Invalid for a limit below what is used, unless by ``force``: the project gets nothing more until it has less.
+    """
+    quota = lock(tx, project_id)
+    for name in RESOURCES:
+        limit, used = getattr(changes, name), getattr(quota.used, name)
+        if limit is not None and limit != UNLIMITED and limit < used and not force:
+            text = f"Quota limit {limit} for {name} must be greater than or equal to already used and reserved {used}."
+            raise errors.Invalid(text)
+    values = {name: getattr(quota.own if getattr(changes, name) is None else changes, name) for name in RESOURCES}
+    return _decide(tx, quota, OwnLimits(**values))
+
+
+def forget(tx: Connection, project_id: str, names: Collection[str] = RESOURCES) -> Quota:
+    """Take a project's own limits of these resources away, so that the defaults hold again."""
+    quota = lock(tx, project_id)
+    values = {name: None if name in names else getattr(quota.own, name) for name in RESOURCES}
+    return _decide(tx, quota, OwnLimits(**values))
+
+
+def _decide(tx: Connection, quota: Quota, own: OwnLimits) -> Quota:
+    tx.execute(_DECIDE, {"project": quota.project_id} | _named("own", own))
+    return Quota(project_id=quota.project_id, own=own, used=quota.used)
+
+
+def correct(tx: Connection, project_id: str, used: Usage) -> None:
+    """Write down what the project really has, as counted under ``lock``."""
+    tx.execute(sa.update(quotas).where(quotas.c.project_id == project_id).values(_named("used", used)))
+
+
+def _named(prefix: str, amounts: Usage | OwnLimits) -> dict[str, Any]:
+    return {f"{prefix}_{name}": getattr(amounts, name) for name in RESOURCES}
+
+
+def _quota(row: sa.Row[Any]) -> Quota:
+    values = row._mapping
+    return Quota(
+        project_id=row.project_id,
+        own=OwnLimits(**{name: values[f"max_{name}"] for name in RESOURCES}),
+        used=Usage(**{name: int(values[f"used_{name}"]) for name in RESOURCES}),
+    )

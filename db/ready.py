@@ -1,0 +1,32 @@
+"""Whether a database can be worked on: it answers, and its schema is one that this version knows."""
+
+from __future__ import annotations
+
+from alembic.script import ScriptDirectory
+
+from db import sync
+from db.engine import Database
+from objects import errors
+
+
+def check(database: Database, kind: sync.Kind) -> None:
+    """Raise DatabaseUnavailable, saying what to do, unless the schema is the one of this version or of a newer one.
+
+    A newer schema has been made by processes that were upgraded already: changes only add to it, so the older ones go on.
+    """
+    judge(database, kind, database.read(sync.version, kind))
+
+
+def judge(database: Database, kind: sync.Kind, found: str | None) -> None:
+    """The same of a schema version that was read already."""
+    known = [
+        script.revision for script in ScriptDirectory.from_config(sync.script_config(kind)).walk_revisions()
+    ]  # the newest first
+    if found is None:
+        raise errors.DatabaseUnavailable(
+            f"Database {database.url_masked} has no schema yet; apply it with 'superconductor db sync'"
+        )
+    if found in known[1:]:
+        raise errors.DatabaseUnavailable(
+            f"Database {database.url_masked} has schema {found}, and this version needs {known[0]}; run 'superconductor db sync'"
+        )

@@ -1,0 +1,124 @@
+"""Sealed secrets of batches: beside the queue in the API database, beside the builds in a cell's. Nobody here can open them.
+
+Rows are erased by sweeps, once what they were for is done. In the API database that is final by itself: a batch never gets
+another request. In a cell an instance of the batch may be about to be staged, so there the row's lock decides: ``stage`` takes it
+before it writes an instance, and ``erase_builds`` takes it before it looks for unfinished ones, with a statement of its own. One
+DELETE with a condition would not do: PostgreSQL, having waited for the row, judges the condition by what was committed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import dialect
+from db.tables.api import build_requests, request_secrets
+from db.tables.cell import build_secrets, instances
+from db.upsert import Upsert
+from objects.base import Object
+from objects.instance import State
+
+UNFINISHED = (State.STAGED, State.SCHEDULED, State.BUILDING)
+"""States in which an agent may yet ask for the secrets. What is DELETING is not built any more."""
+
+
+class Kept(Object, frozen=True, kw_only=True):
+    """The batch of one instance, and its sealed secrets if they are still there."""
+
+    batch_id: str
+    sealed: str | None
+
+    def __repr__(self) -> str:
+        return f"Kept({self.batch_id})"
+
+
+# -- in the API database -----------------------------------------------------------------------------------------------------
+
+_OF_REQUEST = sa.select(request_secrets.c.sealed).where(request_secrets.c.batch_id == sa.bindparam("batch"))
+_DECIDED = (
+    sa.select(request_secrets.c.batch_id)
+    .where(~sa.exists().where(build_requests.c.batch_id == request_secrets.c.batch_id))
+    .limit(dialect.IN_LIST)
+)
+
+
+def keep_request(tx: Connection, batch_id: str, sealed: str, now: float) -> None:
+    """In the transaction that accepts the batch."""
+    tx.execute(sa.insert(request_secrets), {"batch_id": batch_id, "sealed": sealed, "created_at": now})
+
+
+def of_request(tx: Connection, batch_id: str) -> str | None:
+    """What was kept for a batch; None once erased, or if there was nothing."""
+    return tx.execute(_OF_REQUEST, {"batch": batch_id}).scalar_one_or_none()
+
+
+def decided(tx: Connection) -> list[str]:
+    """Batches whose secrets are kept although none of their requests is queued any more. That is final."""
+    return list(tx.execute(_DECIDED).scalars())
+
+
+def erase_requests(tx: Connection, batch_ids: Sequence[str]) -> None:
+    """Erase what is kept for these batches, as ``decided`` named them."""
+    tx.execute(sa.delete(request_secrets).where(request_secrets.c.batch_id.in_(batch_ids)))
+
+
+# -- in a cell's database ----------------------------------------------------------------------------------------------------
+
+# An update where the row is there, rather than nothing: only that takes its lock on PostgreSQL.
+_KEEP_BUILD = Upsert(build_secrets, key=["batch_id"], replaced=["sealed", "created_at"])
+_BATCHES = sa.select(instances.c.uuid, instances.c.batch_id).where(instances.c.uuid.in_(dialect.uuids()))
+_OF_BUILDS = sa.select(build_secrets.c.batch_id, build_secrets.c.sealed).where(
+    build_secrets.c.batch_id.in_(dialect.uuids("batches"))
+)
+_UNFINISHED = sa.and_(instances.c.batch_id == build_secrets.c.batch_id, instances.c.state.in_(UNFINISHED))
+_FINISHED = sa.select(build_secrets.c.batch_id).where(~sa.exists().where(_UNFINISHED)).limit(dialect.IN_LIST)
+_LOCK = (
+    sa.select(build_secrets.c.batch_id)
+    .where(build_secrets.c.batch_id.in_(dialect.uuids("batches")))
+    .order_by(build_secrets.c.batch_id)
+    .with_for_update(skip_locked=True)  # who holds it stages, so there is nothing to erase
+)
+_STILL_NEEDED = (
+    sa.select(instances.c.batch_id)
+    .where(instances.c.batch_id.in_(dialect.uuids("batches")), instances.c.state.in_(UNFINISHED))
+    .distinct()
+)
+
+
+def keep_build(tx: Connection, batch_id: str, sealed: str, now: float) -> None:
+    """At the beginning of the transaction that stages instances of the batch: the row's lock keeps ``erase_builds`` away."""
+    _KEEP_BUILD(tx, [{"batch_id": batch_id, "sealed": sealed, "created_at": now}])
+
+
+def of_builds(tx: Connection, uuids: Iterable[str]) -> dict[str, Kept]:
+    """What is kept for the batches of these instances, by instance; an instance without a batch is left out."""
+    wanted = sorted(set(uuids))
+    batches: dict[str, str] = {}
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        found = tx.execute(_BATCHES, {"uuids": wanted[start : start + dialect.IN_LIST]})
+        batches |= {row.uuid: row.batch_id for row in found if row.batch_id}
+    named = sorted(set(batches.values()))
+    sealed: dict[str, str] = {}
+    for start in range(0, len(named), dialect.IN_LIST):
+        rows = tx.execute(_OF_BUILDS, {"batches": named[start : start + dialect.IN_LIST]})
+        sealed |= {row.batch_id: row.sealed for row in rows}
+    return {uuid: Kept(batch_id=batch, sealed=sealed.get(batch)) for uuid, batch in batches.items()}
+
+
+def finished(tx: Connection) -> list[str]:
+    """Batches whose secrets are kept although none of their builds here is unfinished, as far as can be seen without a lock."""
+    return list(tx.execute(_FINISHED).scalars())
+
+
+def erase_builds(tx: Connection, batch_ids: Sequence[str]) -> list[str]:
+    """Erase what is kept for those of these batches that still have no unfinished build; returns them."""
+    locked = list(tx.execute(_LOCK, {"batches": list(batch_ids)}).scalars())
+    if not locked:
+        return []
+    needed = set(tx.execute(_STILL_NEEDED, {"batches": locked}).scalars())
+    erased = [batch for batch in locked if batch not in needed]
+    if erased:
+        tx.execute(sa.delete(build_secrets).where(build_secrets.c.batch_id.in_(erased)))
+    return erased

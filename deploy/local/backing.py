@@ -1,0 +1,70 @@
+"""The servers that a region stands on: one broker with a virtual host, and one database server with a database, for each level."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from deploy import ports
+from deploy.local.folder import BROKER, DATABASE, Folder, Notes
+from deploy.servers import MariaDB, PostgreSQL, RabbitMQ, Server
+
+DATABASES: dict[str, type[MariaDB | PostgreSQL]] = {"mariadb": MariaDB, "postgresql": PostgreSQL}
+
+
+class Backing:
+    """Both servers of a region, their data in its folder. ``deploy.servers.Unavailable`` says why one cannot be had."""
+
+    def __init__(self, folder: Folder, notes: Notes) -> None:
+        # Their ports are given: another one than at the first start is in no configuration file.
+        self._rabbit = RabbitMQ(folder.path / BROKER, notes.broker_port)
+        self._database = DATABASES[notes.shape.database](folder.path / DATABASE, notes.database_port)
+        self.servers: tuple[Server, ...] = (self._rabbit, self._database)
+
+    def start(self, say: Callable[[str], None]) -> None:
+        """Start what does not run, side by side."""
+        for server in self.servers:
+            server.install()
+        with ThreadPoolExecutor(len(self.servers)) as pool:
+            for server in pool.map(_start, self.servers):
+                say(f"{server.NAME} answers on {ports.HOST} port {server.port}")
+
+    def make_hosts(self, names: Iterable[str]) -> Mapping[str, str]:
+        """A virtual host for each name, with a user and a password of its own; their URLs by name."""
+        return {name: self._rabbit.create_vhost(name, name, secrets.token_hex(16)) for name in names}
+
+    def make_databases(self, names: Iterable[str]) -> Mapping[str, str]:
+        """A database for each name, with a user and a password of its own; their URLs by name."""
+        return {name: self._database.create_database(name, name, secrets.token_hex(16)) for name in names}
+
+    def stop(self) -> None:
+        """End both; harmless where they do not run."""
+        for server in self.servers:
+            server.stop()
+
+    def left(self) -> list[str]:
+        """What still runs, or listens where a server did."""
+        return [
+            f"{server.NAME} (port {server.port})"
+            for server in self.servers
+            if any(server.leftovers()) or not ports.is_free(server.port)
+        ]
+
+
+def runs(server: Server) -> bool:
+    """Whether it was started, by whomever, and can be connected to."""
+    if not any(server.leftovers()):
+        return False
+    try:
+        socket.create_connection((ports.HOST, server.port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _start(server: Server) -> Server:
+    if not runs(server):
+        server.start()
+    return server

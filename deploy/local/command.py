@@ -1,0 +1,149 @@
+"""The commands: up, down, status, restart, demo."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from cli.base import at_least
+from deploy.local import demo, status
+from deploy.local.backing import DATABASES
+from deploy.local.folder import Folder, Notes
+from deploy.local.make import notes_of
+from deploy.local.processes import environment
+from deploy.local.region import Region
+from deploy.local.shape import Shape
+from deploy.local.start import PATIENCE, Start
+from deploy.local.stop import stop
+from deploy.servers import Unavailable
+from objects import errors
+from objects.mask import mask_url
+
+NUMBERS = {
+    "cells": "cells",
+    "apis": "APIs",
+    "supers": "super conductors",
+    "schedulers": "schedulers",
+    "conductors": "conductors in each cell",
+    "agents": "agents in each cell",
+}
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status."""
+    arguments = _parser().parse_args(argv)
+    for name in os.environ.keys() - environment().keys():  # a region reads its files only
+        del os.environ[name]
+    try:
+        return int(arguments.act(arguments))
+    except (errors.SuperconductorError, Unavailable) as error:
+        print(f"region: {mask_url(str(error))}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("region: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m deploy.local", description="A whole region on this machine, in one folder.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    up = commands.add_parser("up", help="start the region in a folder, making it if it is new")
+    up.add_argument("folder", type=Path, metavar="DIR")
+    _add_shape(up)
+    up.add_argument("--patience", type=float, default=PATIENCE, metavar="SECONDS", help="until it must work (default: %(default)g)")
+    up.set_defaults(act=_up)
+
+    down = commands.add_parser("down", help="stop it; its data stays")
+    down.add_argument("folder", type=Path, metavar="DIR")
+    down.set_defaults(act=_down)
+
+    look = commands.add_parser("status", help="show its processes; exit status 0 if all of them run")
+    look.add_argument("folder", type=Path, metavar="DIR")
+    look.set_defaults(act=_status)
+
+    restart = commands.add_parser("restart", help="stop and start single processes, one after the other")
+    restart.add_argument("folder", type=Path, metavar="DIR")
+    restart.add_argument("names", nargs="+", metavar="NAME", help="as 'status' shows them: api-1, cell1-host3...")
+    restart.set_defaults(act=_restart)
+
+    show = commands.add_parser("demo", help="run the demo's workload against a region, and judge every outcome")
+    show.add_argument(
+        "--state", type=Path, metavar="DIR", help="keep the region here, and go on with it (default: a temporary one)"
+    )
+    _add_shape(show)
+    show.set_defaults(act=_demo)
+    return parser
+
+
+def _add_shape(parser: argparse.ArgumentParser) -> None:
+    usual = Shape()
+    for name, what in NUMBERS.items():
+        text = f"{what} (default: {getattr(usual, name)})"
+        parser.add_argument(f"--{name}", type=lambda text: at_least(1, text), metavar="N", help=text)
+    parser.add_argument("--database", choices=sorted(DATABASES), help=f"default: {usual.database}")
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the options ask for."""
+    return {name: value for name in (*NUMBERS, "database") if (value := getattr(arguments, name)) is not None}
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    folder = Folder(arguments.folder)
+    with folder.held():
+        given = _given(arguments)
+        region = Region(folder, notes_of(folder, Shape(**given) if given else None), _say)
+        Start(region, arguments.patience).run()
+    _explain(folder, region.notes)
+    return 0
+
+
+def _down(arguments: argparse.Namespace) -> int:
+    folder = Folder(arguments.folder)
+    region = Region(folder, folder.notes(), _say)
+    with folder.held():
+        stop(region)
+    _say(f"The region in {folder.path} has stopped; its data is there for the next 'up'.")
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    folder = Folder(arguments.folder)
+    return 0 if status.show(Region(folder, folder.notes(), _say)) else 1
+
+
+def _restart(arguments: argparse.Namespace) -> int:
+    folder = Folder(arguments.folder)
+    region = Region(folder, folder.notes(), _say)
+    with folder.held():
+        Start(region).restart(arguments.names)
+    return 0
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    return demo.demo(arguments.state, Shape(**_given(arguments), demo=True), Console(), _say)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _explain(folder: Folder, notes: Notes) -> None:
+    _say(
+        f"""
+The region serves at {" and ".join(notes.endpoints())}. Try, after '. .venv/bin/activate':
+    export SUPERCONDUCTOR_ENDPOINT={notes.endpoints()[0]} SUPERCONDUCTOR_CONFIG={folder.etc / "api.conf"}
+    superconductor server boot web --flavor m1.small --image 70a599e0-31e7-49b7-b260-868f441e862b --max 3 --wait
+    superconductor explain web-1
+    superconductor host list
+    python -m deploy.local status {folder.path}
+Configuration is in {folder.etc}, logs are in {folder.log}. 'make region-down STATE={folder.path}' stops it."""
+    )

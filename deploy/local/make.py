@@ -1,0 +1,68 @@
+"""Make a new region: servers, databases, configuration files, cells, flavors."""
+
+from __future__ import annotations
+
+import msgspec
+
+from deploy import ports
+from deploy.local import templates
+from deploy.local.folder import Folder, Notes
+from deploy.local.region import Region
+from deploy.local.shape import Shape
+from deploy.local.templates import Access
+from objects import errors
+
+FLAVORS = (("m1.tiny", 1, 512, 1), ("m1.small", 1, 2048, 20), ("m1.medium", 2, 4096, 40))
+"""Name, vCPUs, MiB, GiB. The demo has its own."""
+
+
+def notes_of(folder: Folder, shape: Shape | None) -> Notes:
+    """Those of the region that is there, else those of a new one of this shape (None: the usual one).
+
+    Raises errors.Conflict where a region of another shape is there.
+    """
+    try:
+        notes = folder.notes()
+    except errors.NotFound:
+        return _new(shape or Shape())
+    if shape is not None and notes.shape != shape:
+        if notes.made:
+            raise errors.Conflict(f"{folder.path} holds a region of another shape: give no options for it, or another folder.")
+        return _new(shape)
+    return notes
+
+
+def make(region: Region) -> None:
+    """Make everything anew, as nothing that was begun before is worth keeping. The servers run then."""
+    folder, notes, backing, commands = region.folder, region.notes, region.backing, region.commands
+    backing.stop()
+    folder.clear()
+    folder.prepare()
+    folder.remember(notes)
+    backing.start(region.say)
+    cells = notes.shape.cell_names()
+    buses = backing.make_hosts(("api", *cells))
+    databases = backing.make_databases(("api", "cell0", *cells))
+    access = Access(transport_url=buses["api"], database_url=databases["api"], keys=commands.new_key())
+    templates.write_api(folder, notes, access)
+    region.say(f"wrote the configuration in {folder.etc}")
+    commands.run("db", "sync", "--api")
+    commands.run("cell", "create", "cell0", "--cell0", "--database-connection", databases["cell0"])
+    for cell in cells:
+        place = ("--database-connection", databases[cell], "--transport-url", buses[cell])
+        commands.run("cell", "create", cell, *place)
+        access = Access(transport_url=buses[cell], database_url=databases[cell], keys=commands.key_of(cell))
+        templates.write_cell(folder, notes, cell, access)
+    if not notes.shape.demo:
+        for name, vcpus, ram, disk in FLAVORS:
+            commands.run("flavor", "create", name, "--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
+    region.notes = msgspec.structs.replace(notes, made=True)
+    folder.remember(region.notes)
+
+
+def _new(shape: Shape) -> Notes:
+    chosen: list[int] = []
+    while len(chosen) < 2 + shape.apis:
+        if (port := ports.free()) not in chosen:
+            chosen.append(port)
+    return Notes(shape=shape, broker_port=chosen[0], database_port=chosen[1], api_ports=tuple(chosen[2:]))

@@ -1,0 +1,167 @@
+"""The processes of a region: known by a mark in their environment, whoever started them and whatever became of that one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from deploy import processes
+from deploy.local.folder import Folder
+from deploy.local.shape import Member
+from objects import errors
+
+REGION = "SUPERCONDUCTOR_REGION"
+MEMBER = "SUPERCONDUCTOR_MEMBER"
+"""Variables that every process of a region has in its environment: the region's folder, and its own name there."""
+
+READY = b" is ready"
+"""How the line ends that a process logs when it serves."""
+
+KILLED_WITHIN = 10.0
+"""Seconds in which the kernel ends what got SIGKILL."""
+
+
+def program(name: str) -> str:
+    """The path of a command of the distribution. Raises errors.Misconfigured where it is not installed."""
+    path = Path(sys.executable).parent / name
+    if not path.exists():
+        raise errors.Misconfigured(f"There is no command {name} beside {sys.executable}: run 'make venv' and use its Python.")
+    return str(path)
+
+
+def environment() -> dict[str, str]:
+    """Ours without what would be taken for configuration: a region reads its files only."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "SUPERCONDUCTOR_"))}
+
+
+class Table:
+    """The processes of one region as they are at this moment: for each member its own, the master first."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def alive(self) -> dict[str, list[int]]:
+        """Process numbers by member."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for pid in processes.marked(REGION, str(self._folder.path)):
+            if (name := _variable(pid, MEMBER)) is not None:
+                found[name].append(pid)
+        return {name: sorted(pids, key=lambda pid: (not leads(pid), pid)) for name, pids in found.items()}
+
+    def led(self) -> set[str]:
+        """The members whose master runs."""
+        return {name for name, pids in self.alive().items() if leads(pids[0])}
+
+    def start(self, member: Member) -> Started:
+        """Start a member in a session of its own, its output in its log, its number in its pid file."""
+        log = self._folder.log_of(member)
+        size = log.stat().st_size if log.exists() else 0
+        files = [word for name in member.files for word in ("--config-file", str(self._folder.etc / name))]
+        # SPT_NOENV: the master gives itself a title, for which it must not use the room of its environment.
+        # PYTHONFAULTHANDLER: should one crash, its log says where.
+        marks = {REGION: str(self._folder.path), MEMBER: member.name, "SPT_NOENV": "1", "PYTHONFAULTHANDLER": "1"}
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [program(member.program), *files],
+                cwd=self._folder.path,
+                env={**environment(), **marks},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C in our terminal is not for them
+            )
+        (self._folder.run / f"{member.name}.pid").write_text(f"{process.pid}\n")
+        return Started(member, process, log, size)
+
+    def stop(self, members: Iterable[Member], patience: float) -> list[str]:
+        """SIGTERM to all masters at once, SIGKILL to what is left after ``patience`` seconds. The names of those killed."""
+        names = {member.name for member in members}
+
+        def left() -> dict[str, list[int]]:
+            return {name: pids for name, pids in self.alive().items() if name in names}
+
+        for pids in left().values():
+            # A worker without a master would get the signal from nobody else.
+            for pid in [pid for pid in pids if leads(pid)] or pids:
+                _signal(pid, signal.SIGTERM)
+        processes.wait(lambda: not left(), patience)
+        late = left()
+        while pids := [pid for some in left().values() for pid in some]:
+            for pid in pids:
+                if not processes.end(pid, signal.SIGKILL, KILLED_WITHIN):
+                    raise errors.Conflict(f"Process {pid} of the region does not end, even by SIGKILL: see what holds it up.")
+        for name in names:
+            (self._folder.run / f"{name}.pid").unlink(missing_ok=True)
+        return sorted(late)
+
+
+class Started:
+    """A member that was started by this process."""
+
+    def __init__(self, member: Member, process: subprocess.Popen[bytes], log: Path, offset: int) -> None:
+        self.member = member
+        self._process = process
+        self._log = log
+        self._offset = offset
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has said that it serves."""
+        return any(line.rstrip().endswith(READY) for line in self._said())
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, None while it runs."""
+        return self._process.poll()
+
+    def last_words(self, count: int = 8) -> str:
+        """The last lines of its log since it was started."""
+        return (
+            "\n".join(f"    {line.decode(errors='replace').rstrip()}" for line in self._said()[-count:]) or "    (it said nothing)"
+        )
+
+    def _said(self) -> Sequence[bytes]:
+        try:
+            with self._log.open("rb") as file:
+                file.seek(self._offset)
+                return file.read().splitlines()
+        except FileNotFoundError:
+            return ()
+
+
+def resident(pids: Iterable[int]) -> int:
+    """Bytes of memory that these processes have for themselves, with their share of what they have in common with others."""
+    return sum(_memory(pid).get("Pss", 0) for pid in pids)
+
+
+def _memory(pid: int) -> Mapping[str, int]:
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+        return {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+    return {}
+
+
+def leads(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getsid(pid) == pid
+    return False
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _variable(pid: int, name: str) -> str | None:
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            key, _, value = entry.decode(errors="replace").partition("=")
+            if key == name:
+                return value
+    return None

@@ -1,0 +1,82 @@
+"""How large a region is, and which processes that makes."""
+
+from __future__ import annotations
+
+import enum
+
+from cli.demo import plan
+from cli.demo.plan import HostPlan
+from objects.base import Object
+
+
+class Role(enum.StrEnum):
+    """What a process is. In the order in which they are told to stop: who asks others goes before those it asks."""
+
+    API = "API"
+    COMPUTE = "agent"
+    SUPER = "super conductor"
+    SCHEDULER = "scheduler"
+    CONDUCTOR = "cell conductor"
+
+
+PROGRAMS = {
+    Role.API: "superconductor-api",
+    Role.COMPUTE: "superconductor-compute",
+    Role.SUPER: "superconductor-conductor",
+    Role.SCHEDULER: "superconductor-scheduler",
+    Role.CONDUCTOR: "superconductor-conductor",
+}
+
+
+class Member(Object, frozen=True, kw_only=True):
+    """One command that runs, and the configuration files it reads, by their names in the region's ``etc``."""
+
+    name: str
+    role: Role
+    files: tuple[str, ...]
+
+    @property
+    def program(self) -> str:
+        return PROGRAMS[self.role]
+
+
+class Shape(Object, frozen=True, kw_only=True):
+    """How many of what. ``conductors`` and ``agents`` are those of each cell. ``demo``: the hosts are those of the demo's plan."""
+
+    cells: int = 2
+    apis: int = 2
+    supers: int = 2
+    schedulers: int = 2
+    conductors: int = 2
+    agents: int = 10
+    database: str = "mariadb"
+    demo: bool = False
+
+    def cell_names(self) -> tuple[str, ...]:
+        return tuple(f"cell{number + 1}" for number in range(self.cells))
+
+    def hosts(self) -> tuple[HostPlan, ...]:
+        """The simulated hosts of all cells. Raises errors.Invalid for a demo without room."""
+        if self.demo:
+            return plan.hosts(self.agents)
+        return tuple(
+            HostPlan(name=f"{cell}-host{number + 1}", cell=cell, vcpus=16, memory_mb=65536, disk_gb=1000)
+            for cell in self.cell_names()
+            for number in range(self.agents)
+        )
+
+    def members(self) -> tuple[Member, ...]:
+        """Every process, those that others wait for first."""
+        found = [
+            Member(name=f"{cell}-conductor-{n + 1}", role=Role.CONDUCTOR, files=(f"{cell}.conf",))
+            for cell in self.cell_names()
+            for n in range(self.conductors)
+        ]
+        found += [Member(name=f"scheduler-{n + 1}", role=Role.SCHEDULER, files=("api.conf",)) for n in range(self.schedulers)]
+        found += [Member(name=f"super-conductor-{n + 1}", role=Role.SUPER, files=("api.conf",)) for n in range(self.supers)]
+        found += [Member(name=f"api-{n + 1}", role=Role.API, files=("api.conf", f"api-{n + 1}.conf")) for n in range(self.apis)]
+        found += [
+            Member(name=host.name, role=Role.COMPUTE, files=(f"{host.cell}-compute.conf", f"{host.name}.conf"))
+            for host in self.hosts()
+        ]
+        return tuple(found)

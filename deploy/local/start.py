@@ -1,0 +1,116 @@
+"""Start a region, or what of it does not run, and return when a boot would work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from cli.discovering import Newcomers
+from db import audit
+from db.engine import Database
+from deploy.local.backing import runs
+from deploy.local.make import make
+from deploy.local.processes import Started
+from deploy.local.region import Region
+from deploy.local.shape import Member
+from deploy.local.stop import TERM_PATIENCE, stop
+from objects import errors
+
+PATIENCE = 120.0
+"""Seconds that the processes may take until they serve and all hosts are known."""
+PAUSE = 0.2
+
+
+class Failed(errors.SuperconductorError):
+    """A process that ended at its start, or was not ready in time. The text has more lines than one: the last of its log."""
+
+
+class Start:
+    """One start of a region, or of processes of it."""
+
+    def __init__(self, region: Region, patience: float = PATIENCE) -> None:
+        self._region = region
+        self._folder = region.folder
+        self._table = region.table
+        self._patience = patience
+
+    def run(self) -> None:
+        """Make the region if it is new, start all of it that does not run, and wait.
+
+        Where that fails, or is interrupted, the region is stopped and the error goes on.
+        """
+        try:
+            if not self._region.notes.made:
+                make(self._region)
+            elif self._runs():
+                self._region.say(f"The region in {self._folder.path} runs already.")
+                return
+            else:
+                self._folder.prepare()
+                self._region.backing.start(self._region.say)
+            self._start()
+        except BaseException:
+            stop(self._region)
+            raise
+
+    def restart(self, names: Sequence[str]) -> None:
+        """Stop and start single processes, one after the other; wait for each. Raises errors.NotFound for an unknown name."""
+        members = {member.name: member for member in self._region.notes.shape.members()}
+        if unknown := [name for name in names if name not in members]:
+            raise errors.NotFound(f"No process of the region is called {', '.join(unknown)}: there are {', '.join(members)}.")
+        for name in names:
+            killed = self._table.stop([members[name]], TERM_PATIENCE)
+            self._region.say(f"{name} was {'killed' if killed else 'stopped'} and is started")
+            self._wait([self._table.start(members[name])], lambda: True)
+
+    def _runs(self) -> bool:
+        return not self._missing() and all(runs(server) for server in self._region.backing.servers)
+
+    def _missing(self) -> list[Member]:
+        """The members without a master."""
+        led = self._table.led()
+        return [member for member in self._region.notes.shape.members() if member.name not in led]
+
+    def _start(self) -> None:
+        shape, commands = self._region.notes.shape, self._region.commands
+        commands.run("db", "sync")
+        missing = self._missing()
+        self._table.stop(missing, TERM_PATIENCE)  # workers whose master is gone
+        self._region.say(f"starting {len(missing)} of {len(shape.members())} processes")
+        hosts = {host.name for host in shape.hosts()}
+        newcomers = Newcomers(self._folder.database_url("api"), hosts, commands)
+        database = Database(self._folder.database_url("api"), name="api")
+        try:
+            started = [self._table.start(member) for member in missing]
+            self._wait(
+                started,
+                lambda: not newcomers.look() and hosts <= {node.host for node in database.read(audit.usage)},
+            )
+        finally:
+            newcomers.close()
+            database.dispose()
+
+    def _wait(self, started: Sequence[Started], known: Callable[[], bool]) -> None:
+        """Until all of ``started`` have said that they are ready, and ``known`` holds. Raises Failed."""
+        give_up = time.monotonic() + self._patience
+        waiting = list(started)
+        while True:
+            for one in started:
+                if one.status is not None:
+                    text = f"{one.member.name} ended with status {one.status}. The end of {self._folder.log_of(one.member)}:"
+                    raise Failed(f"{text}\n{one.last_words()}")
+            waiting = [one for one in waiting if not one.ready]
+            # What is known of hosts is asked once all are ready: it costs those a part of their time who still have to start.
+            if not waiting and known():
+                return
+            if time.monotonic() > give_up:
+                self._give_up(waiting)
+            time.sleep(PAUSE)
+
+    def _give_up(self, waiting: Sequence[Started]) -> None:
+        if not waiting:
+            raise Failed(f"After {self._patience:g} s not every host is known to the API level; see {self._folder.log}.")
+        names = ", ".join(one.member.name for one in waiting)
+        first = waiting[0]
+        text = f"After {self._patience:g} s these are not ready: {names}. The end of {self._folder.log_of(first.member)}:"
+        raise Failed(f"{text}\n{first.last_words()}")

@@ -1,0 +1,33 @@
+"""Stop a region, whatever has become of it, and see that nothing is left."""
+
+from __future__ import annotations
+
+from deploy import ports
+from deploy.local.region import Region
+from deploy.local.shape import Role
+from objects import errors
+
+TERM_PATIENCE = 20.0
+"""Seconds that processes may take to finish what they have begun; their own limit is ``graceful_shutdown_timeout``, and shorter."""
+
+PHASES = ((Role.API,), (Role.COMPUTE,), (Role.SUPER, Role.SCHEDULER, Role.CONDUCTOR))
+"""Who is stopped together. An agent that ends reports what it has finished, so its conductors are there until then."""
+
+
+def stop(region: Region) -> None:
+    """SIGTERM to all services, then the servers; SIGKILL to what does not end in time.
+
+    Raises errors.Conflict where something is left even so.
+    """
+    notes, table = region.notes, region.table
+    if count := len(table.alive()):
+        region.say(f"stopping {count} processes")
+    for roles in PHASES:
+        late = table.stop([member for member in notes.shape.members() if member.role in roles], TERM_PATIENCE)
+        if late:
+            region.say(f"killed, as they did not end within {TERM_PATIENCE:g} s: {', '.join(late)}")
+    region.backing.stop()
+    left = [f"{name} (process {pid})" for name, pids in table.alive().items() for pid in pids] + region.backing.left()
+    left += [f"something on port {port}, which was an API's" for port in notes.api_ports if not ports.is_free(port)]
+    if left:
+        raise errors.Conflict(f"Not all of the region in {region.folder.path} has ended: {', '.join(left)}.")

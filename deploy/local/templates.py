@@ -1,0 +1,50 @@
+"""Write the configuration files of a new region. From then on they are the operator's: no start looks at the templates again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from cli.demo.plan import SPAWN_DELAY
+from deploy.local.folder import Folder, Notes
+from objects.base import Object
+
+TEMPLATES = Path(__file__).parent / "etc"
+QUICK = (0.05, 0.2)
+"""Seconds that a spawn takes on a simulated host, at least and at most, where it is not the demo's."""
+
+
+class Access(Object, frozen=True, kw_only=True):
+    """Where one level of the region is, with the passwords of its own user, and the keys that open its tenants' secrets."""
+
+    transport_url: str
+    database_url: str
+    keys: str = ""
+
+
+def write_api(folder: Folder, notes: Notes, access: Access) -> None:
+    """The files of the API level."""
+    _write(folder, "api.conf", "api.conf", {"folder": folder.path, **_words(access)})
+    for number, port in enumerate(notes.api_ports, start=1):
+        _write(folder, "api-port.conf", f"api-{number}.conf", {"port": port})
+
+
+def write_cell(folder: Folder, notes: Notes, cell: str, access: Access) -> None:
+    """The files of one cell: of its conductors, of its agents, and of each agent."""
+    shortest, longest = SPAWN_DELAY if notes.shape.demo else QUICK
+    _write(folder, "cell.conf", f"{cell}.conf", {"cell": cell, **_words(access)})
+    common = {"cell": cell, "transport_url": access.transport_url, "hosts": folder.hosts, "shortest": shortest, "longest": longest}
+    _write(folder, "compute.conf", f"{cell}-compute.conf", common)
+    for host in notes.shape.hosts():
+        if host.cell == cell:
+            _write(folder, "host.conf", f"{host.name}.conf", msgspec.structs.asdict(host))
+
+
+def _write(folder: Folder, template: str, name: str, words: Mapping[str, object]) -> None:
+    folder.write(f"etc/{name}", (TEMPLATES / template).read_text().format(**words))
+
+
+def _words(access: Access) -> dict[str, object]:
+    return {"transport_url": access.transport_url, "database_url": access.database_url, "keys": access.keys}

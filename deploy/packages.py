@@ -1,0 +1,92 @@
+"""Programs of servers: where they are, and Debian's package where they are missing."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from deploy.unavailable import Unavailable
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+"""Debian asks this program before a package starts or restarts a service; 101 forbids it."""
+POLICY_TEXT = """#!/bin/sh
+# Put here by Superconductor while it installs a package, so that nothing is started. Remove it if you find it.
+exit 101
+"""
+LOCK = Path("/run/lock/superconductor-packages")
+PATIENCE = 900
+"""Seconds for one call of apt-get, which may have to wait for another one."""
+
+
+def find(program: str, folders: Sequence[str]) -> Path | None:
+    """The program in the first of ``folders`` that has it. A pattern stands for several folders, the newest version first."""
+    for pattern in folders:
+        for folder in sorted(Path("/").glob(pattern.lstrip("/")), key=_version, reverse=True):
+            if found := shutil.which(program, path=str(folder)):
+                return Path(found)
+    return None
+
+
+def _version(folder: Path) -> list[int]:
+    return [int(part) for part in folder.parts if part.isdigit()]
+
+
+def install(package: str) -> None:
+    """Install Debian's package, without starting what is in it or upgrading what is there. Raises Unavailable."""
+    if shutil.which("apt-get") is None:
+        raise Unavailable(f"{package} is not installed and this machine has no apt-get: install it by its own means")
+    if os.geteuid() != 0:
+        raise Unavailable(f"{package} is not installed, and only root may: apt-get install {package}")
+    command = ("install", "--yes", "--no-install-recommends", "--no-upgrade", package)
+    with _nothing_starts():
+        if _apt_get(*command) is None:
+            return
+        # The list of packages may be missing or too old.
+        if (why := _apt_get("update") or _apt_get(*command)) is not None:
+            raise Unavailable(f"apt-get cannot install {package}: {why}")
+
+
+def _apt_get(*arguments: str) -> str | None:
+    """None, or the last thing it said when it failed."""
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC_ALL": "C"}
+    command = ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={PATIENCE // 3}", *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **quiet},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end after {PATIENCE} s"
+    if done.returncode == 0:
+        return None
+    return ((done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"])[-1]
+
+
+@contextlib.contextmanager
+def _nothing_starts() -> Iterator[None]:
+    """Forbid the start of services while a package is installed. A policy that is not ours is left as it is, and then decides."""
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second would install without the policy once the first is done
+        yield from _policy()
+
+
+def _policy() -> Iterator[None]:
+    ours = not POLICY.exists() or POLICY.read_text() == POLICY_TEXT
+    if ours:
+        POLICY.write_text(POLICY_TEXT)
+        POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        if ours:
+            POLICY.unlink(missing_ok=True)

@@ -1,0 +1,92 @@
+"""Extra specs of flavors that are the same everywhere: ``resources:CLASS`` and ``trait:NAME``, in Placement's words.
+
+Those that filters of the site read, such as ``capabilities:``, are the filters' own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+
+from objects import errors
+from objects.amounts import STANDARD
+
+Specs = Mapping[str, str]
+
+RESOURCES = "resources:"
+TRAIT = "trait:"
+REQUIRED = "required"
+FORBIDDEN = "forbidden"
+
+MOST = 2**31 - 1
+"""The largest amount of a resource class, of a host and for a server: Placement's."""
+LONGEST = 255
+"""Characters in the name of a resource class."""
+
+_CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
+_GROUP = re.compile(r"(resources|trait)[^:]+:")
+_WHOLE = re.compile(r"[0-9]{1,10}")
+
+
+def check(specs: Specs) -> None:
+    """Raise Invalid, beginning with the key, for a resource class or a trait that cannot be read."""
+    for key, value in specs.items():
+        if key.startswith(RESOURCES):
+            _amount(key, value)
+        elif key.startswith(TRAIT):
+            _check_trait(key, value, (REQUIRED, FORBIDDEN))
+        elif _GROUP.match(key):
+            kind = key[: key.index(":")]
+            raise errors.Invalid(f"{key[:80]}: there are no groups such as {kind[:40]!r}; use {RESOURCES}CLASS and {TRAIT}NAME")
+
+
+def check_image(properties: Specs) -> None:
+    """The same for the properties of an image, which can require traits and nothing else."""
+    for key, value in properties.items():
+        if key.startswith(TRAIT):
+            _check_trait(key, value, (REQUIRED,))
+
+
+def check_offer(resources: Mapping[str, int]) -> None:
+    """Raise Invalid, beginning with the name, for custom resource classes that a host cannot offer in these amounts."""
+    for name, amount in resources.items():
+        if not _is_custom(name):
+            raise errors.Invalid(f"{name[:80]}: is no custom resource class; these are called CUSTOM_ and then A-Z, 0-9 and _")
+        if not 0 <= amount <= MOST:
+            raise errors.Invalid(f"{name[:80]}: {amount} is not a whole number from 0 to {MOST}")
+
+
+def resources(specs: Specs) -> dict[str, int]:
+    """Amounts by resource class, as far as ``check`` lets them pass."""
+    asked: dict[str, int] = {}
+    for key, value in specs.items():
+        if key.startswith(RESOURCES):
+            with suppress(errors.Invalid):
+                asked[key.removeprefix(RESOURCES)] = _amount(key, value)
+    return asked
+
+
+def _amount(key: str, value: str) -> int:
+    name = key.removeprefix(RESOURCES)
+    if name not in STANDARD and not _is_custom(name):
+        known = ", ".join(STANDARD)
+        raise errors.Invalid(
+            f"{key[:80]}: there is no resource class {name[:80]!r}; use {known}, or a custom one: CUSTOM_ and then A-Z, 0-9 and _"
+        )
+    least = 0 if name in STANDARD else 1
+    amount = int(value) if _WHOLE.fullmatch(value) else -1
+    if not least <= amount <= MOST:
+        raise errors.Invalid(f"{key[:80]}: {value[:40]!r} is not a whole number from {least} to {MOST}")
+    return amount
+
+
+def _is_custom(name: str) -> bool:
+    return len(name) <= LONGEST and _CUSTOM.fullmatch(name) is not None
+
+
+def _check_trait(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if not key.removeprefix(TRAIT):
+        raise errors.Invalid(f"{key}: names no trait; use {TRAIT}NAME")
+    if value not in allowed:
+        raise errors.Invalid(f"{key[:80]}: {value[:40]!r} is not {' or '.join(allowed)}")

@@ -1,0 +1,70 @@
+"""Scheduler hints with a form of their own, read the same way where they are accepted and where they are acted on."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from uuid import UUID
+
+from objects import errors, query
+
+Hints = Mapping[str, tuple[str, ...]]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+SAME_HOST = "same_host"
+DIFFERENT_HOST = "different_host"
+NEAR = "build_near_host_ip"
+CIDR = "cidr"
+QUERY = "query"
+DEFAULT_CIDR = "/24"
+
+
+def check(hints: Hints) -> None:
+    """Raise Invalid, beginning with the hint's name, for a hint that cannot be read."""
+    near(hints)
+    condition(hints)
+    for name in (SAME_HOST, DIFFERENT_HOST):
+        for given in hints.get(name, ()):
+            if _canonical(given) is None:
+                raise errors.Invalid(f"{name}: {given[:80]!r} is not the uuid of a server")
+
+
+def servers(hints: Hints, name: str) -> tuple[str, ...]:
+    """The uuids of servers that a hint names."""
+    return tuple(_canonical(given) or given for given in hints.get(name, ()))
+
+
+def near(hints: Hints) -> Network | None:
+    """The network that ``build_near_host_ip`` and ``cidr`` (/24 if it is left out) span. Raises Invalid."""
+    address = _single(hints, NEAR)
+    cidr = _single(hints, CIDR) or DEFAULT_CIDR
+    if address is None:
+        return None
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise errors.Invalid(f"{NEAR}: {address[:80]!r} is not an IP address") from None
+    try:
+        return ipaddress.ip_network(f"{address}/{cidr.removeprefix('/')}", strict=False)
+    except ValueError:
+        raise errors.Invalid(f"{CIDR}: {cidr[:80]!r} is no prefix of {address}; give one like {DEFAULT_CIDR}") from None
+
+
+def condition(hints: Hints) -> query.Condition | None:
+    """What ``query`` asks of hosts. Raises Invalid."""
+    text = _single(hints, QUERY)
+    return None if text is None else query.parse(text)
+
+
+def _canonical(given: str) -> str | None:
+    try:
+        return str(UUID(given))
+    except ValueError:
+        return None
+
+
+def _single(hints: Hints, name: str) -> str | None:
+    given = hints.get(name, ())
+    if len(given) > 1:
+        raise errors.Invalid(f"{name}: can be given once only")
+    return given[0] if given else None

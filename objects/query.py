@@ -1,0 +1,113 @@
+"""The hint ``query``: a condition on hosts as JSON, ``["and", [">=", "$free_ram_mb", 4096], ["=", "$hypervisor_type", "kvm"]]``.
+
+Tenants write it, so it can name only what is listed here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from objects import errors
+
+NUMBERS = (
+    "failed_builds",
+    "free_disk_mb",
+    "free_ram_mb",
+    "free_vcpus",
+    "hypervisor_version",
+    "num_instances",
+    "num_io_ops",
+    "total_usable_disk_gb",
+    "total_usable_ram_mb",
+    "vcpus_total",
+    "vcpus_used",
+)
+TEXTS = ("hypervisor_type",)
+REPORTED = "attributes."
+"""Prefix of what the host's driver reports; which of them may be named is for the site to say."""
+COMPARISONS = ("=", "<", ">", "<=", ">=", "in")
+DEEPEST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """Something of the host. ``reported``: by its driver."""
+
+    name: str
+    reported: bool = False
+
+
+Operand = Attribute | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The first operand is compared with each of the others, and must stand in that relation to all of them; ``in``: equal one."""
+
+    operator: str
+    operands: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """``and``, ``or``, or ``not`` of a single one."""
+
+    operator: str
+    parts: tuple[Condition, ...]
+
+
+Condition = Comparison | Combination
+
+
+def parse(text: str) -> Condition:
+    """Raises Invalid, beginning with ``query:``, for what is no such condition."""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _invalid(f"{text[:80]!r} is not JSON") from None
+    return _condition(given, DEEPEST)
+
+
+def _condition(given: Any, depth: int) -> Condition:
+    if not isinstance(given, list) or not given or not isinstance(given[0], str):
+        raise _invalid(f"{_shown(given)} is not a list that begins with an operator")
+    operator, *rest = given
+    if not depth:
+        raise _invalid(f"is nested more than {DEEPEST} deep")
+    if operator in ("and", "or", "not"):
+        if not rest or (operator == "not" and len(rest) > 1):
+            raise _invalid(f"{operator!r} takes {'one condition' if operator == 'not' else 'conditions'}, in {_shown(given)}")
+        return Combination(operator, tuple(_condition(each, depth - 1) for each in rest))
+    if operator in COMPARISONS:
+        if len(rest) < 2:
+            raise _invalid(f"{operator!r} takes two operands or more, in {_shown(given)}")
+        return Comparison(operator, tuple(_operand(each) for each in rest))
+    raise _invalid(f"there is no operator {operator[:80]!r}; choose from {', '.join((*COMPARISONS, 'and', 'or', 'not'))}")
+
+
+def _operand(given: Any) -> Operand:
+    if isinstance(given, bool) or not isinstance(given, (str, int, float)):
+        raise _invalid(f"{_shown(given)} is neither a number nor a text")
+    if not isinstance(given, str):
+        try:
+            return float(given)
+        except OverflowError:
+            raise _invalid(f"{_shown(given)} is too large a number") from None
+    if not given.startswith("$"):
+        return given
+    name = given[1:]
+    if name.startswith(REPORTED) and name != REPORTED:
+        return Attribute(name.removeprefix(REPORTED), reported=True)
+    if name not in (*NUMBERS, *TEXTS):
+        raise _invalid(f"there is no {given[:80]!r}; choose from {', '.join(f'${known}' for known in (*NUMBERS, *TEXTS))}")
+    return Attribute(name)
+
+
+def _shown(given: Any) -> str:
+    return json.dumps(given)[:80]
+
+
+def _invalid(text: str) -> errors.Invalid:
+    return errors.Invalid(f"query: {text}")

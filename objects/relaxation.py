@@ -1,0 +1,75 @@
+"""What would have been enough: one change of a request that found no host."""
+
+from __future__ import annotations
+
+import enum
+
+from objects.base import Object
+
+
+class Asked(enum.StrEnum):
+    """What a request asks for that could be asked for less, or not at all."""
+
+    SERVERS = "servers"
+    VCPUS = "vcpus"
+    MEMORY = "memory_mb"
+    DISK = "disk_gb"
+    ZONE = "availability_zone"
+    CELL = "cell"
+    GROUP = "server_group"
+    HINT = "hint"
+    EXTRA_SPEC = "extra_spec"
+    IMAGE_PROPERTY = "image_property"
+    FORCED_HOST = "forced_host"
+    IGNORED_HOSTS = "ignored_hosts"
+
+
+class Relaxation(Object, frozen=True, kw_only=True):
+    """One change with which the whole request would have been placed, everything else as it was.
+
+    ``name``: which hint, extra spec, image property or policy is meant. ``less``: so many servers, or for each of them so many
+    vCPUs, MiB or GiB; one less of these would not do. ``places``: availability zones, or cells, each of which could take all of
+    it; empty if only several together could. ``share``: how much of what was asked is given up, 0 to 1, where 1 is a condition as
+    a whole.
+    """
+
+    asked: Asked
+    name: str = ""
+    less: int = 0
+    places: tuple[str, ...] = ()
+    share: float = 1.0
+
+    @property
+    def is_for_tenants(self) -> bool:
+        """Cells are nothing that a tenant knows of."""
+        return self.asked is not Asked.CELL
+
+    @property
+    def words(self) -> str:
+        """To be put behind "It would have fitted". Names no host; names cells where it is not for tenants."""
+        if self.asked in _CONDITIONS:
+            return _CONDITIONS[self.asked].format(self.name)
+        places = " or ".join(self.places)
+        if self.asked is Asked.ZONE:
+            return f"in availability zone {places}" if places else "in several availability zones"
+        if self.asked is Asked.CELL:
+            return f"in cell {places}, closed to it" if places else "in several cells, closed to it"
+        if self.asked is Asked.SERVERS:
+            return f"with {_counted(self.less, 'server')} fewer"
+        if self.asked is Asked.VCPUS:
+            return f"with a flavor of {_counted(self.less, 'vCPU')} less"
+        return f"with a flavor of {self.less} {'MiB less memory' if self.asked is Asked.MEMORY else 'GiB less disk'}"
+
+
+_CONDITIONS = {
+    Asked.GROUP: "without the {} policy of its server group",
+    Asked.HINT: "without the hint {}",
+    Asked.EXTRA_SPEC: "with a flavor without {}",
+    Asked.IMAGE_PROPERTY: "with an image without {}",
+    Asked.FORCED_HOST: "without a forced host",
+    Asked.IGNORED_HOSTS: "without ignored hosts",
+}
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,87 @@
+"""What a host says of itself, checked before anyone reckons with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from objects import errors, extra_specs, typed
+from objects.compute_node import ComputeNode
+
+LARGEST = 2**53
+"""Beyond it a float is no exact number any more."""
+LATE = 600.0
+"""Seconds by which a report may be late, in a queue or behind a call that was given up. One from longer before was not overtaken:
+the clock of its host was set back."""
+
+Name = str | tuple[str, str]
+"""A host, or ``(host, node)``."""
+
+
+_NUMBERS: Callable[[ComputeNode], tuple[float, ...]] = attrgetter(
+    *(field.name for field in msgspec.structs.fields(ComputeNode) if field.type in (int, float))
+)
+
+
+def of(name: Name, given: ComputeNode | Mapping[str, Any]) -> ComputeNode:
+    """The stats of the host, or node, of this name, from an object or from its fields.
+
+    A host named alone is its own node. Raises Invalid, naming host and field, for fields that are missing, of another type,
+    negative, not finite or too large, and for stats of another host.
+    """
+    if isinstance(given, ComputeNode):
+        stats = given
+        if name not in (stats.host, (stats.host, stats.node)):
+            raise errors.Invalid(f"The stats are those of {stats.host}, {stats.node}, not of {name}.")
+    else:
+        host, node = (name, name) if isinstance(name, str) else name
+        try:
+            stats = typed.convert({"host": host, "node": node} | dict(given), ComputeNode)
+        except msgspec.ValidationError as error:
+            raise errors.Invalid(f"stats of {host}, {node}: {error}") from None
+        if (stats.host, stats.node) != (host, node):
+            raise errors.Invalid(f"The stats are those of {stats.host}, {stats.node}, not of {name}.")
+    check(stats)
+    return stats
+
+
+def check(stats: ComputeNode) -> None:
+    """Raise Invalid for what no host can offer or use."""
+    for name in ("host", "node"):
+        if not 0 < len(getattr(stats, name)) <= 255:
+            raise errors.Invalid(f"stats: {name} must have 1 to 255 characters")
+    numbers = _NUMBERS(stats)
+    plain = min(numbers) >= 0 and max(numbers) <= LARGEST and math.isfinite(sum(numbers))  # the sum of what is no number is none
+    if plain and not stats.resources and not stats.resources_used:
+        return  # nearly every host, of which a start reads them all
+    for name, amount in _amounts(stats):
+        if not math.isfinite(amount) or not 0 <= amount <= LARGEST:
+            raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {name} is {amount}: it must be a number from 0 to 2**53")
+    try:
+        extra_specs.check_offer(stats.resources)
+    except errors.Invalid as error:
+        raise errors.Invalid(f"stats of {stats.host}, {stats.node}: resources: {error}") from None
+
+
+def overtakes(stats: ComputeNode, known: ComputeNode) -> bool:
+    """Whether these stats are newer than what is known of the node, or as new. Who does not say when is always believed."""
+    behind = known.reported_at - stats.reported_at
+    return not stats.reported_at or not 0.0 < behind < LATE
+
+
+def same(stats: ComputeNode, known: ComputeNode) -> bool:
+    """Whether they say the same, whenever that was."""
+    return stats == msgspec.structs.replace(known, reported_at=stats.reported_at)
+
+
+def _amounts(stats: ComputeNode) -> Iterator[tuple[str, float]]:
+    """Every number in them, by the name of its field."""
+    for name, value in msgspec.structs.asdict(stats).items():
+        if isinstance(value, (int, float)):
+            yield name, value
+        elif isinstance(value, dict) and name != "attributes":  # which are the driver's own, and may be anything
+            yield from ((f"{name}.{key}", each) for key, each in value.items())

@@ -1,0 +1,39 @@
+"""Turn data into objects of a type, also where several threads meet the type for the first time at once.
+
+msgspec learns what a struct consists of when it is first decoded into, and lets other threads see the half of it (0.22.0): they end
+the process with a segmentation fault. So a type is learnt here by one thread at a time, and everything decodes through this module.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+_LEARNING = threading.Lock()
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def decode(text: str | bytes, kind: type[T]) -> T:
+    """JSON as an object of ``kind``. Raises ``msgspec.ValidationError`` or ``msgspec.DecodeError``."""
+    decoded: T = _decoder(kind).decode(text)
+    return decoded
+
+
+def convert(value: object, kind: type[T]) -> T:
+    """Plain data (dicts, lists, numbers, text) as an object of ``kind``. Raises ``msgspec.ValidationError``."""
+    _decoder(kind)
+    return msgspec.convert(value, kind)
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    found = _decoders.get(kind)
+    if found is None:
+        with _LEARNING:
+            found = _decoders.get(kind)
+            if found is None:
+                found = _decoders[kind] = msgspec.json.Decoder(kind)
+    return found

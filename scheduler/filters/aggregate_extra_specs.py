@@ -1,0 +1,34 @@
+"""AggregateInstanceExtraSpecsFilter: hosts whose aggregates have what the flavor wants."""
+
+from __future__ import annotations
+
+from scheduler.aggregation import Aggregation
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.operators import matches
+from scheduler.request import Request
+
+SCOPE = "aggregate_instance_extra_specs"
+
+
+class AggregateInstanceExtraSpecsFilter(Filter):
+    """``aggregate_instance_extra_specs:KEY`` and every ``KEY`` without a scope must be met by a value of one of
+    the host's aggregates."""
+
+    reason = "not in an aggregate with what the flavor wants"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        wanted: list[tuple[str, str]] = []  # one key may come twice, with the scope and without
+        for key, value in request.spec.flavor.extra_specs.items():
+            scope, _, rest = key.partition(":")
+            if not rest or scope == SCOPE:
+                wanted.append((rest or scope, value))
+        if not wanted:
+            return None
+
+        def has(aggregates: Aggregation) -> bool:
+            return all(any(matches(have, value) for have in aggregates.words.get(key, ())) for key, value in wanted)
+
+        return hosts.aggregated(self.name, has)

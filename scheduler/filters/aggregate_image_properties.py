@@ -1,0 +1,26 @@
+"""AggregateImagePropertiesIsolation: aggregates for images with certain properties."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class AggregateImagePropertiesIsolation(Filter):
+    """Where an aggregate and the image both have a property, the aggregate's comma-separated values must contain the image's."""
+
+    reason = "kept for images with other properties"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        properties = request.spec.image.properties if request.spec.image else {}
+        namespace = self.settings.aggregate_image_properties_isolation_namespace
+        prefix = f"{namespace}." if namespace else ""
+        bearing = [key for key in properties if key.startswith(prefix) and key in hosts.table.aggregates.keys]
+        if not bearing:
+            return None
+        return hosts.aggregated(
+            self.name, lambda some: all(properties[key] in some.words.get(key, (properties[key],)) for key in bearing)
+        )

@@ -1,0 +1,31 @@
+"""AggregateMultiTenancyIsolation: aggregates for certain projects."""
+
+from __future__ import annotations
+
+from scheduler.aggregation import Aggregation
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+PREFIX = "filter_tenant_id"
+
+
+class AggregateMultiTenancyIsolation(Filter):
+    """Hosts of aggregates with keys that begin with ``filter_tenant_id`` take only the projects these list, separated by commas.
+    It keeps others out; it does not keep those projects in."""
+
+    reason = "kept for other projects"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        keys = [key for key in hosts.table.aggregates.keys if key.startswith(PREFIX)]
+        if not keys:
+            return None
+        project = request.spec.project_id
+
+        def admits(aggregates: Aggregation) -> bool:
+            lists = [aggregates.words[key] for key in keys if key in aggregates.words]
+            return not lists or any(project in each for each in lists)
+
+        return hosts.aggregated(self.name, admits)

@@ -1,0 +1,18 @@
+"""AllHostsFilter: every host."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class AllHostsFilter(Filter):
+    """For configurations that name it: what else is always in force keeps to be."""
+
+    reason = ""
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        return None

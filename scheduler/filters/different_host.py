@@ -1,0 +1,21 @@
+"""DifferentHostFilter: where none of certain servers is."""
+
+from __future__ import annotations
+
+from objects import hints
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class DifferentHostFilter(Filter):
+    """The hint ``different_host`` names them by uuid."""
+
+    reason = "with one of the servers of the hint different_host"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        named = hints.servers(request.spec.scheduler_hints, hints.DIFFERENT_HOST)
+        places = tuple(request.places[uuid] for uuid in named if uuid in request.places)
+        return ~hosts.named(places) if places else None

@@ -1,0 +1,19 @@
+"""ExcludedHosts: not a host that has just failed to take this very build."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class ExcludedHosts(Filter):
+    """Always in force: who asks names hosts of earlier attempts, under a new fence (Nova's RetryFilter)."""
+
+    reason = "tried before"
+    guards_host = True
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        return ~hosts.named(request.spec.excluded_hosts) if request.spec.excluded_hosts else None

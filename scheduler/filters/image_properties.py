@@ -1,0 +1,87 @@
+"""ImagePropertiesFilter: hosts that can run the image's architecture, hypervisor and mode."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+PROPERTIES = (("hw_architecture", "architecture"), ("img_hv_type", "hypervisor_type"), ("hw_vm_mode", "vm_mode"))
+"""Each with the name it had before."""
+ALIASES = (
+    {"amd64": "x86_64", "x64": "x86_64", "i386": "i686", "i486": "i686", "i586": "i686", "arm64": "aarch64"},
+    {"xapi": "xen"},
+    {"pv": "xen", "hv": "hvm", "baremetal": "hvm"},
+)
+VERSION = "img_hv_requested_version"
+
+_CONDITION = re.compile(r"^\s*(<=|>=|<|>|!=|==)\s*([\d.]+)\s*$")
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
+
+
+class ImagePropertiesFilter(Filter):
+    """The host's attribute ``supported_instances``, a list of (architecture, hypervisor, mode), must have an entry with all three
+    that the image names. An image that names none runs everywhere; a host that tells nothing runs no image that names one.
+    ``img_hv_requested_version`` (``>=6.0,<7``) is compared with ``hypervisor_version``, where the host tells one."""
+
+    reason = "unable to run such an image"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        properties = request.spec.image.properties if request.spec.image else {}
+        if not properties and not self.settings.image_properties_default_architecture:
+            return None
+        wanted = _wanted(properties, self.settings.image_properties_default_architecture)
+        if not any(wanted):
+            return None
+        mask = hosts.judged("supported_instances", self.name, lambda supported: _runs(supported, wanted))
+        version = properties.get(VERSION)
+        if version:
+            mask = mask & hosts.judged("hypervisor_version", self.name, lambda number: not number or _satisfies(number, version))
+        return mask
+
+
+def _wanted(properties: Mapping[str, str], default: str | None) -> list[str | None]:
+    named = [properties.get(name) or properties.get(old) for name, old in PROPERTIES]
+    named[0] = named[0] or default
+    return [None if each is None else _canonical(part, each) for part, each in enumerate(named)]
+
+
+def _canonical(part: int, name: str) -> str:
+    return ALIASES[part].get(name.lower(), name.lower())
+
+
+def _runs(supported: Any, wanted: list[str | None]) -> bool:
+    if not isinstance(supported, (list, tuple)):
+        return False
+    for entry in supported:
+        offered = [_canonical(part, str(each)) for part, each in enumerate(entry[:3])] if isinstance(entry, (list, tuple)) else []
+        if all(each is None or each in offered for each in wanted):
+            return True
+    return False
+
+
+def _satisfies(number: int, conditions: str) -> bool:
+    """``number``: three digits to each part, so that 6001000 is 6.1.0. A condition that cannot be read is not satisfied."""
+    version = (number // 1_000_000, number // 1_000 % 1_000, number % 1_000)
+    for condition in conditions.split(","):
+        match = _CONDITION.match(condition)
+        if match is None:
+            return False
+        parts = [int(part) for part in match[2].split(".") if part]
+        if not _OPERATORS[match[1]](version, (*parts, 0, 0, 0)[:3]):
+            return False
+    return True

@@ -1,0 +1,32 @@
+"""IsolateAggregates: aggregates for what requires their traits."""
+
+from __future__ import annotations
+
+from scheduler.aggregation import Aggregation
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+SCOPE = "trait:"
+REQUIRED = "required"
+
+
+class IsolateAggregates(Filter):
+    """Hosts of aggregates with ``trait:NAME`` = ``required`` take only servers whose flavor or image requires all of these traits,
+    in the same words."""
+
+    reason = "kept for servers that require other traits"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        if not any(key.startswith(SCOPE) for key in hosts.table.aggregates.keys):
+            return None
+        spec = request.spec
+        given = [*spec.flavor.extra_specs.items(), *(spec.image.properties.items() if spec.image else ())]
+        required = {key for key, value in given if value == REQUIRED}
+
+        def admits(some: Aggregation) -> bool:
+            return all(key in required for key, texts in some.values.items() if key.startswith(SCOPE) and REQUIRED in texts)
+
+        return hosts.aggregated(self.name, admits)

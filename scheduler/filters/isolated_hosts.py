@@ -1,0 +1,26 @@
+"""IsolatedHostsFilter: certain images on certain hosts."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class IsolatedHostsFilter(Filter):
+    """As Nova: without isolated hosts all pass, and a server without an image is not isolated. Host names are compared
+    without case."""
+
+    reason = "kept for other images"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        s = self.settings
+        if not s.isolated_hosts:
+            return None
+        isolated = request.spec.image is not None and request.spec.image.id in s.isolated_images
+        if not isolated and not s.restrict_isolated_hosts_to_isolated_images:
+            return None
+        theirs = hosts.named(s.isolated_hosts)
+        return theirs if isolated else ~theirs

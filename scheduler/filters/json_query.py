@@ -1,0 +1,106 @@
+"""JsonFilter: a condition on hosts that the hint ``query`` states."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from objects import errors, hints, query
+from objects.query import Attribute, Comparison, Condition, Operand
+from scheduler.arrays import Floats, Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "in": operator.eq,
+}
+_NUMBERS: dict[str, Callable[[Hosts], Any]] = {
+    "failed_builds": lambda hosts: hosts.failed_builds,
+    "free_disk_mb": lambda hosts: hosts.free_disk_gb * 1024,
+    "free_ram_mb": lambda hosts: hosts.free_memory_mb,
+    "free_vcpus": lambda hosts: hosts.free_vcpus,
+    "hypervisor_version": lambda hosts: hosts.hypervisor_version,
+    "num_instances": lambda hosts: hosts.instances,
+    "num_io_ops": lambda hosts: hosts.io_ops,
+    "total_usable_disk_gb": lambda hosts: hosts.physical("disk_gb"),
+    "total_usable_ram_mb": lambda hosts: hosts.physical("memory_mb"),
+    "vcpus_total": lambda hosts: hosts.physical("vcpus"),
+    "vcpus_used": lambda hosts: hosts.capacity("vcpus") - hosts.room("vcpus"),
+}
+
+
+class JsonFilter(Filter):
+    """Numbers are compared with numbers and texts with texts; anything else, and what a host does not tell, meets no condition.
+
+    Of what drivers report only the attributes in ``json_filter_attributes`` can be asked for. It does not see who is up.
+    """
+
+    reason = "not what the hint query asks for"
+    dynamic = True
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        given = request.spec.scheduler_hints
+        if hints.QUERY not in given:
+            return None
+        try:
+            condition = request.remembered(self.name, lambda: hints.condition(given))
+        except errors.Invalid:  # the API lets none of these pass
+            return np.zeros(len(hosts), dtype=np.bool_)
+        return None if condition is None else self._met(condition, hosts)
+
+    def _met(self, condition: Condition, hosts: Hosts) -> Mask:
+        if isinstance(condition, Comparison):
+            first, *others = condition.operands
+            masks = [self._compared(condition.operator, first, other, hosts) for other in others]
+        else:
+            masks = [self._met(part, hosts) for part in condition.parts]
+            if condition.operator == "not":
+                return ~masks[0]
+        any_will_do = condition.operator in ("or", "in")
+        return reduce(np.logical_or if any_will_do else np.logical_and, masks)
+
+    def _compared(self, sign: str, one: Operand, other: Operand, hosts: Hosts) -> Mask:
+        holds = _RELATIONS[sign]
+        if isinstance(one, str) or isinstance(other, str) or _is_text(one) or _is_text(other):
+            return self._texts_compared(sign, one, other, hosts)
+        compared: Mask = holds(self._numbers(one, hosts), self._numbers(other, hosts))
+        return compared
+
+    def _texts_compared(self, sign: str, one: Operand, other: Operand, hosts: Hosts) -> Mask:
+        holds = _RELATIONS[sign]
+        if isinstance(one, str) and isinstance(other, str):
+            return np.full(len(hosts), holds(one, other), dtype=np.bool_)
+        if isinstance(one, Attribute) and isinstance(other, str) and self._may_ask(one):
+            return hosts.judged(one.name, (self.name, sign, other), lambda value: isinstance(value, str) and holds(value, other))
+        if isinstance(one, str) and isinstance(other, Attribute) and self._may_ask(other):
+            return hosts.judged(other.name, (self.name, one, sign), lambda value: isinstance(value, str) and holds(one, value))
+        return np.zeros(len(hosts), dtype=np.bool_)
+
+    def _numbers(self, operand: Operand, hosts: Hosts) -> Floats:
+        """A column, not-a-number where there is none, which is in no relation to anything."""
+        if isinstance(operand, float):
+            return np.full(len(hosts), operand)
+        if not isinstance(operand, Attribute) or not self._may_ask(operand):
+            return np.full(len(hosts), np.nan)
+        if operand.reported:
+            return hosts.numbers(operand.name)
+        column: Floats = _NUMBERS[operand.name](hosts).astype(np.float64)
+        return column
+
+    def _may_ask(self, attribute: Attribute) -> bool:
+        return not attribute.reported or attribute.name in self.settings.json_filter_attributes
+
+
+def _is_text(operand: Operand) -> bool:
+    return isinstance(operand, Attribute) and not operand.reported and operand.name in query.TEXTS

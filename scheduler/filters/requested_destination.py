@@ -1,0 +1,22 @@
+"""RequestedDestination: only the host, or node, that was asked for."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class RequestedDestination(Filter):
+    """Always in force. All other filters are asked too. Host names are compared without case, node names with it."""
+
+    reason = "not the destination asked for"
+    guards_host = True
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        wanted = request.spec.requested_destination
+        if wanted is None or (wanted.host is None and wanted.node is None):
+            return None
+        return hosts.named((wanted.host,) if wanted.host else (), (wanted.node,) if wanted.node else ())

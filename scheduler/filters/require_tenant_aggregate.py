@@ -1,0 +1,25 @@
+"""RequireTenantAggregate: projects that have aggregates of their own stay in these."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler.arrays import Mask
+from scheduler.filters.aggregate_tenants import PREFIX
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class RequireTenantAggregate(Filter):
+    """The other half of AggregateMultiTenancyIsolation: a project that keys beginning with ``filter_tenant_id`` list goes to hosts
+    of such aggregates only; one that none lists goes anywhere, or with ``aggregate_required_for_tenants`` nowhere."""
+
+    reason = "not in an aggregate of the project"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        project = request.spec.project_id
+        if any(aggregate.lists(PREFIX, project) for aggregate in hosts.table.aggregates.single):
+            return hosts.aggregated(self.name, lambda some: some.lists(PREFIX, project))
+        return np.zeros(len(hosts), dtype=np.bool_) if self.settings.aggregate_required_for_tenants else None

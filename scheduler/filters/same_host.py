@@ -1,0 +1,25 @@
+"""SameHostFilter: where at least one of certain servers is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from objects import hints
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class SameHostFilter(Filter):
+    """The hint ``same_host`` names them by uuid. A server that the project does not have, or that has no host, is nowhere."""
+
+    reason = "not with the servers of the hint same_host"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        named = hints.servers(request.spec.scheduler_hints, hints.SAME_HOST)
+        if not named:
+            return None
+        places = tuple(request.places[uuid] for uuid in named if uuid in request.places)
+        return hosts.named(places) if places else np.zeros(len(hosts), dtype=np.bool_)

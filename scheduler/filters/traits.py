@@ -1,0 +1,39 @@
+"""TraitsFilter: traits that a host must have, and must not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from objects.extra_specs import FORBIDDEN, REQUIRED, TRAIT, Specs
+from scheduler.arrays import Mask
+from scheduler.filters.base import Filter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+
+
+class TraitsFilter(Filter):
+    """``trait:NAME`` = ``required`` or ``forbidden`` in the flavor's extra specs, ``required`` among the image's properties. A
+    host's traits are its attribute ``traits``, a list of names."""
+
+    reason = "without a trait that is required, or with one that is forbidden"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        image = request.spec.image.properties if request.spec.image else {}
+        if not image and not request.spec.flavor.extra_specs:
+            return None
+        extra = request.spec.flavor.extra_specs
+        required = _named(extra, REQUIRED) | _named(image, REQUIRED)
+        forbidden = _named(extra, FORBIDDEN)
+        if not required and not forbidden:
+            return None
+
+        def suits(traits: Any) -> bool:
+            have = {name for name in traits if isinstance(name, str)} if isinstance(traits, list) else set()
+            return required <= have and not forbidden & have
+
+        return hosts.judged("traits", self.name, suits)
+
+
+def _named(specs: Specs, how: str) -> set[str]:
+    return {key.removeprefix(TRAIT) for key, value in specs.items() if key.startswith(TRAIT) and value == how}

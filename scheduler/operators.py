@@ -1,0 +1,46 @@
+"""The small language of extra specs: ``>= 4``, ``s== x86``, ``<or> a <or> b``... as Nova has it, surprises included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_NUMBERS: dict[str, Callable[[float, float], bool]] = {
+    "=": lambda have, want: have >= want,  # sic: in Nova a single equals sign has always meant "at least"
+    "==": lambda have, want: have == want,
+    "!=": lambda have, want: have != want,
+    ">=": lambda have, want: have >= want,
+    "<=": lambda have, want: have <= want,
+}
+_TEXTS: dict[str, Callable[[str, str], bool]] = {
+    "s==": lambda have, want: have == want,
+    "s!=": lambda have, want: have != want,
+    "s<": lambda have, want: have < want,
+    "s<=": lambda have, want: have <= want,
+    "s>": lambda have, want: have > want,
+    "s>=": lambda have, want: have >= want,
+    "<in>": lambda have, want: want in have,  # part of the text
+}
+
+
+def matches(have: str, wanted: str) -> bool:
+    """Whether a host's value meets what an extra spec wants of it. Without an operator the two must be equal.
+
+    An operator that is given no operand, and a comparison of numbers with what is none, do not match.
+    """
+    operator, *operands = wanted.split() or [""]
+    if operator == "<or>":
+        return have in operands[::2]
+    if operator == "<all-in>":
+        return bool(operands) and all(operand in have for operand in operands)
+    if operator in _NUMBERS:
+        return bool(operands) and _compare(_NUMBERS[operator], have, operands[0])
+    if operator in _TEXTS:
+        return bool(operands) and _TEXTS[operator](have, operands[0])
+    return have == wanted
+
+
+def _compare(holds: Callable[[float, float], bool], have: str, want: str) -> bool:
+    try:
+        return holds(float(have), float(want))
+    except ValueError:
+        return False

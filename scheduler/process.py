@@ -1,0 +1,57 @@
+"""``superconductor-scheduler``: schedulers as processes of their own. Any number of them, without a leader."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+
+from oslo_config import cfg
+
+from cells import api_level
+from cells import opts as cells_opts
+from cells.api_level import ApiLevel
+from scheduler import opts
+from scheduler.main import SchedulerService
+from scheduler.plugins import load_driver
+from service import process
+from service.process import Plan
+from service.waiting import wait_for
+
+POOL_SIZE = 5
+
+
+class SchedulerRole:
+    """One worker."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf
+        self._level = ApiLevel(conf, POOL_SIZE)
+        self._service = SchedulerService(opts.settings(conf), self._level.registry, self._level.database, self._level.bus)
+
+    def start(self, stopped: threading.Event) -> None:
+        if self._level.wait(stopped, for_bus=True) and wait_for("a first look at the fleet", self._service.start, stopped):
+            wait_for("the scheduler's topic", self._service.check, stopped)
+
+    def stop(self) -> None:
+        self._service.stop()
+        self._level.close()
+
+    def reload(self) -> None:
+        self._service.reload(opts.settings(self._conf))
+
+
+def plan(conf: cfg.ConfigOpts) -> Plan:
+    """Raises Misconfigured, naming the right ones, for a driver, filter or weigher that does not exist."""
+    api_level.check(conf)
+    load_driver(opts.settings(conf))
+    return Plan(make=lambda: SchedulerRole(conf), workers=conf.scheduler.workers)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command."""
+    return process.main("superconductor-scheduler", argv, [opts.list_opts(), cells_opts.list_opts()], plan)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

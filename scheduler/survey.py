@@ -1,0 +1,133 @@
+"""What one pass over the fleet found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from objects.decision import FilterCount
+from scheduler.arrays import Floats, Ints, Mask, noise
+from scheduler.hosts import Hosts
+from scheduler.ranking import descending, leading
+from scheduler.table import HostTable
+from scheduler.weighers.base import Weigher
+
+NOISE = 1e-9
+"""Scores closer than this are equal, and chance decides between them."""
+HEAD = 320
+"""Best hosts that are put in order at once: enough to find alternates of one cell among them."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One weigher's scale for a batch: ``multiplier * (raw - low) / span``. No span: all hosts weigh the same so far.
+
+    ``multiplier`` is the host's where aggregates have their own, which is None here.
+    """
+
+    weigher: Weigher
+    multiplier: float | None
+    low: float
+    span: float
+
+    def of(self, hosts: Hosts, raw: Floats) -> Floats:
+        multiplier = self.weigher.multipliers(hosts) if self.multiplier is None else self.multiplier
+        part: Floats = ((raw - self.low) if self.low else raw) * (multiplier / self.span)
+        return part
+
+
+def scale(weigher: Weigher, hosts: Hosts, raw: Floats, left: Mask | None) -> Part:
+    """The scale of these raw weights over those hosts that are ``left``; None: all of them."""
+    common = None if weigher.option in hosts.table.aggregates.keys else weigher.multiplier
+    first, last = raw.argmax(), raw.argmin()
+    high, low = raw.item(first), raw.item(last)
+    if left is not None:  # the extremes of all hosts are mostly those of the hosts that are left
+        if not left[first]:
+            high = float(np.where(left, raw, -np.inf).max())
+        if not left[last] and (weigher.least is None or low < weigher.least):
+            low = float(np.where(left, raw, np.inf).min())
+    if weigher.least is not None:
+        low = min(low, weigher.least)
+    return Part(weigher, common, low, high - low or 1.0)
+
+
+def ties(table: HostTable, rows: Ints, seed: int) -> Floats:
+    """A little noise that orders rows with equal scores."""
+    return noise(table.salt[rows], seed, NOISE)
+
+
+class Survey:
+    """The hosts that could take the first instance, and how good each is.
+
+    ``total``: hosts there are. ``counts``: how many each filter left. ``changes``: those of the table that it has seen.
+    """
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        left: Mask | None,
+        scores: Floats,
+        parts: tuple[Part, ...],
+        counts: tuple[FilterCount, ...],
+        seed: int | None,
+    ) -> None:
+        """``scores`` are those of all ``hosts``, of which the filters have ``left`` some (None: all).
+
+        Equals are put in order by the noise of ``seed``, or stand as in the table (None).
+        """
+        self.total = len(hosts.table)
+        self.counts = counts
+        self.parts = parts
+        self.changes = hosts.table.changes
+        self._hosts = hosts
+        self._left = left
+        self._scores = scores
+        self._seed = seed
+        self._head: tuple[Ints, Floats] | None = None
+
+    @property
+    def rows(self) -> Ints:
+        """In the table's order."""
+        return self._rows(self._positions)
+
+    @property
+    def scores(self) -> Floats:
+        """Of each of ``rows``."""
+        return self._exact(self._positions)
+
+    def best(self, count: int) -> tuple[Ints, Floats]:
+        """The ``count`` best rows, or all where there are fewer, best first, with their scores."""
+        if self._head is None or count > HEAD:
+            enough = max(count, HEAD)
+            self._head = self._ordered(leading(self._scores, self._left, enough, NOISE), enough)
+        rows, scores = self._head
+        return rows[:count], scores[:count]
+
+    def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
+        """The same of those in the cell."""
+        rows, scores = self.best(HEAD)
+        mine = (self._hosts.table.cell[rows] == cell).nonzero()[0]
+        if mine.size >= count or rows.size < HEAD:
+            return rows[mine[:count]], scores[mine[:count]]
+        theirs = self._hosts.of_cell(cell)
+        left = None if self._left is None else self._left[theirs]
+        return self._ordered(theirs[leading(self._scores[theirs], left, count, NOISE)], count)
+
+    def _ordered(self, positions: Ints, count: int) -> tuple[Ints, Floats]:
+        """The ``count`` best of these. Noise leaves few equals, and these as they stand in the table."""
+        scores = self._exact(positions)
+        order = descending(scores)[:count]
+        return self._rows(positions[order]), scores[order]
+
+    @property
+    def _positions(self) -> Ints:
+        return np.arange(self._scores.size) if self._left is None else np.flatnonzero(self._left)
+
+    def _exact(self, positions: Ints) -> Floats:
+        """Scores with the noise that orders equals."""
+        scores: Floats = self._scores[positions]
+        return scores if self._seed is None else scores + ties(self._hosts.table, self._rows(positions), self._seed)
+
+    def _rows(self, positions: Ints) -> Ints:
+        return positions if self._hosts.rows is None else self._hosts.rows[positions]

@@ -1,0 +1,34 @@
+"""BalanceWeigher: what is left on the host after the server should have the shape of the host."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler.arrays import Floats
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+from scheduler.weighers.base import Weigher
+
+
+class BalanceWeigher(Weigher):
+    """How far the free shares of vCPUs, memory and disk would be apart, between 0 and 1; less is better.
+
+    A host that runs out of one thing strands what it has of the others. What a host has none of at all does not count.
+    """
+
+    option = "balance_weight_multiplier"
+
+    @property
+    def multiplier(self) -> float:
+        return self.settings.balance_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats:
+        amounts = {"vcpus": request.vcpus, "memory_mb": request.memory_mb, "disk_gb": request.disk_gb}
+        highest, lowest = np.zeros(len(hosts)), np.ones(len(hosts))
+        for what, amount in amounts.items():
+            capacity = hosts.capacity(what)
+            share = np.clip((hosts.room(what) - amount) / np.maximum(capacity, 1e-9), 0.0, 1.0)
+            highest = np.maximum(highest, np.where(capacity > 0, share, 0.0))
+            lowest = np.minimum(lowest, np.where(capacity > 0, share, 1.0))
+        apart: Floats = np.maximum(highest - lowest, 0.0)
+        return -apart

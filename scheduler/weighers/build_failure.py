@@ -1,0 +1,26 @@
+"""BuildFailureWeigher: hosts on which builds have failed lately, by the hosts' own fault, come last."""
+
+from __future__ import annotations
+
+from scheduler.arrays import Floats
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+from scheduler.weighers.base import Weigher
+
+
+class BuildFailureWeigher(Weigher):
+    """The count is the agent's, in whole numbers, and fades by itself: a host that was mended is not shunned for ever."""
+
+    least = 0.0
+    option = "build_failure_weight_multiplier"
+
+    @property
+    def multiplier(self) -> float:
+        return -self.settings.build_failure_weight_multiplier
+
+    def multipliers(self, hosts: Hosts) -> Floats | float:
+        return -hosts.least(self.option, self.settings.build_failure_weight_multiplier)
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+        failed = hosts.failed_builds
+        return failed if failed.size and failed[failed.argmax()] > 0.0 else None

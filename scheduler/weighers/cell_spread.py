@@ -1,0 +1,26 @@
+"""CellSpreadWeigher: hosts of cells with fewer servers of the batch and of its group."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler.arrays import Floats
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+from scheduler.weighers.base import Weigher
+
+
+class CellSpreadWeigher(Weigher):
+    """So that a cell that fails takes few of them along. A single server without a group gets no opinion."""
+
+    cell_wide = True
+    option = "cell_spread_weight_multiplier"
+
+    @property
+    def multiplier(self) -> float:
+        return self.settings.cell_spread_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+        if request.group is None and request.spec.num_instances < 2:
+            return None
+        return -hosts.cell_members[hosts.cell].astype(np.float64)

@@ -1,0 +1,26 @@
+"""CrossCellWeigher: a server that may leave its cell had better stay."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler.arrays import Floats, Mask
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+from scheduler.weighers.base import Weigher
+
+
+class CrossCellWeigher(Weigher):
+    """No opinion on boots, which come from no cell, nor on moves that may not leave theirs."""
+
+    option = "cross_cell_move_weight_multiplier"
+
+    @property
+    def multiplier(self) -> float:
+        return self.settings.cross_cell_move_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+        if request.source_cell is None or request.only_cell is not None:
+            return None
+        there: Mask = hosts.cell == request.source_cell
+        return there.astype(np.float64)

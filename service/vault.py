@@ -1,0 +1,122 @@
+"""What a tenant gives a guest in confidence, sealed: it is stored, and carried by anything but a bus, in this form only.
+
+The cryptography is the library's: Fernet (AES-128-CBC with HMAC-SHA256) for the text, HKDF-SHA256 for a key per scope.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+from collections.abc import Sequence
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from objects import errors, stored
+from objects.base import Object
+from objects.spec import BootSecrets
+
+API = "api"
+"""The scope of what the API database holds. A cell's scope is the uuid of the cell."""
+
+OPTION = "[secrets] keys"
+
+KEY_BYTES = 32
+
+
+class Content(Object, frozen=True, kw_only=True):
+    """What is sealed. It names its batch, so that a sealed text put into another batch's row is of no use there."""
+
+    batch_id: str
+    secrets: BootSecrets
+
+
+class Vault:
+    """Seals and opens with the keys of the configuration: the first that fits seals, every one that fits opens.
+
+    A key is the url-safe base64 of 32 bytes. Written so it is a master key, good for every scope; written ``SCOPE:key`` it is good
+    for that scope only. A scope's key can be derived from a master key and never the other way round. Safe for threads.
+    """
+
+    def __init__(self, keys: Sequence[str] = ()) -> None:
+        """Raises errors.Misconfigured for a key that is none; it is named by its place, never shown."""
+        self._keys = [_parse(number, key.strip()) for number, key in enumerate(keys, start=1)]
+        self._fernets: dict[str, MultiFernet | None] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        masters = sum(scope is None for scope, _ in self._keys)
+        return f"Vault({masters} master keys, {len(self._keys) - masters} keys of one scope)"
+
+    @property
+    def sealing(self) -> bool:
+        """Whether there is a master key, which it takes to accept secrets from tenants."""
+        return any(scope is None for scope, _ in self._keys)
+
+    def seal(self, scope: str, batch_id: str, secrets: BootSecrets) -> str:
+        """The secrets of a batch as ``SCOPE:token``. Raises errors.Misconfigured where no key fits the scope."""
+        fernet = self._fernet(scope)
+        if fernet is None:
+            raise errors.Misconfigured(f"{OPTION}: none is good for scope {scope!r}: add a master key, or the key of that scope.")
+        content = stored.dump(Content(batch_id=batch_id, secrets=secrets))
+        return f"{scope}:{fernet.encrypt(content.encode()).decode()}"
+
+    def open(self, batch_id: str, sealed: str) -> BootSecrets:
+        """What ``seal`` was given for this batch. Raises errors.Misconfigured where no key opens it, or it is another batch's."""
+        scope, _, token = sealed.partition(":")
+        fernet = self._fernet(scope)
+        try:
+            if fernet is None:
+                raise InvalidToken
+            content = stored.load(fernet.decrypt(token), Content)
+        except (InvalidToken, ValueError):
+            raise errors.Misconfigured(
+                f"{OPTION}: none of them opens the user data and password of batch {batch_id}, sealed for scope {scope[:40]!r}: "
+                "add the key they were sealed with, as a master key or as that of the scope."
+            ) from None
+        if content.batch_id != batch_id:
+            raise errors.Misconfigured(f"What is stored as the secrets of batch {batch_id} was sealed for another batch.")
+        return content.secrets
+
+    def keys_of(self, scope: str) -> list[str]:
+        """What a process that is to know this scope only is configured with: ``SCOPE:key`` for each key that fits, in order."""
+        return [f"{scope}:{key.decode()}" for key in self._fitting(scope)]
+
+    def _fitting(self, scope: str) -> list[bytes]:
+        return [_derive(key, scope) if own is None else _encode(key) for own, key in self._keys if own in (None, scope)]
+
+    def _fernet(self, scope: str) -> MultiFernet | None:
+        with self._lock:
+            if scope not in self._fernets:
+                fitting = [Fernet(key) for key in self._fitting(scope)]
+                self._fernets[scope] = MultiFernet(fitting) if fitting else None
+            return self._fernets[scope]
+
+
+def new_key() -> str:
+    """A new master key."""
+    return Fernet.generate_key().decode()
+
+
+def _parse(number: int, text: str) -> tuple[str | None, bytes]:
+    scope, colon, encoded = text.rpartition(":")
+    try:
+        key = base64.b64decode(encoded.encode("ascii"), altchars=b"-_", validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        key = b""
+    if len(key) != KEY_BYTES or (colon and not scope):
+        raise errors.Misconfigured(
+            f"{OPTION}: number {number} is not a key: give the url-safe base64 of {KEY_BYTES} bytes, as 'superconductor secrets "
+            "new' prints it, or CELL-UUID:KEY, as 'superconductor secrets cell' does."
+        )
+    return scope or None, key
+
+
+def _derive(master: bytes, scope: str) -> bytes:
+    return _encode(HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=f"superconductor:{scope}".encode()).derive(master))
+
+
+def _encode(key: bytes) -> bytes:
+    return base64.urlsafe_b64encode(key)

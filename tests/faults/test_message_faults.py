@@ -1,0 +1,205 @@
+"""Every message there is on a bus, lost, doubled, and delayed past all that follows it: nothing depends on any of them.
+
+The messages are found in the typed clients of ``rpc``: a new one without a case here fails.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+import rpc
+from compute.simulated import METADATA_KEY
+from objects.build import ReportKind
+from objects.spec import ServerProperties
+from rpc.server import methods_of
+from tests.faults.schedule_judge import Asked, Story, come_to_rest
+from tests.faults.schedules import stage
+from tests.support.network import Held, Server
+from tests.support.stepped_world import AgentProcess, SteppedWorld
+
+FAULTS = ("lost", "doubled", "delayed", "answer lost")
+
+
+class Scene:
+    """A world in which one message meets a fault, the first time that it is sent."""
+
+    def __init__(self, world: SteppedWorld, message: str, fault: str) -> None:
+        self.world = world
+        self.story = Story()
+        self.struck = False
+        self.late: list[Held] = []
+        self._message = message
+        self._fault = fault
+        world.carry = self._carry
+
+    def boot(self, outcome: str = "ok") -> str:
+        """One server, built or failed on the first host it is given. Its uuid."""
+        asked: dict[str, Any] = {}
+        if outcome != "ok":
+            asked["properties"] = ServerProperties(metadata={METADATA_KEY: f"{outcome}:a1,b1"})
+        [uuid] = self.world.boot(1, **asked)
+        self.story.asked[uuid] = Asked(batch=len(self.story.asked), outcome=outcome, hosts=("a1", "b1"))
+        return uuid
+
+    def delete(self, uuid: str) -> None:
+        self.story.asked[uuid].deleted = True
+        self.world.delete(uuid)
+
+    def rest(self, *, verify: bool = False) -> None:
+        """Everything goes on until nothing is on its way, and is as it should be."""
+        come_to_rest(self.world, self.story, verify=verify)
+
+    def release(self) -> None:
+        """What was delayed arrives."""
+        for held in self.late:
+            held.queue.letters.append(held.letter)
+        self.late.clear()
+
+    def _carry(self, held: Held, server: Server) -> None:
+        network = self.world.network
+        if self.struck or name_of(held) != self._message:
+            network.deliver(held, server)
+            return
+        self.struck = True
+        if self._fault == "doubled":
+            network.double(held)
+            network.deliver(held, server)
+        elif self._fault == "answer lost":
+            task = network.deliver(held, server)
+            self.world.go(task)
+            network.answers.clear()
+        else:
+            network.lose(held)
+            if self._fault == "delayed":
+                self.late.append(held)
+
+
+def name_of(held: Held) -> str:
+    """Topic and method; of reports also what kind they are."""
+    _, message = msgspec.json.decode(held.letter.body)
+    topic = held.where.partition("/")[2].partition(".")[0]
+    reports = message["args"].get("reports")
+    kind = f" {reports[0]['fields']['kind']}" if reports and held.method == "report" else ""
+    return f"{topic}.{held.method}{kind}"
+
+
+def boot(scene: Scene) -> None:
+    scene.boot()
+    scene.boot()
+
+
+def boot_failing(scene: Scene) -> None:
+    for _ in range(4):  # on four hosts, half of which fail
+        scene.boot("fail")
+
+
+def delete_queued(scene: Scene) -> None:
+    """Before anybody has begun with it: only the API database knows of it, so no doorbell is rung."""
+    scene.delete(scene.boot())
+
+
+def delete_active(scene: Scene) -> None:
+    uuid, _ = scene.boot(), scene.boot()
+    scene.rest()
+    scene.delete(uuid)
+
+
+def look_around(scene: Scene) -> None:
+    """What agents do by the clock, with guests and without."""
+    scene.boot()
+    scene.rest()
+    scene.world.round()
+    stats = [agent for agent in scene.world.agents() if isinstance(agent, AgentProcess)]
+    scene.boot()
+    for agent in stats:
+        agent.begin("stats")
+        agent.begin("audit")
+        agent.begin("beat")
+
+
+CASES: dict[str, Callable[[Scene], None]] = {
+    "super-conductor.schedule_and_build_instances": boot,
+    "super-conductor.delete_instances": delete_active,
+    "scheduler.select_destinations": boot,
+    "compute.build_instances": boot,
+    "compute.delete_instances": delete_active,
+    "cell-conductor.report accept": boot,
+    "cell-conductor.report active": boot,
+    "cell-conductor.report gone": delete_active,
+    "cell-conductor.build_instances": boot_failing,
+    "cell-conductor.holdings": look_around,
+    "cell-conductor.update_resource_stats": look_around,
+    "cell-conductor.report_state": look_around,
+}
+CASTS = ("super-conductor.", "compute.", "cell-conductor.report_state")
+"""They have no answer to be lost."""
+
+
+def messages() -> Iterator[str]:
+    """All that any client of ``rpc`` can send."""
+    for found in pkgutil.iter_modules(rpc.__path__):
+        module = importlib.import_module(f"rpc.{found.name}")
+        for name, kind in inspect.getmembers(module, inspect.isclass):
+            if name.endswith("Endpoint") and kind.__module__ == module.__name__ and hasattr(module, "TOPIC"):
+                for method in methods_of(kind):
+                    kinds = [f" {kind}" for kind in ReportKind if kind != ReportKind.FAILED] if method == "report" else [""]
+                    yield from (f"{module.TOPIC}.{method}{kind}" for kind in kinds)
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[SteppedWorld]:
+    with stage() as machine:
+        yield machine.world
+
+
+def test_every_message_has_a_case() -> None:
+    assert set(messages()) == set(CASES)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("message", CASES)
+def test_nothing_depends_on_it(world: SteppedWorld, message: str, fault: str) -> None:
+    if fault == "answer lost" and message.startswith(CASTS):
+        return
+    world.reset()
+    scene = Scene(world, message, fault)
+    CASES[message](scene)
+    scene.rest()
+    assert scene.struck, "the message was never sent"
+    scene.release()
+    scene.rest(verify=True)
+
+
+def test_what_is_deleted_before_anybody_was_told_of_it_leaves_nothing(world: SteppedWorld) -> None:
+    world.reset()
+    scene = Scene(world, "", "")
+    delete_queued(scene)
+    scene.rest()
+
+
+def test_with_every_doorbell_lost_sweeps_find_all_there_is_to_do(world: SteppedWorld) -> None:
+    world.reset()
+    scene = Scene(world, "", "")
+    lost: list[str] = []
+
+    def carry(held: Held, server: Server) -> None:
+        if name_of(held).startswith("super-conductor."):
+            lost.append(held.method)
+            world.network.lose(held)
+        else:
+            world.network.deliver(held, server)
+
+    world.carry = carry
+    boot_failing(scene)
+    uuid = scene.boot()
+    scene.rest()
+    scene.delete(uuid)
+    scene.rest()
+    assert set(lost) == {"schedule_and_build_instances", "delete_instances"}

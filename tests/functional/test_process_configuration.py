@@ -1,0 +1,130 @@
+"""What a role's process says of a configuration that cannot work, and what it waits for at start-up."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+
+from conductor.process import roles_of
+from service import config
+from service.opts import list_opts
+from tests.support.bus import silent_listener
+from tests.support.databases import closed_port, sqlite_url, synced
+from tests.support.processes import Configuration, RoleProcess, run_role, write_configuration
+
+RABBIT = "rabbit://guest:guest@127.0.0.1:1/none"
+API = {"api_database": {"connection": "sqlite:////nowhere/api.db"}}
+BUS = {"DEFAULT": {"transport_url": RABBIT}}
+CELL = {"cell_database": {"connection": "sqlite:////nowhere/cell1.db"}}
+MASTER_KEY = Fernet.generate_key().decode()
+
+
+@pytest.mark.parametrize(
+    ("role", "groups", "reason"),
+    [
+        ("api", BUS, "[api_database] connection is not set"),
+        ("api", API, "[DEFAULT] transport_url is not set"),
+        ("api", BUS | API | {"api": {"host": "0.0.0.0"}}, "noauth_anywhere"),
+        ("api", BUS | API | {"secrets": {"keys": "hunter2"}}, "[secrets] keys"),
+        ("scheduler", BUS | API | {"scheduler": {"enabled_filters": "RamFliter"}}, "RamFilter"),
+        ("scheduler", BUS | API | {"scheduler": {"host_subset_size": "many"}}, "host_subset_size"),
+        ("conductor", BUS, "[api_database] connection to serve the API level, [cell_database] connection"),
+        (
+            "conductor",
+            BUS | CELL | API | {"conductor": {"roles": "cell"}},
+            "[api_database] connection is set, and must not be here",
+        ),
+        ("conductor", BUS | CELL | {"secrets": {"keys": MASTER_KEY}}, "[secrets] keys holds a master key"),
+        ("conductor", BUS | CELL | {"conductor": {"roles": "cells"}}, "roles"),
+        ("conductor", BUS | API | {"conductor": {"roles": "super, cell"}}, "[cell_database] connection is not set"),
+        ("compute", CELL, "[DEFAULT] transport_url is not set"),
+        ("compute", BUS | CELL, "[cell_database] connection is set, and must not be here"),
+        ("compute", BUS | API, "[api_database] connection is set, and must not be here"),
+        ("compute", BUS | {"secrets": {"keys": MASTER_KEY}}, "[secrets] keys is set, and must not be here"),
+        ("compute", {"DEFAULT": {"transport_url": RABBIT, "api_transport_url": RABBIT}}, "[DEFAULT] api_transport_url is set"),
+        ("compute", BUS | {"compute": {"driver": "nonesuch"}}, "simulated"),
+    ],
+)
+def test_what_can_never_work_is_told_in_one_line(tmp_path: Path, role: str, groups: Configuration, reason: str) -> None:
+    done = run_role(role, write_configuration(tmp_path / "role.conf", groups))
+    assert done.returncode == 1
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith(f"superconductor-{role}: ")
+    assert reason in lines[0]
+    assert "hunter2" not in done.stderr
+    assert MASTER_KEY not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("groups", "roles"),
+    [
+        (BUS | API, ("super",)),
+        (BUS | CELL, ("cell",)),
+        (BUS | API | CELL, ("super", "cell")),
+        (BUS | API | CELL | {"conductor": {"roles": "super"}}, ("super",)),
+    ],
+)
+def test_the_roles_of_a_conductor_follow_from_what_is_configured(
+    tmp_path: Path, groups: Configuration, roles: tuple[str, ...]
+) -> None:
+    from cells import opts as cells_opts
+    from conductor import opts
+
+    file = write_configuration(tmp_path / "conductor.conf", groups)
+    conf = config.load([], list_opts(), opts.list_opts(), cells_opts.list_opts(), files=[file])
+    assert roles_of(conf) == roles
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with silent_listener() as taken:
+        port = taken.getsockname()[1]
+        done = run_role("api", write_configuration(tmp_path / "api.conf", BUS | API | {"api": {"port": port}}))
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in done.stderr
+
+
+def test_a_conductor_says_what_it_waits_for_and_goes_on_when_it_is_there(tmp_path: Path) -> None:
+    broker = closed_port()
+    groups: Configuration = {
+        "DEFAULT": {"transport_url": f"rabbit://guest:hunter2@127.0.0.1:{broker}/none"},
+        "cell_database": {"connection": sqlite_url(tmp_path, "cell1")},
+    }
+    process = RoleProcess("conductor", tmp_path, write_configuration(tmp_path / "cell1.conf", groups))
+    try:
+        assert process.says("waiting for the database of cell cell1.db")
+        assert "superconductor db sync" in process.log
+        synced(sqlite_url(tmp_path, "cell1"), "cell").dispose()
+        assert process.says("the database of cell cell1.db is there")
+        assert process.says("waiting for the bus of cell cell1.db")
+        assert f"127.0.0.1:{broker}" in process.log
+        assert "is ready" not in process.log
+        process.signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        assert "hunter2" not in process.log
+    finally:
+        process.kill()
+
+
+def test_an_api_takes_no_connections_before_it_can_answer(tmp_path: Path) -> None:
+    import requests
+
+    port = closed_port()
+    groups: Configuration = {
+        "DEFAULT": {"transport_url": RABBIT},
+        "api_database": {"connection": sqlite_url(tmp_path, "api")},
+        "api": {"port": port},
+    }
+    process = RoleProcess("api", tmp_path, write_configuration(tmp_path / "api.conf", groups))
+    try:
+        assert process.says("waiting for the API database")
+        with pytest.raises(requests.ConnectionError):
+            requests.get(f"http://127.0.0.1:{port}/", timeout=5)
+        synced(sqlite_url(tmp_path, "api"), "api").dispose()
+        assert process.says("is ready")  # although its bus is not there: what is accepted waits in the queue
+        assert requests.get(f"http://127.0.0.1:{port}/", timeout=5).status_code in (200, 300)
+    finally:
+        process.kill()

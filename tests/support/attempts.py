@@ -1,0 +1,55 @@
+"""Attempts of a scheduler without a database: jobs, the plan for them, and a ledger that others write too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from objects.inventory import Inventory, Slot, Standing
+from objects.spec import RequestSpec
+from scheduler.attempt import Attempt
+from scheduler.cursor import Cursor
+from scheduler.drivers.base import Driver
+from scheduler.job import Job, Moment
+from scheduler.table import HostTable
+from tests.support import fleet
+
+
+def job(asked: RequestSpec, count: int = 1) -> Job:
+    uuids = tuple(f"{asked.batch_id}-{n}" for n in range(count))
+    return Job(fleet.CONTEXT, msgspec.structs.replace(asked, fences=dict.fromkeys(uuids, 1)), uuids)
+
+
+def attempt(
+    table: HostTable, jobs: Sequence[Job], *, young: bool = False, alive_since: float = 0.0, driver: Driver | None = None
+) -> Attempt:
+    moment = Moment(time.monotonic(), time.time(), alive_since, young, time.monotonic(), {"cell1": 0.1, "cell2": 0.2})
+    return Attempt(table, driver or fleet.driver(), Cursor(), jobs, moment)
+
+
+def begun(made: Attempt, jobs: Sequence[Job], slots: Sequence[Slot] = ()) -> set[int]:
+    return set(made.begin([], [Standing(needed=one.uuids) for one in jobs], slots))
+
+
+class Ledger:
+    """The rows of a fleet as a database would hand them out, with what others have claimed meanwhile."""
+
+    def __init__(self, hosts: int, **changes: object) -> None:
+        self.nodes = [fleet.node(f"h{n}", **changes) for n in range(hosts)]
+        self.table = fleet.table(self.nodes)
+        self.taken: dict[int, int] = {}
+
+    def rows(self, ids: set[int]) -> list[Inventory]:
+        return [
+            fleet.inventory(
+                key,
+                self.nodes[key - 1],
+                fleet.CELLS[(key - 1) % 2],
+                2 if key in self.taken else 1,
+                used_vcpus=self.taken.get(key, 0),
+                instances=self.taken.get(key, 0),
+            )
+            for key in sorted(ids)
+        ]

@@ -1,0 +1,177 @@
+"""What a region that runs step by step is made of: databases, cells and hypervisors that stop before each thing they do.
+
+All of it is the real code with a stop before it, and with faults that can be ordered. See ``stepped_world.py``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+import sqlalchemy as sa
+
+from cells.bulkhead import Bulkhead, BulkheadSettings
+from cells.cell import Cell
+from cells.discovery import AGENT
+from cells.opts import RegistrySettings
+from cells.registry import CellRegistry
+from compute.driver import Guest
+from compute.simulated import SimulatedDriver
+from compute.workers import Workers
+from db import cell_mappings, compute_nodes, host_mappings, services
+from db.claims import Ledger, Stamp
+from db.connection import Connection
+from db.engine import Database, OutcomeUnknown
+from objects import errors
+from objects.cell import CELL0_UUID, CellMapping, HostMapping
+from objects.spec import BootSecrets
+from tests.support import fleet
+from tests.support.databases import api_database, cell_database
+from tests.support.interleaving import atomic, pause
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HOSTS = {"cell1": ("a1", "a2", "a3"), "cell2": ("b1",)}
+HOMES = {host: cell for cell, hosts in HOSTS.items() for host in hosts}
+ROOM = 3
+"""Servers of one vCPU that a host takes."""
+CELLS = {name: str(uuid.uuid5(uuid.NAMESPACE_DNS, name)) for name in HOSTS} | {"cell0": CELL0_UUID}
+EVER = 1e9
+PATIENT = RegistrySettings(poll_interval=EVER, bulkhead=BulkheadSettings(failures=10**9))
+
+
+class SteppedDatabase(Database):
+    """Each transaction is a step. It can be told to be away, or to do what it is asked and lose the answer."""
+
+    away = False
+    lose_answer = False
+    writes = 0
+
+    def write(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        pause(f"write {self.name} {getattr(fn, '__name__', '')}")
+        self._answer()
+        self.writes += 1
+        lost, self.lose_answer = self.lose_answer, False
+        result = super().write(fn, *args, **kwargs)
+        if lost:
+            raise OutcomeUnknown(f"Database {self.name} was lost during a commit: the test pulled the cable")
+        return result
+
+    def read(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        pause(f"read {self.name} {getattr(fn, '__name__', '')}")
+        self._answer()
+        return super().read(fn, *args, **kwargs)
+
+    def _answer(self) -> None:
+        if self.away:
+            raise errors.DatabaseUnavailable(f"Database {self.name} cannot be used: the test pulled the cable")
+
+
+class SteppedLedger(Ledger):
+    """One step as a whole, because it is written under a lock."""
+
+    def write(self, fn: Callable[Concatenate[Connection, Stamp, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        pause(f"write {self.database.name} {fn.__name__}")
+        with atomic():
+            return super().write(fn, *args, **kwargs)
+
+
+class SteppedRegistry(CellRegistry):
+    """Its cells are asked in the thread of who asks."""
+
+    def _open(self, mapping: CellMapping) -> Cell:
+        cell = super()._open(mapping)
+        silent = (errors.DatabaseUnavailable,)
+        cell._rows = Bulkhead(f"cell {mapping.name}", "database", PATIENT.bulkhead, inline=True, silent=silent)
+        return cell
+
+
+class SteppedWorkers(Workers):
+    """Each piece of work is a task."""
+
+    def __init__(self, spawn: Callable[[Callable[[], object]], object]) -> None:
+        super().__init__("tasks", 1)
+        self._spawn = spawn
+
+    def submit(self, function: Callable[[], None]) -> None:
+        self._spawn(function)
+
+
+class SteppedHypervisor(SimulatedDriver):
+    """Spawning and destroying are steps."""
+
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
+        pause("spawn")
+        super().spawn(guest, secrets, cancel)
+        pause("spawned")
+
+    def destroy(self, uuid: str) -> None:
+        pause("destroy")
+        super().destroy(uuid)
+        pause("destroyed")
+
+
+class Files:
+    """The databases, and how they were at a moment, to be put back to that as often as wanted."""
+
+    def __init__(self, path: Path) -> None:
+        makes = {"api": api_database} | dict.fromkeys(CELLS, cell_database)
+        for name, make in makes.items():
+            make(path, name).dispose()
+        self.databases = {name: SteppedDatabase(f"sqlite:///{path / name}.db?synchronous=OFF", name=name) for name in makes}
+        self.raw = {name: sqlite3.connect(path / f"{name}.db", isolation_level=None) for name in makes}
+        self._kept = {name: sqlite3.connect(":memory:") for name in makes}
+        self._fill()
+
+    @property
+    def writes(self) -> int:
+        """How many transactions that may write there were so far."""
+        return sum(database.writes for database in self.databases.values())
+
+    def _fill(self) -> None:
+        """Cells, and hosts that were heard of and are mapped."""
+        api, now = self.databases["api"], time.time()
+        for name, key in CELLS.items():
+            bus = "none:///" if key == CELL0_UUID else f"embedded://{name}/"
+            mapping = CellMapping(uuid=key, name=name, database_url=self.databases[name].url_masked, transport_url=bus)
+            api.write(cell_mappings.create, mapping)
+        for host, cell in HOMES.items():
+            database = self.databases[cell]
+            database.write(services.heartbeat, host, AGENT, 1, now)
+            database.write(compute_nodes.store, fleet.node(host, vcpus=ROOM, hypervisor_type="simulated"), now)
+        api.write(host_mappings.add, [HostMapping(host=host, cell_uuid=CELLS[cell]) for host, cell in HOMES.items()], now)
+
+    @contextmanager
+    def well(self) -> Iterator[None]:
+        """What is done inside meets no fault: those that were ordered are for others."""
+        ordered = {name: (database.away, database.lose_answer) for name, database in self.databases.items()}
+        for database in self.databases.values():
+            database.away = database.lose_answer = False
+        try:
+            yield
+        finally:
+            for name, (away, lose_answer) in ordered.items():
+                self.databases[name].away, self.databases[name].lose_answer = away, lose_answer
+
+    def keep(self) -> None:
+        """This is the moment."""
+        for name, connection in self.raw.items():
+            connection.backup(self._kept[name])
+
+    def put_back(self) -> None:
+        for name, connection in self.raw.items():
+            self._kept[name].backup(connection)
+            self.databases[name].away = self.databases[name].lose_answer = False
+
+    def close(self) -> None:
+        for connection in (*self.raw.values(), *self._kept.values()):
+            connection.close()
+        for database in self.databases.values():
+            database.dispose()

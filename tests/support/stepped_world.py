@@ -1,0 +1,426 @@
+"""A small region whose every process runs step by step in one thread, as a test decides: nothing happens by itself.
+
+The code is the real one: conductors, scheduler, agents with the simulated driver, on SQLite files and the embedded bus. What is the
+test's own is where it waits (``interleaving.py``) and who carries the letters (``network.py``). Time does not pass: leases run out
+at once, every sweep finds what has any age, and a host is dead, or a deadline past, when the test says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cells.discovery import AGENT
+from compute.driver import Guest
+from compute.journal import read_guests
+from compute.main import ComputeService, Endpoint
+from compute.opts import Settings, SimulatedSettings
+from compute.simulated import journal_path
+from conductor.build import Builder
+from conductor.bury import Undertaker
+from conductor.cell_conductor import CellConductor
+from conductor.delete import Deleter
+from conductor.keep import CellKeeper
+from conductor.reap import reap
+from conductor.super_conductor import SuperConductor
+from conductor.sweep_cell import CellSweep
+from db import builds, leases, server_groups, services
+from objects import errors
+from objects.context import RequestContext
+from objects.group import Policy, ServerGroup
+from rpc import cell_conductor, compute, scheduler, super_conductor
+from rpc.scheduler import SchedulerClient
+from rpc.super_conductor import SuperConductorClient
+from scheduler.main import SchedulerService
+from scheduler.settings import Settings as SchedulerSettings
+from scheduler.watch import CellWatch
+from service.periodic import Periodic
+from tests.support import fleet
+from tests.support.interleaving import Task
+from tests.support.network import Held, Network, Server
+from tests.support.stepped_parts import (
+    EVER,
+    HOMES,
+    HOSTS,
+    PATIENT,
+    ROOM,
+    Files,
+    SteppedHypervisor,
+    SteppedLedger,
+    SteppedRegistry,
+    SteppedWorkers,
+)
+from tests.support.world import Sender
+
+CONTEXT = RequestContext(request_id="req-test")
+SCHEDULER = SchedulerSettings(warm_up=0.0, claim_window=0.0, service_down_time=EVER)
+PAGE = 50
+ENDLESS = 1000
+"""Times round within which what is under way must have come to its end."""
+
+Work = Mapping[str, Callable[[], object]]
+
+
+class Process:
+    """One process of a role. ``work``: what it does by the clock, by name; each is a task when begun, one of a name at a time."""
+
+    work: Work
+
+    def __init__(self, world: SteppedWorld, owner: str) -> None:
+        self.world = world
+        self.owner = owner
+
+    def begin(self, name: str) -> Task | None:
+        """None: that is under way already."""
+        if any(task.owner == self.owner and task.name == name for task in self.world.tasks):
+            return None
+        return self.world.begin(self.owner, name, self.work[name], True)
+
+    def die(self) -> None:
+        self.world.kill(self.owner)
+
+
+class SuperProcess(Process):
+    """A super conductor, as ``conductor.main.SuperConductorService`` puts it together."""
+
+    def __init__(self, world: SteppedWorld, owner: str) -> None:
+        super().__init__(world, owner)
+        api, registry = world.files.databases["api"], world.registry
+        ledger = SteppedLedger(api, owner)
+        client = SchedulerClient(world.network.bus("api"))
+        self._builder = Builder(
+            api, registry, client, Undertaker(ledger, registry), owner=owner, lease_seconds=0.0, retry_pause=0.0
+        )
+        deleter = Deleter(api, registry)
+        keepers = {cell.name: CellKeeper(api, ledger, registry, cell, -1.0) for cell in (*registry.cells(), registry.cell0)}
+        self.work = {
+            "queue": self._queue,
+            "deletes": deleter.sweep,
+            **{f"keep {name}": partial(_to_the_end, keeper.keep) for name, keeper in keepers.items()},
+            "reap": partial(reap, api, ledger),
+        }
+        endpoint = SuperConductor(self._builder, deleter)
+        world.network.serve(
+            "api", super_conductor.TOPIC, None, owner, endpoint, super_conductor.SuperConductorEndpoint, pauses=True
+        )
+
+    def _queue(self) -> None:
+        """As ``QueueSweep`` does: what waits is built, each batch in a thread."""
+        for batch in self.world.files.databases["api"].read(leases.waiting, time.time(), PAGE):
+            self.world.begin(self.owner, "build", partial(self._builder.schedule_and_build, [batch]), True)
+
+
+class CellProcess(Process):
+    """A cell's conductor. Its answers are one step each, as it gives them under a lock; its sweeps are not."""
+
+    def __init__(self, world: SteppedWorld, owner: str, cell: str) -> None:
+        super().__init__(world, owner)
+        database, sender = world.files.databases[cell], Sender(cell, world.network.bus(cell))
+        sweep = CellSweep(database, sender, CellConductor(database, sender), resend_age=-1.0, down_time=EVER, feed_age=EVER)
+        self.work = {
+            "orders": sweep.orders,
+            "deletes": sweep.deletes,
+            "dead hosts": sweep.dead_hosts,
+            "deadlines": sweep.deadlines,
+        }
+        endpoint, interface = CellConductor(database, sender), cell_conductor.CellConductorEndpoint
+        world.network.serve(cell, cell_conductor.TOPIC, None, owner, endpoint, interface, pauses=False)
+
+
+class SchedulerProcess(Process):
+    """A scheduler. It looks around when told to; its answers are one step each."""
+
+    def __init__(self, world: SteppedWorld, owner: str) -> None:
+        super().__init__(world, owner)
+        api, registry, bus = world.files.databases["api"], world.registry, world.network.bus("api")
+        service = SchedulerService(SCHEDULER, registry, api, bus)
+        fresh = service.freshness
+        watches = {cell.uuid: CellWatch(cell, service._table, SCHEDULER) for cell in registry.cells()}
+        fresh._watches = {key: (watch, Periodic("never", EVER, watch.look)) for key, watch in watches.items()}
+        with world.files.well():
+            fresh.topology(look=True)
+        looks = {f"look {watch.cell.name}": partial(_to_the_end, watch.look) for watch in watches.values()}
+        self.work = {**looks, "claims": fresh._follow_claims}
+        for look in self.work.values():
+            with suppress(errors.CellUnavailable):  # its hosts join when it answers
+                look()
+        world.network.serve("api", scheduler.TOPIC, None, owner, service.manager, scheduler.SchedulerEndpoint, pauses=False)
+
+    def begin(self, name: str) -> Task | None:
+        """A look is one step: it is of no account how old it is when it is used."""
+        self.world.begin(self.owner, name, self.work[name], False)
+        return None
+
+
+class AgentProcess(Process):
+    """An agent, as ``ComputeService`` puts it together and starts it, on the guests that its host has."""
+
+    def __init__(self, world: SteppedWorld, host: str) -> None:
+        super().__init__(world, host)
+        simulated = SimulatedSettings(state_path=str(world.path / "hosts"), vcpus=ROOM)
+        settings = Settings(host=host, simulated=simulated, cpu_allocation_ratio=1.0, spawn_timeout=0.0, outage_retry_max=0.0)
+        self.driver = SteppedHypervisor(settings)
+        bus = world.network.bus(HOMES[host])
+        self.service = service = ComputeService(settings, bus, driver=self.driver)
+        self.builds, self._reporter = service._builds, service._reporter
+        agent = service._agent
+        agent._spawners = SteppedWorkers(lambda function: world.begin(host, "spawner", function, True))
+        agent._destroyers = SteppedWorkers(lambda function: world.begin(host, "destroyer", function, True))
+        self.work = {
+            "report": self._report,
+            "audit": service._audit.run,
+            "keep up": agent.keep_up,
+            "beat": service._report_state,
+            **{each.name.lower(): each.function for each in service._rounds._rounds if each.name == "Stats"},
+        }
+        agent.found(self.driver.guests())
+        for first in ("audit", "beat"):
+            self.begin(first)
+        world.network.serve(HOMES[host], compute.TOPIC, host, host, Endpoint(agent), compute.ComputeEndpoint, pauses=False)
+
+    @property
+    def owes(self) -> bool:
+        """Whether there is something to report."""
+        return bool(self._reporter._pending)
+
+    def _report(self) -> None:
+        """One message's worth of reports, whatever pause they are to make."""
+        if group := self._reporter._group(math.inf):
+            self._reporter.send(group)
+
+    def stop(self) -> None:
+        """It is told to end: it says so, gives back what was not begun, and goes on for a while."""
+        self.service._stopping = True
+        self.begin("beat")
+        self.service._agent.hand_over()
+
+    def die(self) -> None:
+        super().die()
+        self.driver.close()
+
+
+class Alarm(logging.Handler):
+    """Keeps what was logged with a traceback: a fault of the program, wherever it was caught."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.heard.append(f"{record.getMessage()}: {logging.Formatter().formatException(record.exc_info)}")
+
+
+class SteppedWorld:
+    """Two cells of two hosts, as many processes as wanted, and all that is under way between them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files = Files(path)
+        self.network = Network(self.begin)
+        self.tasks: list[Task] = []
+        self.processes: dict[str, Process] = {}
+        self.registry = SteppedRegistry(
+            self.files.databases["api"],
+            PATIENT,
+            open_database=lambda mapping: self.files.databases[mapping.name],
+            open_bus=lambda mapping: None if mapping.is_cell0 else self.network.bus(mapping.name),
+        )
+        self.failures: Counter[str] = Counter()
+        self.carry: Callable[[Held, Server], object] = self.network.deliver
+        """Who brings letters where they go, while all goes as it should."""
+        self._numbers: Counter[str] = Counter()
+        self._dead: set[str] = set()
+        for name in HOSTS:  # what the hosts offer
+            SuperProcess(self, "first").work[f"keep {name}"]()
+        self.network.forget()
+        self.files.keep()
+
+    def reset(self) -> None:
+        """Everything as in the beginning: two super conductors, a scheduler, a conductor of each cell, an agent on each host."""
+        for owner in list(self.processes):
+            self.die(owner)
+        self.network.forget()
+        self.files.put_back()
+        self.carry = self.network.deliver
+        shutil.rmtree(self.path / "hosts", ignore_errors=True)
+        self._numbers.clear()
+        self._dead.clear()
+        self._bell = SuperConductorClient(self.network.bus("api"))
+        self._ledger = SteppedLedger(self.files.databases["api"], "api")
+        for role in ("super", "super", "scheduler"):
+            self.start(role)
+        for name in (*HOSTS, *HOMES):
+            self.start(name)
+        self.tasks.clear()  # there is nothing yet that agents could find at their start
+
+    # -- processes ---------------------------------------------------------------------------------------------------------------
+
+    def start(self, what: str) -> Process:
+        """One more ``super`` or ``scheduler``, the conductor of a cell, or the agent of a host."""
+        self._numbers[what] += 1
+        owner = what if what in HOMES else f"{what}-{self._numbers[what]}"
+        if what == "super":
+            made: Process = SuperProcess(self, owner)
+        elif what == "scheduler":
+            made = SchedulerProcess(self, owner)
+        elif what in HOSTS:
+            made = CellProcess(self, owner, what)
+        else:
+            made = AgentProcess(self, owner)
+        self.processes[owner] = made
+        return made
+
+    def agents(self) -> list[AgentProcess]:
+        return [process for process in self.processes.values() if isinstance(process, AgentProcess)]
+
+    def die(self, owner: str) -> None:
+        """Killed: what it was at is never gone on with."""
+        self.processes.pop(owner).die()
+
+    def kill(self, owner: str) -> None:
+        for task in [task for task in self.tasks if task.owner == owner]:
+            task.kill()
+        self.tasks = [task for task in self.tasks if task.owner != owner]
+        self.network.leave(owner)
+
+    def begin(self, owner: str, name: str, function: Callable[[], object], pauses: bool) -> Task:
+        task = Task(owner, name, function, pauses=pauses)
+        self.tasks.append(task)
+        return task
+
+    def go(self, task: Task) -> None:
+        """To its next stop."""
+        task.go()
+        if task.done and task in self.tasks:
+            self.tasks.remove(task)
+            if task.error is not None:
+                self.failures[f"{type(task.error).__name__}: {task.error}"] += 1
+
+    # -- users and operators -----------------------------------------------------------------------------------------------------
+
+    def boot(self, count: int, **asked: Any) -> list[str]:
+        """Accepted, and the doorbell rung. The uuids."""
+        self._numbers["batch"] += 1
+        batch = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"batch {self._numbers['batch']}"))
+        spec, now = fleet.spec(batch_id=batch, num_instances=count, **asked), time.time()
+        new = [str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{batch} {n}")) for n in range(count)]
+        servers = [builds.NewServer(uuid=key, name=f"server-{n}", launch_index=n) for n, key in enumerate(new)]
+        with self.files.well():
+            self.files.databases["api"].write(builds.accept, spec, servers, now=now, deadline=now + EVER)
+        self._bell.schedule_and_build_instances(CONTEXT, spec.batch_id)
+        return new
+
+    def group(self, policy: Policy) -> ServerGroup:
+        self._numbers["group"] += 1
+        name = f"group {self._numbers['group']}"
+        made = ServerGroup(uuid=str(uuid.uuid5(uuid.NAMESPACE_DNS, name)), name=name, project_id="p", user_id="u", policy=policy)
+        with self.files.well():
+            self.files.databases["api"].write(server_groups.create, made)
+        return made
+
+    def delete(self, instance: str) -> bool:
+        with self.files.well():
+            done = self._ledger.write(builds.delete, instance, project_id=None, now=time.time())
+        if done is not None and done.cell_uuid is not None:
+            self._bell.delete_instances(CONTEXT, [instance])
+        return done is not None
+
+    def strike(self, instance: str) -> None:
+        """Its deadline passes."""
+        self.files.raw["api"].execute("UPDATE build_requests SET deadline = 1 WHERE instance_uuid = ?", (instance,))
+        for cell in HOSTS:
+            self.files.raw[cell].execute("UPDATE builds SET deadline = 1 WHERE instance_uuid = ?", (instance,))
+
+    def call_dead(self, host: str, dead: bool) -> None:
+        """Whatever its agent says."""
+        (self._dead.add if dead else self._dead.discard)(host)
+        with self.files.well():
+            self.files.databases[HOMES[host]].write(services.set_forced_down, host, AGENT, dead, time.time())
+
+    def guests(self, host: str) -> Sequence[Guest]:
+        process = self.processes.get(host)
+        if isinstance(process, AgentProcess):
+            return process.driver.guests()
+        return read_guests(journal_path(str(self.path / "hosts"), host))
+
+    # -- coming to rest ----------------------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Whatever was down is up again; what was killed has a successor."""
+        for database in self.files.databases.values():
+            database.away = database.lose_answer = False
+        for host in HOMES:
+            agent = self.processes.get(host)
+            if isinstance(agent, AgentProcess) and agent.service._stopping:
+                self.die(host)
+            if host not in self.processes:
+                self.start(host)
+        for host in list(self._dead):
+            self.call_dead(host, False)
+        for role in ("super", "scheduler", *HOSTS):
+            if not any(owner.startswith(f"{role}-") for owner in self.processes):
+                self.start(role)
+
+    def drain(self) -> None:
+        """Every task goes on to its end, every letter and answer arrives, until nothing is under way."""
+        for _ in range(ENDLESS):
+            for agent in self.agents():
+                if agent.owes:
+                    agent.begin("report")
+            while self.network.answers:
+                self.network.bring(0)
+            carried = self._carry_all()
+            runnable = [task for task in self.tasks if not task.waits]
+            for task in runnable:
+                while not task.done and not task.waits:
+                    self.go(task)
+            if carried or runnable or self.network.answers:
+                continue
+            if not self.network.waiting():
+                return
+            for call in list(self.network.waiting()):  # nothing is on its way that could answer it
+                call.end(None, timed_out=True)
+        raise AssertionError(f"there is no end to it: {self.tasks}, {self.network.letters()}")
+
+    def _carry_all(self) -> bool:
+        """The oldest letter of each queue; whether there was any."""
+        seen: set[str] = set()
+        for held, server in self.network.deliverable():
+            if held.where not in seen:
+                seen.add(held.where)
+                self.carry(held, server)
+        return bool(seen)
+
+    def round(self) -> None:
+        """Every sweep and every look, once, of one process of each kind. Signs of life say nothing that is not known."""
+        seen: set[str] = set()
+        for owner, process in list(self.processes.items()):
+            kind = owner.partition("-")[0]
+            if kind not in seen:
+                seen.add(kind)
+                for name in process.work:
+                    if name != "beat":
+                        process.begin(name)
+                self.drain()
+
+    def close(self) -> None:
+        for owner in list(self.processes):
+            self.die(owner)
+        self.registry.close()
+        self.network.close()
+        self.files.close()
+
+
+def _to_the_end(work: Callable[[], bool]) -> None:
+    while work():
+        """There is more."""

@@ -1,0 +1,86 @@
+"""The load and the schedule of faults are functions of the seed, and hit everything there is to hit."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from chaos import plan
+from chaos.links import hit, level_of, levels, links_of
+from chaos.plan import BAD_HOSTS, MOST_MEMBERS, Expected
+from chaos.schedule import Kind, schedule, targets
+from deploy.local.shape import Role, Shape
+
+SHAPE = Shape(agents=6)
+CELLS = [[f"{cell}-host{number}" for number in range(1, 7)] for cell in ("cell1", "cell2")]
+LONG = 20_000.0
+
+
+def test_the_same_seed_makes_the_same_load_and_the_same_faults() -> None:
+    assert plan.boots(7, 4.0, 120.0, CELLS) == plan.boots(7, 4.0, 120.0, CELLS) != plan.boots(8, 4.0, 120.0, CELLS)
+    assert schedule(7, 120.0, 4.0, set(Kind), SHAPE) == schedule(7, 120.0, 4.0, set(Kind), SHAPE)
+    assert schedule(7, 120.0, 4.0, set(Kind), SHAPE) != schedule(8, 120.0, 4.0, set(Kind), SHAPE)
+
+
+def test_faults_come_in_their_order_within_the_load_and_as_often_as_asked() -> None:
+    faults = schedule(7, LONG, 4.0, set(Kind), SHAPE)
+
+    assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
+    assert 0.0 < faults[0].at < faults[-1].at < LONG
+    assert LONG / 4.0 * 0.9 < len(faults) < LONG / 4.0 * 1.1
+
+
+def test_a_long_schedule_hits_every_process_link_and_server_in_every_way() -> None:
+    faults = schedule(7, LONG, 1.0, set(Kind), SHAPE)
+
+    pairs = {(fault.kind, fault.target) for fault in faults}
+    assert pairs == {(kind, target) for kind in Kind for target in targets(kind, SHAPE)}
+    killed = {target.split()[1] for kind, target in pairs if kind is Kind.KILL}
+    assert killed == {member.name for member in SHAPE.members()}
+
+
+def test_roles_are_hit_alike_however_many_processes_they_have() -> None:
+    roles = {member.name: member.role for member in SHAPE.members()}
+    hits = Counter(roles[target] for target in targets(Kind.STOP, SHAPE))
+
+    assert hits.keys() == set(Role)
+    assert len(set(hits.values())) == 1
+
+
+@pytest.mark.parametrize("kinds", [{Kind.KILL}, {Kind.BROKER, Kind.CUT}, set()])
+def test_only_the_kinds_asked_for_come(kinds: set[Kind]) -> None:
+    assert {fault.kind for fault in schedule(7, LONG, 4.0, kinds, SHAPE)} == kinds
+
+
+def test_a_level_is_both_of_its_links() -> None:
+    assert hit(SHAPE, "cell1") == ("cell1-bus", "cell1-database")
+    assert hit(SHAPE, "above-cell2-bus") == ("above-cell2-bus",)
+    assert {level_of(link) for link in links_of(SHAPE)} == set(levels(SHAPE))
+
+
+def test_the_load_has_every_kind_of_request() -> None:
+    boots = plan.boots(7, 10.0, 300.0, CELLS)
+
+    assert len(boots) == 3000
+    assert {boot.expected for boot in boots} == set(Expected)
+    assert len({name for boot in boots for name in boot.server_names()}) == sum(boot.count for boot in boots)
+    assert any(boot.deletes for boot in boots if boot.count > 1)
+    assert all(boot.deletes <= boot.count for boot in boots)
+    partly = [boot for boot in boots if boot.simulated and ":" in boot.simulated]
+    retried = [(boot.simulated or "").split(":")[1].split(",") for boot in partly if not boot.all_or_nothing]
+    assert len({tuple(hosts) for hosts in retried}) > 10
+    assert all(len(set(hosts) & set(cell)) == BAD_HOSTS for hosts in retried for cell in CELLS)
+
+
+def test_groups_have_no_more_members_than_fit_apart_and_one_policy_each() -> None:
+    boots = [boot for boot in plan.boots(7, 10.0, 300.0, CELLS) if boot.group is not None]
+    members: Counter[str] = Counter()
+    for boot in boots:
+        assert boot.group is not None
+        members[boot.group.name] += boot.count
+
+    groups = plan.groups_of(boots)
+    assert len({group.name for group in groups}) == len(groups) == len(members)
+    assert all(members[group.name] <= MOST_MEMBERS[group.policy] for group in groups)
+    assert max(members.values()) > 1

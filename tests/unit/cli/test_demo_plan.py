@@ -1,0 +1,61 @@
+"""The demo's plan fits whatever number of hosts it is made for, and hosts in its zones never fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from cli.demo import plan
+from cli.demo.plan import HostPlan, Outcome
+from objects import errors
+
+
+@pytest.mark.parametrize("per_cell", [plan.FEWEST, 10, plan.PER_CELL, 25])
+def test_zones_are_made_of_hosts_that_never_fail(per_cell: int) -> None:
+    hosts = {host.name: host for host in plan.hosts(per_cell)}
+    confined = [name for members in plan.zones(per_cell).values() for name in members]
+
+    assert len(hosts) == per_cell * len(plan.CELLS)
+    assert [hosts[name].failure_rate for name in confined] == [0.0] * 8
+    assert len(set(confined)) == 8
+    assert any(host.failure_rate for host in hosts.values())
+
+
+@pytest.mark.parametrize("per_cell", [plan.FEWEST, 10, plan.PER_CELL])
+def test_all_that_is_to_become_active_fits_on_hosts_outside_the_attic(per_cell: int) -> None:
+    attic = plan.zones(per_cell)["attic"]
+    usual = [host for host in plan.hosts(per_cell) if host.name not in attic]
+    flavors = {flavor.name: flavor for flavor in plan.FLAVORS}
+    wanted = [flavors[item.flavor] for item in plan.items() if item.outcome is Outcome.ACTIVE for _ in range(item.count)]
+
+    assert sum(flavor.ram for flavor in wanted) < sum(host.memory_mb for host in usual)
+    assert sum(flavor.disk for flavor in wanted) < sum(host.disk_gb for host in usual)
+    assert sum(flavor.vcpus for flavor in wanted) < 4 * sum(host.vcpus for host in usual), "the agents' allocation ratio"
+
+
+def test_what_cannot_fit_does_not_fit_for_any_number_of_hosts() -> None:
+    for per_cell in (plan.FEWEST, 10, plan.PER_CELL):
+        hosts, zones = {host.name: host for host in plan.hosts(per_cell)}, plan.zones(per_cell)
+        large = next(flavor for flavor in plan.FLAVORS if flavor.name == "demo.large")
+        giant = next(flavor for flavor in plan.FLAVORS if flavor.name == "demo.giant")
+
+        assert all(giant.ram > host.memory_mb for host in hosts.values())
+        assert _room([hosts[name] for name in zones["attic"]], large.ram) < 6, "attic-crowd"
+        assert len(zones["north"]) < 7, "too-far-apart"
+
+
+def test_a_dozen_hosts_are_the_ones_they_always_were() -> None:
+    flaky = [host.name for host in plan.hosts() if host.failure_rate]
+
+    assert flaky == [f"{cell}-host{number}" for cell in plan.CELLS for number in (4, 7, 10)]
+    assert plan.zones()["attic"] == ("cell1-host12", "cell2-host12")
+
+
+def test_too_few_hosts_are_refused() -> None:
+    with pytest.raises(errors.Invalid, match=f"needs {plan.FEWEST} hosts"):
+        plan.hosts(plan.FEWEST - 1)
+
+
+def _room(hosts: Sequence[HostPlan], memory_mb: int) -> int:
+    return sum(host.memory_mb // memory_mb for host in hosts)

@@ -1,0 +1,72 @@
+"""What a host may say of itself, and which of two reports on it is the newer one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from objects import errors, stats
+from objects.compute_node import ComputeNode
+from tests.support import fleet
+
+FIELDS = {"vcpus": 8, "memory_mb": 4096, "disk_gb": 100}
+NODE = ComputeNode(host="h1", node="n1", vcpus=8, memory_mb=4096, disk_gb=100)
+
+
+def test_an_object_or_its_fields_under_a_name_or_a_pair() -> None:
+    assert stats.of("h1", NODE) == stats.of(("h1", "n1"), NODE) == stats.of(("h1", "n1"), FIELDS) == NODE
+    assert stats.of("h1", FIELDS) == msgspec.structs.replace(NODE, node="h1"), "a host named alone is its own node"
+    assert stats.of("h1", FIELDS | {"node": "h1", "host": "h1"}).node == "h1"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"vcpus": 8, "memory_mb": 4096}, "missing required field `disk_gb`"),
+        (FIELDS | {"vcpus": "8"}, r"Expected `int`, got `str` - at `\$.vcpus`"),
+        (FIELDS | {"vcpus": None}, r"at `\$.vcpus`"),
+        (FIELDS | {"vcpus": 8.5}, r"at `\$.vcpus`"),
+        (FIELDS | {"attributes": 7}, r"at `\$.attributes`"),
+        (FIELDS | {"memory_mb": -1}, "memory_mb is -1: it must be a number from 0"),
+        (FIELDS | {"memory_mb_used": -1}, "memory_mb_used is -1"),
+        (FIELDS | {"disk_gb": 2**70}, "disk_gb is"),
+        (FIELDS | {"hypervisor_version": 2**63}, "hypervisor_version is"),
+        (FIELDS | {"cpu_allocation_ratio": math.nan}, "cpu_allocation_ratio is nan"),
+        (FIELDS | {"ram_allocation_ratio": math.inf}, "ram_allocation_ratio is inf"),
+        (FIELDS | {"failed_builds": -math.inf}, "failed_builds is -inf"),
+        (FIELDS | {"reported_at": math.nan}, "reported_at is nan"),
+        (FIELDS | {"host": "h2"}, "are those of h2, h1, not of h1"),
+        (FIELDS | {"node": "n2"}, "are those of h1, n2, not of h1"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(errors.Invalid, match=words) as refused:
+        stats.of("h1", given)
+    assert "h1" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256])
+def test_a_host_must_have_a_name(name: str) -> None:
+    with pytest.raises(errors.Invalid, match="1 to 255 characters"):
+        stats.of(name, FIELDS)
+
+
+def test_attributes_are_the_drivers_own() -> None:
+    assert stats.of("h1", FIELDS | {"attributes": {"temperature": -7, "traits": ["A"]}}).attributes["temperature"] == -7
+
+
+@pytest.mark.parametrize(
+    ("at", "known_at", "newer"),
+    [(2.0, 1.0, True), (1.0, 1.0, True), (1.0, 2.0, False), (0.0, 2.0, True), (2.0, 0.0, True), (1.0, 1.0 + stats.LATE, True)],
+    ids=["later", "again", "earlier", "does not say", "did not say", "its clock was set back"],
+)
+def test_of_two_reports_the_newer_one_counts(at: float, known_at: float, newer: bool) -> None:
+    assert stats.overtakes(fleet.node("h", reported_at=at), fleet.node("h", reported_at=known_at)) is newer
+
+
+def test_when_it_was_reported_is_no_difference() -> None:
+    assert stats.same(fleet.node("h", reported_at=2.0), fleet.node("h", reported_at=1.0))
+    assert not stats.same(fleet.node("h", reported_at=2.0, vcpus=1), fleet.node("h", reported_at=2.0))

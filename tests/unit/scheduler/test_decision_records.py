@@ -1,0 +1,70 @@
+"""What decisions tell beside where servers went: who was faster, what would have been enough, who else was good."""
+
+from __future__ import annotations
+
+from objects.inventory import Standing
+from objects.selection import Selection
+from tests.support import fleet
+from tests.support.attempts import Ledger, attempt, begun, job
+
+
+def test_what_would_have_been_enough_is_told_beside_all_that_is_placed() -> None:
+    ledger = Ledger(4)
+    jobs = [job(fleet.spec(fleet.flavor(vcpus=17)), 2), job(fleet.spec(fleet.flavor(vcpus=16)), 3)]
+    made = attempt(ledger.table, jobs)
+    assert not made.confirm(ledger.rows(begun(made, jobs)))
+    _, [refused, placed] = made.finish()
+    assert [one.words for one in refused.relaxations or ()] == ["with a flavor of 9 vCPUs less"]
+    assert placed.relaxations is None
+    assert (ledger.table.instances[:4] == 0).all()
+
+
+def test_hosts_that_others_took_first() -> None:
+    ledger = Ledger(6, vcpus=1)
+    jobs = [job(fleet.spec())]
+    made = attempt(ledger.table, jobs)
+    [first] = begun(made, jobs)
+    ledger.taken = {first: 1}
+    more = set(made.confirm(ledger.rows({first})))
+    assert not made.confirm(ledger.rows(more))
+    _, [decision] = made.finish()
+    assert (decision.conflicts, decision.taken) == (1, (f"h{first - 1}",))
+    assert decision.choices[0].host not in decision.taken
+
+
+def test_they_are_counted_over_all_attempts_of_a_call() -> None:
+    ledger = Ledger(2, vcpus=1)
+    jobs = [job(fleet.spec())]
+    lost = attempt(ledger.table, jobs)
+    [first] = begun(lost, jobs)
+    ledger.taken = {first: 1}
+    assert lost.confirm(ledger.rows({first}))
+    assert not lost.confirm([])
+    assert lost.finish() == ([()], [])
+    made = attempt(ledger.table, jobs)
+    [second] = begun(made, jobs)
+    assert not made.confirm(ledger.rows({second}))
+    _, [decision] = made.finish()
+    assert (decision.conflicts, decision.taken) == (2, (f"h{first - 1}", f"h{second - 1}")), "full, and in other hands"
+
+
+def test_the_winner_is_among_the_hosts_with_scores_even_if_drawn_from_further_down() -> None:
+    ledger = Ledger(40)
+    for _ in range(10):
+        jobs = [job(fleet.spec())]
+        made = attempt(ledger.table, jobs, driver=fleet.driver(host_subset_size=40))
+        assert not made.confirm(ledger.rows(begun(made, jobs)))
+        _, [decision] = made.finish()
+        [winner] = [each for each in decision.candidates if each.host == decision.choices[0].host]
+        assert winner.parts["RAMWeigher"] == 1.0
+
+
+def test_a_claim_that_was_kept_is_told_with_its_cell() -> None:
+    ledger = Ledger(4)
+    [asked] = jobs = [job(fleet.spec(), 2)]
+    kept = Selection(host="h3", node="h3", cell_uuid=fleet.CELLS[1])
+    made = attempt(ledger.table, jobs)
+    standing = Standing(kept={asked.uuids[0]: (kept,)}, needed=asked.uuids[1:])
+    assert not made.confirm(ledger.rows(set(made.begin([], [standing], []))))
+    _, [decision] = made.finish()
+    assert (decision.choices[0].host, decision.choices[0].cell) == ("h3", "cell2")

@@ -1,0 +1,33 @@
+"""Attributes of hosts, each distinct value kept once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.facet import SLACK, Facet
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(0, 2), st.sampled_from(["1", "a"]), st.lists(st.integers(0, 1), max_size=2)
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), VALUES), max_size=40))
+@settings(max_examples=100, deadline=None)
+def test_it_tells_of_each_row_what_was_put_last(puts: list[tuple[int, Any]]) -> None:
+    facet, expected = Facet(), dict.fromkeys(range(201))
+    for row, value in puts:
+        facet.put(row, value)
+        expected[row] = value
+    told = [facet.values[code] for code in facet.codes(201)]
+    assert [(type(value), value) for value in told] == [(type(value), value) for value in expected.values()]
+
+
+def test_values_that_change_all_the_time_do_not_pile_up() -> None:
+    facet = Facet()
+    for n in range(10_000):
+        facet.put(n % 5, n)
+    assert len(facet.values) <= 64 + SLACK + 1
+    assert [facet.values[code] for code in facet.codes(5)] == [9995, 9996, 9997, 9998, 9999]

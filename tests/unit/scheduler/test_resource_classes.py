@@ -1,0 +1,214 @@
+"""Custom resource classes in the host table, in plans and in refusals."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objects.flavor import Flavor
+from objects.group import Policy
+from scheduler import engine
+from scheduler.alternates import Alternates
+from scheduler.classes import ResourceClass
+from scheduler.columns import SETTLED
+from scheduler.filters.resource_classes import ResourceClassFilter
+from scheduler.hosts import Hosts
+from scheduler.request import Request
+from scheduler.settings import Settings
+from scheduler.table import HostTable
+from tests.support import fleet
+
+NAMES = ("CUSTOM_A", "CUSTOM_B")
+AMOUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(1, 6))
+WANTED = st.dictionaries(st.sampled_from(NAMES), st.integers(1, 6), min_size=1)
+FLEETS = st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=8)
+"""What each host offers, and what is claimed of it: sometimes more, or of what it does not offer."""
+FILTER = ResourceClassFilter(Settings())
+
+
+def asking(**amounts: int) -> Flavor:
+    return fleet.flavor_asking(amounts)
+
+
+def made(hosts: list[tuple[dict[str, int], dict[str, int]]]) -> HostTable:
+    nodes = [fleet.node(f"h{n}", resources=offered) for n, (offered, _) in enumerate(hosts)]
+    table = fleet.table(nodes)
+    for n, (node, (_, claimed)) in enumerate(zip(nodes, hosts, strict=True)):
+        table.set_inventory(fleet.inventory(n + 1, node, fleet.CELLS[n % 2], 2, used_resources=claimed), now=0.0)
+    return table
+
+
+def free(table: HostTable, name: str = "CUSTOM_GPU") -> list[float]:
+    return [float(amount) for amount in Hosts(table, fleet.request(fleet.spec(), table)).free_resource(name)]
+
+
+def gpus(*amounts: int, **changes: object) -> HostTable:
+    return fleet.table([fleet.node(f"h{n}", resources={"CUSTOM_GPU": gpu} if gpu else {}) for n, gpu in enumerate(amounts)])
+
+
+class TestFilter:
+    @given(FLEETS, WANTED, st.integers(0, 2))
+    @settings(max_examples=150, deadline=None)
+    def test_against_a_look_at_each_host(
+        self, hosts: list[tuple[dict[str, int], dict[str, int]]], wanted: dict[str, int], more: int
+    ) -> None:
+        table = made(hosts)
+        request = fleet.request(fleet.spec(asking(**wanted)), table)
+        mask = FILTER.passes(Hosts(table, request, None, more), request)
+        assert mask is not None
+        assert mask.tolist() == [
+            all(offered.get(name, 0) - claimed.get(name, 0) >= (more + 1) * amount for name, amount in wanted.items())
+            for offered, claimed in hosts
+        ]
+        rows = np.arange(table.size)[::-1]
+        assert FILTER.passes(Hosts(table, request, rows, more), request).tolist() == mask.tolist()[::-1]  # type: ignore[union-attr]  # a mask
+
+    def test_a_request_that_asks_for_none_is_not_looked_at(self) -> None:
+        table = gpus(2, 0)
+        request = fleet.request(fleet.spec(), table)
+        assert FILTER.passes(Hosts(table, request), request) is None
+        assert FILTER.on_demand
+
+    def test_it_is_in_force_whatever_filters_are_enabled_and_for_forced_hosts_too(self) -> None:
+        table = gpus(1, 0)
+        for driver in (fleet.driver(enabled_filters=()), fleet.driver(driver="chance")):
+            request = fleet.request(fleet.spec(asking(CUSTOM_GPU=1)), table)
+            assert engine.survey(table, driver, request).rows.tolist() == [0]
+            request = fleet.request(fleet.spec(asking(CUSTOM_GPU=1), force_hosts=("h1",)), table)
+            assert engine.survey(table, driver, request).rows.tolist() == []
+
+    @pytest.mark.parametrize(
+        ("wanted", "said"),
+        [
+            ({"CUSTOM_FPGA": 1}, "no host offers CUSTOM_FPGA"),
+            ({"CUSTOM_GPU": 1, "CUSTOM_FPGA": 1, "CUSTOM_QAT": 1}, "no host offers CUSTOM_FPGA, CUSTOM_QAT"),
+            ({"CUSTOM_GPU": 3}, "not enough CUSTOM_GPU"),
+            ({"CUSTOM_GPU": 2, "CUSTOM_NIC": 1}, "not enough CUSTOM_GPU and CUSTOM_NIC on any host left"),
+        ],
+    )
+    def test_a_refusal_names_the_class(self, wanted: dict[str, int], said: str) -> None:
+        table = fleet.table([fleet.node("a", resources={"CUSTOM_GPU": 2}), fleet.node("b", resources={"CUSTOM_NIC": 2})])
+        driver = fleet.driver()
+        counts = engine.survey(table, driver, fleet.request(fleet.spec(asking(**wanted)), table)).counts
+        assert counts[-1].reason == said
+        text = f"No valid host was found: of 2 hosts 0 were left by ResourceClassFilter ({said})."
+        assert driver.refusal(counts, 2, 0, 1) == text
+
+    def test_a_class_of_which_a_host_offers_nothing_any_more_is_not_offered(self) -> None:
+        table = gpus(1)
+        table.set_inventory(fleet.inventory(1, fleet.node("h0"), fleet.CELLS[0], 2), now=0.0)
+        counts = engine.survey(table, fleet.driver(), fleet.request(fleet.spec(asking(CUSTOM_GPU=1)), table)).counts
+        assert counts[-1].reason == "no host offers CUSTOM_GPU"
+
+
+class TestTable:
+    def test_guests_that_nobody_knows_count_until_claims_account_for_them(self) -> None:
+        table, node = gpus(4), fleet.node("h0", resources={"CUSTOM_GPU": 4}, resources_used={"CUSTOM_GPU": 3})
+        table.set_node(fleet.CELLS[0], node)
+        assert free(table) == [1]
+        table.set_inventory(fleet.inventory(1, node, fleet.CELLS[0], 2, used_resources={"CUSTOM_GPU": 1}), now=100.0)
+        assert free(table) == [0], "a claim comes on top: it may be anything but the guests that are there"
+        table.settle(100.0 + SETTLED / 2)
+        assert free(table) == [0]
+        table.settle(100.0 + SETTLED + 1)
+        assert free(table) == [1], "of 3 in use 1 is claimed"
+
+    def test_the_first_word_of_the_ledger_accounts_for_what_was_reported_before(self) -> None:
+        node = fleet.node("h0", resources={"CUSTOM_GPU": 4}, resources_used={"CUSTOM_GPU": 3})
+        table = HostTable()
+        table.set_node(fleet.CELLS[0], node)
+        table.set_inventory(fleet.inventory(1, node, fleet.CELLS[0], 1, used_resources={"CUSTOM_GPU": 3}), now=0.0)
+        assert free(table) == [1]
+
+    def test_what_a_plan_takes_is_given_back(self) -> None:
+        table = gpus(4, 4)
+        with table.tentative():
+            table.take(0, 1, 1, 1, {"CUSTOM_GPU": 3})
+            mark = table.mark
+            table.take(1, 1, 1, 1, {"CUSTOM_GPU": 4, "CUSTOM_NEW": 1})
+            assert (free(table), free(table, "CUSTOM_NEW")) == ([1, 0], [0, -1])
+            table.give_back(mark)
+            assert (free(table), free(table, "CUSTOM_NEW")) == ([1, 4], [0, 0])
+        assert free(table) == [4, 4]
+
+    def test_a_host_that_goes_leaves_nothing_to_the_next_in_its_row(self) -> None:
+        table = gpus(4)
+        table.remove(0)
+        node = fleet.node("new")
+        table.set_inventory(fleet.inventory(9, node, fleet.CELLS[0]), now=0.0)
+        table.set_node(fleet.CELLS[0], node)
+        assert table.hosts == ["new"]
+        assert free(table) == [0]
+
+    def test_a_class_grows_with_the_fleet(self) -> None:
+        table = fleet.table([fleet.node(f"h{n}", resources={"CUSTOM_GPU": 1} if n in (3, 150) else {}) for n in range(200)])
+        assert np.flatnonzero(free(table)).tolist() == [3, 150]
+        assert free(table, "CUSTOM_UNKNOWN") == [0] * 200
+        each = ResourceClass(1)
+        each.grow(1000)
+        assert each.cap.size == each.claimed.size == each.reported.size == each.unaccounted.size >= 1000
+
+    def test_a_filter_of_the_site_sees_what_is_free(self) -> None:
+        table = fleet.table([fleet.node("a", resources={"CUSTOM_GPU": 4}), fleet.node("b", resources={"CUSTOM_NIC": 1})])
+        request = fleet.request(fleet.spec(asking(CUSTOM_GPU=3)), table)
+        assert Hosts(table, request, None, 1).state(0).free_resources == {"CUSTOM_GPU": 1}
+        assert Hosts(table, request).state(1).free_resources == {"CUSTOM_NIC": 1}
+
+
+def chosen(table: HostTable, request: Request, count: int) -> list[int]:
+    driver = fleet.driver()
+    return engine.choose(table, driver, request, engine.survey(table, driver, request), count)
+
+
+GROUPS = st.sampled_from([None, Policy.ANTI_AFFINITY, Policy.AFFINITY, Policy.SOFT_ANTI_AFFINITY])
+
+
+@given(FLEETS, WANTED, st.integers(1, 25), GROUPS)
+@settings(max_examples=200, deadline=None)
+def test_batches_never_take_more_than_there_is_and_all_that_fits(
+    hosts: list[tuple[dict[str, int], dict[str, int]]], wanted: dict[str, int], count: int, policy: Policy | None
+) -> None:
+    table = made(hosts)
+    group = fleet.group(policy) if policy else None
+    request = fleet.request(fleet.spec(asking(**wanted), group=group), table)
+    with table.tentative():
+        taken = Counter(chosen(table, request, count))
+    fitting = [
+        max(0, min((offered.get(name, 0) - claimed.get(name, 0)) // amount for name, amount in wanted.items()))
+        for offered, claimed in hosts
+    ]
+    fitting = [min(room, 16) for room in fitting]  # vCPUs
+    assert all(times <= fitting[row] for row, times in taken.items())
+    if policy is Policy.ANTI_AFFINITY:
+        assert sum(taken.values()) == min(count, sum(room > 0 for room in fitting))
+    elif policy is not Policy.AFFINITY:
+        assert sum(taken.values()) == min(count, sum(fitting))
+    assert all(free(table, name) == [o.get(name, 0) - c.get(name, 0) for o, c in hosts] for name in NAMES)
+
+
+@given(FLEETS, WANTED, st.integers(1, 6))
+@settings(max_examples=100, deadline=None)
+def test_alternates_have_room_when_the_batch_is_placed(
+    hosts: list[tuple[dict[str, int], dict[str, int]]], wanted: dict[str, int], count: int
+) -> None:
+    table = made(hosts)
+    request = fleet.request(fleet.spec(asking(**wanted)), table)
+    driver = fleet.driver()
+    with table.tentative():
+        found = engine.survey(table, driver, request)
+        rows = engine.choose(table, driver, request, found, count)
+        others = Alternates(table, driver, request, found).of([(f"i{n}", row) for n, row in enumerate(rows)])
+        for alternates in others.values():
+            assert engine.fits(driver, table, request, np.array(alternates, dtype=np.int64)).all()
+
+
+def test_standard_classes_take_the_place_of_the_size() -> None:
+    table = fleet.table([fleet.node("h0", vcpus=1, memory_mb=1024)])
+    request = fleet.request(fleet.spec(fleet.flavor_asking({"VCPU": 0, "MEMORY_MB": 1024}, fleet.flavor(8, 512, 0))), table)
+    with table.tentative():
+        assert chosen(table, request, 2) == [0]
+        assert (table.free_vcpus[0], table.free_memory_mb[0]) == (1, 0)

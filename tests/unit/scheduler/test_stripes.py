@@ -1,0 +1,66 @@
+"""Schedulers that take hosts from each other share them out for a while."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler import engine
+from scheduler.drivers.base import Driver
+from scheduler.stripes import RECENT, Stripes
+from tests.support import fleet
+
+
+def chosen(driver: Driver, count: int) -> set[str]:
+    """Hosts of single boots on a fleet of equal ones."""
+    table = fleet.table([fleet.node(f"h{n}") for n in range(12)])
+    hosts: set[str] = set()
+    for seed in range(count):
+        request = fleet.request(fleet.spec(), table, seed=seed)
+        with table.tentative():
+            [row] = engine.choose(table, driver, request, engine.survey(table, driver, request), 1)
+        hosts.add(table.hosts[row])
+    return hosts
+
+
+def met(own: int, *others: int) -> Stripes:
+    stripes = Stripes()
+    stripes.learn(others, own, 0.0, conflict=True)
+    return stripes
+
+
+def test_those_who_met_prefer_hosts_of_their_own_and_together_have_all() -> None:
+    plain = fleet.driver()
+    drivers = [met(7, 3, 11).apply(plain, 1.0), met(3, 11, 7).apply(plain, 1.0), met(11, 3, 7).apply(plain, 1.0)]
+    shares = [chosen(driver, 60) for driver in drivers]
+    assert [len(share) for share in shares] == [4, 4, 4]
+    assert set.union(*shares) == {f"h{n}" for n in range(12)}
+
+
+def test_nothing_is_shared_without_a_conflict_or_without_others_or_after_a_while() -> None:
+    plain = fleet.driver()
+    peaceful = Stripes()
+    peaceful.learn([3], 7, 0.0, conflict=False)
+    assert peaceful.apply(plain, 1.0) is plain
+    assert met(7).apply(plain, 1.0) is plain
+    assert met(7, 3).apply(plain, RECENT + 1.0) is plain
+    stripes = met(7, 3)
+    stripes.learn([], 7, RECENT + 1.0, conflict=True)  # the other has not been heard of for long
+    assert stripes.apply(plain, RECENT + 1.0) is plain
+
+
+def test_a_host_of_another_stripe_is_taken_where_ours_has_none_that_fits() -> None:
+    table = fleet.table([fleet.node("h0", vcpus=1), fleet.node("h1", vcpus=4)])
+    request = fleet.request(fleet.spec(fleet.flavor(2)), table)
+    for own, other in ((1, 2), (2, 1)):
+        driver = met(own, other).apply(fleet.driver(), 1.0)
+        found = engine.survey(table, driver, request)
+        with table.tentative():
+            assert engine.choose(table, driver, request, found, 2) == [1, 1]
+
+
+def test_the_preference_is_among_the_parts_of_a_score() -> None:
+    table = fleet.table([fleet.node("h0"), fleet.node("h1")])
+    request = fleet.request(fleet.spec(), table)
+    driver = met(1, 2).apply(fleet.driver(), 1.0)
+    parts = engine.weights(table, request, engine.survey(table, driver, request).parts, np.arange(2))
+    assert sorted(parts["Stripe"]) == [0.0, 1.0]

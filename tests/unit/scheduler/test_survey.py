@@ -1,0 +1,146 @@
+"""What a survey says of the best hosts, against putting all hosts in order; on fleets too large to be looked at as one."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler import engine
+from scheduler.columns import CHANGES
+from scheduler.drivers.base import Driver
+from scheduler.ranking import leading
+from scheduler.request import Request
+from scheduler.settings import DEFAULT_FILTERS
+from scheduler.survey import HEAD
+from scheduler.table import HostTable
+from tests.support import fleet
+
+HOSTS = 4 * HEAD + 37
+
+
+def big_table(chance: random.Random, sizes: int) -> HostTable:
+    """Hosts of so many sizes, which is how many ties there are, some of them used, down or in another zone."""
+    shapes = [(chance.randint(4, 64), chance.randint(4, 256)) for _ in range(sizes)]
+    picked = [chance.choice(shapes) for _ in range(HOSTS)]
+    nodes = [
+        fleet.node(f"h{n}", vcpus=vcpus, memory_mb=gib * 1024, failed_builds=float(chance.random() < 0.05))
+        for n, (vcpus, gib) in enumerate(picked)
+    ]
+    made = fleet.table(nodes, zones={node.host: chance.choice(("east", "west")) for node in nodes})
+    for n, node in enumerate(nodes):
+        used = chance.choice((0, 0, 1, 2, node.vcpus // 2, node.vcpus))
+        amounts = {"used_vcpus": used, "used_memory_mb": used * 1024, "instances": used}
+        made.set_inventory(fleet.inventory(n + 1, node, fleet.CELLS[n % 2], 2, **amounts), now=0.0)
+        if chance.random() < 0.03:
+            made.set_service(fleet.CELLS[n % 2], node.host, 0.0, disabled=False, forced_down=False)
+    return made
+
+
+def plain(table: HostTable, asked: Request) -> dict[int, float]:
+    """The score of every host that passes, one by one in Python, without the noise."""
+    left = [
+        row
+        for row in range(table.size)
+        if table.heard_at[row] >= asked.alive_since
+        and (asked.zone is None or table.zone[row] == asked.zone)
+        and table.free_memory_mb[row] >= asked.memory_mb
+        and table.free_vcpus[row] >= asked.vcpus
+        and table.free_disk_gb[row] >= asked.disk_gb
+        and table.instances[row] < 50
+    ]
+    scores = dict.fromkeys(left, 0.0)
+    for column, multiplier in (
+        (table.free_memory_mb, 1.0),
+        (table.free_vcpus, 1.0),
+        (table.free_disk_gb, 1.0),
+        (table.failed_builds, -1e6),
+    ):
+        most = max((float(column[row]) for row in left), default=0.0)
+        for row in left:
+            scores[row] += float(column[row]) * (multiplier / (most or 1.0))
+    return scores
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1, 3, 400]), st.sampled_from([None, None, "east"]), st.integers(1, 8))
+@settings(max_examples=8, deadline=None)
+def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
+    seed: int, sizes: int, zone: str | None, vcpus: int
+) -> None:
+    table = big_table(random.Random(seed), sizes)
+    driver = fleet.driver(enabled_filters=(*DEFAULT_FILTERS, "NumInstancesFilter"), shuffle_best_same_weighed_hosts=False)
+    asked = fleet.request(fleet.spec(fleet.flavor(vcpus, 1024 * vcpus), availability_zone=zone), table, alive_since=1.0)
+    scores = plain(table, asked)
+    found = engine.survey(table, driver, asked)
+    assert found.rows.tolist() == list(scores)
+    assert found.scores.tolist() == pytest.approx(list(scores.values()), rel=1e-12, abs=1e-12)
+    in_order = sorted(scores, key=lambda row: -found.scores[found.rows.searchsorted(row)])
+    for count in (1, 5, HEAD + 3):
+        assert found.best(count)[0].tolist() == in_order[:count]
+    for cell in (0, 1):
+        theirs = [row for row in in_order if table.cell[row] == cell]
+        for count in (3, HEAD):
+            assert found.best_of_cell(cell, count)[0].tolist() == theirs[:count]
+    with table.tentative():
+        assert engine.choose(table, driver, asked, found, 1) == in_order[:1]
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, 50]), st.integers(1, 2 * HEAD))
+@settings(max_examples=8, deadline=None)
+def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, sizes: int, count: int) -> None:
+    table = big_table(random.Random(seed), sizes)
+    asked = fleet.request(fleet.spec(), table, alive_since=1.0, seed=seed)
+    driver: Driver = fleet.driver()
+    found = engine.survey(table, driver, asked)
+    in_order = found.rows[np.argsort(-found.scores, kind="stable")].tolist()
+    for some in (1, count):
+        assert engine.survey(table, driver, asked).best(some)[0].tolist() == in_order[:some]
+    theirs = [row for row in in_order if table.cell[row] == 1]
+    assert engine.survey(table, driver, asked).best_of_cell(1, count)[0].tolist() == theirs[:count]
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(0, 5000),
+    st.integers(1, 700),
+    st.sampled_from([2, 20, 10**9]),
+    st.sampled_from([0.02, 0.6, 1.0]),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_leading_scores_are_among_those_found(seed: int, size: int, count: int, distinct: int, share: float) -> None:
+    chance = np.random.default_rng(seed)
+    scores = chance.integers(0, distinct, size) / 7.0
+    left = None if share == 1.0 else chance.random(size) < share
+    found = leading(scores, left, count, 0.25)
+    candidates = np.arange(size) if left is None else np.flatnonzero(left)
+    in_order = np.sort(scores[candidates])[::-1]
+    if candidates.size:
+        last = in_order[min(count, in_order.size) - 1]
+        assert set(candidates[scores[candidates] >= last - 0.25]) <= set(found.tolist())
+    assert found.tolist() == sorted(set(found.tolist()) & set(candidates.tolist()))
+
+
+def test_the_table_says_which_rows_have_changed() -> None:
+    table = fleet.table([fleet.node(f"h{n}") for n in range(5)])
+    before = table.changes
+    assert not table.changed_since(before)
+    with table.tentative():
+        table.take(3, 1, 1, 1)
+        assert table.changed_since(before) == {3}
+    table.set_inventory(fleet.inventory(2, fleet.node("h1"), fleet.CELLS[1], 2, used_vcpus=1), now=0.0)
+    assert table.changed_since(before) == {1, 3}
+
+
+def test_after_too_many_changes_any_row_may_have_changed() -> None:
+    table = fleet.table([fleet.node(f"h{n}") for n in range(5)])
+    before = table.changes
+    table.settle(1e9)
+    assert all(row in table.changed_since(before) for row in range(5))
+    now = table.changes
+    assert 2 not in table.changed_since(now)
+    for _ in range(CHANGES + 1):
+        table.touch(2)
+    assert 4 in table.changed_since(now)

@@ -1,0 +1,128 @@
+"""Weighers of builds, leftovers and cells against a plain reference that looks at one host at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objects.group import Policy
+from objects.inventory import Slot
+from scheduler import engine
+from scheduler.hosts import Hosts
+from scheduler.settings import Settings
+from scheduler.table import HostTable
+from scheduler.weighers.balance import BalanceWeigher
+from scheduler.weighers.cell_capacity import CellCapacityWeigher
+from scheduler.weighers.cell_spread import CellSpreadWeigher
+from scheduler.weighers.io_ops import IoOpsWeigher
+from tests.support import fleet
+
+HOSTS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(0, 8), st.integers(0, 5)), min_size=1, max_size=10)
+"""vCPUs, GiB of memory, GiB of disk, and how much of each is claimed."""
+SIZES = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+
+
+def fleet_of(hosts: list[tuple[int, int, int, int]], guests: int = 0) -> HostTable:
+    nodes = [
+        fleet.node(f"h{n}", vcpus=v, memory_mb=m * 1024, disk_gb=d, running_vms=guests) for n, (v, m, d, _) in enumerate(hosts)
+    ]
+    table = fleet.table(nodes)
+    for n, (node, (_, _, _, claimed)) in enumerate(zip(nodes, hosts, strict=True)):
+        used = {"used_vcpus": claimed, "used_memory_mb": claimed * 1024, "used_disk_gb": claimed, "instances": claimed}
+        table.set_inventory(fleet.inventory(n + 1, node, fleet.CELLS[n % 2], 2, **used), now=0.0)
+    return table
+
+
+@given(HOSTS, st.integers(0, 3), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_builds_under_way(hosts: list[tuple[int, int, int, int]], guests: int, more: int) -> None:
+    table = fleet_of(hosts, guests)
+    request = fleet.request(fleet.spec(), table)
+    weigher = IoOpsWeigher(Settings())
+    assert weigher.weigh(Hosts(table, request, None, more), request).tolist() == [max(0, h[3] + more - guests) for h in hosts]
+    assert weigher.multiplier == -1.0
+
+
+@given(HOSTS, SIZES, st.integers(0, 2))
+@settings(max_examples=150, deadline=None)
+def test_what_is_left_has_the_shape_of_the_host(
+    hosts: list[tuple[int, int, int, int]], size: tuple[int, int, int], more: int
+) -> None:
+    def reference(host: tuple[int, int, int, int]) -> float:
+        *capacities, claimed = host
+        pairs = zip(capacities, size, strict=True)
+        shares = [min(1.0, max(0.0, (has - claimed - amount * (more + 1)) / has)) for has, amount in pairs if has]
+        return min(shares) - max(shares) if shares else 0.0
+
+    table = fleet_of(hosts)
+    request = fleet.request(fleet.spec(fleet.flavor(size[0], size[1] * 1024, size[2])), table)
+    raw = BalanceWeigher(Settings()).weigh(Hosts(table, request, None, more), request)
+    assert raw.tolist() == pytest.approx([reference(host) for host in hosts])
+
+
+@given(HOSTS)
+@settings(max_examples=100, deadline=None)
+def test_the_share_of_its_cell_that_is_free(hosts: list[tuple[int, int, int, int]]) -> None:
+    def share(cell: int) -> float:
+        mine = hosts[cell::2]
+        vcpus = sum(max(0, h[0] - h[3]) for h in mine) / max(sum(h[0] for h in mine), 1e-9)
+        memory = sum(max(0, h[1] - h[3]) for h in mine) / max(sum(h[1] for h in mine), 1e-9)
+        return min(vcpus, memory)
+
+    table = fleet_of(hosts)
+    request = fleet.request(fleet.spec(), table)
+    raw = CellCapacityWeigher(Settings()).weigh(Hosts(table, request), request)
+    assert raw.tolist() == pytest.approx([share(n % 2) for n in range(len(hosts))])
+
+
+@given(HOSTS, SIZES, st.integers(2, 20), st.sampled_from([-1.0, 0.5, 2.0]), st.sampled_from([0.0, 1.0]))
+@settings(max_examples=150, deadline=None)
+def test_a_batch_that_spreads_over_cells_equals_looking_at_all_hosts_for_every_instance(
+    hosts: list[tuple[int, int, int, int]], size: tuple[int, int, int], count: int, spread: float, memory: float
+) -> None:
+    table = fleet_of(hosts)
+    driver = fleet.driver(
+        enabled_weighers=("RAMWeigher", "CellSpreadWeigher"), cell_spread_weight_multiplier=spread, ram_weight_multiplier=memory
+    )
+    asked = fleet.spec(fleet.flavor(size[0], size[1] * 1024, size[2]), num_instances=count)
+    request = fleet.request(asked, table)
+    found = engine.survey(table, driver, request)
+    with table.tentative():
+        at_once = engine.choose(table, driver, request, found, count)
+    again, one_by_one = fleet.request(asked, table), []
+    with table.tentative():
+        for _ in range(count):
+            scores = engine.score(table, driver, again, found.parts, found.rows)
+            if not scores.size or scores.max() == -np.inf:
+                break
+            one_by_one.append(int(found.rows[scores.argmax()]))
+            engine.take(table, again, one_by_one[-1])
+    assert at_once == one_by_one
+
+
+def test_a_batch_on_a_large_fleet_is_spread_evenly_over_cells_of_any_size() -> None:
+    nodes = [fleet.node(f"h{n}", memory_mb=65536 if n % 2 else 131072) for n in range(200)]  # one cell has the larger hosts
+    table = fleet.table(nodes)
+    asked = fleet.spec(num_instances=10)
+    for spread, expected in ((1.0, [5, 5]), (0.0, [10])):
+        driver = fleet.driver(enabled_weighers=("RAMWeigher", "CellSpreadWeigher"), cell_spread_weight_multiplier=spread)
+        request = fleet.request(asked, table)
+        with table.tentative():
+            rows = engine.choose(table, driver, request, engine.survey(table, driver, request), 10)
+        assert list(Counter(table.cell[rows].tolist()).values()) == expected
+
+
+def test_members_placed_before_count_and_a_single_server_has_no_cell_to_avoid() -> None:
+    table = fleet.table([fleet.node(f"h{n}") for n in range(3)])
+    slots = [Slot(group_uuid="g", instance_uuid=f"i{n}", host="H0") for n in range(2)]
+    weigher = CellSpreadWeigher(Settings())
+    request = fleet.request(fleet.spec(group=fleet.group(Policy.SOFT_ANTI_AFFINITY)), table, slots)
+    raw = weigher.weigh(Hosts(table, request), request)
+    assert raw is not None
+    assert raw.tolist() == [-2.0, 0.0, -2.0]
+    alone = fleet.request(fleet.spec(), table)
+    assert weigher.weigh(Hosts(table, alone), alone) is None

@@ -1,0 +1,48 @@
+"""What is built once and stays is not searched for cycles."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from service.garbage import unsearched
+
+
+class Node:
+    """Something that can be part of a cycle."""
+
+    def __init__(self) -> None:
+        self.other: Node = self
+
+
+def test_nothing_is_searched_inside_and_everything_new_is_afterwards() -> None:
+    with unsearched():
+        assert not gc.isenabled()
+        kept = weakref.ref(Node())
+    assert gc.isenabled()
+    gc.collect()
+    assert kept() is not None  # a cycle of that time
+    later = weakref.ref(Node())
+    gc.collect()
+    assert later() is None
+
+
+def test_garbage_of_before_does_not_stay() -> None:
+    before = weakref.ref(Node())
+    with unsearched():
+        assert before() is None
+
+
+def test_it_ends_with_an_error_too_and_leaves_a_search_that_was_off_switched_off() -> None:
+    with pytest.raises(LookupError), unsearched():
+        raise LookupError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with unsearched():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
