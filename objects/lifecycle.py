@@ -93,7 +93,7 @@ def host_stopping(row: Instance, attempt: int, failure: Failure) -> Outcome:
     """The agent of the row's host takes no more orders: another host, if one is left. Else the row waits for its next start."""
     if row.state is not State.SCHEDULED or row.attempt != attempt:
         return Refused(reason=f"{row.state}, attempt {row.attempt}")
-    if not row.alternates:
+    if not _elsewhere(row):
         return Refused(reason="no other host is left")
     return next_attempt(row, failure)
 
@@ -109,10 +109,12 @@ def next_attempt(row: Instance, failure: Failure) -> Change:
     """Alternates are used left to right; ``max_attempts`` travels with the row, and no call goes upward.
 
     Attempt numbers fence, tries are counted: an agent's restart takes a new number on the same host without using up a try. So does
-    its stop, but on another host, if one is left; and a host that was left for that, once, is an alternate again, the last one.
+    its stop, but on another host, if one is left that was not stopped before; and the host that was left for that is an alternate
+    again, the last one. Where all of them were stopped, the build waits for its host and keeps the others for real failures.
     """
     history = _with(row, failure)
-    stays = failure.kind is FailureClass.RESTARTED or (failure.kind is FailureClass.STOPPING and not row.alternates)
+    leaves = failure.kind is FailureClass.STOPPING and _elsewhere(row)
+    stays = failure.kind in (FailureClass.RESTARTED, FailureClass.STOPPING) and not leaves
     if stays and _restarts(history, row.host) <= MAX_RESTARTS:
         return _next(row, EventKind.MOVED, state=State.SCHEDULED, attempt=row.attempt + 1, builder=None, history=history)
     if failure.kind is FailureClass.REQUEST:
@@ -122,7 +124,7 @@ def next_attempt(row: Instance, failure: Failure) -> Change:
     if not row.alternates:
         return _give_up(row, history, "Exhausted all hosts available for retrying build failures.")
     selection, *rest = row.alternates
-    if failure.kind is FailureClass.STOPPING and not row.has_group and not _restarts(row.history, row.host):  # groups hold hosts
+    if leaves and not row.has_group:  # what a member of a group left may be another member's by now
         rest.append(
             msgspec.structs.replace(
                 selection, host=row.host, node=row.node, limits=row.limits, availability_zone=row.availability_zone
@@ -194,6 +196,11 @@ def tombstone(uuid: str, now: float) -> Change:
 def describe(history: tuple[Attempt, ...]) -> str:
     """The attempts so far as one readable text, oldest first."""
     return " ".join(f"Attempt {a.number} on {a.host}: {a.failure.error}: {a.failure.message.rstrip('.')}." for a in history)
+
+
+def _elsewhere(row: Instance) -> bool:
+    """Whether an alternate is left that was not stopped or restarted under this build; those that were stand last."""
+    return bool(row.alternates) and not _restarts(row.history, row.alternates[0].host)
 
 
 def _restarts(history: tuple[Attempt, ...], host: str | None = None) -> int:

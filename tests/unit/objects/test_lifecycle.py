@@ -138,11 +138,12 @@ def test_a_host_that_was_left_because_it_stopped_is_tried_again_last() -> None:
     begun = row(State.BUILDING, builder="h1:a", node="n1", max_attempts=2)
     first = left(begun, lifecycle.failed(begun, "h1", 3, 1, "h1:a", STOPPING))
     assert [first.host, *(other.host for other in first.alternates)] == ["h2", "h3", "h1"]
-    moved = first
-    for then in ("h3", "h1", "h2", "h3"):
-        moved = left(moved, lifecycle.host_stopping(moved, moved.attempt, STOPPING))
-        assert moved.host == then, "each returns once"
-    refused(lifecycle.host_stopping(moved, moved.attempt, STOPPING))  # now it waits for its host's next start
+    moved = left(first, lifecycle.host_stopping(first, first.attempt, STOPPING))
+    assert [moved.host, *(other.host for other in moved.alternates)] == ["h3", "h1", "h2"]
+    refused(lifecycle.host_stopping(moved, moved.attempt, STOPPING))  # all were stopped: it waits for its host's next start
+    again = msgspec.structs.replace(moved, state=State.BUILDING, builder="h3:a")
+    stayed = left(again, lifecycle.failed(again, "h3", 3, again.attempt, "h3:a", STOPPING))
+    assert [stayed.host, *(other.host for other in stayed.alternates)] == ["h3", "h1", "h2"], "the others are kept for failures"
     moved = first
     for then in ("h3", "h1"):
         building = msgspec.structs.replace(moved, state=State.BUILDING, builder="a", max_attempts=9)
