@@ -17,6 +17,8 @@ T = TypeVar("T")
 CHUNK = 65536
 RESET = struct.pack("ii", 1, 0)
 """Of SO_LINGER: closing throws away what was not sent, and resets the connection."""
+TRIES = 5
+"""Ports that a proxy tries to listen on."""
 PATIENCE = 10.0
 """Seconds that the proxies' thread may take for one change."""
 
@@ -26,13 +28,25 @@ class Link:
 
     def __init__(self, name: str, target: int) -> None:
         self.name = name
-        self.port = ports.free()
+        self.port = 0
         self._target = target
         self._asks = asyncio.Event()
         self._answers = asyncio.Event()
         self._listener: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen on a free port. Raises OSError where none can be had."""
+        for left in reversed(range(TRIES)):
+            self.port = ports.free()
+            try:
+                await self.restore()
+            except OSError:  # another program was quicker
+                if not left:
+                    raise
+            else:
+                break
 
     async def restore(self) -> None:
         """As it should be: everything flows, and what was held arrives."""
@@ -148,5 +162,5 @@ class Proxies:
 async def _made(targets: Mapping[str, int]) -> dict[str, Link]:
     links = {name: Link(name, target) for name, target in targets.items()}
     for link in links.values():
-        await link.restore()
+        await link.start()
     return links

@@ -10,12 +10,19 @@ LOWEST, HIGHEST = 20_000, 29_999
 """Below those that Linux gives to connections, one of which could take a port between our looking and the server's binding."""
 TRIES = 200
 
+_CHANCE = random.SystemRandom()
+"""Not the process's generator: programs that were started with one seed would choose the same ports."""
+
+_given: set[int] = set()
+"""Ports that this process was given before: whoever asked may not have bound them yet."""
+
 
 def free() -> int:
-    """A port on which nothing listens now. Raises OSError where none is found."""
+    """A port on which nothing listens now, another one each time. Raises OSError where none is found."""
     for _ in range(TRIES):
-        port = random.randint(LOWEST, HIGHEST)
-        if is_free(port):
+        port = _CHANCE.randint(LOWEST, HIGHEST)
+        if port not in _given and is_free(port):
+            _given.add(port)
             return port
     raise OSError(f"No free port was found on {HOST} between {LOWEST} and {HIGHEST}")
 

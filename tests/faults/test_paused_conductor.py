@@ -116,7 +116,7 @@ def test_a_super_conductor_that_sleeps_longer_than_its_lease_changes_nothing_whe
         assert written(cloud, uuids) == before
         states = Counter(row.instance.state for row in evidence.rows)
         assert states == {State.ACTIVE: 2 * len(BUILDS) + len(ELSEWHERE), State.ERROR: 2 * len(BURIALS)}
-        assert [bool(end.sent) for end in told] == [job.at == "after hand_over 1" for job in jobs]
+        assert [bool(end.sent) for end in told] == [job.at == "after hand_over 1" for job in jobs], told
         assert sum(len(cloud.spawned(host)) for host in cloud.homes) == states[State.ACTIVE], "nothing was built twice"
 
 

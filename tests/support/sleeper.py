@@ -72,7 +72,13 @@ class Sleep:
     """The moment at which all threads stand at their places."""
 
     def __init__(self, threads: int) -> None:
-        self._barrier = threading.Barrier(threads, action=lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        self.writing = threading.RLock()
+        """Held by the transactions of whoever is no job: a lock that SQLite keeps over the sleep would stop all others."""
+        self._barrier = threading.Barrier(threads, action=self._stop)
+
+    def _stop(self) -> None:
+        with self.writing:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def fall(self) -> None:
         self._barrier.wait()
@@ -92,6 +98,22 @@ class Place:
         self._counts[f"{when} {name}"] += 1
         if (when, name, self._counts[f"{when} {name}"]) == (self._when, self._name, self._number):
             self._sleep.fall()
+
+
+class AwakeDatabase(Database):
+    """Of who serves the jobs: within none of its transactions the process falls asleep."""
+
+    def __init__(self, url: str, name: str, sleep: Sleep) -> None:
+        super().__init__(url, name=name)
+        self._sleep = sleep
+
+    def write(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._sleep.writing:
+            return super().write(fn, *args, **kwargs)
+
+    def read(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._sleep.writing:
+            return super().read(fn, *args, **kwargs)
 
 
 class SleepingDatabase(Database):
@@ -169,7 +191,7 @@ def main() -> int:
     jobs = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Job])
     sleep, told = Sleep(len(jobs)), dict[int, Told]()
     service: SchedulerService | None = None
-    api = Database(url, name="api")
+    api = AwakeDatabase(url, "api", sleep)
     if role == "super":
         quick = SchedulerSettings(warm_up=0.0, claim_window=0.0)
         service = SchedulerService(quick, CellRegistry(api, REGISTRY), api, Bus("embedded://sleeper/api"))
