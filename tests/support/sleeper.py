@@ -78,7 +78,8 @@ class Sleep:
 
     def _stop(self) -> None:
         with self.writing:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this thread: one that is sent to the process is another thread's to take, and this one would go on meanwhile.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     def fall(self) -> None:
         self._barrier.wait()
