@@ -1,4 +1,4 @@
-"""``/servers/{id}/os-instance-actions``: what was asked of a server, and every attempt to do it."""
+"""``/servers/{id}/os-instance-actions``: what was asked of a server, every stage of it and every attempt to do it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from api.versions import answer
 from objects import errors
 from objects.action import Action, Event
 
-EVENT = "compute__do_build_and_run_instance"
-"""What an attempt to build is called in the Compute API."""
-
 
 class Actions:
-    """The list, newest first, and one of them by its request with its events."""
+    """The list, newest first, and one of them by its request with its events, newest first too."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
@@ -38,7 +35,7 @@ class Actions:
             raise errors.NotFound(f"Action for request_id {request_id[:80]} on instance {found.server.uuid} not found")
         document = _summary(action, found, call)
         if call.context.is_admin or call.has(Since.ACTION_EVENTS):
-            document["events"] = [_event(event, call) for event in action.events]
+            document["events"] = [_event(event, call) for event in reversed(action.events)]
         answer(resp, {"instanceAction": document})
 
     def _find(self, server_id: str, call: Call) -> Found:
@@ -66,7 +63,7 @@ def _fault(fault: str | None, call: Call) -> str | None:
 def _event(event: Event, call: Call) -> dict[str, Any]:
     ended = event.finished_at is not None
     document: dict[str, Any] = {
-        "event": EVENT,
+        "event": event.stage,
         "start_time": server_view.micro(event.started_at),
         "finish_time": server_view.micro(event.finished_at),
         "result": ("Error" if event.error else "Success") if ended else None,

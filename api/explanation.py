@@ -10,11 +10,10 @@ from typing import Any
 from uuid import UUID
 
 import falcon
-import msgspec
 
 from api import call as calls
 from api import server_view
-from api.finding import Finder, Found
+from api.finding import Finder, Found, about
 from api.versions import answer
 from db import decisions, mappings
 from db.engine import Database
@@ -78,12 +77,6 @@ def batch_of(request_id: str) -> str | None:
         return str(UUID(request_id.removeprefix("req-").removeprefix("r-")))
     except ValueError:
         return None
-
-
-def about(made: Sequence[Decision], uuid: str) -> list[Decision]:
-    """Those that decided about this server, without what they say of its siblings."""
-    choices = [tuple(choice for choice in decision.choices if choice.instance_uuid == uuid) for decision in made]
-    return [msgspec.structs.replace(decision, choices=own) for decision, own in zip(made, choices, strict=True) if own]
 
 
 def _summary(server: Server, made: Sequence[Decision]) -> dict[str, Any]:

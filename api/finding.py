@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import msgspec
 
@@ -10,12 +11,13 @@ from api.call import Call
 from api.opts import Settings
 from api.validation import is_uuid
 from cells.registry import CellRegistry
-from db import actions, instances, mappings
+from db import actions, decisions, instances, mappings
 from db.engine import Database
 from objects import errors
 from objects.action import Action, Kind, Started, told
 from objects.base import Object
 from objects.cell import CELL0_UUID
+from objects.decision import Decision
 from objects.instance import Instance, Server, State
 from objects.spec import RequestSpec
 from service.complaints import Complaints
@@ -76,9 +78,12 @@ class Finder:
         if not any(each.kind is Kind.CREATE for each in started) and found.spec is not None:
             asked = Started(kind=Kind.CREATE, request_id=found.spec.request_id, started_at=found.server.created_at)
             started.insert(0, asked)
-        if found.row is None:
-            return [_summed_up(told(each, None), found.server) for each in started]
-        return [told(each, found.row) for each in started]
+        server = found.server
+        if server.deleted_at is not None:  # what its cell knows of it is when it came there
+            asked = Started(kind=Kind.DELETE, request_id=server.deleted_by, started_at=server.deleted_at)
+            started = [*(each for each in started if each.kind is not Kind.DELETE), asked]
+        made = about(self._database.read(decisions.of_batch, server.batch_id), server.uuid)
+        return [told(each, server, found.row, made) for each in started]
 
     def _ask_cell(self, server: Server, spec: RequestSpec | None) -> Found:
         if server.cell_uuid in (None, CELL0_UUID):  # what is buried was decided with its reason, in the API database
@@ -94,10 +99,10 @@ class Finder:
         return Found(server=_overlaid(server, row), spec=spec, row=row)
 
 
-def _summed_up(action: Action, server: Server) -> Action:
-    """As far as the API level knows how it went: what never had a host has nothing but its fault."""
-    over = server.updated_at if server.state == "error" else None
-    return msgspec.structs.replace(action, finished_at=server.launched_at or over, fault=server.fault)
+def about(made: Sequence[Decision], uuid: str) -> list[Decision]:
+    """Those that decided about this server, without what they say of its siblings."""
+    choices = [tuple(choice for choice in decision.choices if choice.instance_uuid == uuid) for decision in made]
+    return [msgspec.structs.replace(decision, choices=own) for decision, own in zip(made, choices, strict=True) if own]
 
 
 def missing(uuid: str) -> errors.NotFound:

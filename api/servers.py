@@ -136,7 +136,8 @@ class OneServer:
         call = calls.of(req)
         if not is_uuid(server_id):
             raise missing(server_id)
-        deleted = self._ledger.write(builds.delete, server_id, project_id=call.scope, now=time.time())
+        request_id = call.context.request_id
+        deleted = self._ledger.write(builds.delete, server_id, project_id=call.scope, now=time.time(), request_id=request_id)
         if deleted is None:
             raise missing(server_id)
         LOG.info("%s: instance %s deleted by its user", call.context.request_id, server_id)

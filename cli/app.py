@@ -33,6 +33,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("server list", "cli.server:ServerList", "list servers"),
     ("server show", "cli.server:ServerShow", "show one server"),
     ("server delete", "cli.server:ServerDelete", "delete servers"),
+    ("server event list", "cli.server_event:ServerEventList", "list what was asked of a server"),
+    ("server event show", "cli.server_event:ServerEventShow", "show each stage and attempt of what was asked of a server"),
     ("verify", "cli.verify:Verify", "compare everything that is written, and repair what does not agree"),
     ("explain", "cli.explain:Explain", "say why servers went where they are, or nowhere"),
     ("db sync", "cli.db:DbSync", "bring the schemas of the databases up to date"),

@@ -177,6 +177,7 @@ _MAP = (
         host=sa.bindparam("to_host"),
         node=sa.bindparam("to_node"),
         availability_zone=sa.bindparam("to_zone"),
+        mapped_at=sa.bindparam("now"),
         updated_at=sa.bindparam("now"),
     )
 )
@@ -188,6 +189,7 @@ _BURY = (
         fence=sa.bindparam("to_fence"),
         state="error",
         fault=sa.bindparam("why"),
+        mapped_at=sa.bindparam("now"),
         updated_at=sa.bindparam("now"),
     )
 )
@@ -248,7 +250,7 @@ _GONE = sa.delete(build_requests).where(build_requests.c.instance_uuid == sa.bin
 _MARK = (
     sa.update(instance_mappings)
     .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"), instance_mappings.c.deleted.is_(sa.false()))
-    .values(deleted=sa.true(), updated_at=sa.bindparam("now"))
+    .values(deleted=sa.true(), updated_at=sa.bindparam("now"), deleted_at=sa.bindparam("now"), deleted_by=sa.bindparam("request"))
 )
 _MAPPING = sa.select(
     instance_mappings.c.project_id,
@@ -259,18 +261,21 @@ _MAPPING = sa.select(
 ).where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
 
 
-def delete(tx: Connection, stamp: claims.Stamp, uuid: str, *, project_id: str | None, now: float) -> Deleted | None:
+def delete(
+    tx: Connection, stamp: claims.Stamp, uuid: str, *, project_id: str | None, now: float, request_id: str | None = None
+) -> Deleted | None:
     """Win the build request, or mark the mapping so that a sweep carries the delete into the cell; the project has one server less.
 
     The mark is made once, whatever becomes of the server before or after: that is what makes its quota free once.
 
+    ``request_id``: the request that asks for it.
     None: there is no such server that is not deleted already, or it belongs to another project than ``project_id``.
     """
     before = tx.execute(_MAPPING, {"uuid": uuid}).one_or_none()
     if before is None or before.deleted or project_id not in (None, before.project_id):
         return None
     queued = tx.execute(_GONE, {"uuid": uuid}).rowcount
-    if not tx.execute(_MARK, {"uuid": uuid, "now": now}).rowcount:
+    if not tx.execute(_MARK, {"uuid": uuid, "now": now, "request": request_id}).rowcount:
         return None
     marked = tx.execute(_MAPPING, {"uuid": uuid}).one()  # nobody changes it any more, so it may be trusted now
     if marked.vcpus is not None:

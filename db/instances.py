@@ -55,8 +55,8 @@ _WRITE = (
     .values({
         name: sa.bindparam(f"new_{name}")
         for name in (
-            "state", "attempt", "builder", "version", "host", "node", "availability_zone", "launched_at", "terminated_at",
-            "rolled_back", "updated_at",
+            "state", "attempt", "builder", "version", "host", "node", "availability_zone", "building_at", "launched_at",
+            "terminated_at", "rolled_back", "updated_at",
         )
     })
 )  # fmt: skip
@@ -123,7 +123,7 @@ def delete(tx: Connection, uuids: Iterable[str], now: float, request_id: str | N
         if dialect.insert_new(tx, instances, [values | times | texts]):
             changes.append(change)
             rows[change.row.uuid] = change.row
-    actions.begin(tx, Kind.DELETE, [(change.row.uuid, now) for change in changes], request_id)
+    actions.begin(tx, Kind.DELETE, [(change.row.uuid, now) for change in changes], request_id, now)
     _tell(tx, changes, now)
     return rows | present
 
@@ -167,11 +167,18 @@ def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
         "new_host": row.host,
         "new_node": row.node,
         "new_availability_zone": row.availability_zone,
+        "new_building_at": _building_at(old, row, now),
         "new_launched_at": row.launched_at,
         "new_terminated_at": row.terminated_at,
         "new_rolled_back": row.rolled_back,
         "new_updated_at": now,
     }
+
+
+def _building_at(old: Instance, row: Instance, now: float) -> float | None:
+    if row.attempt != old.attempt:
+        return None
+    return now if row.state is State.BUILDING and old.state is not State.BUILDING else row.building_at
 
 
 def _tell(tx: Connection, changes: Sequence[Change], now: float) -> None:
@@ -320,6 +327,8 @@ def _instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
         history=() if row.history == "[]" else stored.load(row.history, tuple[Attempt, ...]),
         deadline=row.deadline,
         has_group=row.has_group,
+        batch_id=row.batch_id,
+        building_at=row.building_at,
         launched_at=row.launched_at,
         terminated_at=row.terminated_at,
         fault=fault,

@@ -117,7 +117,7 @@ def _build_row(row: Instance, spec_text: str) -> dict[str, Any]:
 def _attach(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> None:
     """What hangs off an instance from its first moment: who asked for it, tags, block devices, and in cell0 the fault."""
     uuids = [new.instance.uuid for new in news]
-    actions.begin(tx, Kind.CREATE, [(new.instance.uuid, new.created_at) for new in news], spec.request_id)
+    actions.begin(tx, Kind.CREATE, [(new.instance.uuid, new.created_at) for new in news], spec.request_id, now)
     if spec.properties.tags:
         tx.execute(sa.insert(tags), [{"instance_uuid": uuid, "tag": tag} for uuid in uuids for tag in spec.properties.tags])
     if spec.properties.block_devices:

@@ -1,17 +1,19 @@
-"""What was asked of a server, and how it went: a start that is stored, and the rest read off the instance's row.
+"""What was asked of a server, and how it went: a start that is stored, and the rest read off rows that are there anyway.
 
-Nothing is written when an action ends or an attempt fails that is not written anyway: the row has its launch, its end, its fault
-and the history of its attempts.
+Nothing is written when an action ends, a stage is passed or an attempt fails that is not written anyway: the mapping has the
+hand-over, decisions have their times, and the instance's row has its launch, its end, its fault and the history of its attempts.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from objects.base import Object
-from objects.instance import Instance, State
+from objects.decision import Decision
+from objects.instance import Attempt, Instance, Server, State
 
 
 class Kind(enum.StrEnum):
@@ -21,27 +23,44 @@ class Kind(enum.StrEnum):
     DELETE = "delete"
 
 
+class Stage(enum.StrEnum):
+    """What events are called. The field's own names where it has the same, else names made like them: who, and which call."""
+
+    ACCEPT = "api_accept_build_request"
+    SCHEDULE = "scheduler_select_destinations"
+    STAGE = "conductor_stage_instance"
+    HAND_OVER = "conductor_schedule_and_build_instances"  # from the request to its hand-over to a cell, or to cell0
+    ORDER = "conductor_build_instances"  # from the order to its host until that begins to build
+    BUILD = "compute__do_build_and_run_instance"
+    DELETE = "compute_terminate_instance"
+
+
 class Started(Object, frozen=True, kw_only=True):
-    """An action as it is stored. ``request_id`` None: a sweep carried it into the cell. Seconds since the epoch."""
+    """An action as it is stored. ``request_id`` None: a sweep carried it into the cell. Seconds since the epoch.
+
+    ``written_at``: when the cell was told of it; None: it was not, or that was not noted yet.
+    """
 
     kind: Kind
     request_id: str | None
     started_at: float
+    written_at: float | None = None
 
 
 class Event(Object, frozen=True, kw_only=True):
-    """One attempt to build on one host, from its order to its end. ``finished_at`` None: under way; ``error`` None: no failure."""
+    """One stage, or one attempt on one host. ``finished_at`` None: under way; ``error`` None: no failure."""
 
-    attempt: int
-    host: str
+    stage: Stage
     started_at: float
     finished_at: float | None = None
+    attempt: int | None = None
+    host: str | None = None
     error: str | None = None
     message: str | None = None
 
 
 class Action(Object, frozen=True, kw_only=True):
-    """``fault`` is why a creation ended in ERROR. ``finished_at`` None: under way."""
+    """``fault`` is why a creation ended in ERROR. ``finished_at`` None: under way. Events in the order in which they began."""
 
     kind: Kind
     request_id: str | None
@@ -54,40 +73,88 @@ class Action(Object, frozen=True, kw_only=True):
 _CURRENT = (State.SCHEDULED, State.BUILDING, State.ACTIVE)
 
 
-def told(started: Started, row: Instance | None) -> Action:
-    """The action with what the row says of it. Without a row, only that it was begun."""
+def told(started: Started, server: Server, row: Instance | None, decisions: Iterable[Decision] = ()) -> Action:
+    """The action with what is known of it. ``row`` None: its cell has none, or does not answer; ``decisions``: about this server."""
     begun = Action(kind=started.kind, request_id=started.request_id, started_at=started.started_at)
+    if started.kind is Kind.DELETE:
+        return _deletion(begun, server, row)
+    before = [*_before_its_cell(started, server, decisions)]
     if row is None:
-        return begun
-    return _deletion(begun, row) if started.kind is Kind.DELETE else _creation(begun, row)
-
-
-def _deletion(begun: Action, row: Instance) -> Action:
-    return msgspec.structs.replace(begun, finished_at=row.terminated_at)
-
-
-def _creation(begun: Action, row: Instance) -> Action:
-    events: list[Event] = []
-    at = begun.started_at
-    for attempt in row.history:
-        failure = attempt.failure
-        events.append(
-            Event(
-                attempt=attempt.number,
-                host=attempt.host,
-                started_at=at,
-                finished_at=failure.at,
-                error=failure.error,
-                message=failure.message,
-            )
+        over = server.updated_at if server.state == "error" else None
+        return msgspec.structs.replace(
+            begun, finished_at=server.launched_at or over, fault=server.fault, events=tuple(_in_order(before))
         )
-        at = failure.at
-    if row.host is not None and (row.state in _CURRENT or row.launched_at is not None):
-        events.append(Event(attempt=row.attempt, host=row.host, started_at=at, finished_at=row.launched_at))
-    over = row.state in (State.ERROR, State.DELETED)
+    attempts = _attempts(row, server.mapped_at or started.written_at or started.started_at)
+    ended = row.state in (State.ERROR, State.DELETED)
+    last = row.history[-1].failure.at if row.history else started.started_at
     return msgspec.structs.replace(
         begun,
-        finished_at=row.launched_at or ((row.terminated_at or at) if over else None),
+        finished_at=row.launched_at or ((row.terminated_at or last) if ended else None),
         fault=row.fault,
-        events=tuple(events),
+        events=tuple(_in_order([*before, *attempts])),
     )
+
+
+def _deletion(begun: Action, server: Server, row: Instance | None) -> Action:
+    ended = row.terminated_at if row is not None else server.terminated_at
+    host = row.host if row is not None else None
+    event = Event(stage=Stage.DELETE, started_at=begun.started_at, finished_at=ended, host=host)
+    return msgspec.structs.replace(begun, finished_at=ended, events=(event,))
+
+
+def _before_its_cell(started: Started, server: Server, decisions: Iterable[Decision]) -> Iterable[Event]:
+    """What the API level did, up to the hand-over: that one has the reason where no host was found."""
+    at = started.started_at
+    yield Event(stage=Stage.ACCEPT, started_at=at, finished_at=at)
+    staging_from = at
+    for made in decisions:
+        error = "NoValidHost" if made.refused else None
+        began = max(at, made.at - made.elapsed_ms / 1000)
+        yield Event(stage=Stage.SCHEDULE, started_at=began, finished_at=made.at, error=error, message=made.message or None)
+        staging_from = made.at
+    if started.written_at is not None:
+        began = min(staging_from, started.written_at)
+        yield Event(stage=Stage.STAGE, started_at=began, finished_at=started.written_at)
+    buried = server.host is None and server.state == "error"
+    yield Event(
+        stage=Stage.HAND_OVER,
+        started_at=at,
+        finished_at=server.mapped_at,
+        error="BuildFailed" if buried else None,
+        message=server.fault if buried else None,
+    )
+
+
+def _attempts(row: Instance, handed_over: float) -> Iterable[Event]:
+    """Each attempt begins where the one before has ended, with its order; its host begins to build when it is granted the build."""
+    at = handed_over
+    for attempt in row.history:
+        yield from _failed(attempt, at)
+        at = attempt.failure.at
+    if row.host is not None and (row.state in _CURRENT or row.launched_at is not None):
+        began = row.building_at
+        yield Event(stage=Stage.ORDER, started_at=at, finished_at=began or row.launched_at, attempt=row.attempt, host=row.host)
+        if began is not None or row.state is not State.SCHEDULED:
+            yield Event(stage=Stage.BUILD, started_at=began or at, finished_at=row.launched_at, attempt=row.attempt, host=row.host)
+
+
+def _failed(attempt: Attempt, ordered_at: float) -> Iterable[Event]:
+    failure, number, host = attempt.failure, attempt.number, attempt.host
+    yield Event(stage=Stage.ORDER, started_at=ordered_at, finished_at=attempt.started_at or failure.at, attempt=number, host=host)
+    yield Event(
+        stage=Stage.BUILD,
+        started_at=attempt.started_at or ordered_at,
+        finished_at=failure.at,
+        attempt=number,
+        host=host,
+        error=failure.error,
+        message=failure.message,
+    )
+
+
+_ORDER = {stage: number for number, stage in enumerate(Stage)}
+
+
+def _in_order(events: Sequence[Event]) -> list[Event]:
+    """By attempt, and each stage behind the one that leads to it; the hand-over spans its parts, and ends behind them."""
+    return sorted(events, key=lambda event: (event.attempt or 0, _ORDER[event.stage], event.started_at))

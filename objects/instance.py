@@ -45,12 +45,13 @@ class Failure(Message, frozen=True, kw_only=True):
 
 
 class Attempt(Object, frozen=True, kw_only=True):
-    """One finished, failed attempt of a build."""
+    """One finished, failed attempt of a build. ``started_at`` None: its host had not begun, or that was not noted yet."""
 
     number: int
     host: str
     node: str
     failure: Failure
+    started_at: float | None = None
 
 
 class Instance(Object, frozen=True, kw_only=True):
@@ -58,7 +59,8 @@ class Instance(Object, frozen=True, kw_only=True):
 
     ``fence``, ``attempt`` and ``builder`` are the three fencing values of ``docs/protocol.md``; ``version`` rises with every
     change and travels with the row's feed events. ``rolled_back``: why its batch is rolled back, so that it is to end in ERROR with
-    this as its fault rather than as DELETED. Times are seconds since the epoch.
+    this as its fault rather than as DELETED. ``building_at``: when the agent was granted the attempt in force. Times are seconds
+    since the epoch.
     """
 
     uuid: str
@@ -76,6 +78,8 @@ class Instance(Object, frozen=True, kw_only=True):
     history: tuple[Attempt, ...] = ()
     deadline: float = 0.0
     has_group: bool = False
+    batch_id: str | None = None
+    building_at: float | None = None
     launched_at: float | None = None
     terminated_at: float | None = None
     fault: str | None = None
@@ -103,6 +107,9 @@ class Server(Object, frozen=True, kw_only=True):
     host: str | None = None
     node: str | None = None
     availability_zone: str | None = None
+    mapped_at: float | None = None
+    deleted_at: float | None = None
+    deleted_by: str | None = None
     launched_at: float | None = None
     terminated_at: float | None = None
     fault: str | None = None

@@ -210,7 +210,8 @@ def _restarts(history: tuple[Attempt, ...], host: str | None = None) -> int:
 
 
 def _with(row: Instance, failure: Failure) -> tuple[Attempt, ...]:
-    return (*row.history, Attempt(number=row.attempt, host=row.host or "", node=row.node or "", failure=failure))
+    over = Attempt(number=row.attempt, host=row.host or "", node=row.node or "", failure=failure, started_at=row.building_at)
+    return (*row.history, over)
 
 
 def _give_up(row: Instance, history: tuple[Attempt, ...], sentence: str) -> Change:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, table
+from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, notifications_table, table
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
@@ -138,6 +138,9 @@ instance_mappings = table(
     sa.Column("created_at", Time, nullable=False),
     sa.Column("vcpus", sa.Integer),  # what it takes of its project's quota until it is deleted; NULL: it was never charged
     sa.Column("memory_mb", sa.Integer),
+    sa.Column("mapped_at", Time),  # when its cell was written: the hand-over, or its burial
+    sa.Column("deleted_at", Time),
+    sa.Column("deleted_by", Name),  # the request that asked for it
     # the summary: what lists show while, or although, the cell cannot be asked
     sa.Column("state", sa.String(16), nullable=False),  # building | active | error | deleted
     sa.Column("host", Name),
@@ -247,3 +250,5 @@ decisions = table(
     sa.Column("decision", Json, nullable=False),
     sa.Index("ix_decisions_batch_id_at", "batch_id", "at"),
 )
+
+notifications = notifications_table("notifications", metadata)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, table
+from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, notifications_table, table
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
@@ -28,6 +28,7 @@ instances = table(
     sa.Column("launch_index", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", Time, nullable=False),
     sa.Column("updated_at", Time, nullable=False),
+    sa.Column("building_at", Time),  # when its host's agent was granted the attempt in force
     sa.Column("launched_at", Time),
     sa.Column("terminated_at", Time),
     sa.Column("rolled_back", sa.Text),  # why its all-or-nothing batch is rolled back: from DELETING it goes to ERROR, with this
@@ -82,6 +83,7 @@ instance_actions = table(
     sa.Column("instance_uuid", Uuid, nullable=False, index=True),
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("request_id", Name),
+    sa.Column("written_at", Time),  # of a creation: when it was staged
     sa.Column("started_at", Time, nullable=False),  # how it went on is in the instance's row
 )
 
@@ -140,3 +142,5 @@ feed = table(
     sa.Column("payload", Json, nullable=False),
     sa.Column("created_at", Time, nullable=False),
 )
+
+notifications = notifications_table("cell_notifications", metadata)

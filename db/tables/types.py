@@ -31,6 +31,22 @@ NAMING = {
 }
 
 
+def notifications_table(name: str, metadata: sa.MetaData) -> sa.Table:
+    """Facts that are still to be told, each written in the transaction of what it tells. Empty where notifications are off."""
+    return table(
+        name,
+        metadata,
+        sa.Column("id", BigId, primary_key=True, autoincrement=True),
+        sa.Column("message_id", Uuid, nullable=False),  # follows from the fact: told again, it is the same
+        sa.Column("event_type", sa.String(64), nullable=False),
+        sa.Column("priority", sa.String(8), nullable=False),
+        sa.Column("subject", Name, nullable=False),  # an instance, a batch or a host
+        sa.Column("facts", Json, nullable=False),  # Facts
+        sa.Column("at", Time, nullable=False),
+        sa.Column("taken_until", Time, nullable=False, default=0.0),  # whoever sends it has it until then
+    )
+
+
 def table(name: str, metadata: sa.MetaData, *items: sa.Column[Any] | sa.Index | sa.UniqueConstraint) -> sa.Table:
     """A table that compares text byte by byte on every server, and is transactional on MariaDB."""
     return sa.Table(name, metadata, *items, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate="utf8mb4_bin")

@@ -366,3 +366,33 @@ def test_a_client_reads_the_kind_of_a_refusal(front: Front, operator: Operator) 
         client.get("servers/00000000-0000-4000-8000-000000000000")
     with pytest.raises(errors.Invalid, match=r"^limit: "):
         client.get("servers", limit="x")
+
+
+def test_the_events_of_a_server_from_its_request_to_its_end(front: Front, operator: Operator) -> None:
+    """Each stage and attempt in its order; a deleted server by its id."""
+    server = front.boot()
+    front.hand_over("h1", alternates=("h2",))
+    front.accept(server)
+    front.fail(server, "disk broke")
+    front.activate(server)
+    [created] = operator.json("server event list web")
+    assert (created["Action"], created["Result"], created["Attempts"]) == ("create", "Success", 2)
+    events = operator.json("server event show web")
+    assert [(e["Event"], e["Try"], e["Host"], e["Result"]) for e in events] == [
+        ("api_accept_build_request", "", "", "Success"),
+        ("conductor_stage_instance", "", "", "Success"),
+        ("conductor_schedule_and_build_instances", "", "", "Success"),
+        ("conductor_build_instances", 1, "h1", "Success"),
+        ("compute__do_build_and_run_instance", 1, "h1", "Error"),
+        ("conductor_build_instances", 2, "h2", "Success"),
+        ("compute__do_build_and_run_instance", 2, "h2", "Success"),
+    ]
+    assert [(e["Error"], e["Message"]) for e in events if e["Error"]] == [("BuildFailed", "disk broke")]
+    assert all(e["Started"] <= e["Finished"] for e in events)
+    front.delete(server)
+    deleted, again = operator.json(f"server event list {server}")
+    assert (deleted["Action"], deleted["Result"], again) == ("delete", "", created)
+    [end] = operator.json(f"server event show {server} --request {deleted['Request']}")
+    assert (end["Event"], end["Host"], end["Result"]) == ("compute_terminate_instance", "h2", "")
+    assert operator.done(f"server event show {server} -f csv").startswith('"Event","Try","Host"')
+    assert "req-x" in operator.refused(f"server event show {server} --request req-x")
