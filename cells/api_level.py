@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 from oslo_config import cfg
 
 from cells import opts
-from cells.registry import CellRegistry
+from cells.registry import CellRegistry, open_database
 from db import ready
 from db.engine import Database
 from rpc.transport import Bus
+from service import notifications
 from service.opts import required
 from service.waiting import wait_for
 
@@ -23,9 +25,11 @@ class ApiLevel:
 
     def __init__(self, conf: cfg.ConfigOpts, pool_size: int) -> None:
         check(conf)
-        self.database = Database(conf.api_database.connection, name="api", max_pool_size=pool_size)
-        self.bus = Bus(conf.api_transport_url or conf.transport_url, name="api")
-        self.registry = CellRegistry(self.database, opts.settings(conf))
+        outbox = notifications.settings(conf).on
+        self.database = Database(conf.api_database.connection, name="api", max_pool_size=pool_size, outbox=outbox)
+        self.url: str = conf.api_transport_url or conf.transport_url
+        self.bus = Bus(self.url, name="api")
+        self.registry = CellRegistry(self.database, opts.settings(conf), open_database=partial(open_database, outbox=outbox))
 
     def wait(self, stopped: threading.Event, *, for_bus: bool) -> bool:
         """Wait until the API database has its schema and, if asked, the bus answers; return False if ``stopped`` before that."""

@@ -9,6 +9,7 @@ from oslo_config import cfg
 from db import ready
 from db.engine import Database
 from rpc.transport import Bus
+from service import notifications
 from service.opts import required
 from service.waiting import wait_for
 
@@ -21,7 +22,7 @@ class OwnCell:
 
     def __init__(self, conf: cfg.ConfigOpts, pool_size: int) -> None:
         check(conf)
-        self.database = Database(conf.cell_database.connection, max_pool_size=pool_size)
+        self.database = Database(conf.cell_database.connection, max_pool_size=pool_size, outbox=notifications.settings(conf).on)
         self.name = self.database.name
         self.bus = Bus(conf.transport_url, name=self.name)
 

@@ -26,9 +26,9 @@ OpenDatabase = Callable[[CellMapping], Database]
 OpenBus = Callable[[CellMapping], Bus | None]
 
 
-def open_database(mapping: CellMapping) -> Database:
+def open_database(mapping: CellMapping, *, outbox: bool = False) -> Database:
     """The cell's database; connects when first used."""
-    return Database(mapping.database_url, name=f"cell {mapping.name}")
+    return Database(mapping.database_url, name=f"cell {mapping.name}", outbox=outbox)
 
 
 def open_bus(mapping: CellMapping) -> Bus | None:

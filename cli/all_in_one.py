@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -15,12 +16,13 @@ import msgspec
 from api.main import ApiService
 from api.opts import Settings as ApiSettings
 from cells.bulkhead import BulkheadSettings
-from cells.registry import CellRegistry, RegistrySettings
+from cells.registry import CellRegistry, RegistrySettings, open_database
 from cli import key_file
 from compute.main import ComputeService, make_reporter
 from compute.opts import Settings as ComputeSettings
 from compute.opts import SimulatedSettings
 from conductor.main import CellConductorService, SuperConductorService
+from conductor.notify import of_api_level, of_cell
 from conductor.opts import ConductorSettings
 from db.engine import Database
 from objects import errors, stored
@@ -31,6 +33,7 @@ from rpc.transport import Bus
 from scheduler.main import SchedulerService
 from scheduler.opts import Settings as SchedulerSettings
 from service import config, logs
+from service.notifications import Settings as Notifications
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
@@ -140,8 +143,10 @@ class AllInOne:
         pace: Pace | None = None,
         scheduler: SchedulerSettings | None = None,
         observer: Observer | None = None,
+        notify: Notifications | None = None,
     ) -> None:
         """``scheduler``: how hosts are chosen; None: by the defaults, at the pace. ``observer`` is told of every message sent.
+        ``notify``: whether and where notifications go; None: nowhere.
 
         Raises Misconfigured where a filter, weigher or driver is named that does not exist.
         """
@@ -149,10 +154,13 @@ class AllInOne:
         self._observer = observer
         self._pace = pace = pace or Pace()
         vault = Vault(key_file.read_or_make(folder.path))
-        self._api_database = Database(folder.database_url("api"), name="api", max_pool_size=20)
+        self._notify = notify or Notifications()
+        outbox = self._notify.on
+        self._api_database = Database(folder.database_url("api"), name="api", max_pool_size=20, outbox=outbox)
         self._bus = Bus(folder.bus_url("api"), name="api", observer=observer)
         patience = RegistrySettings(bulkhead=BulkheadSettings(timeout=pace.cell_timeout, threads=8))
-        self.registry = CellRegistry(self._api_database, patience, open_bus=self._open_bus)
+        opened = partial(open_database, outbox=outbox)
+        self.registry = CellRegistry(self._api_database, patience, open_database=opened, open_bus=self._open_bus)
         conductor = ConductorSettings(
             lease_seconds=pace.lease_seconds,
             sweep_interval=pace.sweep_interval,
@@ -168,15 +176,17 @@ class AllInOne:
         self.scheduler = SchedulerService(scheduler or pace.scheduler, self.registry, self._api_database, self._bus)
         self._services.append(self.scheduler)
         self._services.append(SuperConductorService(conductor, self.registry, self._api_database, self._bus, vault=vault))
+        self._services.append(of_api_level(self._notify, folder.bus_url("api"), self._api_database, self.registry))
         self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault)
         self._api_host = api.host
 
     def _add_cell(self, mapping: CellMapping, vault: Vault, settings: ConductorSettings, hosts: Sequence[SimulatedHost]) -> None:
         name = mapping.name
-        database = Database(mapping.database_url, name=f"conductor of {name}", max_pool_size=10)
+        database = Database(mapping.database_url, name=f"conductor of {name}", max_pool_size=10, outbox=self._notify.on)
         bus = Bus(mapping.transport_url, name=name, observer=self._observer)
         self._closing += [bus, database]
         self._services.append(CellConductorService(settings, name, database, bus, vault=vault))
+        self._services.append(of_cell(self._notify, mapping.transport_url, database))
         members = [self._compute_settings(host) for host in hosts if host.cell == name]
         if members:
             reporter = make_reporter(members[0], bus)  # agents that share a process share messages and their threads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,25 +49,33 @@ class Deployment:
     def api_database(self) -> Database:
         from db.engine import Database
 
-        return Database(self.api_url, name="api")
+        return Database(self.api_url, name="api", outbox=self.notifying)
 
     @cached_property
     def registry(self) -> CellRegistry:
         """The cells, without their buses."""
         from cells import opts
-        from cells.registry import CellRegistry
+        from cells.registry import CellRegistry, open_database
 
-        return CellRegistry(self.api_database, opts.settings(self.conf), open_bus=lambda _: None)
+        opened = partial(open_database, outbox=self.notifying)
+        return CellRegistry(self.api_database, opts.settings(self.conf), open_database=opened, open_bus=lambda _: None)
+
+    @property
+    def notifying(self) -> bool:
+        """Whether what commands change is to be told. Conductors send it."""
+        from service import notifications
+
+        return self.state is None and notifications.settings(self.conf).on
 
     @cached_property
     def conf(self) -> cfg.ConfigOpts:
         """The configuration. Raises Misconfigured."""
         from api.opts import QUOTA_GROUP, QUOTAS
         from cells import opts
-        from service import config
+        from service import config, notifications
         from service.opts import API_DATABASE
 
-        ours = [("api_database", [API_DATABASE]), (QUOTA_GROUP, QUOTAS)]
+        ours = [("api_database", [API_DATABASE]), (QUOTA_GROUP, QUOTAS), *notifications.list_opts()]
         return config.load(self.arguments, ours, opts.list_opts(), files=[] if self.state else None)
 
     def close(self) -> None:

@@ -12,10 +12,10 @@ from cells import api_level, own_cell
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel
 from cells.own_cell import OwnCell
-from conductor import opts
+from conductor import notify, opts
 from conductor.main import CellConductorService, SuperConductorService
 from objects import errors
-from service import process
+from service import notifications, process
 from service.opts import refuse
 from service.process import Plan, Role
 from service.vault import Vault
@@ -36,17 +36,20 @@ class SuperRole:
         self._level = ApiLevel(conf, pool_size=2 * settings.workers + SWEEPS)  # doorbells' builds, and the queue sweep's
         level, vault = self._level, Vault(conf.secrets["keys"])
         self._service = SuperConductorService(settings, level.registry, level.database, level.bus, vault)
+        self._notifications = notify.of_api_level(notifications.settings(conf), level.url, level.database, level.registry)
         self._begun = False
 
     def start(self, stopped: threading.Event) -> None:
         if self._level.wait(stopped, for_bus=True):
             self._begun = True
             self._service.start()
+            self._notifications.start()
             wait_for("the super conductor's topic", self._service.check, stopped)
 
     def stop(self) -> None:
         if self._begun:
             self._service.stop()
+            self._notifications.stop()
         self._level.close()
 
     def reload(self) -> None:
@@ -61,17 +64,20 @@ class CellRole:
         self._cell = OwnCell(conf, pool_size=settings.workers + SWEEPS)
         cell, vault = self._cell, Vault(conf.secrets["keys"])
         self._service = CellConductorService(settings, cell.name, cell.database, cell.bus, vault)
+        self._notifications = notify.of_cell(notifications.settings(conf), conf.transport_url, cell.database)
         self._begun = False
 
     def start(self, stopped: threading.Event) -> None:
         if self._cell.wait(stopped):
             self._begun = True
             self._service.start()
+            self._notifications.start()
             wait_for("the cell conductor's topic", self._service.check, stopped)
 
     def stop(self) -> None:
         if self._begun:
             self._service.stop()
+            self._notifications.stop()
         self._cell.close()
 
     def reload(self) -> None:

@@ -13,11 +13,11 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import batches, claims, dialect, leases, quotas, secrets
+from db import batches, claims, dialect, leases, outbox, quotas, secrets
 from db.engine import DuplicateEntry
 from db.keyed import KeyedDelete
 from db.tables.api import build_requests, client_tokens, instance_mappings, request_specs
-from objects import errors, stored
+from objects import errors, notification, stored
 from objects.base import Object
 from objects.cell import CELL0_UUID
 from objects.quota import ANY, Admission, Usage
@@ -215,6 +215,9 @@ def hand_over(tx: Connection, items: Sequence[HandOver], now: float) -> list[str
         if item.instance_uuid in won
     ]
     _decide(tx, _MAP, rows)
+    if outbox.kept(tx):
+        handed = [item for item in items if item.instance_uuid in won]
+        outbox.put(tx, "api", [notification.of_hand_over(i.instance_uuid, i.fence, i.host, i.node, now) for i in handed])
     return [item.instance_uuid for item in items if item.instance_uuid in won]
 
 
@@ -228,6 +231,9 @@ def bury(tx: Connection, stamp: claims.Stamp, items: Sequence[Burial], now: floa
     ]
     _decide(tx, _BURY, rows)
     claims.release(tx, stamp, sorted(won))
+    if outbox.kept(tx):
+        buried = [item for item in items if item.instance_uuid in won]
+        outbox.put(tx, "api", [notification.of_burial(item.instance_uuid, item.fence, item.fault, now) for item in buried])
     return [item.instance_uuid for item in items if item.instance_uuid in won]
 
 
@@ -286,6 +292,8 @@ def delete(
     tx.execute(
         sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == uuid).values(state="deleted", terminated_at=now)
     )
+    if outbox.kept(tx):
+        outbox.put(tx, "api", notification.of_queued_delete(uuid, now))
     return Deleted(cell_uuid=None)
 
 

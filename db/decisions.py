@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import dialect
+from db import dialect, outbox
 from db.tables.api import decisions
-from objects import stored
+from objects import notification, stored
 from objects.decision import Decision
 
 KEPT = 20
@@ -50,6 +50,8 @@ def store_all(tx: Connection, made: Sequence[Decision]) -> None:
         return
     rows = [{"id": d.id, "batch_id": d.batch_id, "at": d.at, "decision": stored.dump(d)} for d in made]
     tx.execute(_INSERT, rows)
+    if outbox.kept(tx):
+        outbox.put(tx, "api", notification.of_decisions(made))
     for batch in sorted({d.batch_id for d in made if d.refused}):
         _delete(tx, tx.execute(_SURPLUS, {"batch": batch}).scalars().all())
 

@@ -53,10 +53,10 @@ class Database:
     another transaction or lost its connection (``db/retry.py``), so ``fn`` must have no effect besides the database. They raise
     DatabaseUnavailable, with the password masked, if the database cannot be reached, takes no writes or stays busy, and StorageFull
     if there is no room left. Nothing is opened before the first transaction. ``name`` is what statement counts call this database;
-    ``create`` lets SQLite make a missing file.
+    ``create`` lets SQLite make a missing file. ``outbox``: its transactions note what is to be told (``db/outbox.py``).
     """
 
-    def __init__(self, url: str, *, name: str = "", max_pool_size: int = 5, create: bool = False) -> None:
+    def __init__(self, url: str, *, name: str = "", max_pool_size: int = 5, create: bool = False, outbox: bool = False) -> None:
         parsed = urls.parse(url)
         urls.check_driver(parsed)
         self.dialect: str = parsed.get_backend_name()
@@ -64,7 +64,7 @@ class Database:
         self.name = name or os.path.basename(str(parsed.database))
         self._file = urls.file_of(parsed)
         self._turn = turn_of(self._file) if self._file else Turn(exclusive=False)
-        opening = Opening(url=url, name=self.name, max_pool_size=max_pool_size, create=create)
+        opening = Opening(url=url, name=self.name, max_pool_size=max_pool_size, create=create, outbox=outbox)
         writing = facade.make(opening)
         # SQLite's connections for reading refuse to write: a function given to the wrong method is noticed in the first test of it.
         reading = facade.make(msgspec.structs.replace(opening, query_only=True)) if self._file else writing

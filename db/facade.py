@@ -24,13 +24,17 @@ POOL_TIMEOUT = 10.0
 
 
 class Opening(Object, frozen=True, kw_only=True):
-    """How a database is opened. ``name`` is what statement counts call it; ``create`` and ``query_only`` matter to SQLite."""
+    """How a database is opened. ``name`` is what statement counts call it; ``create`` and ``query_only`` matter to SQLite.
+
+    ``outbox``: its transactions note what is to be told (``db/outbox.py``).
+    """
 
     url: str
     name: str
     max_pool_size: int
     create: bool = False
     query_only: bool = False
+    outbox: bool = False
 
     def __repr__(self) -> str:
         return f"Opening({self.name!r})"  # the URL may hold a password
@@ -74,6 +78,8 @@ def make(opening: Opening) -> Facade:
 
 
 def _tune(url: sa.URL, opening: Opening, engine: sa.Engine) -> None:
+    if opening.outbox:
+        engine.update_execution_options(keeps_outbox=True)
     engine.hide_parameters = True  # parameters hold user data and URLs of cells; errors must not show them
 
     @sa.event.listens_for(engine, "connect")

@@ -11,10 +11,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import actions, dialect, feed, staging
+from db import actions, dialect, feed, outbox, staging
 from db.keyed import by_index
 from db.tables.cell import builds, instance_faults, instances
-from objects import lifecycle, stored
+from objects import lifecycle, notification, stored
 from objects.action import Kind
 from objects.base import Object
 from objects.build import Holding
@@ -93,6 +93,8 @@ def _carry_out(tx: Connection, uuids: Iterable[str], decide: Callable[[Instance]
             if isinstance(outcome, Change):
                 changes.append((row, outcome))
     _write(tx, changes, now)
+    if outbox.kept(tx):
+        outbox.put(tx, "cell", notification.of_changes([(old, change.row) for old, change in changes], now))
     return {uuid: outcomes.get(uuid, Refused(reason="no such instance in this cell", known=False)) for uuid in wanted}
 
 
@@ -123,6 +125,8 @@ def delete(tx: Connection, uuids: Iterable[str], now: float, request_id: str | N
         if dialect.insert_new(tx, instances, [values | times | texts]):
             changes.append(change)
             rows[change.row.uuid] = change.row
+            if outbox.kept(tx):
+                outbox.put(tx, "cell", notification.of_change(None, change.row, now))
     actions.begin(tx, Kind.DELETE, [(change.row.uuid, now) for change in changes], request_id, now)
     _tell(tx, changes, now)
     return rows | present

@@ -10,13 +10,14 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import feed, named
+from db import feed, named, outbox
 from db.tables.cell import services
 from db.upsert import Upsert
-from objects import stored
+from objects import notification, stored
 from objects.base import Object
 from objects.compute_node import Service
 from objects.feed import EventKind
+from objects.notification import EventType
 
 _BEAT = Upsert(
     services,
@@ -57,7 +58,10 @@ def heartbeats(tx: Connection, beats: Sequence[Beat], now: float) -> None:
         }
         for (host, binary), beat in sorted(latest.items())
     ]
+    known = {(service.host, service.binary) for service in list_all(tx)} if outbox.kept(tx) else latest
     _BEAT(tx, rows)
+    for host, binary in sorted(latest.keys() - known):
+        _notify(tx, EventType.SERVICE_CREATE, get(tx, host, binary), now)
 
 
 def get(tx: Connection, host: str, binary: str) -> Service:
@@ -102,8 +106,15 @@ def set_forced_down(tx: Connection, host: str, binary: str, forced_down: bool, n
 
 def delete(tx: Connection, host: str, binary: str) -> None:
     """Forget a service, such as one of a host that is gone for good. Raises NotFound."""
+    gone = get(tx, host, binary)
     statement = sa.delete(services).where(services.c.host == host, services.c.binary == binary)
     named.delete(tx, statement, _what(host, binary))
+    _notify(tx, EventType.SERVICE_DELETE, gone, gone.last_seen)
+
+
+def _notify(tx: Connection, event: EventType, service: Service, now: float) -> None:
+    if outbox.kept(tx):
+        outbox.put(tx, "cell", [notification.of_service(event, service, now)])
 
 
 def _set(tx: Connection, host: str, binary: str, values: dict[str, Any], now: float) -> bool:
@@ -113,6 +124,7 @@ def _set(tx: Connection, host: str, binary: str, values: dict[str, Any], now: fl
         return False
     tx.execute(sa.update(services).where(services.c.uuid == before.uuid), values)
     feed.append(tx, [feed.NewEvent(kind=EventKind.SERVICE, key=host, version=0, payload=stored.dump(after))], now)
+    _notify(tx, EventType.SERVICE_UPDATE, after, now)
     return True
 
 

@@ -74,7 +74,7 @@ _CURRENT = (State.SCHEDULED, State.BUILDING, State.ACTIVE)
 
 
 def told(started: Started, server: Server, row: Instance | None, decisions: Iterable[Decision] = ()) -> Action:
-    """The action with what is known of it. ``row`` None: its cell has none, or does not answer; ``decisions``: about this server."""
+    """The action with what is known of it. ``row`` None: its cell has none, or is silent; ``decisions``: about this server."""
     begun = Action(kind=started.kind, request_id=started.request_id, started_at=started.started_at)
     if started.kind is Kind.DELETE:
         return _deletion(begun, server, row)

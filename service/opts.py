@@ -5,6 +5,7 @@ from __future__ import annotations
 from oslo_config import cfg
 
 from objects import errors
+from service import notifications
 from service.config import Listing
 
 BUS = cfg.StrOpt(
@@ -64,6 +65,7 @@ def list_opts() -> Listing:
         ("api_database", [API_DATABASE]),
         ("cell_database", [CELL_DATABASE]),
         ("secrets", [KEYS]),
+        *notifications.list_opts(),
     ]
 
 

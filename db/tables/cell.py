@@ -143,4 +143,4 @@ feed = table(
     sa.Column("created_at", Time, nullable=False),
 )
 
-notifications = notifications_table("cell_notifications", metadata)
+cell_notifications = notifications_table("cell_notifications", metadata)

@@ -1,0 +1,126 @@
+"""Send what the outboxes hold: the conductors', as they are there anyway, and hold up nobody."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from cells.registry import CellRegistry
+from db import outbox
+from db.connection import Connection
+from db.engine import Database
+from objects import errors, payload
+from objects.payload import Subject
+from rpc.notifier import Notifier
+from service.complaints import Complaints
+from service.notifications import Settings
+from service.periodic import Every, Periodic
+
+LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PAGE = 200
+LEASE = 60.0
+"""Seconds that one sender has a page for. It stops after half of them, whatever is left: a broker may be slow."""
+INTERVAL = 1.0
+PUBLISHER = socket.gethostname()
+"""Who says what no agent says."""
+
+
+class Place(Protocol):
+    """A database, or a cell with its deadlines."""
+
+    def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+class Sender:
+    """Sends from one outbox. Several may run for it: one at a time has a page, and what it does not get done the next one sends."""
+
+    def __init__(self, place: Callable[[], Place], kind: outbox.Kind, notifier: Notifier, keep: float) -> None:
+        """``place`` is asked for anew each time. ``keep``: seconds until what cannot be sent is dropped."""
+        self._place = place
+        self._kind = kind
+        self._notifier = notifier
+        self._keep = keep
+        self._drop_now = Every(min(60.0, keep))
+        self._complaints = Complaints(LOG)
+
+    def send(self) -> bool:
+        """Send a page; returns whether there may be more to send at once."""
+        place = self._place()
+        if self._drop_now():
+            self._drop(place)
+        if place.read(outbox.is_empty, self._kind):
+            return False
+        now = time.time()
+        page = place.write(outbox.take, self._kind, now, now + LEASE, PAGE)
+        if not page:
+            return False
+        subjects = place.read(outbox.subjects, self._kind, [waiting.notice for waiting in page])
+        sent = self._send(page, subjects)
+        place.write(outbox.done, self._kind, sent, [waiting.id for waiting in page[len(sent) :]])
+        return len(sent) == PAGE
+
+    def _send(self, page: Sequence[outbox.Waiting], subjects: dict[str, Subject]) -> list[int]:
+        """In their order, as far as the bus takes them."""
+        sent: list[int] = []
+        end = time.monotonic() + LEASE / 2
+        for waiting in page:
+            notice = waiting.notice
+            subject = subjects.get(notice.subject, Subject())
+            try:
+                self._notifier.send(payload.context(subject), payload.message(notice, subject, PUBLISHER))
+            except errors.SuperconductorError as error:
+                self._complaints(str(error), logging.WARNING, "notifications wait to be sent: %s", error)
+                break
+            sent.append(waiting.id)
+            if time.monotonic() > end:
+                break
+        return sent
+
+    def _drop(self, place: Place) -> None:
+        dropped = place.write(outbox.drop, self._kind, time.time() - self._keep)
+        if dropped:
+            LOG.warning("%d notifications were dropped: nobody took them for %.0f s", dropped, self._keep)
+
+
+class NotificationService:
+    """The senders of one process, each in a thread of its own. Where notifications are off there is nothing to start.
+
+    Raises Misconfigured where a driver or the bus cannot be used.
+    """
+
+    def __init__(self, settings: Settings, bus_url: str, places: Sequence[tuple[str, outbox.Kind, Callable[[], Place]]]) -> None:
+        """``places``: name, kind and maker of each outbox's database. ``bus_url``: the process's own bus."""
+        self._notifier = Notifier(settings, bus_url) if settings.on else None
+        self._threads: list[Periodic] = []
+        if self._notifier is not None:
+            senders = [(name, Sender(place, kind, self._notifier, settings.keep)) for name, kind, place in places]
+            self._threads = [Periodic(f"notifications-{name}", INTERVAL, sender.send) for name, sender in senders]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        for thread in self._threads:
+            thread.stop()
+        if self._notifier is not None:
+            self._notifier.close()
+
+
+def of_api_level(settings: Settings, bus_url: str, database: Database, registry: CellRegistry) -> NotificationService:
+    """What the API level tells, and what is told of servers in cell0, which has no conductor."""
+    return NotificationService(settings, bus_url, [("api", "api", lambda: database), ("cell0", "cell", lambda: registry.cell0)])
+
+
+def of_cell(settings: Settings, bus_url: str, database: Database) -> NotificationService:
+    """What a cell tells."""
+    return NotificationService(settings, bus_url, [(database.name, "cell", lambda: database)])

@@ -1,0 +1,158 @@
+"""Notices that are still to be sent: written in the transaction of what they tell, taken by one sender at a time, and removed.
+
+A database keeps them only where it was opened to (``Database(..., outbox=True)``); elsewhere ``put`` is never reached and costs
+nothing. A sender that dies has its page sent once more by the next: the ids of the messages are the same then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import dialect
+from db.tables import api, cell
+from objects import stored
+from objects.base import Object
+from objects.notification import EventType, Facts, Notice
+from objects.payload import Subject
+from objects.spec import RequestSpec
+
+Kind = Literal["api", "cell"]
+"""Whose outbox: the API database's, or a cell's."""
+
+OPTION = "keeps_outbox"
+"""Execution option of the engines of databases that keep one."""
+
+_TABLES = {"api": api.notifications, "cell": cell.cell_notifications}
+
+
+class Waiting(Object, frozen=True, kw_only=True):
+    """A notice under its number."""
+
+    id: int
+    notice: Notice
+
+
+def kept(tx: Connection) -> bool:
+    """Whether this database keeps notices at all."""
+    return bool(tx.get_execution_options().get(OPTION, False))
+
+
+def put(tx: Connection, kind: Kind, notices: Sequence[Notice]) -> None:
+    """Write notices, in the transaction of what they tell. To be called where ``kept`` only."""
+    rows = [
+        {
+            "message_id": notice.message_id,
+            "event_type": notice.event_type,
+            "priority": notice.event_type.priority,
+            "subject": notice.subject,
+            "facts": stored.dump(_Stored(key=notice.key, facts=notice.facts)),
+            "at": notice.at,
+            "taken_until": 0.0,
+        }
+        for notice in notices
+    ]
+    if rows:
+        tx.execute(sa.insert(_TABLES[kind]), rows)
+
+
+def is_empty(tx: Connection, kind: Kind) -> bool:
+    """Whether there is nothing to send."""
+    return tx.execute(sa.select(_TABLES[kind].c.id).limit(1)).first() is None
+
+
+def take(tx: Connection, kind: Kind, now: float, until: float, limit: int) -> list[Waiting]:
+    """The oldest notices, for this sender alone until ``until``; none while another has some of them.
+
+    One sender at a time, or the end of something could overtake its start.
+    """
+    table = _TABLES[kind]
+    query = sa.select(table).order_by(table.c.id).limit(limit).with_for_update()
+    rows = tx.execute(query).all()
+    if any(row.taken_until > now for row in rows):
+        return []
+    _mark(tx, kind, [row.id for row in rows], until)
+    return [Waiting(id=row.id, notice=_notice(row)) for row in rows]
+
+
+def done(tx: Connection, kind: Kind, sent: Sequence[int], unsent: Sequence[int]) -> None:
+    """Remove what was sent, and let go of the rest."""
+    table = _TABLES[kind]
+    for start in range(0, len(sent), dialect.IN_LIST):
+        tx.execute(sa.delete(table).where(table.c.id.in_(sorted(sent)[start : start + dialect.IN_LIST])))
+    _mark(tx, kind, unsent, 0.0)
+
+
+def drop(tx: Connection, kind: Kind, before: float) -> int:
+    """Give up notices of before ``before`` (seconds since the epoch), which nobody would take; returns how many."""
+    table = _TABLES[kind]
+    return tx.execute(sa.delete(table).where(table.c.at < before)).rowcount
+
+
+def subjects(tx: Connection, kind: Kind, notices: Iterable[Notice]) -> dict[str, Subject]:
+    """What is known of what these notices are about. Who is missing is unknown by now."""
+    wanted = sorted({notice.subject for notice in notices if notice.facts.service is None})
+    found: dict[str, Subject] = {}
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        chunk = wanted[start : start + dialect.IN_LIST]
+        found |= _of_cell(tx, chunk) if kind == "cell" else _of_batches(tx, chunk) | _of_api(tx, chunk)
+    return found
+
+
+class _Stored(Object, frozen=True, kw_only=True):
+    key: str
+    facts: Facts
+
+
+def _mark(tx: Connection, kind: Kind, ids: Sequence[int], until: float) -> None:
+    table = _TABLES[kind]
+    for start in range(0, len(ids), dialect.IN_LIST):
+        chunk = sorted(ids)[start : start + dialect.IN_LIST]
+        tx.execute(sa.update(table).where(table.c.id.in_(chunk)).values(taken_until=until))
+
+
+def _notice(row: sa.Row[tuple[object, ...]]) -> Notice:
+    told = stored.load(row.facts, _Stored)
+    return Notice(event_type=EventType(row.event_type), subject=row.subject, key=told.key, at=row.at, facts=told.facts)
+
+
+def _of_cell(tx: Connection, uuids: Sequence[str]) -> dict[str, Subject]:
+    query = (
+        sa.select(cell.instances, cell.builds.c.spec)
+        .select_from(cell.instances.outerjoin(cell.builds, cell.builds.c.instance_uuid == cell.instances.c.uuid))
+        .where(cell.instances.c.uuid.in_(uuids))
+    )
+    return {row.uuid: _subject(row) for row in tx.execute(query)}
+
+
+def _of_api(tx: Connection, uuids: Sequence[str]) -> dict[str, Subject]:
+    mappings, specs = api.instance_mappings, api.request_specs
+    query = (
+        sa.select(mappings, specs.c.spec)
+        .select_from(mappings.outerjoin(specs, specs.c.batch_id == mappings.c.batch_id))
+        .where(mappings.c.instance_uuid.in_(uuids))
+    )
+    return {row.instance_uuid: _subject(row) for row in tx.execute(query)}
+
+
+def _of_batches(tx: Connection, batches: Sequence[str]) -> dict[str, Subject]:
+    query = sa.select(api.request_specs).where(api.request_specs.c.batch_id.in_(batches))
+    specs = {row.batch_id: stored.load(row.spec, RequestSpec) for row in tx.execute(query)}
+    return {
+        batch: Subject(project_id=spec.project_id, user_id=spec.user_id, batch_id=batch, spec=spec) for batch, spec in specs.items()
+    }
+
+
+def _subject(row: sa.Row[tuple[object, ...]]) -> Subject:
+    return Subject(
+        name=row.name,
+        project_id=row.project_id,
+        user_id=row.user_id,
+        batch_id=row.batch_id or "",
+        launch_index=row.launch_index,
+        created_at=row.created_at,
+        spec=stored.load(row.spec, RequestSpec) if row.spec else None,
+    )

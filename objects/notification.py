@@ -1,0 +1,183 @@
+"""What is told to whoever listens for notifications, in the field's names: which facts follow from a change, and who says them.
+
+A notice is written in the transaction of the change that it tells of (``db/outbox.py``) and sent later. Every start has exactly one
+end or error: an attempt, a delete and a call of the scheduler each begin once and end once, as the rows they are read off do.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from uuid import UUID, uuid5
+
+from objects.base import Object
+from objects.compute_node import Service
+from objects.decision import Decision
+from objects.instance import Instance, State
+
+_NAMESPACE = UUID("7d3f0c52-8f5b-4b52-9c39-2f6f6c0d0a2e")
+"""Ours, for ids that follow from the fact."""
+
+
+class EventType(enum.StrEnum):
+    """The field's names; ``.error`` of the scheduler's call is ours: there, a call that found no host has no end."""
+
+    CREATE_START = "instance.create.start"
+    CREATE_END = "instance.create.end"
+    CREATE_ERROR = "instance.create.error"
+    DELETE_START = "instance.delete.start"
+    DELETE_END = "instance.delete.end"
+    UPDATE = "instance.update"
+    SELECT_START = "scheduler.select_destinations.start"
+    SELECT_END = "scheduler.select_destinations.end"
+    SELECT_ERROR = "scheduler.select_destinations.error"
+    BUILD_ERROR = "compute_task.build_instances.error"
+    SERVICE_CREATE = "service.create"
+    SERVICE_UPDATE = "service.update"
+    SERVICE_DELETE = "service.delete"
+
+    @property
+    def priority(self) -> str:
+        """ERROR for what failed, INFO for the rest."""
+        return "ERROR" if self.endswith(".error") else "INFO"
+
+
+class Facts(Object, frozen=True, kw_only=True):
+    """What was so when it happened. Everything else that is told of a subject does not change."""
+
+    state: str | None = None
+    old_state: str | None = None
+    host: str | None = None
+    node: str | None = None
+    availability_zone: str | None = None
+    attempt: int | None = None
+    launched_at: float | None = None
+    terminated_at: float | None = None
+    error: str | None = None
+    message: str | None = None
+    instance_uuids: tuple[str, ...] = ()
+    service: Service | None = None
+
+
+class Notice(Object, frozen=True, kw_only=True):
+    """One fact. ``subject`` is an instance, for the scheduler a batch, for services a host; ``at`` in seconds since the epoch.
+
+    ``key`` tells the facts of one type about one subject apart: the version of the row, the id of the decision.
+    """
+
+    event_type: EventType
+    subject: str
+    key: str
+    at: float
+    facts: Facts = Facts()
+
+    @property
+    def message_id(self) -> str:
+        """The same whenever and by whomever this fact is told: who gets it twice can tell."""
+        return str(uuid5(_NAMESPACE, f"{self.subject}/{self.key}/{self.event_type}"))
+
+
+def of_change(old: Instance | None, new: Instance, now: float) -> list[Notice]:
+    """What a transition of an instance's row tells. ``old`` None: a delete found no row, and left a tombstone."""
+    told = [*_of_attempt(old, new), *_of_state(old, new)]
+    return [Notice(event_type=event, subject=new.uuid, key=f"{new.version}", at=now, facts=facts) for event, facts in told]
+
+
+Told = Iterator[tuple[EventType, Facts]]
+
+
+def _of_attempt(old: Instance | None, new: Instance) -> Told:
+    """An attempt ended without a guest. Where its host had not begun its start is told as well: each end has one."""
+    if old is None:
+        return
+    began = old.state is State.BUILDING
+    if len(new.history) > len(old.history):
+        failure = new.history[-1].failure
+        if not began:
+            yield EventType.CREATE_START, _facts(old, old)
+        yield EventType.CREATE_ERROR, _facts(old, old, failure.error, failure.message)
+    elif began and new.state not in (State.BUILDING, State.ACTIVE):
+        why = new.rolled_back or "The server was deleted while it was built."
+        yield EventType.CREATE_ERROR, _facts(old, old, "BuildAborted", why)
+
+
+def _of_state(old: Instance | None, new: Instance) -> Told:
+    """A rolled back server is not deleted: while its guest goes nothing is told, and its end is a build that failed."""
+    was = old.state if old is not None else None
+    undone = old is not None and old.rolled_back is not None
+    begun = was is State.DELETING and not undone
+    facts = _facts(new, old)
+    if new.state is State.BUILDING and was is not State.BUILDING:
+        yield EventType.CREATE_START, facts
+    elif new.state is State.ACTIVE and was is not State.ACTIVE:
+        yield EventType.CREATE_END, facts
+    elif new.state is State.ERROR and was is not State.ERROR and new.host is not None:  # cell0's was told when it was buried
+        yield EventType.BUILD_ERROR, _facts(new, old, "BuildFailed", new.fault)
+    elif new.state in (State.DELETING, State.DELETED) and new.rolled_back is None and was is not State.DELETED:
+        if not begun:
+            yield EventType.DELETE_START, facts
+        if new.state is State.DELETED:
+            yield EventType.DELETE_END, facts
+
+
+def of_decision(made: Decision) -> list[Notice]:
+    """A call of the scheduler is over when its decision is written; when it began is known then, too."""
+    uuids = tuple(choice.instance_uuid for choice in made.choices)
+    end = EventType.SELECT_ERROR if made.refused else EventType.SELECT_END
+    failed = Facts(error="NoValidHost", message=made.message) if made.refused else Facts()
+    over = Facts(instance_uuids=uuids, error=failed.error, message=failed.message)
+    began = made.at - made.elapsed_ms / 1000
+    return [
+        Notice(event_type=EventType.SELECT_START, subject=made.batch_id, key=made.id, at=began, facts=Facts(instance_uuids=uuids)),
+        Notice(event_type=end, subject=made.batch_id, key=made.id, at=made.at, facts=over),
+    ]
+
+
+def of_hand_over(uuid: str, fence: int, host: str, node: str, now: float) -> Notice:
+    """The request became a server in a cell."""
+    facts = Facts(state="building", host=host, node=node)
+    return Notice(event_type=EventType.UPDATE, subject=uuid, key=f"fence {fence}", at=now, facts=facts)
+
+
+def of_burial(uuid: str, fence: int, fault: str, now: float) -> Notice:
+    """The request never got a host."""
+    facts = Facts(state="error", error="NoValidHost", message=fault)
+    return Notice(event_type=EventType.BUILD_ERROR, subject=uuid, key=f"fence {fence}", at=now, facts=facts)
+
+
+def of_queued_delete(uuid: str, now: float) -> list[Notice]:
+    """The request was deleted before it got a cell: begun and ended in one."""
+    gone = Facts(state="deleted", old_state="building", terminated_at=now)
+    kinds = (EventType.DELETE_START, EventType.DELETE_END)
+    return [Notice(event_type=kind, subject=uuid, key="queued", at=now, facts=gone) for kind in kinds]
+
+
+def of_service(event: EventType, service: Service, now: float) -> Notice:
+    """A service appeared, was changed by an operator, or was removed."""
+    return Notice(event_type=event, subject=service.host, key=f"{service.uuid} {now}", at=now, facts=Facts(service=service))
+
+
+def of_decisions(made: Iterable[Decision]) -> list[Notice]:
+    return [notice for decision in made for notice in of_decision(decision)]
+
+
+def of_changes(changes: Sequence[tuple[Instance | None, Instance]], now: float) -> list[Notice]:
+    return [notice for old, new in changes for notice in of_change(old, new, now)]
+
+
+_SHOWN = {State.ACTIVE: "active", State.ERROR: "error", State.DELETED: "deleted", State.DELETING: "active"}
+
+
+def _facts(row: Instance, old: Instance | None, error: str | None = None, message: str | None = None) -> Facts:
+    return Facts(
+        state=_SHOWN.get(row.state, "building"),
+        old_state=_SHOWN.get(old.state, "building") if old is not None else None,
+        host=row.host,
+        node=row.node,
+        availability_zone=row.availability_zone,
+        attempt=row.attempt,
+        launched_at=row.launched_at,
+        terminated_at=row.terminated_at,
+        error=error,
+        message=message,
+    )

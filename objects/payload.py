@@ -1,0 +1,170 @@
+"""Notices as documents in the field's form: names and versions beside the data, and the field's names in it.
+
+What a document says is what the API shows: no user data, no passwords, and no metadata either, which tenants keep secrets in.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from objects.base import Object
+from objects.compute_node import Service
+from objects.flavor import Flavor
+from objects.notification import EventType, Facts, Notice
+from objects.spec import RequestSpec
+
+Document = dict[str, Any]
+
+NAMESPACE = "superconductor"
+VERSION = "1.0"
+"""Of every payload: a newer minor only adds fields."""
+
+
+class Subject(Object, frozen=True, kw_only=True):
+    """What does not change of an instance, or of a batch: then only the spec. ``spec`` None: nothing is known any more."""
+
+    name: str = ""
+    project_id: str = ""
+    user_id: str = ""
+    batch_id: str = ""
+    launch_index: int = 0
+    created_at: float | None = None
+    spec: RequestSpec | None = None
+
+
+def message(notice: Notice, subject: Subject, publisher: str) -> Document:
+    """The whole message. ``publisher``: the host that sends what no agent says."""
+    return {
+        "message_id": notice.message_id,
+        "publisher_id": _publisher(notice, publisher),
+        "event_type": str(notice.event_type),
+        "priority": notice.event_type.priority,
+        "timestamp": datetime.fromtimestamp(notice.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f"),
+        "payload": _payload(notice, subject),
+    }
+
+
+def context(subject: Subject) -> Document:
+    """Under which request it happened."""
+    request_id = subject.spec.request_id if subject.spec is not None else None
+    return {"request_id": request_id, "project_id": subject.project_id, "user_id": subject.user_id}
+
+
+def _publisher(notice: Notice, publisher: str) -> str:
+    event, facts = notice.event_type, notice.facts
+    if event.startswith("instance.create.") and facts.host:
+        return f"superconductor-compute:{facts.host}"
+    if event.startswith("scheduler."):
+        return f"superconductor-scheduler:{publisher}"
+    if facts.service is not None:
+        return f"{facts.service.binary}:{facts.service.host}"
+    return f"superconductor-conductor:{publisher}"
+
+
+def _payload(notice: Notice, subject: Subject) -> Document:
+    event, facts = notice.event_type, notice.facts
+    if facts.service is not None:
+        return _object("ServiceStatusPayload", _service(facts.service))
+    if event.startswith("scheduler."):
+        return _object("RequestSpecPayload", _request(subject.spec, facts))
+    if event is EventType.BUILD_ERROR:
+        data = {"instance_uuid": notice.subject, "state": facts.state, "request_spec": None, "reason": _fault(facts)}
+        if subject.spec is not None:
+            data["request_spec"] = _object("RequestSpecPayload", _request(subject.spec, Facts()))
+        return _object("ComputeTaskPayload", data)
+    kinds = {"create": "InstanceCreatePayload", "update": "InstanceUpdatePayload"}
+    return _object(kinds.get(event.split(".")[1], "InstanceActionPayload"), _instance(notice, subject))
+
+
+def _instance(notice: Notice, subject: Subject) -> Document:
+    facts, spec = notice.facts, subject.spec
+    data: Document = {
+        "uuid": notice.subject,
+        "display_name": subject.name,
+        "tenant_id": subject.project_id,
+        "user_id": subject.user_id,
+        "reservation_id": f"r-{subject.batch_id.replace('-', '')}" if subject.batch_id else None,
+        "request_id": spec.request_id if spec is not None else None,
+        "launch_index": subject.launch_index,
+        "state": facts.state,
+        "host": facts.host,
+        "node": facts.node,
+        "availability_zone": facts.availability_zone,
+        "attempt": facts.attempt,
+        "created_at": _time(subject.created_at),
+        "launched_at": _time(facts.launched_at),
+        "terminated_at": _time(facts.terminated_at),
+        "deleted_at": _time(facts.terminated_at),
+        "image_uuid": spec.image.id if spec is not None and spec.image is not None else None,
+        "flavor": _object("FlavorPayload", _flavor(spec.flavor)) if spec is not None else None,
+        "fault": _fault(facts),
+    }
+    if notice.event_type is EventType.UPDATE:
+        states = {"old_state": facts.old_state, "state": facts.state}
+        data["state_update"] = _object("InstanceStateUpdatePayload", states)
+    return data
+
+
+def _request(spec: RequestSpec | None, facts: Facts) -> Document:
+    if spec is None:
+        return {"instance_uuids": list(facts.instance_uuids), "reason": _fault(facts)}
+    return {
+        "instance_uuids": list(facts.instance_uuids),
+        "num_instances": spec.num_instances,
+        "project_id": spec.project_id,
+        "user_id": spec.user_id,
+        "request_id": spec.request_id,
+        "availability_zone": spec.availability_zone,
+        "flavor": _object("FlavorPayload", _flavor(spec.flavor)),
+        "image_uuid": spec.image.id if spec.image is not None else None,
+        "instance_group": spec.group.uuid if spec.group is not None else None,
+        "reason": _fault(facts),
+    }
+
+
+def _flavor(flavor: Flavor) -> Document:
+    return {
+        "flavorid": flavor.flavor_id,
+        "name": flavor.name,
+        "vcpus": flavor.vcpus,
+        "memory_mb": flavor.memory_mb,
+        "root_gb": flavor.root_gb,
+        "ephemeral_gb": flavor.ephemeral_gb,
+        "swap": flavor.swap_mb,
+        "extra_specs": flavor.extra_specs,
+    }
+
+
+def _service(service: Service) -> Document:
+    return {
+        "uuid": service.uuid,
+        "host": service.host,
+        "binary": service.binary,
+        "report_count": service.report_count,
+        "last_seen_up": _time(service.last_seen),
+        "disabled": service.disabled,
+        "disabled_reason": service.disabled_reason,
+        "forced_down": service.forced_down,
+        "version": service.version,
+    }
+
+
+def _fault(facts: Facts) -> Document | None:
+    if facts.error is None:
+        return None
+    return _object("ExceptionPayload", {"exception": facts.error, "exception_message": facts.message})
+
+
+def _object(name: str, data: Document) -> Document:
+    """As the field wraps objects, so that its readers of versioned notifications read these, too."""
+    return {
+        "nova_object.name": name,
+        "nova_object.namespace": NAMESPACE,
+        "nova_object.version": VERSION,
+        "nova_object.data": data,
+    }
+
+
+def _time(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

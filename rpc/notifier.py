@@ -1,0 +1,71 @@
+"""Send notifications by the drivers of oslo.messaging, and know whether they were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import oslo_messaging as om
+from oslo_messaging.notify.messaging import MessagingDriver
+from oslo_messaging.transport import NotificationTransport
+
+from objects import errors
+from rpc import rabbit
+from rpc.transport import open_transport, private_conf
+from service.notifications import Settings
+
+TIMEOUT = 10.0
+"""Seconds that a broker may take for one notification."""
+
+
+class Notifier:
+    """Sends to every driver configured. Nothing is connected before the first notification. Raises Misconfigured.
+
+    oslo.messaging's own sends through its messaging drivers too, but logs where they fail, with the payload, and goes on: what
+    could not be sent would be lost. Here that is raised.
+    """
+
+    def __init__(self, settings: Settings, bus_url: str) -> None:
+        """``bus_url``: where notifications go if they have no bus of their own."""
+        url = settings.transport_url or bus_url
+        self._transport = open_transport(url, NotificationTransport)
+        self._link = None
+        if not url.startswith("embedded://"):
+            self._link = rabbit.Link(om.TransportURL.parse(private_conf(), url), "of notifications")
+        self._drivers = [driver for name in settings.drivers for driver in _load(self._transport, name, settings.topics)]
+
+    def send(self, context: Mapping[str, Any], message: Mapping[str, Any]) -> None:
+        """Raises Unreachable where a driver of messages could not hand it to the broker."""
+        for driver in self._drivers:
+            if isinstance(driver, MessagingDriver):
+                self._publish(driver, dict(context), dict(message))
+            else:
+                driver.notify(dict(context), dict(message), message["priority"], rabbit.RETRY)
+
+    def _publish(self, driver: Any, context: dict[str, Any], message: dict[str, Any]) -> None:
+        for topic in driver.topics:
+            target = om.Target(topic=f"{topic}.{message['priority'].lower()}")
+
+            def publish(target: om.Target = target) -> None:
+                self._transport._send_notification(target, context, message, version=driver.version, retry=rabbit.RETRY)
+
+            if self._link is None:
+                publish()
+            else:
+                self._link.run(publish, TIMEOUT)
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._transport.cleanup()
+
+
+def _load(transport: Any, name: str, topics: Sequence[str]) -> list[Any]:
+    """The driver of this name, as oslo.messaging's own notifier loads it. Raises Misconfigured where there is none."""
+    made = om.Notifier(transport, publisher_id="", driver=name, topics=list(topics), retry=rabbit.RETRY)
+    found = [extension.obj for extension in made._driver_mgr.extensions]
+    if not found:
+        raise errors.Misconfigured(
+            f"[oslo_messaging_notifications] driver: no driver is called {name!r}; give messagingv2, routing, log or noop."
+        )
+    return found

@@ -1,0 +1,70 @@
+"""Whether notifications are sent, by which drivers and where: options that every process of a deployment has alike."""
+
+from __future__ import annotations
+
+from oslo_config import cfg
+
+from objects.base import Object
+from service.config import Listing
+
+GROUP = "oslo_messaging_notifications"
+
+OPTIONS: tuple[cfg.Opt, ...] = (
+    cfg.MultiStrOpt(
+        "driver",
+        default=[],
+        sample_default=["messagingv2"],
+        help="Drivers that send notifications: messagingv2, messaging, routing, log, or noop for none. Unset, nothing is noted and "
+        "nothing sent. All processes must have the same: one without it does not note what it does.",
+    ),
+    cfg.StrOpt(
+        "transport_url",
+        secret=True,
+        sample_default="rabbit://user:password@broker:5672/notifications",
+        help="URL of the bus for notifications. Unset, conductors send them on their own bus.",
+    ),
+    cfg.ListOpt(
+        "topics",
+        default=["notifications"],
+        help="Topics that notifications are sent to: each to the queue TOPIC.info or TOPIC.error.",
+    ),
+    cfg.FloatOpt(
+        "keep",
+        default=86400.0,
+        min=1.0,
+        help="Seconds that a notification is kept for while its bus takes none. What is older is dropped; the log says how many.",
+    ),
+)
+
+
+class Settings(Object, frozen=True, kw_only=True):
+    """``drivers`` without those that do nothing: none, and notifications are off. ``keep`` in seconds."""
+
+    drivers: tuple[str, ...] = ()
+    transport_url: str = ""
+    topics: tuple[str, ...] = ("notifications",)
+    keep: float = 86400.0
+
+    @property
+    def on(self) -> bool:
+        return bool(self.drivers)
+
+    def __repr__(self) -> str:
+        return f"Settings(drivers={self.drivers!r}, topics={self.topics!r})"  # the URL may hold a password
+
+
+def list_opts() -> Listing:
+    """For the generator of the sample configuration, and for whoever loads a configuration."""
+    return [(GROUP, list(OPTIONS))]
+
+
+def settings(conf: cfg.ConfigOpts) -> Settings:
+    """The options as a frozen record. Registers them where that has not been done."""
+    conf.register_opts(OPTIONS, group=GROUP)
+    group = conf[GROUP]
+    return Settings(
+        drivers=tuple(dict.fromkeys(name for name in group.driver if name not in ("", "noop"))),
+        transport_url=group.transport_url or "",
+        topics=tuple(group.topics),
+        keep=group.keep,
+    )
