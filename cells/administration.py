@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from cells.urls import NO_TRANSPORT, database_place, transport_place
-from db import cell_mappings, host_mappings, mappings
+from db import cell_mappings, cell_removal, host_mappings, mappings
 from db.connection import Connection
 from db.engine import Database
 from objects import errors
@@ -70,22 +70,30 @@ def change_cell(
     after = _changed(before, change)
     if after == before:
         return before
-    api_database.read(_refuse_duplicates, after)
+    moved = (after.name, after.database_url, after.transport_url) != (before.name, before.database_url, before.transport_url)
+    if moved:
+        api_database.read(_refuse_duplicates, after)
     if prepare is not None:
         prepare(after)
-    return api_database.write(_change, after)
+    return api_database.write(_change, after, moved)
 
 
 def delete_cell(api_database: Database, name_or_uuid: str, *, with_hosts: bool = False) -> CellMapping:
     """Forget a cell that holds no servers; its databases are left alone. Returns what was forgotten.
 
-    ``with_hosts``: also forget which hosts belong to it. Raises NotFound, Invalid for cell0, and Conflict while there are servers
-    or, unless they are to be forgotten, hosts.
+    ``with_hosts``: also forget which hosts belong to it. Raises NotFound, Invalid for cell0, and Conflict while there are servers,
+    deletes that the cell has not confirmed, claims or, unless they are to be forgotten, hosts.
     """
+    mapping = deletable(api_database, name_or_uuid)
+    api_database.write(_delete, mapping, with_hosts)
+    return mapping
+
+
+def deletable(api_database: Database, name_or_uuid: str) -> CellMapping:
+    """The cell. Raises NotFound, and Invalid for cell0."""
     mapping = find_cell(api_database, name_or_uuid)
     if mapping.is_cell0:
         raise errors.Invalid("cell0 cannot be deleted: it holds what never got a host.")
-    api_database.write(_delete, mapping.uuid, with_hosts)
     return mapping
 
 
@@ -144,15 +152,16 @@ def _changed(before: CellMapping, change: CellChange) -> CellMapping:
     return msgspec.structs.replace(before, **given)
 
 
-def _change(tx: Connection, mapping: CellMapping) -> CellMapping:
-    _refuse_duplicates(tx, mapping)
+def _change(tx: Connection, mapping: CellMapping, moved: bool) -> CellMapping:
+    if moved:
+        _refuse_duplicates(tx, mapping)
     return cell_mappings.update(tx, mapping)
 
 
-def _delete(tx: Connection, uuid: str, with_hosts: bool) -> None:
-    if with_hosts:
-        host_mappings.delete_of(tx, uuid)
-    cell_mappings.delete(tx, uuid)
+def _delete(tx: Connection, mapping: CellMapping, with_hosts: bool) -> None:
+    if not with_hosts and (count := sum(home == mapping.uuid for home in host_mappings.homes(tx).values())):
+        raise errors.Conflict(f"Cell '{mapping.name}' still has {count} hosts: delete them, or give --with-hosts")
+    cell_removal.forget(tx, mapping.uuid)
 
 
 def _create(tx: Connection, mapping: CellMapping) -> CellMapping:

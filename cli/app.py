@@ -49,7 +49,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("cell drain", "cli.cell:CellDrain", "let cells take no new servers, to empty them"),
     ("cell apply", "cli.cell_apply:CellApply", "make the cells what a file says"),
     ("cell check", "cli.cell:CellCheck", "try the databases and buses of cells"),
-    ("cell delete", "cli.cell:CellDelete", "forget cells that hold no servers"),
+    ("cell delete", "cli.cell:CellDelete", "forget cells that hold no servers, or are lost"),
     ("secrets new", "cli.secrets:SecretsNew", "print a new key for user data and passwords"),
     ("secrets cell", "cli.secrets:SecretsCell", "print the keys that a cell's conductors need"),
     ("config show", "cli.config:ConfigShow", "show the configuration that processes would read"),

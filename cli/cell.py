@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from cells import administration
 from cells.administration import CellChange, NewCell
 from cells.cell import Cell
-from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table
+from cli.base import ActionLister, ActionShow, Admin, AdminLister, AdminShow, Row, Table
 from db import host_mappings
 from db.connection import Connection
 from objects import errors
@@ -129,21 +129,58 @@ class CellDrain(_SetState):
     state = CellState.DRAINING
 
 
-class CellDelete(Admin):
-    """Forget cells that hold no servers. Their databases are left alone.
+class CellDelete(ActionLister):
+    """Forget cells in which nothing lives. Their databases are left alone.
 
-    Example: superconductor cell delete east --with-hosts
+    With --offline a cell whose database is lost for good is removed with everything that the API level knows to be in it, and an
+    account of that is shown: servers are deleted, builds go elsewhere or end in ERROR, hosts, claims and quota are given back.
+    Guests that still run on its hosts are left to you. Interrupted, it is completed by running it again. Exit status 1 if a cell
+    was refused.
+
+    Examples:
+      superconductor cell delete east --with-hosts
+      superconductor cell delete east --offline --dry-run -f json
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cells", metavar="CELL", nargs="+", help="name or UUID")
         parser.add_argument("--with-hosts", action="store_true", help="also forget which hosts belong to it")
+        parser.add_argument("--offline", action="store_true", help="remove a cell that is lost for good; refused if it answers")
+        parser.add_argument("--dry-run", action="store_true", help="with --offline: do nothing, only show the account")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        if parsed_args.dry_run and not parsed_args.offline:
+            raise errors.Invalid("--dry-run goes with --offline: without it, nothing is deleted that there could be an account of")
+        rows: list[Row] = []
+
         def delete(cell: str) -> None:
-            administration.delete_cell(self.deployment.api_database, cell, with_hosts=parsed_args.with_hosts)
+            if parsed_args.offline:
+                rows.extend(self._remove(cell, dry_run=parsed_args.dry_run))
+            else:
+                administration.delete_cell(self.deployment.api_database, cell, with_hosts=parsed_args.with_hosts)
 
         self.each(parsed_args.cells, delete)
+        return ("Cell", "Kind", "ID", "Name", "Project", "State", "Host", "Claim", "Outcome"), rows
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]) -> int:
+        """The account."""
+        return super().produce_output(parsed_args, column_names, data) if parsed_args.offline else 0
+
+    def _remove(self, name: str, *, dry_run: bool) -> Iterator[Row]:
+        from cells import removal
+        from db.claims import Ledger
+
+        database = self.deployment.api_database
+        mapping = administration.deletable(database, name)
+        try:
+            silence = removal.silence_of(self.deployment.registry.get(mapping.uuid))
+        except errors.CellUnavailable as error:  # its URL cannot be used at all
+            silence = str(error)
+        account = removal.remove(Ledger(database, "cell delete"), mapping, dead=silence is not None, dry_run=dry_run)
+        if silence is not None:
+            self.warn(f"{silence}; it {'would be' if dry_run else 'was'} removed as lost")
+        for e in account:
+            yield mapping.name, e.kind, e.id, e.name, e.project, e.state, e.host, e.amounts, e.outcome
 
 
 class CellCheck(AdminLister):

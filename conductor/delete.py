@@ -52,7 +52,10 @@ class Deleter:
         for cell_uuid, uuids in by_cell.items():
             try:
                 self._carry_into(cell_uuid, uuids, request_id)
-            except (errors.CellUnavailable, errors.DatabaseUnavailable, errors.NotFound) as error:
+            except errors.NotFound as error:
+                if not self._database.write(mappings.ended_with_cell, uuids, time.time()):
+                    self._complaints(cell_uuid, logging.WARNING, "%d deletes wait for cell %s: %s", len(uuids), cell_uuid, error)
+            except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
                 self._complaints(cell_uuid, logging.WARNING, "%d deletes wait for cell %s: %s", len(uuids), cell_uuid, error)
 
     def _carry_into(self, cell_uuid: str, uuids: Sequence[str], request_id: str | None) -> None:

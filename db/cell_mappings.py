@@ -48,17 +48,29 @@ def update(tx: Connection, mapping: CellMapping) -> CellMapping:
     return changed
 
 
-def delete(tx: Connection, uuid: str) -> None:
-    """Raises NotFound, and Conflict while hosts are mapped to it or servers live in it."""
+def delete(tx: Connection, uuid: str, *, failed_with: str | None = None) -> None:
+    """Raises NotFound, and Conflict while hosts are mapped to it, servers live in it or deletes are on their way into it.
+
+    Servers in ERROR with the fault ``failed_with`` do not count: whoever deletes the cell has ended them there.
+    """
     name = get(tx, uuid).name
-    for table, kind in ((host_mappings, "hosts"), (instance_mappings, "servers")):
-        query = sa.select(sa.func.count()).select_from(table).where(table.c.cell_uuid == uuid)
-        if table is instance_mappings:
-            query = query.where(sa.not_(table.c.deleted))
-        if count := tx.execute(query).scalar():
-            raise errors.Conflict(f"Cell '{name}' still has {count} {kind}")
+    of_it = instance_mappings.c.cell_uuid == uuid
+    live = [of_it, instance_mappings.c.deleted == sa.false()]
+    if failed_with is not None:
+        live.append(sa.or_(instance_mappings.c.state != "error", sa.func.coalesce(instance_mappings.c.fault, "") != failed_with))
+    unconfirmed = [of_it, instance_mappings.c.deleted == sa.true(), instance_mappings.c.state != "deleted"]
+    if count := _count(tx, host_mappings, host_mappings.c.cell_uuid == uuid):
+        raise errors.Conflict(f"Cell '{name}' still has {count} hosts: delete them, or give --with-hosts")
+    if count := _count(tx, instance_mappings, *live):
+        raise errors.Conflict(f"Cell '{name}' still has {count} servers: delete them first")
+    if count := _count(tx, instance_mappings, *unconfirmed):
+        raise errors.Conflict(f"Cell '{name}' has not confirmed {count} deletes yet: wait until their guests are gone")
     named.delete(tx, sa.delete(cell_mappings).where(cell_mappings.c.uuid == uuid), f"Cell '{name}'")
     epochs.bump(tx, Epoch.CELLS)
+
+
+def _count(tx: Connection, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+    return tx.execute(sa.select(sa.func.count()).select_from(table).where(*conditions)).scalar_one()
 
 
 def _values(mapping: CellMapping) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from db import dialect
 from db.keyed import by_index
-from db.tables.api import build_requests, instance_mappings, request_specs
+from db.tables.api import build_requests, cell_mappings, instance_mappings, request_specs
 from objects import errors, stored
 from objects.base import Object
 from objects.instance import Server
@@ -186,6 +186,26 @@ def ended(tx: Connection, uuids: Iterable[str], now: float) -> None:
     wanted = sorted(uuids)
     for start in range(0, len(wanted), dialect.IN_LIST):
         tx.execute(_ENDED, {"uuids": wanted[start : start + dialect.IN_LIST], "now": now})
+
+
+_ENDED_WITH_CELL = by_index(
+    sa.update(instance_mappings)
+    .where(
+        instance_mappings.c.instance_uuid.in_(dialect.uuids()),
+        instance_mappings.c.deleted.is_(sa.true()),
+        instance_mappings.c.cell_uuid.not_in(sa.select(cell_mappings.c.uuid)),
+    )
+    .values(state="deleted", terminated_at=sa.bindparam("now")),
+    instance_mappings,
+)
+
+
+def ended_with_cell(tx: Connection, uuids: Iterable[str], now: float) -> int:
+    """Note that deleted servers are gone whose cell was removed: nobody will confirm these deletes. Returns how many there were."""
+    wanted, ended = sorted(uuids), 0
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        ended += tx.execute(_ENDED_WITH_CELL, {"uuids": wanted[start : start + dialect.IN_LIST], "now": now}).rowcount
+    return ended
 
 
 def _conditions(query: ServerQuery) -> list[sa.ColumnElement[bool]]:

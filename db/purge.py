@@ -39,7 +39,7 @@ def rows(tx: Connection, before: float) -> int:
 
 
 def servers(tx: Connection, before: float, cells: Collection[str]) -> int:
-    """In the API database: the same of servers of these cells, by uuid, and of those that never had one, with their batches."""
+    """In the API database: the same of servers of these cells, by uuid, and of those that have none now, with their batches."""
     mappings = api.instance_mappings
     query = (
         sa.select(mappings.c.instance_uuid, mappings.c.batch_id)
@@ -47,7 +47,11 @@ def servers(tx: Connection, before: float, cells: Collection[str]) -> int:
             mappings.c.deleted == sa.true(),  # said so that MariaDB goes by the index
             mappings.c.state == "deleted",
             mappings.c.terminated_at < before,
-            sa.or_(mappings.c.cell_uuid.is_(None), mappings.c.cell_uuid.in_(sorted(cells))),
+            sa.or_(
+                mappings.c.cell_uuid.is_(None),
+                mappings.c.cell_uuid.in_(sorted(cells)),
+                mappings.c.cell_uuid.not_in(sa.select(api.cell_mappings.c.uuid)),
+            ),
         )
         .limit(PAGE)
     )

@@ -47,6 +47,8 @@ def look(places: Places, page: Page) -> list[Finding]:
         if record.cell_uuid is None:
             found += _judge_undecided(record)
         elif not places.exists(record.cell_uuid):
+            if record.state in ("error", "deleted"):
+                continue  # it ended before its cell was removed, or with it
             advice = "register the cell again with its database, or delete the server"
             found.append(Finding(kind=NO_CELL, key=uuid, what=f"{uuid} in cell {record.cell_uuid}", advice=advice))
         elif record.cell_uuid in rows:

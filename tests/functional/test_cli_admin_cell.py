@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from objects.cell import CELL0_UUID
+from db import host_mappings
+from db.engine import Database
+from objects.cell import CELL0_UUID, HostMapping
 from tests.support.commands import Shell
 
 FAR = "--database-connection mysql+pymysql://sc:secret@db-far/sc --transport-url rabbit://sc:secret@mq-far:5671/sc"
@@ -182,3 +184,25 @@ def test_delete_leaves_the_databases_alone(shell: Shell) -> None:
     assert shell.json("cell list") == []
     assert (shell.state / "east.db").exists()
     assert "No cell is called 'east'" in shell.refused("cell delete east")
+
+
+def test_a_lost_cell_is_removed_with_an_account(shell: Shell) -> None:
+    for cell in ("east", "west"):
+        shell.done(f"-q cell create {cell}")
+    database = Database(f"sqlite:///{shell.state}/api.db")
+    east = shell.json("cell show east")["uuid"]
+    database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid=east)], 0.0)
+    database.dispose()
+    assert "still has 1 hosts: delete them, or give --with-hosts" in shell.refused("cell delete east")
+    assert "--dry-run goes with --offline" in shell.refused("cell delete east --dry-run")
+    (shell.state / "east.db").unlink()
+    account = {"Cell": "east", "Kind": "host", "ID": "h1", "Host": "h1", "Outcome": "forgotten"}
+    for flags, told in ((" --dry-run", "it would be removed as lost"), ("", "it was removed as lost")):
+        outcome = shell(f"cell delete east --offline{flags} -f json")
+        assert (outcome.status, outcome.err.count("\n")) == (0, 1)
+        assert told in outcome.err
+        [row] = json.loads(outcome.out)
+        assert {key: value for key, value in row.items() if value} == account
+    assert [row["Name"] for row in shell.json("cell list")] == ["west"]
+    assert shell.done("cell delete west --offline -f value") == "", "it answers, but nothing lives in it"
+    assert "No cell is called 'west'" in shell("cell delete west --offline").err

@@ -148,14 +148,17 @@ def test_cell_name_is_unique(database: Database) -> None:
 def test_cell_goes_only_when_it_is_empty(database: Database) -> None:
     database.write(cell_mappings.create, CELL)
     database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid="c1")], 1.0)
-    refuses(errors.Conflict, "Cell 'cell1' still has 1 hosts", database.write, cell_mappings.delete, "c1")
+    refuses(errors.Conflict, "Cell 'cell1' still has 1 hosts: delete them, or give --with-hosts", database.write, cell_mappings.delete, "c1")
     database.write(host_mappings.delete, "h1")
 
     server = {"instance_uuid": "i", "batch_id": "b", "cell_uuid": "c1", "project_id": "p", "user_id": "u", "name": "n"}
     times = {"created_at": 1.0, "updated_at": 1.0, "state": "active"}
     database.write(lambda tx: tx.execute(sa.insert(instance_mappings), server | times))
-    refuses(errors.Conflict, "Cell 'cell1' still has 1 servers", database.write, cell_mappings.delete, "c1")
+    refuses(errors.Conflict, "Cell 'cell1' still has 1 servers: delete them first", database.write, cell_mappings.delete, "c1")
     database.write(lambda tx: tx.execute(sa.update(instance_mappings).values(deleted=True)))
+    unconfirmed = "Cell 'cell1' has not confirmed 1 deletes yet: wait until their guests are gone"
+    refuses(errors.Conflict, unconfirmed, database.write, cell_mappings.delete, "c1")
+    database.write(lambda tx: tx.execute(sa.update(instance_mappings).values(state="deleted")))
 
     with epoch_rises(database, Epoch.CELLS):
         database.write(cell_mappings.delete, "c1")

@@ -1,0 +1,204 @@
+"""Remove a cell whose database will never answer again, with an account of what it leaves behind.
+
+In this order, each step in transactions of its own, so that an interrupted removal is completed by another one: the cell takes no
+more builds; what has a claim there and was not handed over goes elsewhere; builds that were end as ERROR, servers are deleted; and
+when nothing is left, the cell is forgotten with its hosts in one transaction that sees to it.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from cells.administration import CellChange, change_cell
+from cells.cell import Cell
+from db import cell_removal
+from db.cell_removal import Claim, Estate, Resident
+from db.claims import Ledger
+from objects import errors
+from objects.base import Object
+from objects.cell import CellMapping, CellState
+
+ROUNDS = 20
+"""Times that what arrives in the cell meanwhile is looked for again: only what was on its way can, and soon nothing is."""
+_LOGIN = re.compile(r"access denied|authentication failed|no pg_hba\.conf entry|role .* does not exist", re.IGNORECASE)
+"""What a server says that is well, and refuses this user."""
+
+
+LOST = "What held it was lost, and has been removed."
+"""The fault of servers that end with their cell. Tenants read it, so it names no cell."""
+
+
+class Entry(Object, frozen=True, kw_only=True):
+    """One line of the account. ``outcome`` says what becomes of it.
+
+    ``kind``: a ``server``, a ``build`` not handed over, a ``claim`` that nothing stands on, a ``host``, a project's ``quota``.
+    """
+
+    kind: str
+    id: str
+    name: str = ""
+    project: str = ""
+    state: str = ""
+    host: str = ""
+    amounts: str = ""
+    outcome: str
+
+
+def silence_of(cell: Cell) -> str | None:
+    """Why the cell's database does not answer; None if it does. Raises Conflict where it does, but refuses this login."""
+    try:
+        cell.read(cell_removal.answer)
+    except errors.CellUnavailable as error:
+        if _LOGIN.search(str(error)):
+            raise errors.Conflict(f"{error}; its server is alive: give the cell a login that works with 'cell update'") from None
+        return str(error)
+    return None
+
+
+def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = False) -> list[Entry]:
+    """Remove the cell, or only say what that would do; returns the account.
+
+    ``dead``: its database does not answer (``silence_of``). Raises Conflict where it is not and something lives in the cell, and
+    NotFound if somebody else removes it at the same time.
+    """
+    database = ledger.database
+    estate = database.read(cell_removal.survey, mapping.uuid, LOST)
+    if not dead and (estate.residents or estate.guests):
+        raise errors.Conflict(
+            f"Cell {mapping.name!r} answers, and {len(estate.residents)} servers and {len(estate.guests)} other claims are there: "
+            "delete the servers and then the cell; --offline is for one whose database is lost for good"
+        )
+    account = Account()
+    account.add(estate)
+    if dry_run:
+        return account.entries()
+    if mapping.state is CellState.ENABLED:
+        change_cell(database, mapping.uuid, CellChange(state=CellState.DISABLED))
+    for last in (*[False] * (ROUNDS - 1), True):
+        _empty(ledger, mapping.uuid, estate)
+        try:
+            database.write(cell_removal.forget, mapping.uuid, failed_with=LOST)
+        except errors.Conflict:  # something was handed over, claimed or deleted while the rest was looked at
+            if last:
+                raise
+            estate = database.read(cell_removal.survey, mapping.uuid, LOST)
+            account.add(estate)
+        else:
+            break
+    return account.entries()
+
+
+def _empty(ledger: Ledger, cell_uuid: str, estate: Estate) -> None:
+    """Everything that lives in the cell ends or goes elsewhere, a page in a transaction."""
+    now = time.time()
+    fates: dict[Fate, list[str]] = {fate: [] for fate in Fate}
+    for resident in estate.residents:
+        fates[fate_of(resident)].append(resident.uuid)
+    requested = [guest.uuid for guest in estate.guests if guest.requested]
+    left_behind = [guest.uuid for guest in estate.guests if not guest.requested]
+    for page in _pages(requested):
+        ledger.write(cell_removal.send_elsewhere, cell_uuid, page, now)
+    for page in _pages(fates[Fate.FAILED]):
+        ledger.write(cell_removal.fail_builds, cell_uuid, page, LOST, now)
+    for page in _pages(fates[Fate.DELETED]):
+        ledger.write(cell_removal.delete_servers, cell_uuid, page, LOST, now)
+    for page in _pages(fates[Fate.CONFIRMED]):
+        ledger.write(cell_removal.confirm_deletes, cell_uuid, page, now)
+    for page in _pages(left_behind):
+        ledger.write(cell_removal.release_orphans, page)
+
+
+def _pages(uuids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(uuids), cell_removal.PAGE):
+        yield uuids[start : start + cell_removal.PAGE]
+
+
+# -- the account -------------------------------------------------------------------------------------------------------------------
+
+
+class Fate(enum.StrEnum):
+    """What becomes of a server of the cell, as the account says it."""
+
+    DELETED = "deleted"
+    FAILED = "ended in ERROR"
+    CONFIRMED = "its delete is confirmed"
+
+
+def fate_of(resident: Resident) -> Fate:
+    """A build ends in ERROR: whoever asked for it is told, and an all-or-nothing batch fails as a whole. Others are deleted."""
+    if resident.deleted and resident.fault != LOST:
+        return Fate.CONFIRMED
+    if not resident.deleted and (resident.state == "building" or (resident.state == "error" and resident.fault == LOST)):
+        return Fate.FAILED
+    return Fate.DELETED
+
+
+class Account:
+    """What was found, each thing once, as it was when it was seen first."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], Entry] = {}
+        self._freed: dict[str, Counter[str]] = {}
+
+    def add(self, estate: Estate) -> None:
+        for resident in estate.residents:
+            entry = _of_server(resident)
+            if self._add(entry) and entry.outcome == Fate.DELETED and resident.charged is not None:
+                cores, ram = resident.charged
+                freed = self._freed.setdefault(resident.project_id, Counter())
+                freed.update({"servers": 1, "cores": cores, "MiB": ram})
+        for guest in estate.guests:
+            kind, outcome = ("build", "sent elsewhere") if guest.requested else ("claim", "released")
+            self._add(
+                Entry(
+                    kind=kind,
+                    id=guest.uuid,
+                    name=guest.name,
+                    project=guest.project_id,
+                    host=guest.claim.host,
+                    amounts=_amounts(guest.claim),
+                    outcome=outcome,
+                )
+            )
+        for host in estate.hosts:
+            aggregates = estate.aggregates.get(host, ())
+            outcome = f"forgotten, also in {', '.join(aggregates)}" if aggregates else "forgotten"
+            self._add(Entry(kind="host", id=host, host=host, outcome=outcome))
+
+    def _add(self, entry: Entry) -> bool:
+        return self._entries.setdefault((entry.kind, entry.id), entry) is entry
+
+    def entries(self) -> list[Entry]:
+        """Servers, builds, claims and hosts, then the quota of each project that is freed."""
+        quotas = [
+            Entry(
+                kind="quota",
+                id=project,
+                project=project,
+                amounts=", ".join(f"{amount} {name}" for name, amount in freed.items()),
+                outcome="freed",
+            )
+            for project, freed in sorted(self._freed.items())
+        ]
+        return [*self._entries.values(), *quotas]
+
+
+def _of_server(resident: Resident) -> Entry:
+    return Entry(
+        kind="server",
+        id=resident.uuid,
+        name=resident.name,
+        project=resident.project_id,
+        state=resident.state,
+        host=resident.host or "",
+        amounts="" if resident.claim is None else _amounts(resident.claim),
+        outcome=str(fate_of(resident)),
+    )
+
+
+def _amounts(claim: Claim) -> str:
+    return f"{claim.vcpus} vCPUs, {claim.memory_mb} MiB, {claim.disk_gb} GiB"
