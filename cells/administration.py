@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
+from cells import template
+from cells.template import NOTHING, Local
 from cells.urls import NO_TRANSPORT, database_place, transport_place
 from db import cell_mappings, cell_removal, host_mappings, mappings
 from db.connection import Connection
@@ -44,22 +46,26 @@ class CellChange(Object, frozen=True, kw_only=True):
         return f"CellChange({self.name!r}, {self.state!r})"  # the URLs may hold passwords
 
 
-def create_cell(api_database: Database, new: NewCell, prepare: Callable[[CellMapping], object] | None = None) -> CellMapping:
+Prepare = Callable[[CellMapping], object]
+"""Called with the mapping, its templates expanded, after all checks and before it is saved: to apply the schema, or to try it."""
+
+
+def create_cell(api_database: Database, new: NewCell, prepare: Prepare | None = None, *, local: Local = NOTHING) -> CellMapping:
     """Register a cell. Every process that follows the cells' epoch uses it within seconds.
 
-    ``prepare`` is called with the mapping after all checks and before it is saved: to apply the schema, or to try the database.
-    What it raises is raised here, and then nothing was saved. Raises Invalid or Misconfigured for a malformed name or URL, and
-    Conflict where the name or one of the places the URLs mean belongs to another cell already.
+    What ``prepare`` raises is raised here, and then nothing was saved. Raises Invalid or Misconfigured for a malformed name or URL,
+    or a template that ``local`` cannot fill in, and Conflict where the name or a place that the URLs mean belongs to another cell.
     """
     mapping = _mapping(new)
-    api_database.read(_refuse_duplicates, mapping)
+    expanded = _checked(mapping, local)
+    api_database.read(_refuse_duplicates, expanded, local)
     if prepare is not None:
-        prepare(mapping)
-    return api_database.write(_create, mapping)
+        prepare(expanded)
+    return api_database.write(_create, mapping, local)
 
 
 def change_cell(
-    api_database: Database, name_or_uuid: str, change: CellChange, prepare: Callable[[CellMapping], object] | None = None
+    api_database: Database, name_or_uuid: str, change: CellChange, prepare: Prepare | None = None, *, local: Local = NOTHING
 ) -> CellMapping:
     """Change a cell under running processes, which follow within seconds; what is not given stays.
 
@@ -71,11 +77,13 @@ def change_cell(
     if after == before:
         return before
     moved = (after.name, after.database_url, after.transport_url) != (before.name, before.database_url, before.transport_url)
-    if moved:
-        api_database.read(_refuse_duplicates, after)
+    if not moved:
+        return api_database.write(cell_mappings.update, after)
+    expanded = _checked(after, local)
+    api_database.read(_refuse_duplicates, expanded, local)
     if prepare is not None:
-        prepare(after)
-    return api_database.write(_change, after, moved)
+        prepare(expanded)
+    return api_database.write(_move, after, local)
 
 
 def delete_cell(api_database: Database, name_or_uuid: str, *, with_hosts: bool = False) -> CellMapping:
@@ -120,9 +128,6 @@ def _mapping(new: NewCell) -> CellMapping:
         raise errors.Invalid(f"cell0 cannot be {new.state}.")
     if not new.cell0 and not new.transport_url:
         raise errors.Invalid(f"Cell {new.name!r} needs a transport URL, as rabbit://user:password@host:5672/vhost")
-    database_place(new.database_url)
-    if not new.cell0:
-        transport_place(new.transport_url)
     return CellMapping(
         uuid=CELL0_UUID if new.cell0 else str(uuid.uuid4()),
         name=new.name,
@@ -130,6 +135,15 @@ def _mapping(new: NewCell) -> CellMapping:
         transport_url=NO_TRANSPORT if new.cell0 else new.transport_url,
         state=new.state,
     )
+
+
+def _checked(mapping: CellMapping, local: Local) -> CellMapping:
+    """The mapping with its templates expanded. Raises where a URL, or a template, cannot be right."""
+    expanded = template.expand(mapping, local)
+    database_place(expanded.database_url)
+    if not mapping.is_cell0:
+        transport_place(expanded.transport_url)
+    return expanded
 
 
 def _check_name(name: str) -> None:
@@ -144,17 +158,12 @@ def _changed(before: CellMapping, change: CellChange) -> CellMapping:
         raise errors.Invalid("cell0 has no bus.")
     if before.is_cell0 and change.state not in (None, CellState.ENABLED):
         raise errors.Invalid(f"cell0 cannot be {change.state}.")
-    if change.database_url is not None:
-        database_place(change.database_url)
-    if change.transport_url is not None:
-        transport_place(change.transport_url)
     given = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not None}
     return msgspec.structs.replace(before, **given)
 
 
-def _change(tx: Connection, mapping: CellMapping, moved: bool) -> CellMapping:
-    if moved:
-        _refuse_duplicates(tx, mapping)
+def _move(tx: Connection, mapping: CellMapping, local: Local) -> CellMapping:
+    _refuse_duplicates(tx, template.expand(mapping, local), local)
     return cell_mappings.update(tx, mapping)
 
 
@@ -164,36 +173,38 @@ def _delete(tx: Connection, mapping: CellMapping, with_hosts: bool) -> None:
     cell_removal.forget(tx, mapping.uuid)
 
 
-def _create(tx: Connection, mapping: CellMapping) -> CellMapping:
+def _create(tx: Connection, mapping: CellMapping, local: Local) -> CellMapping:
     if mapping.is_cell0 and (other := next((m for m in cell_mappings.list_all(tx) if m.is_cell0), None)) is not None:
         raise errors.Conflict(f"Cell {other.name!r} exists already: it is cell0 already.")
-    _refuse_duplicates(tx, mapping)
+    _refuse_duplicates(tx, template.expand(mapping, local), local)
     cell_mappings.create(tx, mapping)
     return mapping
 
 
-def _refuse_duplicates(tx: Connection, mapping: CellMapping) -> None:
+def _refuse_duplicates(tx: Connection, mapping: CellMapping, local: Local) -> None:
+    """``mapping`` is an expanded one. Raises Conflict."""
+    database, transport = database_place(mapping.database_url), None
+    if mapping.transport_url != NO_TRANSPORT:
+        transport = transport_place(mapping.transport_url)
     others = [other for other in cell_mappings.list_all(tx) if other.uuid != mapping.uuid]
     for other in others:
         if other.name == mapping.name:
             raise errors.Conflict(f"Cell {other.name!r} exists already: it has the uuid {other.uuid}.")
-    place = database_place(mapping.database_url)
-    _refuse_place("database", place, others, lambda other: _place(database_place, other.database_url))
-    if mapping.transport_url != NO_TRANSPORT:
-        place = transport_place(mapping.transport_url)
-        _refuse_place("transport", place, others, lambda other: _place(transport_place, other.transport_url))
-
-
-def _refuse_place(kind: str, place: str, others: Sequence[CellMapping], place_of: Callable[[CellMapping], str | None]) -> None:
     for other in others:
-        if place_of(other) == place:
-            raise errors.Conflict(f"Cell {other.name!r} ({other.uuid}) uses this {kind} already: each cell needs one of its own.")
+        if _place(database_place, template.expand_database, other.database_url, local) == database:
+            raise _taken("database", other)
+        if transport is not None and _place(transport_place, template.expand_transport, other.transport_url, local) == transport:
+            raise _taken("transport", other)
 
 
-def _place(of: Callable[[str], str], url: str) -> str | None:
-    """None for a URL that was not saved by us, and for ``none:///``: equal to no other."""
+def _taken(kind: str, other: CellMapping) -> errors.Conflict:
+    return errors.Conflict(f"Cell {other.name!r} ({other.uuid}) uses this {kind} already: each cell needs one of its own.")
+
+
+def _place(of: Callable[[str], str], expand: Callable[[str, Local], str], url: str, local: Local) -> str | None:
+    """None for a URL that was not saved by us, or cannot be expanded here, and for ``none:///``: equal to no other."""
     try:
-        return of(url)
+        return of(expand(url, local))
     except (errors.Invalid, errors.Misconfigured):
         return None
 

@@ -41,12 +41,15 @@ class Cell:
         what = f"cell {mapping.name!r}"
         # A SQLite file can stall as a server can: another process that holds its lock is waited for. So it gets its threads too.
         self._rows = Bulkhead(what, "database", settings, inline=False, silent=(errors.DatabaseUnavailable,))
-        embedded = mapping.transport_url.startswith("embedded:")
-        self._wire = Bulkhead(what, "bus", settings, inline=embedded, silent=(Timeout, Unreachable))
+        inline = bus is not None and bus.is_embedded
+        self._wire = Bulkhead(what, "bus", settings, inline=inline, silent=(Timeout, Unreachable))
 
     @property
     def mapping(self) -> CellMapping:
-        """As last read from the API database: state and name may change while the cell is held, its URLs never do."""
+        """As last read from the API database: state and name may change while the cell is held, its URLs never do.
+
+        The URLs may be templates (``cells/template.py``).
+        """
         return self._mapping
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from oslo_config import cfg
 
 from cells.bulkhead import BulkheadSettings
+from cells.template import NOTHING, Local
 from objects.base import Object
 
 GROUP = "cells"
@@ -13,12 +14,14 @@ GROUP = "cells"
 class RegistrySettings(Object, frozen=True, kw_only=True):
     """How soon changes are noticed, and how patient the process is with each cell. Times in seconds.
 
-    A Cell that was replaced or removed is closed ``linger`` seconds later, when whoever still held it has finished.
+    A Cell that was replaced or removed is closed ``linger`` seconds later, when whoever still held it has finished. ``local`` is
+    what URL templates of cells are filled in from.
     """
 
     poll_interval: float = 1.0
     linger: float = 30.0
     bulkhead: BulkheadSettings = BulkheadSettings()
+    local: Local = NOTHING
 
 
 OPTIONS: tuple[cfg.Opt, ...] = (
@@ -69,4 +72,12 @@ def settings(conf: cfg.ConfigOpts) -> RegistrySettings:
         bulkhead=BulkheadSettings(
             timeout=group.timeout, threads=group.threads, failures=group.breaker_failures, pause=group.breaker_pause
         ),
+        local=local(conf),
     )
+
+
+def local(conf: cfg.ConfigOpts) -> Local:
+    """What URL templates of cells are filled in from: the API database and the API level's bus, as far as they are known here."""
+    known = [conf[name] for name in ("api_transport_url", "transport_url") if name in conf]
+    database = conf.api_database.connection if "api_database" in conf else None
+    return Local(database_url=database or "", transport_url=next((url for url in known if url), ""))

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from cells import template
 from cells.cell import Cell
 from cells.opts import RegistrySettings as RegistrySettings  # offered from here too: it is what a registry is made with
 from db import cell_mappings, host_mappings
@@ -27,7 +28,7 @@ OpenBus = Callable[[CellMapping], Bus | None]
 
 
 def open_database(mapping: CellMapping, *, outbox: bool = False) -> Database:
-    """The cell's database; connects when first used."""
+    """The cell's database; connects when first used. The mapping is an expanded one, here and below."""
     return Database(mapping.database_url, name=f"cell {mapping.name}", outbox=outbox)
 
 
@@ -170,7 +171,8 @@ class CellRegistry:
             LOG.info("cell %s (%s) was removed or has moved: its connections are closed soon", cell.name, cell.uuid)
 
     def _open(self, mapping: CellMapping) -> Cell:
-        cell = Cell(mapping, self._open_database(mapping), self._open_bus(mapping), self._settings.bulkhead)
+        expanded = template.expand(mapping, self._settings.local)
+        cell = Cell(mapping, self._open_database(expanded), self._open_bus(expanded), self._settings.bulkhead)
         LOG.info("cell %s (%s): database %s", mapping.name, mapping.uuid, mask_url(mapping.database_url))
         return cell
 

@@ -15,8 +15,10 @@ import msgspec
 
 from api.main import ApiService
 from api.opts import Settings as ApiSettings
+from cells import template
 from cells.bulkhead import BulkheadSettings
 from cells.registry import CellRegistry, RegistrySettings, open_database
+from cells.template import Local
 from cli import key_file
 from compute.main import ComputeService, make_reporter
 from compute.opts import Settings as ComputeSettings
@@ -158,7 +160,8 @@ class AllInOne:
         outbox = self._notify.on
         self._api_database = Database(folder.database_url("api"), name="api", max_pool_size=20, outbox=outbox)
         self._bus = Bus(folder.bus_url("api"), name="api", observer=observer)
-        patience = RegistrySettings(bulkhead=BulkheadSettings(timeout=pace.cell_timeout, threads=8))
+        self._local = Local(database_url=folder.database_url("api"), transport_url=folder.bus_url("api"))
+        patience = RegistrySettings(bulkhead=BulkheadSettings(timeout=pace.cell_timeout, threads=8), local=self._local)
         opened = partial(open_database, outbox=outbox)
         self.registry = CellRegistry(self._api_database, patience, open_database=opened, open_bus=self._open_bus)
         conductor = ConductorSettings(
@@ -181,7 +184,7 @@ class AllInOne:
         self._api_host = api.host
 
     def _add_cell(self, mapping: CellMapping, vault: Vault, settings: ConductorSettings, hosts: Sequence[SimulatedHost]) -> None:
-        name = mapping.name
+        name, mapping = mapping.name, template.expand(mapping, self._local)
         database = Database(mapping.database_url, name=f"conductor of {name}", max_pool_size=10, outbox=self._notify.on)
         bus = Bus(mapping.transport_url, name=name, observer=self._observer)
         self._closing += [bus, database]

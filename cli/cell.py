@@ -50,7 +50,7 @@ class CellCreate(ActionShow):
             state=CellState.DISABLED if parsed_args.disabled else CellState.ENABLED,
         )
         prepare = sync_schema if parsed_args.sync else None
-        return _shown(administration.create_cell(self.deployment.api_database, new, prepare))
+        return _shown(administration.create_cell(self.deployment.api_database, new, prepare, local=self.deployment.local))
 
     def _default_database(self, name: str) -> str:
         if self.deployment.state is None:
@@ -86,7 +86,8 @@ class CellUpdate(ActionShow):
         if change == CellChange():
             raise errors.Invalid("Nothing to change: give --name, --database-connection or --transport-url")
         prepare = try_out if parsed_args.check else None
-        return _shown(administration.change_cell(self.deployment.api_database, parsed_args.cell, change, prepare))
+        database, local = self.deployment.api_database, self.deployment.local
+        return _shown(administration.change_cell(database, parsed_args.cell, change, prepare, local=local))
 
 
 class _SetState(Admin):
@@ -163,15 +164,17 @@ class CellDelete(ActionLister):
         return ("Cell", "Kind", "ID", "Name", "Project", "State", "Host", "Claim", "Outcome"), rows
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]) -> int:
-        """The account."""
-        return super().produce_output(parsed_args, column_names, data) if parsed_args.offline else 0
+        """The account, unless all was refused."""
+        rows = list(data)
+        return super().produce_output(parsed_args, column_names, rows) if parsed_args.offline and (rows or not self.status) else 0
 
     def _remove(self, name: str, *, dry_run: bool) -> Iterator[Row]:
-        from cells import removal
+        from cells import removal, template
         from db.claims import Ledger
 
         database = self.deployment.api_database
         mapping = administration.deletable(database, name)
+        template.expand(mapping, self.deployment.local)  # what cannot be asked from here may well be alive
         try:
             silence = removal.silence_of(self.deployment.registry.get(mapping.uuid))
         except errors.CellUnavailable as error:  # its URL cannot be used at all
@@ -193,13 +196,12 @@ class CellCheck(AdminLister):
         parser.add_argument("cells", metavar="CELL", nargs="*", help="name or UUID; all if none is given")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from cells import opts
         from cells.registry import CellRegistry
 
         api_database = self.deployment.api_database
         wanted = parsed_args.cells or [mapping.uuid for mapping in administration.list_cells(api_database)]
         mappings = [administration.find_cell(api_database, cell) for cell in wanted]
-        registry = CellRegistry(api_database, opts.settings(self.deployment.conf))
+        registry = CellRegistry(api_database, self.deployment.registry_settings)
         try:
             rows = [self._checked(registry, mapping) for mapping in mappings]
         finally:

@@ -56,12 +56,13 @@ class CellApply(Admin):
         self.each(steps, take)
 
     def _do(self, step: Step, *, check: bool) -> None:
+        database, local = self.deployment.api_database, self.deployment.local
         try:
             if step.new is not None:
-                administration.create_cell(self.deployment.api_database, step.new, sync_schema if check else None)
+                administration.create_cell(database, step.new, sync_schema if check else None, local=local)
             elif step.change is not None:
                 prepare = try_out if check and _moves(step) else None
-                administration.change_cell(self.deployment.api_database, step.name, step.change, prepare)
+                administration.change_cell(database, step.name, step.change, prepare, local=local)
         except errors.DatabaseUnavailable as error:  # of the cell, or of all: then the next step says so too
             raise errors.Invalid(f"cell {step.name!r}: {error}") from None
 

@@ -73,12 +73,17 @@ class OnDatabases(Admin):
 
     def _row(self, target: Target) -> Row:
         try:
-            result = self.on(target)
+            result = self.on(target if target.kind == "api" else target._replace(url=self._expanded(target.url)))
         except errors.SuperconductorError as error:
             result = Result(None, self._failed(target.name, error))
         except Exception as error:  # noqa: BLE001 - whatever it was, the databases after this one get their turn
             result = Result(None, self._failed(target.name, errors.SuperconductorError(f"{type(error).__name__}: {error}")))
         return target.name, target.kind, result.version, result.text
+
+    def _expanded(self, url: str) -> str:
+        from cells import template
+
+        return template.expand_database(url, self.deployment.local)
 
     def _failed(self, name: str, error: errors.SuperconductorError) -> str:
         self.status = 1

@@ -8,12 +8,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from objects import errors
 
 if TYPE_CHECKING:  # imported where they are used: a usage error or a help text should not wait for them
     from oslo_config import cfg
 
+    from cells.opts import RegistrySettings
     from cells.registry import CellRegistry
+    from cells.template import Local
     from db.engine import Database
 
 CONFIG_VARIABLE = "SUPERCONDUCTOR_CONFIG"
@@ -54,11 +58,10 @@ class Deployment:
     @cached_property
     def registry(self) -> CellRegistry:
         """The cells, without their buses."""
-        from cells import opts
         from cells.registry import CellRegistry, open_database
 
         opened = partial(open_database, outbox=self.notifying)
-        return CellRegistry(self.api_database, opts.settings(self.conf), open_database=opened, open_bus=lambda _: None)
+        return CellRegistry(self.api_database, self.registry_settings, open_database=opened, open_bus=lambda _: None)
 
     @property
     def notifying(self) -> bool:
@@ -68,14 +71,29 @@ class Deployment:
         return self.state is None and notifications.settings(self.conf).on
 
     @cached_property
+    def registry_settings(self) -> RegistrySettings:
+        """How patient commands are with cells, and what URL templates are filled in from."""
+        from cells import opts
+        from cells.template import Local
+
+        settings = opts.settings(self.conf)
+        return settings if self.state is None else replace(settings, local=Local(database_url=self.api_url))
+
+    @property
+    def local(self) -> Local:
+        """What URL templates of cells are filled in from."""
+        return self.registry_settings.local
+
+    @cached_property
     def conf(self) -> cfg.ConfigOpts:
         """The configuration. Raises Misconfigured."""
         from api.opts import QUOTA_GROUP, QUOTAS
         from cells import opts
         from service import config, notifications
-        from service.opts import API_DATABASE
+        from service.opts import API_BUS, API_DATABASE, BUS
 
-        ours = [("api_database", [API_DATABASE]), (QUOTA_GROUP, QUOTAS), *notifications.list_opts()]
+        own = [(None, [BUS, API_BUS]), ("api_database", [API_DATABASE]), (QUOTA_GROUP, QUOTAS)]
+        ours = [*own, *notifications.list_opts()]
         return config.load(self.arguments, ours, opts.list_opts(), files=[] if self.state else None)
 
     def close(self) -> None:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
+from cells import template
+from cells.template import Local
 from db import cell_mappings, host_mappings, services
 from db.engine import Database
 from objects import errors
@@ -24,13 +26,14 @@ class Newcomers:
 
     def __init__(self, api_url: str, hosts: Set[str], commands: Commands) -> None:
         self._database = Database(api_url, name="api")
+        self._local = Local(database_url=api_url)
         self._hosts = frozenset(hosts)
         self._commands = commands
 
     def look(self) -> set[str]:
         """The hosts that were not mapped at this look."""
         missing = self._hosts - {mapping.host for mapping in self._database.read(host_mappings.list_all)}
-        if missing and missing <= reporting(self._database):
+        if missing and missing <= reporting(self._database, self._local):
             self._commands.run("host", "discover")
         return set(missing)
 
@@ -59,12 +62,12 @@ def discover_until(folder: StateFolder, region: AllInOne, hosts: Set[str], comma
         newcomers.close()
 
 
-def reporting(api_database: Database) -> set[str]:
+def reporting(api_database: Database, local: Local) -> set[str]:
     """The hosts whose agents have reported to their cell."""
     found: set[str] = set()
     for mapping in api_database.read(cell_mappings.list_all):
         if not mapping.is_cell0:
-            cell = Database(mapping.database_url, name=mapping.name)
+            cell = Database(template.expand_database(mapping.database_url, local), name=mapping.name)
             found |= {service.host for service in cell.read(services.list_all)}
             cell.dispose()
     return found

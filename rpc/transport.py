@@ -56,6 +56,11 @@ class Bus:
     def __repr__(self) -> str:
         return f"Bus({self.url_masked!r}, name={self.name!r})"
 
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is inside this process, and cannot hang."""
+        return self._link is None
+
     def client(self, topic: str, *, timeout: float = CALL_TIMEOUT) -> Client:
         """A client of a topic whose calls wait up to ``timeout`` seconds for their answer."""
         target = om.Target(topic=topic, version=VERSION)

@@ -12,6 +12,7 @@ import pytest
 from cells.bulkhead import BulkheadSettings
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
+from cells.template import Local
 from db import cell_mappings, host_mappings, services
 from objects import errors
 from objects.cell import CELL0_UUID, CellMapping, CellState, HostMapping
@@ -212,3 +213,26 @@ def test_a_server_that_accepts_and_never_answers_holds_nobody_past_the_deadline(
                 cell.write(services.heartbeat, "node", "binary", 1, 0.0)
             with pytest.raises(errors.CellUnavailable, match="has not answered since"):
                 cell.within(60.0).read(services.list_all)
+
+
+@on("cells", "lite")  # what the template says is a folder
+def test_processes_fill_templates_in_from_their_own_configuration(cells: Cells) -> None:
+    east = cells.add("east")
+    cells.report("east", "node-1")
+    apart = cells.ground.path / "apart"
+    apart.mkdir()
+    (cells.folder / "east.db").rename(apart / "east.db")
+    cells.change(
+        msgspec.structs.replace(east, database_url="sqlite:////{path}/east.db", transport_url="{scheme}://{hostname}/east")
+    )
+    here = Local(database_url=f"sqlite:///{apart}", transport_url="embedded://somewhere/api")
+    with cells.registry(msgspec.structs.replace(SETTINGS, local=here)) as one, cells.registry() as other:
+        cell = one.get(east.uuid)
+        assert [s.host for s in cell.read(services.list_all)] == ["node-1"]
+        assert cell.mapping.database_url == "sqlite:////{path}/east.db", "nothing that was expanded is kept"
+        cell.check_bus()
+        one.refresh()
+        cells.add("west")
+        assert one.get(east.uuid) is cell, "a template is compared with itself"
+        assert "needs {path}, which comes from [api_database] connection" in other.broken()[east.uuid]
+        assert [cell.name for cell in other.cells()] == ["west"]

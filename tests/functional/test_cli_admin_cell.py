@@ -206,3 +206,26 @@ def test_a_lost_cell_is_removed_with_an_account(shell: Shell) -> None:
     assert [row["Name"] for row in shell.json("cell list")] == ["west"]
     assert shell.done("cell delete west --offline -f value") == "", "it answers, but nothing lives in it"
     assert "No cell is called 'west'" in shell("cell delete west --offline").err
+
+
+def test_templates_are_kept_as_they_are_and_filled_in_by_whoever_connects(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "api.conf"
+    file.write_text(f"[DEFAULT]\ntransport_url = embedded://bus/api\n[api_database]\nconnection = sqlite:///{tmp_path}/api.db\n")
+    database, bus = f"{{scheme}}:///{tmp_path}/east.db", "{scheme}://{hostname}/east"
+    words = ("--config-file", str(file), "cell")
+    made = shell.run(*words, "create", "east", "--database-connection", database, "--transport-url", bus, "-f", "json")
+    assert made.status == 0, made
+    assert (tmp_path / "east.db").exists()
+    shown = json.loads(made.out)
+    assert (shown["database_url"], shown["transport_url"]) == (database, bus)
+    assert shell.run(*words, "check", "east").status == 0
+    assert shell.run("--config-file", str(file), "db", "version", "--cell", "east").status == 0
+    again = shell.run(*words, "create", "west", "--database-connection", f"sqlite:///{tmp_path}/east.db", "--transport-url", bus)
+    assert "Cell 'east' " in again.err
+    assert "uses this database already" in again.err
+    same = shell.run(*words, "update", "east", "--database-connection", f"sqlite:///{tmp_path}/east.db", "-f", "json")
+    assert json.loads(same.out)["database_url"] == f"sqlite:///{tmp_path}/east.db", "another URL, although of the same place"
+    masked = shell.run(*words, "update", "east", "--transport-url", "rabbit://{username}:secret@mq/x{y}", "--no-check")
+    assert "URL template 'rabbit://{username}:***@mq/x{y}' has an unknown field {y}; there are:" in masked.err
+    assert "needs {scheme}" in shell.refused("cell delete east --offline"), "what cannot be asked from here may well be alive"
+    assert "needs {scheme}, which comes from transport_url" in shell.refused(f"cell create w --transport-url '{bus}' --no-sync")

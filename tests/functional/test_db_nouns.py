@@ -148,7 +148,8 @@ def test_cell_name_is_unique(database: Database) -> None:
 def test_cell_goes_only_when_it_is_empty(database: Database) -> None:
     database.write(cell_mappings.create, CELL)
     database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid="c1")], 1.0)
-    refuses(errors.Conflict, "Cell 'cell1' still has 1 hosts: delete them, or give --with-hosts", database.write, cell_mappings.delete, "c1")
+    text = "Cell 'cell1' still has 1 hosts: delete them, or give --with-hosts"
+    refuses(errors.Conflict, text, database.write, cell_mappings.delete, "c1")
     database.write(host_mappings.delete, "h1")
 
     server = {"instance_uuid": "i", "batch_id": "b", "cell_uuid": "c1", "project_id": "p", "user_id": "u", "name": "n"}
