@@ -33,8 +33,10 @@ class Status:
         queue = self._database.read(mappings.queue)
         views = {view.cell_uuid: view for view in self._watch.views()}
         cells = [self._cell(cell.uuid, cell.name, str(cell.mapping.state), views) for cell in self._registry.cells()]
+        silent = {cell.uuid: cell.silent_since for cell in self._registry.cells()}
         for cell in cells:
             cell["servers"] = servers[cell["uuid"]]
+            cell["silent_since"] = silent.get(cell["uuid"])
         broken = [{"uuid": uuid, "view": reason, "servers": servers[uuid]} for uuid, reason in self._registry.broken().items()]
         names = {cell["uuid"]: cell["name"] for cell in cells}
         twins = self._watch.in_two_cells().items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
@@ -74,6 +75,10 @@ class Cell:
         """``fn(tx, ...)`` in a transaction of the cell's database. After CellUnavailable it may or may not have been committed."""
         return self._rows.run(partial(self.database.write, fn, *args, **kwargs))
 
+    def begin_timed_read(self, fn: Callable[[Connection], T]) -> Callable[[], tuple[T, float]]:
+        """``begin_read`` whose result comes with the seconds that it took, without those it waited for a thread."""
+        return self._rows.begin(partial(_timed, partial(self.database.read, fn)))
+
     def begin_read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
         """Start a ``read`` and return what waits for its result (see Bulkhead.begin)."""
         return self._rows.begin(partial(self.database.read, fn, *args, **kwargs))
@@ -83,9 +88,14 @@ class Cell:
         return self._wire.run(partial(fn, *args, **kwargs))
 
     def check_bus(self) -> None:
-        """Raise CellUnavailable unless the cell's broker answers. cell0 has none, and is content."""
-        if self._bus is not None:
-            self._wire.run(self._bus.check)
+        """Raise CellUnavailable unless the cell's broker answers and lets us in. cell0 has none, and is content."""
+        self.begin_check_bus()()
+
+    def begin_check_bus(self) -> Callable[[], float]:
+        """Start that, and return what waits for it (see Bulkhead.begin) and gives the seconds that it took."""
+        check = _content if self._bus is None else self._bus.login
+        timed = self._wire.begin(partial(_timed, check))
+        return lambda: timed()[1]
 
     def within(self, timeout: float) -> Deadline:
         """The same cell for a caller who waits at most ``timeout`` seconds."""
@@ -109,6 +119,15 @@ class Cell:
 
     def __repr__(self) -> str:
         return f"Cell({self.name!r}, {self.uuid})"
+
+
+def _content() -> None:
+    """There is no bus to complain of."""
+
+
+def _timed(call: Callable[[], T]) -> tuple[T, float]:
+    began = time.monotonic()
+    return call(), time.monotonic() - began
 
 
 class Deadline:

@@ -99,14 +99,18 @@ class Unreachable(errors.SuperconductorError):
     """The API gave no usable answer."""
 
 
+def usual_endpoint() -> str:
+    """Where the API is, by the environment or by default."""
+    return os.environ.get("SUPERCONDUCTOR_ENDPOINT") or os.environ.get("OS_ENDPOINT") or ENDPOINT
+
+
 class HttpCommand(Admin):
     """A command that asks the API, and opens no database."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        endpoint = os.environ.get("SUPERCONDUCTOR_ENDPOINT") or os.environ.get("OS_ENDPOINT") or ENDPOINT
         text = f"where the API is (environment: SUPERCONDUCTOR_ENDPOINT or OS_ENDPOINT; default: {ENDPOINT})"
-        parser.add_argument("--endpoint", metavar="URL", default=endpoint, help=text)
+        parser.add_argument("--endpoint", metavar="URL", default=usual_endpoint(), help=text)
         text = "project to ask for (environment: OS_PROJECT_ID; default: the API's own)"
         parser.add_argument("--project", metavar="ID", default=os.environ.get("OS_PROJECT_ID"), help=text)
         return parser

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from alembic.script import ScriptDirectory
 
 from db import sync
@@ -19,9 +21,7 @@ def check(database: Database, kind: sync.Kind) -> None:
 
 def judge(database: Database, kind: sync.Kind, found: str | None) -> None:
     """The same of a schema version that was read already."""
-    known = [
-        script.revision for script in ScriptDirectory.from_config(sync.script_config(kind)).walk_revisions()
-    ]  # the newest first
+    known = _known(kind)
     if found is None:
         raise errors.DatabaseUnavailable(
             f"Database {database.url_masked} has no schema yet; apply it with 'superconductor db sync'"
@@ -30,3 +30,9 @@ def judge(database: Database, kind: sync.Kind, found: str | None) -> None:
         raise errors.DatabaseUnavailable(
             f"Database {database.url_masked} has schema {found}, and this version needs {known[0]}; run 'superconductor db sync'"
         )
+
+
+@functools.cache
+def _known(kind: sync.Kind) -> list[str]:
+    """The newest first."""
+    return [script.revision for script in ScriptDirectory.from_config(sync.script_config(kind)).walk_revisions()]

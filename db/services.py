@@ -134,3 +134,18 @@ def _service(row: sa.Row[Any]) -> Service:
 
 def _what(host: str, binary: str) -> str:
     return f"Service '{binary}' on host '{host}'"
+
+
+class Tally(Object, frozen=True, kw_only=True):
+    """How many services of a kind there are, and how many of them are up."""
+
+    up: int
+    all: int
+
+
+def tally(tx: Connection, binary: str, heard_since: float) -> Tally:
+    """Up is who was heard of since then (seconds since the epoch), does not stop and is not called dead."""
+    alive = sa.and_(services.c.last_seen >= heard_since, services.c.forced_down == sa.false(), services.c.stopping == sa.false())
+    counts = sa.select(sa.func.count(), sa.func.sum(sa.case((alive, 1), else_=0))).where(services.c.binary == binary)
+    every, up = tx.execute(counts).one()
+    return Tally(up=int(up or 0), all=every)

@@ -11,8 +11,9 @@ import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import amqp  # type: ignore[import-untyped]  # the library ships no types
 import oslo_messaging as om
-from amqp.exceptions import AMQPError  # type: ignore[import-untyped]  # the library ships no types
+from amqp.exceptions import AMQPError  # type: ignore[import-untyped]  # likewise
 from kombu.exceptions import KombuError
 from oslo_messaging._drivers import amqpdriver, common
 
@@ -47,6 +48,8 @@ own first pause is 1 ms, after every message: thirteen turns of a costly loop fo
 """
 
 PROBE_TIMEOUT = 1.0
+LOGIN_TIMEOUT = 5.0
+"""Seconds for a login to a broker that has greeted: one that is wrong is refused after a second."""
 PATIENCE = 3.0
 SENDERS = 64
 _HEADER = b"AMQP\x00\x00\x09\x01"
@@ -101,6 +104,8 @@ class Link:
 
     def __init__(self, url: Any, label: str) -> None:
         self._hosts = [(host.hostname or "localhost", host.port or 5672) for host in url.hosts] or [("localhost", 5672)]
+        self._logins = [(host.username or "guest", host.password or "guest") for host in url.hosts] or [("guest", "guest")]
+        self._vhost = url.virtual_host or "/"
         self._tls = str(url.query.get("ssl", "")).lower() in ("true", "1", "yes", "on")
         self._label = label
         self._guard = Guard("rabbit-send", SENDERS)
@@ -138,6 +143,25 @@ class Link:
             else:
                 return
         raise Unreachable(f"The bus {self._label} cannot be reached: {trouble}.")
+
+    def login(self) -> None:
+        """Raise Unreachable unless one of the hosts lets us in, to the virtual host. With TLS only that it is there is tried."""
+        self.probe()
+        if self._tls:
+            return
+        trouble = ""
+        for (host, port), (user, password) in zip(self._hosts, self._logins, strict=True):
+            times = {"connect_timeout": PROBE_TIMEOUT, "read_timeout": LOGIN_TIMEOUT, "write_timeout": LOGIN_TIMEOUT}
+            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            connection = amqp.Connection(place, userid=user, password=password, virtual_host=self._vhost, **times)
+            try:
+                connection.connect()
+            except (AMQPError, OSError) as error:
+                trouble = str(error)
+            else:
+                connection.close()
+                return
+        raise Unreachable(f"The bus {self._label} refuses the login: {trouble}.")
 
     def alive(self) -> bool:
         """Whether one of the hosts speaks AMQP."""

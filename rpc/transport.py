@@ -106,6 +106,11 @@ class Bus:
         if self._link is not None:
             self._link.probe()
 
+    def login(self) -> None:
+        """Raise Unreachable unless a broker answers and takes the user, the password and the virtual host of the URL."""
+        if self._link is not None:
+            self._link.login()
+
     def observe(self, topic: str, method: str, kind: Kind) -> None:
         if self.observer is not None:
             self.observer(topic, method, kind)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
 
-from db import host_mappings
+from cells.discovery import AGENT
+from db import host_mappings, services
 from db.engine import Database
+from db.sync import latest
 from objects.cell import CELL0_UUID, HostMapping
+from tests.support.cell_databases import silent_port
 from tests.support.commands import Shell
 
 FAR = "--database-connection mysql+pymysql://sc:secret@db-far/sc --transport-url rabbit://sc:secret@mq-far:5671/sc"
@@ -229,3 +233,36 @@ def test_templates_are_kept_as_they_are_and_filled_in_by_whoever_connects(shell:
     assert "URL template 'rabbit://{username}:***@mq/x{y}' has an unknown field {y}; there are:" in masked.err
     assert "needs {scheme}" in shell.refused("cell delete east --offline"), "what cannot be asked from here may well be alive"
     assert "needs {scheme}, which comes from transport_url" in shell.refused(f"cell create w --transport-url '{bus}' --no-sync")
+
+
+def test_health_of_every_cell_is_asked_at_once(shell: Shell) -> None:
+    for cell in ("cell0 --cell0", "east", "west", "north"):
+        shell.done(f"-q cell create {cell}")
+    database = Database(f"sqlite:///{shell.state}/east.db")
+    now = time.time()
+    for host, seen in (("h1", now), ("h2", now), ("h3", now - 3600)):
+        database.write(services.heartbeat, host, AGENT, 1, seen)
+    database.dispose()
+    rows = shell.json("cell list --health")
+    assert [(row["Name"], row["Database"], row["Bus"], row["Since"]) for row in rows] == [
+        ("cell0", "ok", "", None),
+        *((name, "ok", "ok", None) for name in ("east", "north", "west")),
+    ]
+    assert [(row["Hosts Up"], row["Hosts"]) for row in rows] == [(0, 0), (2, 3), (0, 0), (0, 0)]
+    assert all(row["Database ms"] > 0 and row["Schema"] == latest("cell") for row in rows)
+    (shell.state / "east.db").unlink()
+    shell.done("cell update west --transport-url rabbit://sc:secret@127.0.0.1:1/sc --no-check")
+    with silent_port() as port:
+        url = f"mysql+pymysql://sc:secret@127.0.0.1:{port}/x?connect_timeout=60"
+        shell.done(f"cell update north --database-connection {url} --no-check")
+        (shell.state / "impatient.conf").write_text("[cells]\ntimeout = 0.3\n")
+        outcome = shell(f"--config-file {shell.state}/impatient.conf cell list --health -f json --endpoint http://127.0.0.1:1")
+    assert (outcome.status, outcome.err) == (1, "")
+    _, east, north, west = json.loads(outcome.out)
+    assert "east.db does not exist" in east["Database"]
+    assert (east["Schema"], east["Hosts"]) == (None, None), "unknown, not none"
+    assert "127.0.0.1:1" in west["Bus"]
+    assert (west["Database"], west["Hosts"]) == ("ok", 0)
+    assert "gave no answer within 0.3 s" in north["Database"]
+    assert all(row["Since"] for row in (east, north, west))
+    assert "secret" not in outcome.out

@@ -1,0 +1,93 @@
+"""How cells are: their databases, their buses and their hosts, all asked at the same time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from cells.cell import Cell
+from cells.discovery import AGENT
+from db import ready, services, sync
+from db.connection import Connection
+from objects import errors
+from objects.base import Object
+
+
+class Answer(Object, frozen=True, kw_only=True):
+    """What one part of a cell has answered: after how many seconds, or why it did not (``trouble``)."""
+
+    seconds: float | None = None
+    trouble: str | None = None
+
+
+class Health(Object, frozen=True, kw_only=True):
+    """One cell. ``bus`` is None where it has none.
+
+    ``schema`` and the hosts are None where its database does not say. ``since``: when this process first found that a part does not
+    answer, in seconds since the epoch.
+    """
+
+    database: Answer
+    bus: Answer | None
+    schema: str | None = None
+    hosts_up: int | None = None
+    hosts: int | None = None
+    since: float | None = None
+
+    @property
+    def well(self) -> bool:
+        return self.database.trouble is None and (self.bus is None or self.bus.trouble is None)
+
+
+def look(cells: Iterable[Cell], down_after: float) -> list[Health]:
+    """The health of each cell, in their order. It takes as long as the slowest of all, and never longer than the cells' deadline.
+
+    A host is up that was heard of in the last ``down_after`` seconds, by the clock of this machine.
+    """
+    read = partial(_read, heard_since=time.time() - down_after)
+    started = [(cell, cell.begin_timed_read(read), cell.begin_check_bus()) for cell in cells]
+    return [_collected(cell, database, bus) for cell, database, bus in started]
+
+
+class _Told(Object, frozen=True, kw_only=True):
+    schema: str | None
+    tally: services.Tally | None
+
+
+def _read(tx: Connection, heard_since: float) -> _Told:
+    schema = sync.version(tx, "cell")
+    return _Told(schema=schema, tally=None if schema is None else services.tally(tx, AGENT, heard_since))
+
+
+def _collected(cell: Cell, database: Callable[[], tuple[_Told, float]], bus: Callable[[], float]) -> Health:
+    wire = None if cell.mapping.is_cell0 else _answer(bus)
+    try:
+        told, seconds = database()
+    except errors.SuperconductorError as error:
+        return Health(database=Answer(trouble=str(error)), bus=wire, since=cell.silent_since)
+    tally = told.tally
+    return Health(
+        database=Answer(seconds=seconds, trouble=_judged(cell, told.schema)),
+        bus=wire,
+        schema=told.schema,
+        hosts_up=tally.up if tally else None,
+        hosts=tally.all if tally else None,
+        since=cell.silent_since,
+    )
+
+
+def _answer(collect: Callable[[], float]) -> Answer:
+    try:
+        return Answer(seconds=collect())
+    except errors.SuperconductorError as error:
+        return Answer(trouble=str(error))
+
+
+def _judged(cell: Cell, schema: str | None) -> str | None:
+    """Why a database that answers cannot be worked on."""
+    try:
+        ready.judge(cell.database, "cell", schema)
+    except errors.DatabaseUnavailable as error:
+        return str(error)
+    return None

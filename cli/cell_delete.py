@@ -1,0 +1,67 @@
+"""``superconductor cell delete``: forget cells, also such as are lost for good."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from cells import administration
+from cli.base import ActionLister, Row, Table
+from objects import errors
+
+
+class CellDelete(ActionLister):
+    """Forget cells in which nothing lives. Their databases are left alone.
+
+    With --offline a cell whose database is lost for good is removed with everything that the API level knows to be in it, and an
+    account of that is shown: servers are deleted, builds go elsewhere or end in ERROR, hosts, claims and quota are given back.
+    Guests that still run on its hosts are left to you. Interrupted, it is completed by running it again. Exit status 1 if a cell
+    was refused.
+
+    Examples:
+      superconductor cell delete east --with-hosts
+      superconductor cell delete east --offline --dry-run -f json
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("cells", metavar="CELL", nargs="+", help="name or UUID")
+        parser.add_argument("--with-hosts", action="store_true", help="also forget which hosts belong to it")
+        parser.add_argument("--offline", action="store_true", help="remove a cell that is lost for good; refused if it answers")
+        parser.add_argument("--dry-run", action="store_true", help="with --offline: do nothing, only show the account")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        if parsed_args.dry_run and not parsed_args.offline:
+            raise errors.Invalid("--dry-run goes with --offline: without it, nothing is deleted that there could be an account of")
+        rows: list[Row] = []
+
+        def delete(cell: str) -> None:
+            if parsed_args.offline:
+                rows.extend(self._remove(cell, dry_run=parsed_args.dry_run))
+            else:
+                administration.delete_cell(self.deployment.api_database, cell, with_hosts=parsed_args.with_hosts)
+
+        self.each(parsed_args.cells, delete)
+        return ("Cell", "Kind", "ID", "Name", "Project", "State", "Host", "Claim", "Outcome"), rows
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]) -> int:
+        """The account, unless all was refused."""
+        rows = list(data)
+        return super().produce_output(parsed_args, column_names, rows) if parsed_args.offline and (rows or not self.status) else 0
+
+    def _remove(self, name: str, *, dry_run: bool) -> Iterator[Row]:
+        from cells import removal, template
+        from db.claims import Ledger
+
+        database = self.deployment.api_database
+        mapping = administration.deletable(database, name)
+        template.expand(mapping, self.deployment.local)  # what cannot be asked from here may well be alive
+        try:
+            silence = removal.silence_of(self.deployment.registry.get(mapping.uuid))
+        except errors.CellUnavailable as error:  # its URL cannot be used at all
+            silence = str(error)
+        account = removal.remove(Ledger(database, "cell delete"), mapping, dead=silence is not None, dry_run=dry_run)
+        if silence is not None:
+            self.warn(f"{silence}; it {'would be' if dry_run else 'was'} removed as lost")
+        for e in account:
+            yield mapping.name, e.kind, e.id, e.name, e.project, e.state, e.host, e.amounts, e.outcome
