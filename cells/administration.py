@@ -11,14 +11,17 @@ import msgspec
 from cells import template
 from cells.template import NOTHING, Local
 from cells.urls import NO_TRANSPORT, database_place, transport_place
-from db import cell_mappings, cell_removal, host_mappings, mappings
+from db import cell_mappings, cell_removal, epochs, host_mappings, mappings
+from db.cell_mappings import HasHosts
 from db.connection import Connection
 from db.engine import Database
+from db.epochs import Epoch
 from objects import errors
 from objects.base import Object
 from objects.cell import CELL0_UUID, CellMapping, CellState
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 
 
 class NewCell(Object, frozen=True, kw_only=True):
@@ -149,6 +152,8 @@ def _checked(mapping: CellMapping, local: Local) -> CellMapping:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise errors.Invalid(f"Cell name {name!r} must be letters, digits, '.', '_' and '-', and begin with a letter or digit.")
+    if _UUID.fullmatch(name):
+        raise errors.Invalid(f"Cell name {name!r} looks like a UUID: commands would not know which cell is meant")
 
 
 def _changed(before: CellMapping, change: CellChange) -> CellMapping:
@@ -163,17 +168,19 @@ def _changed(before: CellMapping, change: CellChange) -> CellMapping:
 
 
 def _move(tx: Connection, mapping: CellMapping, local: Local) -> CellMapping:
+    epochs.bump(tx, Epoch.CELLS)  # first: its lock keeps what is looked at true, here and below
     _refuse_duplicates(tx, template.expand(mapping, local), local)
     return cell_mappings.update(tx, mapping)
 
 
 def _delete(tx: Connection, mapping: CellMapping, with_hosts: bool) -> None:
     if not with_hosts and (count := sum(home == mapping.uuid for home in host_mappings.homes(tx).values())):
-        raise errors.Conflict(f"Cell '{mapping.name}' still has {count} hosts: delete them, or give --with-hosts")
+        raise HasHosts(f"Cell '{mapping.name}' still has {count} hosts: delete them, or give --with-hosts")
     cell_removal.forget(tx, mapping.uuid)
 
 
 def _create(tx: Connection, mapping: CellMapping, local: Local) -> CellMapping:
+    epochs.bump(tx, Epoch.CELLS)
     if mapping.is_cell0 and (other := next((m for m in cell_mappings.list_all(tx) if m.is_cell0), None)) is not None:
         raise errors.Conflict(f"Cell {other.name!r} exists already: it is cell0 already.")
     _refuse_duplicates(tx, template.expand(mapping, local), local)

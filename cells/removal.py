@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from cells.administration import CellChange, change_cell
 from cells.cell import Cell
 from db import cell_removal
+from db.cell_mappings import HasServers
 from db.cell_removal import Claim, Estate, Resident
 from db.claims import Ledger
 from objects import errors
@@ -68,7 +69,7 @@ def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = 
     database = ledger.database
     estate = database.read(cell_removal.survey, mapping.uuid, LOST)
     if not dead and (estate.residents or estate.guests):
-        raise errors.Conflict(
+        raise HasServers(
             f"Cell {mapping.name!r} answers, and {len(estate.residents)} servers and {len(estate.guests)} other claims are there: "
             "delete the servers and then the cell; --offline is for one whose database is lost for good"
         )

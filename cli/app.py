@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import metadata
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from cliff import _argparse
 from cliff.app import App
@@ -94,6 +94,13 @@ def usage_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     parser.exit(USAGE_ERROR, f"{parser.prog}: {message}; see '{parser.prog} --help'\n")
 
 
+@runtime_checkable
+class Answering(Protocol):
+    """A command that says by its exit status why it was refused (``cli.base.Admin``)."""
+
+    def status_of(self, error: errors.SuperconductorError) -> int: ...
+
+
 class Superconductor(App):
     """Finds the command, runs it, and turns what it raises into one line on standard error and an exit status."""
 
@@ -165,15 +172,15 @@ class Superconductor(App):
         except (BrokenPipeError, KeyboardInterrupt):
             raise
         except errors.SuperconductorError as error:
-            return self._fail(str(error))
+            return self._fail(str(error), command.status_of(error) if isinstance(command, Answering) else 1)
         except Exception as error:  # noqa: BLE001 - the last place where it can be told in a line
             return self._fail(f"{type(error).__name__}: {error} (--debug shows the trace)")
 
-    def _fail(self, text: str) -> int:
+    def _fail(self, text: str, status: int = 1) -> int:
         if self.options.debug:
             traceback.print_exc(file=self.stderr)
         self.say(text)
-        return 1
+        return status
 
     def say(self, text: str) -> None:
         """One line on standard error."""
@@ -236,7 +243,7 @@ def _logging_restored() -> Iterator[None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status: 0 done, 1 failed or done in part, 2 wrong usage (verify: also 3)."""
+    """Run one command; return its exit status: 0 done, 1 failed or done in part, 2 wrong usage; others: docs/commands.md."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     with _logging_restored():
         try:

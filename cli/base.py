@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,7 +34,10 @@ class Admin(Command):
     """A command that works on the databases. Its docstring is its help: a sentence, then an example.
 
     ``status`` becomes the exit status: a command that did only a part of its work sets it to 1 and says which on standard error.
+    ``statuses``: errors that have an exit status of their own (docs/commands.md); all others have 1.
     """
+
+    statuses: Mapping[type[errors.SuperconductorError], int] = {}
 
     app: Superconductor
 
@@ -74,15 +77,19 @@ class Admin(Command):
             self.deployment.close()
 
     def each(self, items: Iterable[T], work: Callable[[T], object]) -> None:
-        """Do ``work`` for every item. Where one is refused that is told, the others are done and the exit status becomes 1."""
+        """Do ``work`` for every item. Who is refused is told of, the others are done; the exit status is the first refusal's."""
         for item in items:
             try:
                 work(item)
             except errors.DatabaseUnavailable:
                 raise
             except errors.SuperconductorError as error:
-                self.status = 1
+                self.status = self.status or self.status_of(error)
                 self.warn(str(error))
+
+    def status_of(self, error: errors.SuperconductorError) -> int:
+        """The exit status of a command that is refused with this."""
+        return next((status for kind, status in self.statuses.items() if isinstance(error, kind)), 1)
 
     def warn(self, text: str) -> None:
         """One line on standard error, beside the result."""

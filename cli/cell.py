@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from cells import administration
 from cells.administration import CellChange, NewCell
 from cells.cell import Cell
 from cli.base import ActionShow, Admin, Row
+from db.cell_mappings import HasHosts, HasServers, NotOver
 from objects import errors
 from objects.cell import CellMapping, CellState
 from objects.mask import mask_url
+
+STATUSES: Mapping[type[errors.SuperconductorError], int] = {
+    errors.NotFound: 3,
+    HasHosts: 5,
+    HasServers: 6,
+    NotOver: 7,
+    errors.Conflict: 4,  # after its kinds
+}
+"""Exit statuses of commands that change cells."""
 
 
 class CellCreate(ActionShow):
@@ -24,6 +36,8 @@ class CellCreate(ActionShow):
       superconductor cell create east --database-connection mysql://sc:PASSWORD@db-east/sc --transport-url rabbit://sc:PASSWORD@mq-east/sc
       superconductor cell create cell0 --cell0 --database-connection mysql://sc:PASSWORD@db-api/sc_cell0
     """
+
+    statuses = STATUSES
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("name", metavar="NAME", help="name of the cell: letters, digits, '.', '_' and '-'")
@@ -52,7 +66,7 @@ class CellCreate(ActionShow):
             if parsed_args.sync:
                 sync_schema(mapping)
             if check:
-                try_out(mapping)
+                try_out(mapping, database=not parsed_args.sync)
 
         return shown(administration.create_cell(self.deployment.api_database, new, prepare, local=self.deployment.local))
 
@@ -74,6 +88,8 @@ class CellUpdate(ActionShow):
     Example: superconductor cell update east --transport-url rabbit://sc:NEW@mq-east/sc
     """
 
+    statuses = STATUSES
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cell", metavar="CELL", help="name or UUID")
         parser.add_argument("--name", metavar="NAME", help="its new name")
@@ -89,7 +105,7 @@ class CellUpdate(ActionShow):
         )
         if change == CellChange():
             raise errors.Invalid("Nothing to change: give --name, --database-connection or --transport-url")
-        prepare = try_out if parsed_args.check else None
+        prepare = trying(change) if parsed_args.check else None
         database, local = self.deployment.api_database, self.deployment.local
         return shown(administration.change_cell(database, parsed_args.cell, change, prepare, local=local))
 
@@ -97,6 +113,7 @@ class CellUpdate(ActionShow):
 class _SetState(Admin):
     """A command that gives cells another state."""
 
+    statuses = STATUSES
     state: CellState
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -141,14 +158,29 @@ def sync_schema(mapping: CellMapping) -> None:
     sync.sync(mapping.database_url, "cell")
 
 
-def try_out(mapping: CellMapping) -> None:
+def prepare_new(mapping: CellMapping) -> None:
+    """Apply the schema and try the bus. Raises what keeps them from being used."""
+    sync_schema(mapping)
+    try_out(mapping, database=False)
+
+
+def trying(change: CellChange) -> Callable[[CellMapping], None]:
+    """What tries the URLs that a change gives anew: a cell whose database is away can still be renamed, or get another bus."""
+    return partial(try_out, database=change.database_url is not None, bus=change.transport_url is not None)
+
+
+def try_out(mapping: CellMapping, *, database: bool = True, bus: bool = True) -> None:
     """Raise what keeps the database or the bus of the mapping from being used."""
+    if not (database or bus):
+        return
     from cells.registry import RegistrySettings, open_bus, open_database
 
     cell = Cell(mapping, open_database(mapping), open_bus(mapping), RegistrySettings().bulkhead)
     try:
-        _check_database(cell)
-        cell.check_bus()
+        if database:
+            _check_database(cell)
+        if bus:
+            cell.check_bus()
     finally:
         cell.close()
 

@@ -10,7 +10,7 @@ from cells import administration, declaration
 from cells.administration import CellChange, NewCell
 from cells.declaration import Step
 from cli.base import Admin
-from cli.cell import sync_schema, try_out
+from cli.cell import prepare_new, trying
 from objects import errors
 from objects.cell import CellMapping
 from objects.mask import mask_url
@@ -59,16 +59,12 @@ class CellApply(Admin):
         database, local = self.deployment.api_database, self.deployment.local
         try:
             if step.new is not None:
-                administration.create_cell(database, step.new, sync_schema if check else None, local=local)
+                administration.create_cell(database, step.new, prepare_new if check else None, local=local)
             elif step.change is not None:
-                prepare = try_out if check and _moves(step) else None
+                prepare = trying(step.change) if check else None
                 administration.change_cell(database, step.name, step.change, prepare, local=local)
         except errors.DatabaseUnavailable as error:  # of the cell, or of all: then the next step says so too
             raise errors.Invalid(f"cell {step.name!r}: {error}") from None
-
-
-def _moves(step: Step) -> bool:
-    return step.change is not None and (step.change.database_url, step.change.transport_url) != (None, None)
 
 
 def _line(step: Step) -> str:

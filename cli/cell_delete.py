@@ -8,6 +8,7 @@ from typing import Any
 
 from cells import administration
 from cli.base import ActionLister, Row, Table
+from cli.cell import STATUSES
 from objects import errors
 
 
@@ -16,13 +17,15 @@ class CellDelete(ActionLister):
 
     With --offline a cell whose database is lost for good is removed with everything that the API level knows to be in it, and an
     account of that is shown: servers are deleted, builds go elsewhere or end in ERROR, hosts, claims and quota are given back.
-    Guests that still run on its hosts are left to you. Interrupted, it is completed by running it again. Exit status 1 if a cell
-    was refused.
+    Guests that still run on its hosts are left to you. Interrupted, it is completed by running it again. The exit status
+    says why a cell was refused.
 
     Examples:
       superconductor cell delete east --with-hosts
       superconductor cell delete east --offline --dry-run -f json
     """
+
+    statuses = STATUSES
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cells", metavar="CELL", nargs="+", help="name or UUID")

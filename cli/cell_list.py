@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cells import administration
 from cli.base import AdminLister, AdminShow, Row, Table, at_least
-from cli.cell import shown
+from cli.cell import STATUSES, shown
 from cli.deployment import Deployment
 from db import host_mappings
 from db.connection import Connection
@@ -83,6 +83,8 @@ class CellShow(AdminShow):
     Example: superconductor cell show east
     """
 
+    statuses = STATUSES
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cell", metavar="CELL", help="name or UUID")
 
@@ -98,6 +100,8 @@ class CellCheck(AdminLister):
 
     Example: superconductor cell check east
     """
+
+    statuses = STATUSES
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cells", metavar="CELL", nargs="*", help="name or UUID; all if none is given")

@@ -15,6 +15,18 @@ from objects import errors
 from objects.cell import CellMapping, CellState
 
 
+class HasHosts(errors.Conflict):
+    """Hosts are mapped to the cell."""
+
+
+class HasServers(errors.Conflict):
+    """Servers that are not deleted live in the cell."""
+
+
+class NotOver(errors.Conflict):
+    """Builds or deletes are on their way into the cell, or on it."""
+
+
 def create(tx: Connection, mapping: CellMapping) -> None:
     """Raises Conflict if its uuid or name is taken."""
     named.insert(tx, cell_mappings, _values(mapping), f"Cell '{mapping.name}'")
@@ -49,7 +61,7 @@ def update(tx: Connection, mapping: CellMapping) -> CellMapping:
 
 
 def delete(tx: Connection, uuid: str, *, failed_with: str | None = None) -> None:
-    """Raises NotFound, and Conflict while hosts are mapped to it, servers live in it or deletes are on their way into it.
+    """Raises NotFound, and HasHosts, HasServers or NotOver, all of them Conflicts, while it cannot be deleted.
 
     Servers in ERROR with the fault ``failed_with`` do not count: whoever deletes the cell has ended them there.
     """
@@ -60,11 +72,11 @@ def delete(tx: Connection, uuid: str, *, failed_with: str | None = None) -> None
         live.append(sa.or_(instance_mappings.c.state != "error", sa.func.coalesce(instance_mappings.c.fault, "") != failed_with))
     unconfirmed = [of_it, instance_mappings.c.deleted == sa.true(), instance_mappings.c.state != "deleted"]
     if count := _count(tx, host_mappings, host_mappings.c.cell_uuid == uuid):
-        raise errors.Conflict(f"Cell '{name}' still has {count} hosts: delete them, or give --with-hosts")
+        raise HasHosts(f"Cell '{name}' still has {count} hosts: delete them, or give --with-hosts")
     if count := _count(tx, instance_mappings, *live):
-        raise errors.Conflict(f"Cell '{name}' still has {count} servers: delete them first")
+        raise HasServers(f"Cell '{name}' still has {count} servers: delete them first")
     if count := _count(tx, instance_mappings, *unconfirmed):
-        raise errors.Conflict(f"Cell '{name}' has not confirmed {count} deletes yet: wait until their guests are gone")
+        raise NotOver(f"Cell '{name}' has not confirmed {count} deletes yet: wait until their guests are gone")
     named.delete(tx, sa.delete(cell_mappings).where(cell_mappings.c.uuid == uuid), f"Cell '{name}'")
     epochs.bump(tx, Epoch.CELLS)
 

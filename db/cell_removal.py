@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import builds, cell_mappings, claims, dialect, epochs, host_mappings, inventories
+from db.cell_mappings import NotOver
 from db.epochs import Epoch
 from db.keyed import by_index
 from db.ledger import Stamp
 from db.tables import api
-from objects import errors
 from objects.base import Object
 
 PAGE = 100
@@ -245,7 +245,7 @@ def forget(tx: Connection, cell_uuid: str, *, failed_with: str | None = None) ->
         claimed += tx.execute(sa.select(sa.func.count()).where(_A.c.inventory_id.in_(some))).scalar_one()
     if claimed:
         name = cell_mappings.get(tx, cell_uuid).name
-        raise errors.Conflict(f"Cell '{name}' still has room claimed for {claimed} servers: disable it, and wait")
+        raise NotOver(f"Cell '{name}' still has room claimed for {claimed} servers: disable it, and wait")
     for some in _pieces(locked):
         tx.execute(sa.delete(_I).where(_I.c.id.in_(some)))
     hosts = tx.execute(_HOSTS, {"cell": cell_uuid}).scalars().all()

@@ -49,31 +49,7 @@ def test_cell0(shell: Shell) -> None:
     created = shell.json("cell create cell0 --cell0")
     assert (created["uuid"], created["transport_url"]) == (CELL0_UUID, "none:///")
     assert (shell.state / "cell0.db").exists()
-    assert "Cell 'cell0' exists already: it is cell0 already" in shell.refused("cell create cell0 --cell0")
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("cell create 'two words'", "Cell name 'two words' must be letters"),
-        ("cell create west --database-connection nonsense", "Database URL 'nonsense' cannot be read"),
-        ("cell create west --database-connection oracle://u:secret@h/x", "names no known kind of database"),
-        ("cell create west --database-connection sqlite:///west.db", "must name a file absolutely"),
-        ("cell create west --transport-url amqp://u:secret@h/x", "must begin with rabbit:// or embedded://"),
-        ("cell create east", "Cell 'east' exists already"),
-        ("cell create west --transport-url embedded://east/", "Cell 'east' "),
-        ("cell create west --cell0 --transport-url embedded://west/", "cell0 has no bus"),
-        ("cell create west --cell0 --disabled", "cell0 cannot be disabled"),
-        ("cell create west --database-connection mysql+pymysql://u:secret@127.0.0.1:1/x", "u:***@127.0.0.1:1/x"),
-        ("cell show west", "No cell is called 'west'; there are: east."),
-    ],
-)
-def test_bad_input_is_one_line_and_saves_nothing(shell: Shell, line: str, text: str) -> None:
-    shell.done("-q cell create east")
-    told = shell.refused(line)
-    assert text in told
-    assert "secret" not in told
-    assert [row["Name"] for row in shell.json("cell list")] == ["east"]
+    assert "Cell 'cell0' exists already: it is cell0 already" in shell.refused("cell create cell0 --cell0", 4)
 
 
 def test_create_without_state_needs_urls(shell: Shell, tmp_path: Path) -> None:
@@ -118,33 +94,6 @@ def test_update_changes_what_is_given_and_nothing_else(shell: Shell) -> None:
     assert (moved["database_url"], moved["transport_url"]) == (before["database_url"], "embedded://south/")
 
 
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("cell update east", "Nothing to change: give --name, --database-connection or --transport-url"),
-        ("cell update nowhere --name x", "No cell is called 'nowhere'; there are: cell0, east, west."),
-        ("cell update east --name west", "Cell 'west' exists already"),
-        ("cell update east --name 'two words'", "must be letters"),
-        ("cell update east --transport-url embedded://west/", "Cell 'west' "),
-        ("cell update east --transport-url nonsense", "must begin with rabbit:// or embedded://"),
-        ("cell update east --transport-url rabbit://sc:secret@127.0.0.1:1/sc", "sc:***@127.0.0.1:1"),
-        ("cell update east --database-connection mysql+pymysql://u:secret@127.0.0.1:1/x", "u:***@127.0.0.1:1/x"),
-        ("cell update east --database-connection sqlite:////nowhere/east.db", "/nowhere/east.db does not exist"),
-        ("cell update cell0 --transport-url rabbit://sc:secret@mq/sc", "cell0 has no bus"),
-        ("cell disable cell0", "cell0 cannot be disabled"),
-        ("cell delete cell0", "cell0 cannot be deleted"),
-    ],
-)
-def test_a_change_that_cannot_be_is_refused_and_saves_nothing(shell: Shell, line: str, text: str) -> None:
-    for cell in ("cell0 --cell0", "east", "west"):
-        shell.done(f"-q cell create {cell}")
-    before = shell.json("-v cell list")
-    told = shell.refused(line)
-    assert text in told
-    assert "secret" not in told
-    assert shell.json("-v cell list") == before
-
-
 def test_what_is_new_need_not_be_there_yet(shell: Shell) -> None:
     shell.done("-q cell create east")
     assert shell.json(f"cell update east {FAR} --no-check")["database_url"] == "mysql+pymysql://sc:***@db-far/sc"
@@ -159,7 +108,7 @@ def test_state_of_several_at_once(shell: Shell) -> None:
     shell.done("cell enable east")
     assert [row["State"] for row in shell.json("cell list")] == ["enabled", "draining"]
     outcome = shell("cell disable nowhere east")
-    assert (outcome.status, "No cell is called 'nowhere'" in outcome.err) == (1, True)
+    assert (outcome.status, "No cell is called 'nowhere'" in outcome.err) == (3, True)
     assert [row["State"] for row in shell.json("cell list")] == ["disabled", "draining"], "the others are done"
 
 
@@ -187,7 +136,7 @@ def test_delete_leaves_the_databases_alone(shell: Shell) -> None:
     shell.done("cell delete east")
     assert shell.json("cell list") == []
     assert (shell.state / "east.db").exists()
-    assert "No cell is called 'east'" in shell.refused("cell delete east")
+    assert "No cell is called 'east'" in shell.refused("cell delete east", 3)
 
 
 def test_a_lost_cell_is_removed_with_an_account(shell: Shell) -> None:
@@ -197,7 +146,7 @@ def test_a_lost_cell_is_removed_with_an_account(shell: Shell) -> None:
     east = shell.json("cell show east")["uuid"]
     database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid=east)], 0.0)
     database.dispose()
-    assert "still has 1 hosts: delete them, or give --with-hosts" in shell.refused("cell delete east")
+    assert "still has 1 hosts: delete them, or give --with-hosts" in shell.refused("cell delete east", 5)
     assert "--dry-run goes with --offline" in shell.refused("cell delete east --dry-run")
     (shell.state / "east.db").unlink()
     account = {"Cell": "east", "Kind": "host", "ID": "h1", "Host": "h1", "Outcome": "forgotten"}
