@@ -12,8 +12,8 @@ from cells.discovery import in_two_cells
 from cells.fan_out import Answered, fan_out
 from cells.registry import CellRegistry
 from db import services
+from db.services import Seen
 from objects.base import Object
-from objects.compute_node import Service
 
 BINARY = "superconductor-compute"
 LIFETIME = 5.0
@@ -24,7 +24,7 @@ class CellView(Object, frozen=True, kw_only=True):
     """The agents of one cell, by host; ``silent`` is why they are not known."""
 
     cell_uuid: str
-    agents: dict[str, Service] = field(default_factory=dict)
+    agents: dict[str, Seen] = field(default_factory=dict)
     silent: str | None = None
 
 
@@ -56,17 +56,15 @@ class HostWatch:
 
     def tally(self, view: CellView) -> dict[str, int]:
         """Hosts of a cell by their status."""
-        now = time.time()
-        return dict(Counter(self._judge(agent, now) for agent in view.agents.values()))
+        return dict(Counter(self._judge(agent) for agent in view.agents.values()))
 
     def in_two_cells(self) -> dict[str, tuple[str, ...]]:
         """Hosts of which agents are up in several cells, with the uuids of these."""
-        now = time.time()
         return in_two_cells(
             (host, view.cell_uuid)
             for view in self.views()
             for host, agent in view.agents.items()
-            if self._judge(agent, now) in ("UP", "MAINTENANCE")
+            if self._judge(agent) in ("UP", "MAINTENANCE")
         )
 
     def _look(self) -> None:
@@ -82,20 +80,20 @@ class HostWatch:
 
     def _ask(self) -> None:
         views = []
-        for answer in fan_out(self._registry.cells(), services.list_all):
+        for answer in fan_out(self._registry.cells(), services.list_seen, BINARY):
             if isinstance(answer, Answered):
-                agents = {service.host: service for service in answer.value if service.binary == BINARY}
+                agents = {seen.service.host: seen for seen in answer.value}
                 views.append(CellView(cell_uuid=answer.cell.uuid, agents=agents))
             else:
                 views.append(CellView(cell_uuid=answer.cell.uuid, silent=answer.reason))
-        now = time.time()
-        self._statuses = {host: self._judge(agent, now) for view in views for host, agent in view.agents.items()}
+        self._statuses = {host: self._judge(agent) for view in views for host, agent in view.agents.items()}
         self._views = tuple(views)
         self._fresh_until = time.monotonic() + LIFETIME
 
-    def _judge(self, agent: Service, now: float) -> str:
-        if agent.forced_down or agent.stopping:
+    def _judge(self, agent: Seen) -> str:
+        """As it was when its cell was asked."""
+        if agent.service.forced_down or agent.service.stopping:
             return "DOWN"
-        if now - agent.last_seen > self._down_time:
+        if agent.age > self._down_time:
             return "UNKNOWN"
-        return "MAINTENANCE" if agent.disabled else "UP"
+        return "MAINTENANCE" if agent.service.disabled else "UP"

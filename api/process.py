@@ -12,9 +12,10 @@ from oslo_config import cfg
 
 from api import opts
 from api.main import ApiService, bind
-from cells import api_level
+from cells import api_level, presence
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel
+from cells.presence import Presence
 from service import process
 from service.process import Plan
 from service.vault import Vault
@@ -31,14 +32,17 @@ class ApiRole:
         self._level = ApiLevel(conf, pool_size=settings.threads)
         level, vault = self._level, Vault(conf.secrets["keys"])
         self._service = ApiService(settings, level.registry, level.database, level.bus, listener=listener, vault=vault)
+        self._presence = Presence(level.database, "api", presence.API, conf.report_interval)
 
     def start(self, stopped: threading.Event) -> None:
         """The bus is not waited for: what is accepted without it is found by the conductors' sweeps."""
         if self._level.wait(stopped, for_bus=False):
             self._service.start()
+            self._presence.start()
 
     def stop(self) -> None:
         self._service.stop()
+        self._presence.stop()
         self._level.close()
 
     def reload(self) -> None:

@@ -15,8 +15,9 @@ import msgspec
 
 from api.main import ApiService
 from api.opts import Settings as ApiSettings
-from cells import template
+from cells import presence, template
 from cells.bulkhead import BulkheadSettings
+from cells.presence import Presence
 from cells.registry import CellRegistry, RegistrySettings, open_database
 from cells.template import Local
 from cli import key_file
@@ -180,6 +181,8 @@ class AllInOne:
         self._services.append(self.scheduler)
         self._services.append(SuperConductorService(conductor, self.registry, self._api_database, self._bus, vault=vault))
         self._services.append(of_api_level(self._notify, folder.bus_url("api"), self._api_database, self.registry))
+        self._services += [Presence(self._api_database, "api", binary) for binary in (presence.SCHEDULER, presence.CONDUCTOR)]
+        self._api_presence = Presence(self._api_database, "api", presence.API)
         self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault)
         self._api_host = api.host
 
@@ -190,6 +193,7 @@ class AllInOne:
         self._closing += [bus, database]
         self._services.append(CellConductorService(settings, name, database, bus, vault=vault))
         self._services.append(of_cell(self._notify, mapping.transport_url, database))
+        self._services.append(Presence(database, "cell", presence.CONDUCTOR))
         members = [self._compute_settings(host) for host in hosts if host.cell == name]
         if members:
             reporter = make_reporter(members[0], bus)  # agents that share a process share messages and their threads
@@ -238,10 +242,12 @@ class AllInOne:
     def serve(self) -> None:
         """Open the API. Before the hosts are known, what it accepted would be refused by the scheduler, and for good."""
         self._api.start()
+        self._api_presence.start()
 
     def stop(self) -> None:
         """Stop in the opposite order; what is still building goes on at the next start."""
         self._api.stop()
+        self._api_presence.stop()
         for service in reversed(self._services):
             service.stop()
         self.registry.close()

@@ -60,6 +60,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("host disable", "cli.host:HostDisable", "let hosts take no new servers"),
     ("host set", "cli.host:HostSet", "call hosts dead, or end that"),
     ("host delete", "cli.host:HostDelete", "forget hosts that are gone for good"),
+    ("service list", "cli.service:ServiceList", "list the processes of all levels"),
     ("flavor create", "cli.flavor:FlavorCreate", "create a flavor"),
     ("flavor set", "cli.flavor:FlavorSet", "change a flavor"),
     ("flavor list", "cli.flavor:FlavorList", "list the flavors"),

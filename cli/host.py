@@ -6,17 +6,18 @@ import argparse
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 
 from cells.cell import Cell
 from cells.discovery import AGENT, discover, in_two_cells
 from cells.fan_out import Answered, Unanswered, fan_out
+from cli import liveness
 from cli.base import TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, name
 from db import compute_nodes, host_mappings, host_removal, services
 from db.connection import Connection
-from objects.compute_node import ComputeNode, Service
+from db.services import Seen
+from objects.compute_node import ComputeNode
 
 
 class HostDiscover(ActionLister):
@@ -113,8 +114,7 @@ class HostDelete(_OnHosts):
         registry = self.deployment.registry
 
         def delete(host: str) -> None:
-            heard_since = time.time() - parsed_args.down_after
-            registry.of_host(host).write(host_removal.from_cell, host, AGENT, heard_since)
+            registry.of_host(host).write(host_removal.from_cell, host, AGENT, parsed_args.down_after)
             self.deployment.api_database.write(host_removal.from_api, host)
 
         self.each(parsed_args.hosts, delete)
@@ -123,7 +123,7 @@ class HostDelete(_OnHosts):
 class Report(NamedTuple):
     """What one cell says of its hosts."""
 
-    services: list[Service]
+    agents: list[Seen]
     nodes: list[ComputeNode]
 
 
@@ -155,8 +155,8 @@ class HostList(AdminLister):
                 rows += (_unknown(host, answer.cell.name) for host in sorted(mine))
             else:
                 rows += _hosts(answer, mine, parsed_args.down_after)
-                agents = answer.value.services
-                up += ((agent.host, answer.cell.name) for agent in agents if _is_up(agent, parsed_args.down_after))
+                agents = answer.value.agents
+                up += ((a.service.host, answer.cell.name) for a in agents if liveness.is_up(a, parsed_args.down_after))
         for host, cells in in_two_cells(up).items():
             self.warn(TWIN.format(host=host, cells=" and ".join(cells)))
         columns = ("Host", "Cell", "Mapped", "State", "Status", "Last Seen", "vCPUs", "vCPUs Used")
@@ -174,14 +174,14 @@ class HostList(AdminLister):
 
 
 def _report(tx: Connection) -> Report:
-    return Report([service for service in services.list_all(tx) if service.binary == AGENT], compute_nodes.list_all(tx))
+    return Report(services.list_seen(tx, AGENT), compute_nodes.list_all(tx))
 
 
 def _hosts(answer: Answered[Report], mapped: set[str], down_after: int) -> Iterable[Row]:
     nodes: dict[str, list[ComputeNode]] = defaultdict(list)
     for node in answer.value.nodes:
         nodes[node.host].append(node)
-    agents = {service.host: service for service in answer.value.services}
+    agents = {agent.service.host: agent for agent in answer.value.agents}
     for host in sorted({*mapped, *agents, *nodes}):
         yield (
             host,
@@ -192,22 +192,11 @@ def _hosts(answer: Answered[Report], mapped: set[str], down_after: int) -> Itera
         )
 
 
-def _liveness(agent: Service | None, down_after: int) -> Row:
-    """State, status and when it was last seen. Both clocks are compared, so a host may seem down where they differ by a minute."""
+def _liveness(agent: Seen | None, down_after: int) -> Row:
+    """State, status and when it was last seen."""
     if agent is None:
         return "unknown", None, None
-    up = _is_alive(agent, down_after)
-    seen = datetime.fromtimestamp(agent.last_seen, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    state = ("stopping" if agent.stopping else "up") if up else "down"
-    return state, "disabled" if agent.disabled else "enabled", seen
-
-
-def _is_alive(agent: Service, down_after: int) -> bool:
-    return not agent.forced_down and time.time() - agent.last_seen <= down_after
-
-
-def _is_up(agent: Service, down_after: int) -> bool:
-    return _is_alive(agent, down_after) and not agent.stopping
+    return liveness.state(agent, down_after), liveness.status(agent), liveness.moment(agent.service.last_seen)
 
 
 def _capacity(nodes: Sequence[ComputeNode]) -> Row:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import time
 import uuid
 from collections.abc import Sequence
@@ -23,11 +25,14 @@ from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
+from objects.process import About
 from rpc.cell_conductor import CellConductorClient
 from rpc.compute import serve
 from rpc.scheduler import SchedulerClient
+from rpc.server import VERSION as MESSAGES
 from rpc.transport import Bus
 from service.periodic import Every
+from service.release import release
 
 LOG = logging.getLogger(__name__)
 
@@ -91,6 +96,7 @@ class ComputeService:
         self._rounds = Rounds(settings.host, self._beat, self._first, rounds)
         self._heartbeat_due = Every(settings.report_interval)
         self._stopping = False
+        self._began = time.monotonic()
 
     def start(self) -> None:
         """Report the guests that are there, take orders, and keep looking for the cell conductor. Does not wait for any of it."""
@@ -133,6 +139,8 @@ class ComputeService:
         """What must have worked once before anything else by the clock makes sense."""
         self._audit.run()
         self._report_state()
+        with contextlib.suppress(errors.Unsupported):  # a conductor of an older release asks for no more
+            self._client.introduce(self._context, self._settings.host, BINARY, _about(), time.monotonic() - self._began)
 
     def _beat(self) -> None:
         self._agent.keep_up()
@@ -155,6 +163,10 @@ def make_reporter(settings: Settings, bus: Bus) -> Reporter:
     context = RequestContext(request_id="req-reports", is_admin=True)
     client = CellConductorClient(bus, timeout=settings.call_timeout)
     return Reporter(client, context, window=settings.report_window, longest_pause=settings.report_retry_max)
+
+
+def _about() -> About:
+    return About(release=release(), messages=MESSAGES, pid=os.getpid())
 
 
 def _offer(node: ComputeNode, settings: Settings) -> ComputeNode:

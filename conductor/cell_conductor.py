@@ -19,6 +19,7 @@ from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome
+from objects.process import About
 from service.coalesce import Coalescer
 from service.vault import Vault
 
@@ -64,6 +65,10 @@ class CellConductor:
         self._heartbeat(Beat(host=host, binary=binary, version=version, stopping=stopping))
         if stopping:
             self.move_off(context, [host])
+
+    def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
+        """An agent that has started says what it is."""
+        self._database.write(services.introduce, Beat(host=host, binary=binary), about, uptime)
 
     def move_off(self, context: RequestContext, hosts: Sequence[str]) -> int:
         """Builds that wait for these hosts, whose agents are stopping, go on to their next alternates. Return how many did."""
@@ -119,7 +124,7 @@ class CellConductor:
         return self._database.write(instances.transition, reports, lambda row: decide(row, reports[row.uuid], now), now)
 
     def _heartbeats(self, beats: Sequence[Beat]) -> list[Exception | None]:
-        self._database.write(services.heartbeats, list(dict.fromkeys(beats)), time.time())
+        self._database.write(services.heartbeats, list(dict.fromkeys(beats)))
         return [None] * len(beats)
 
     def _verdicts(self, reports: Sequence[Report], outcomes: Mapping[str, Outcome]) -> list[Verdict]:

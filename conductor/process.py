@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from oslo_config import cfg
 
-from cells import api_level, own_cell
+from cells import api_level, own_cell, presence
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel
 from cells.own_cell import OwnCell
+from cells.presence import Presence
 from conductor import notify, opts
 from conductor.main import CellConductorService, SuperConductorService
 from objects import errors
@@ -37,6 +38,7 @@ class SuperRole:
         level, vault = self._level, Vault(conf.secrets["keys"])
         self._service = SuperConductorService(settings, level.registry, level.database, level.bus, vault)
         self._notifications = notify.of_api_level(notifications.settings(conf), level.url, level.database, level.registry)
+        self._presence = Presence(level.database, "api", presence.CONDUCTOR, conf.report_interval)
         self._begun = False
 
     def start(self, stopped: threading.Event) -> None:
@@ -45,10 +47,12 @@ class SuperRole:
             self._service.start()
             self._notifications.start()
             wait_for("the super conductor's topic", self._service.check, stopped)
+            self._presence.start()
 
     def stop(self) -> None:
         if self._begun:
             self._service.stop()
+            self._presence.stop()
             self._notifications.stop()
         self._level.close()
 
@@ -65,6 +69,7 @@ class CellRole:
         cell, vault = self._cell, Vault(conf.secrets["keys"])
         self._service = CellConductorService(settings, cell.name, cell.database, cell.bus, vault)
         self._notifications = notify.of_cell(notifications.settings(conf), conf.transport_url, cell.database)
+        self._presence = Presence(cell.database, "cell", presence.CONDUCTOR, conf.report_interval)
         self._begun = False
 
     def start(self, stopped: threading.Event) -> None:
@@ -73,10 +78,12 @@ class CellRole:
             self._service.start()
             self._notifications.start()
             wait_for("the cell conductor's topic", self._service.check, stopped)
+            self._presence.start()
 
     def stop(self) -> None:
         if self._begun:
             self._service.stop()
+            self._presence.stop()
             self._notifications.stop()
         self._cell.close()
 

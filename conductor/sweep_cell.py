@@ -6,10 +6,11 @@ import logging
 import time
 from collections.abc import Iterable
 
+from cells.presence import REMEMBERED
 from conductor.cell_conductor import CellConductor
 from conductor.erase import erase_finished
 from conductor.orders import Sender, send_deletes, send_orders
-from db import feed, instances, services
+from db import feed, instances, processes, services
 from db.engine import Database
 from objects import lifecycle
 from objects.context import RequestContext
@@ -48,6 +49,7 @@ class CellSweep:
         erase_finished(self._database)
         if self._trim_now():
             self._database.write(feed.trim, time.time() - self._feed_age)
+            self._database.write(processes.forget, "cell", REMEMBERED)
 
     def orders(self) -> None:
         """SCHEDULED and not accepted for a while: the order was lost, or its host is slow; sending it again is harmless."""

@@ -1,11 +1,12 @@
-"""Forget what nobody asks for any more: old decisions, and client tokens past their use."""
+"""Forget what nobody asks for any more: old decisions, client tokens past their use, processes that died."""
 
 from __future__ import annotations
 
 import logging
 import time
 
-from db import builds, decisions
+from cells.presence import REMEMBERED
+from db import builds, decisions, processes
 from db.engine import Database
 
 LOG = logging.getLogger(__name__)
@@ -16,6 +17,7 @@ def tidy(api_database: Database, decision_age: float, token_age: float) -> None:
     now = time.time()
     forgotten = _forget_decisions(api_database, now - decision_age)
     tokens = api_database.write(builds.forget_tokens, now - token_age)
+    api_database.write(processes.forget, "api", REMEMBERED)
     if forgotten or tokens:
         LOG.info("forgot %d decisions and %d client tokens", forgotten, tokens)
 

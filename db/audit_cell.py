@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import dialect, feed
+from db import clock, dialect, feed
 from db.secrets import UNFINISHED
 from db.tables.cell import build_secrets, builds, compute_nodes, instances, services
 from objects import lifecycle, stored
@@ -46,10 +46,10 @@ class Rows(Object, frozen=True, kw_only=True):
 
 
 class Agent(Object, frozen=True, kw_only=True):
-    """A host's agent: when it was last heard of (seconds since the epoch), and whether an operator called it dead."""
+    """A host's agent: seconds since it was last heard of, by the database's clock, and whether an operator called it dead."""
 
     host: str
-    last_seen: float
+    age: float
     forced_down: bool
 
 
@@ -130,7 +130,9 @@ def nodes_after(tx: Connection, after: str, limit: int) -> list[str]:
     return list(tx.execute(sa.select(c.host).distinct().where(c.host > after).order_by(c.host).limit(limit)).scalars())
 
 
-_AGENTS = sa.select(services).where(services.c.host.in_(dialect.uuids()), services.c.binary == sa.bindparam("binary"))
+_AGENTS = sa.select(services, (clock.Now() - services.c.last_seen).label("age")).where(
+    services.c.host.in_(dialect.uuids()), services.c.binary == sa.bindparam("binary")
+)
 _NODES = (
     sa.select(compute_nodes.c.stats)
     .where(compute_nodes.c.host.in_(dialect.uuids()))
@@ -151,7 +153,7 @@ _COUNTS = (
 
 def agents(tx: Connection, hosts: Iterable[str], binary: str) -> dict[str, Agent]:
     return {
-        row.host: Agent(host=row.host, last_seen=row.last_seen, forced_down=bool(row.forced_down))
+        row.host: Agent(host=row.host, age=row.age, forced_down=bool(row.forced_down))
         for row in _chunked(tx, _AGENTS.params(binary=binary), hosts)
     }
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import epochs, host_mappings, inventories
+from db import clock, epochs, host_mappings, inventories
 from db.epochs import Epoch
 from db.tables import api, cell
 from objects import errors, lifecycle
 from objects.instance import State
 
 
-def from_cell(tx: Connection, host: str, binary: str, heard_since: float) -> None:
+def from_cell(tx: Connection, host: str, binary: str, silence: float) -> None:
     """Delete its agent's record and its nodes. May be repeated.
 
-    Raises Conflict where servers are on it, or its agent was heard of since ``heard_since`` (seconds since the epoch): it would
-    only report again.
+    Raises Conflict where servers are on it, or its agent was heard of within the last ``silence`` seconds, by the database's clock:
+    it would only report again. An agent that has said that it stops need not have been silent for long.
     """
     servers = sa.select(sa.func.count()).where(
         cell.instances.c.host == host, cell.instances.c.state.in_([*lifecycle.LIVE, State.STAGED, State.ACTIVE, State.DELETING])
@@ -24,8 +24,8 @@ def from_cell(tx: Connection, host: str, binary: str, heard_since: float) -> Non
     if count := tx.execute(servers).scalar():
         raise errors.Conflict(f"Host '{host}' has {count} servers: delete them first")
     services = (cell.services.c.host == host, cell.services.c.binary == binary)
-    seen = tx.execute(sa.select(cell.services.c.last_seen).where(*services)).scalar()
-    if seen is not None and seen >= heard_since:
+    heard = (cell.services.c.stopping.is_(sa.false()), cell.services.c.last_seen >= clock.Now() - silence)
+    if tx.execute(sa.select(cell.services.c.uuid).where(*services, *heard)).scalar() is not None:
         raise errors.Conflict(f"Host '{host}' is up: stop its agent first")
     tx.execute(sa.delete(cell.services).where(*services))
     tx.execute(sa.delete(cell.compute_nodes).where(cell.compute_nodes.c.host == host))

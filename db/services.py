@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import feed, named, outbox
+from db import clock, feed, named, outbox
 from db.tables.cell import services
 from db.upsert import Upsert
 from objects import notification, stored
@@ -18,13 +19,11 @@ from objects.base import Object
 from objects.compute_node import Service
 from objects.feed import EventKind
 from objects.notification import EventType
+from objects.process import About
 
-_BEAT = Upsert(
-    services,
-    key=("host", "binary"),
-    replaced=("last_seen", "version", "stopping"),
-    computed={"report_count": services.c.report_count + sa.literal_column("1")},  # PyMySQL allows no parameter there
-)
+_COUNTED = {"report_count": services.c.report_count + sa.literal_column("1")}  # PyMySQL allows no parameter there
+_BEAT = Upsert(services, key=("host", "binary"), replaced=("version", "stopping"), computed={**_COUNTED, "last_seen": clock.Now()})
+_BEAT_AT = Upsert(services, key=("host", "binary"), replaced=("last_seen", "version", "stopping"), computed=_COUNTED)
 
 
 class Beat(Object, frozen=True, kw_only=True):
@@ -36,12 +35,16 @@ class Beat(Object, frozen=True, kw_only=True):
     stopping: bool = False
 
 
-def heartbeat(tx: Connection, host: str, binary: str, version: int, now: float) -> None:
-    """One statement: the service's report count rises, or the service appears. Nothing goes to the feed."""
+def heartbeat(tx: Connection, host: str, binary: str, version: int, now: float | None = None) -> None:
+    """One statement: the service's report count rises, or the service appears. Nothing goes to the feed.
+
+    It was last seen now, by the database's clock; of a service that appears, by this machine's until it is heard of again. ``now``
+    (seconds since the epoch) says otherwise.
+    """
     heartbeats(tx, [Beat(host=host, binary=binary, version=version)], now)
 
 
-def heartbeats(tx: Connection, beats: Sequence[Beat], now: float) -> None:
+def heartbeats(tx: Connection, beats: Sequence[Beat], now: float | None = None) -> None:
     """The same for several services, still one statement. Two beats of one service in one call count once."""
     latest = {(beat.host, beat.binary): beat for beat in beats}
     rows = [
@@ -50,7 +53,7 @@ def heartbeats(tx: Connection, beats: Sequence[Beat], now: float) -> None:
             "host": host,
             "binary": binary,
             "report_count": 1,
-            "last_seen": now,
+            "last_seen": time.time() if now is None else now,
             "disabled": False,
             "forced_down": False,
             "version": beat.version,
@@ -59,9 +62,23 @@ def heartbeats(tx: Connection, beats: Sequence[Beat], now: float) -> None:
         for (host, binary), beat in sorted(latest.items())
     ]
     known = {(service.host, service.binary) for service in list_all(tx)} if outbox.kept(tx) else latest
-    _BEAT(tx, rows)
+    (_BEAT if now is None else _BEAT_AT)(tx, rows)
     for host, binary in sorted(latest.keys() - known):
-        _notify(tx, EventType.SERVICE_CREATE, get(tx, host, binary), now)
+        _notify(tx, EventType.SERVICE_CREATE, get(tx, host, binary), time.time() if now is None else now)
+
+
+_INTRODUCE = (
+    sa.update(services)
+    .where(services.c.host == sa.bindparam("of"), services.c.binary == sa.bindparam("kind"))
+    .values(last_seen=clock.Now(), started_at=clock.Now() - sa.bindparam("uptime"))
+)
+
+
+def introduce(tx: Connection, beat: Beat, about: About, uptime: float) -> None:
+    """A process of a service says what it is, and for how many seconds it has run; a heartbeat, too."""
+    heartbeats(tx, [beat])
+    said = {"release": about.release, "messages": about.messages, "pid": about.pid, "uptime": uptime}
+    tx.execute(_INTRODUCE, {"of": beat.host, "kind": beat.binary} | said)
 
 
 def get(tx: Connection, host: str, binary: str) -> Service:
@@ -75,18 +92,38 @@ def list_all(tx: Connection) -> list[Service]:
     return [_service(row) for row in tx.execute(sa.select(services).order_by(services.c.host, services.c.binary))]
 
 
+class Seen(NamedTuple):
+    """A service, and how many seconds ago it was last heard of by the database's clock."""
+
+    service: Service
+    age: float
+
+
+_AGE = (clock.Now() - services.c.last_seen).label("age")
+_SEEN = sa.select(services, _AGE).where(services.c.binary == sa.bindparam("of")).order_by(services.c.host)
+
+
+def list_seen(tx: Connection, binary: str, host: str | None = None) -> list[Seen]:
+    """The services of this kind by host, or the one of this host if there is one."""
+    query = _SEEN if host is None else _SEEN.where(services.c.host == host)
+    rows = (dict(row._mapping) for row in tx.execute(query, {"of": binary}))
+    return [Seen(age=max(0.0, row.pop("age")), service=Service(**row)) for row in rows]
+
+
 class Sign(NamedTuple):
-    """What there is of one service's signs of life, as ``Service`` has it."""
+    """What there is of one service's signs of life, as ``Service`` has it. ``age``: seconds since the last, by the database."""
 
     host: str
     report_count: int
-    last_seen: float
+    age: float
     disabled: bool
     forced_down: bool
     stopping: bool
 
 
-_SIGNS = sa.select(*(services.c[name] for name in Sign._fields)).where(services.c.binary == sa.bindparam("of"))
+_SIGNS = sa.select(*(_AGE if name == "age" else services.c[name] for name in Sign._fields)).where(
+    services.c.binary == sa.bindparam("of")
+)
 
 
 def signs(tx: Connection, binary: str) -> list[Sign]:

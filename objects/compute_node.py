@@ -56,7 +56,8 @@ class ComputeNode(Message, frozen=True, kw_only=True):
 class Service(Object, frozen=True, kw_only=True):
     """One process of a role. ``report_count`` rises with every heartbeat: readers judge by their own clock when it last rose.
 
-    ``stopping``: its last heartbeat said that it takes no more orders.
+    ``stopping``: its last heartbeat said that it takes no more orders. ``last_seen`` and ``started_at`` are of the database's
+    clock, as is all they may be compared with. ``release``, ``messages``, ``pid``: what its process said of itself, if it did.
     """
 
     uuid: str
@@ -69,3 +70,7 @@ class Service(Object, frozen=True, kw_only=True):
     forced_down: bool = False
     version: int = 1
     stopping: bool = False
+    release: str | None = None
+    messages: str | None = None
+    pid: int | None = None
+    started_at: float | None = None

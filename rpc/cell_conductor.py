@@ -8,6 +8,7 @@ from typing import Protocol
 from objects.build import Holding, Report, Verdict, with_secrets
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
+from objects.process import About
 from rpc.server import Server
 from rpc.transport import Bus
 
@@ -36,6 +37,10 @@ class CellConductorEndpoint(Protocol):
 
     def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
         """See ``CellConductorClient.report_state``."""
+        ...
+
+    def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
+        """See ``CellConductorClient.introduce``."""
         ...
 
 
@@ -68,6 +73,10 @@ class CellConductorClient:
         """
         said = {"stopping": True} if stopping else {}  # left out where it says nothing: an older conductor does not know it
         self._client.cast(context, "report_state", host=host, binary=binary, version=version, **said)
+
+    def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
+        """Say at a start what the process is, and for how many seconds it has run. Raises Unsupported at an older conductor."""
+        self._client.call(context, "introduce", type(None), host=host, binary=binary, about=about, uptime=uptime)
 
 
 def serve(bus: Bus, server: str, endpoint: CellConductorEndpoint, *, threads: int = 16) -> Server:

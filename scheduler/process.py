@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from oslo_config import cfg
 
-from cells import api_level
+from cells import api_level, presence
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel
+from cells.presence import Presence
 from scheduler import opts
 from scheduler.main import SchedulerService
 from scheduler.plugins import load_driver
@@ -28,13 +29,16 @@ class SchedulerRole:
         self._conf = conf
         self._level = ApiLevel(conf, POOL_SIZE)
         self._service = SchedulerService(opts.settings(conf), self._level.registry, self._level.database, self._level.bus)
+        self._presence = Presence(self._level.database, "api", presence.SCHEDULER, conf.report_interval)
 
     def start(self, stopped: threading.Event) -> None:
         if self._level.wait(stopped, for_bus=True) and wait_for("a first look at the fleet", self._service.start, stopped):
             wait_for("the scheduler's topic", self._service.check, stopped)
+            self._presence.start()
 
     def stop(self) -> None:
         self._service.stop()
+        self._presence.stop()
         self._level.close()
 
     def reload(self) -> None:

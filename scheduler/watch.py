@@ -30,14 +30,15 @@ RELOAD = 300.0
 class Heard:
     """When a host's agent was last heard of, by this process's monotonic clock.
 
-    Its report count rose since our last look: now. At the first look only the cell's own record says how long ago it last reported.
+    Its report count rose since our last look: now. At the first look only the cell's database, by its own clock, says how long ago
+    it last reported.
     """
 
     __slots__ = ("_count", "_told", "at")
 
-    def __init__(self, sign: Sign, mono: float, wall: float) -> None:
+    def __init__(self, sign: Sign, mono: float) -> None:
         self._count, self._told = sign.report_count, _told(sign)
-        self.at = mono - max(0.0, wall - sign.last_seen)
+        self.at = mono - max(0.0, sign.age)
 
     def look(self, sign: Sign, mono: float) -> bool:
         """Whether that tells anything new."""
@@ -124,14 +125,14 @@ class CellWatch:
 
     def _read_services(self, *, every_row: bool) -> None:
         """Judge who is alive. Rows hear of it where it changed, or where they may be new."""
-        mono, wall = time.monotonic(), time.time()
+        mono = time.monotonic()
         found: set[str] = set()
         told: list[tuple[Sign, float]] = []
         for sign in self.cell.read(services.signs, AGENT):
             found.add(sign.host)
             heard = self._heard.get(sign.host)
             if heard is None:
-                heard = self._heard[sign.host] = Heard(sign, mono, wall)
+                heard = self._heard[sign.host] = Heard(sign, mono)
             elif not heard.look(sign, mono) and not every_row:
                 continue
             # an agent that is stopping takes no more orders: as good as down

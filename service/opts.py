@@ -32,6 +32,14 @@ SHUTDOWN = cfg.IntOpt(
     help="Seconds that a process told to end may take for what it has begun. What is cut off then goes on elsewhere.",
 )
 
+REPORT = cfg.FloatOpt(
+    "report_interval",
+    default=10.0,
+    min=0.1,
+    help="Seconds between two signs of life that a conductor, a scheduler or an API writes for 'superconductor service list'. "
+    "Agents have [compute] report_interval.",
+)
+
 API_DATABASE = cfg.StrOpt(
     "connection",
     secret=True,
@@ -61,7 +69,7 @@ KEYS = cfg.ListOpt(
 def list_opts() -> Listing:
     """For the generator of the sample configuration, and for whoever loads a configuration."""
     return [
-        (None, [BUS, API_BUS, SHUTDOWN]),
+        (None, [BUS, API_BUS, SHUTDOWN, REPORT]),
         ("api_database", [API_DATABASE]),
         ("cell_database", [CELL_DATABASE]),
         ("secrets", [KEYS]),

@@ -40,7 +40,7 @@ def look(places: Places, page: Page) -> list[Finding]:
         agent = agents.get(node.host)
         rows = population.get((node.host, node.node), Population())
         at_rest = rows.moving == 0 and rows.changed_at < places.late
-        if agent is None or agent.forced_down or agent.last_seen < places.late or not at_rest:
+        if agent is None or agent.forced_down or agent.age > places.overdue or not at_rest:
             continue
         make = partial(Finding, key=node.host, scope=page.cell_uuid, cell=places.name(page.cell_uuid))
         what = f"{node.running_vms} guests and {rows.active} ACTIVE rows on {node.host}"

@@ -28,7 +28,7 @@ class Places:
     def __init__(self, api_database: Database, ledger: Ledger, registry: CellRegistry, *, overdue: float) -> None:
         self.api = api_database
         self.ledger = ledger
-        self._overdue = overdue
+        self.overdue = overdue
         self._registry = registry
         self.unknown: dict[str, str] = {}
         """Cells that could not be asked, by uuid: why."""
@@ -48,7 +48,7 @@ class Places:
     @property
     def late(self) -> float:
         """What should have happened before this moment, and has not, is overdue."""
-        return time.time() - self._overdue
+        return time.time() - self.overdue
 
     @property
     def builders(self) -> list[Cell]:

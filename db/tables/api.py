@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, notifications_table, table
+from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, notifications_table, processes, table
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
@@ -252,3 +252,6 @@ decisions = table(
 )
 
 notifications = notifications_table("notifications", metadata)
+# -- who is there --------------------------------------------------------------------------------------------------------------
+
+api_processes = processes("api_processes", metadata)

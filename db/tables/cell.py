@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, notifications_table, table
+from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, notifications_table, processes, table
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
@@ -111,8 +111,14 @@ services = table(
     sa.Column("forced_down", sa.Boolean, nullable=False, default=False),
     sa.Column("version", sa.Integer, nullable=False, default=1),
     sa.Column("stopping", sa.Boolean, nullable=False, default=False),  # its last heartbeat said that it takes no more orders
+    sa.Column("release", sa.String(64)),  # what it said of itself when it started, if it did
+    sa.Column("messages", sa.String(16)),
+    sa.Column("pid", sa.Integer),
+    sa.Column("started_at", Time),
     sa.UniqueConstraint("host", "binary"),
 )
+
+cell_processes = processes("cell_processes", metadata)
 
 compute_nodes = table(
     "compute_nodes",

@@ -50,3 +50,19 @@ def notifications_table(name: str, metadata: sa.MetaData) -> sa.Table:
 def table(name: str, metadata: sa.MetaData, *items: sa.Column[Any] | sa.Index | sa.UniqueConstraint) -> sa.Table:
     """A table that compares text byte by byte on every server, and is transactional on MariaDB."""
     return sa.Table(name, metadata, *items, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate="utf8mb4_bin")
+
+
+def processes(name: str, metadata: sa.MetaData) -> sa.Table:
+    """Processes that are no agents, one row for each start of one. Both levels have such a table; they may share a database."""
+    return table(
+        name,
+        metadata,
+        sa.Column("uuid", Uuid, primary_key=True),
+        sa.Column("binary", sa.String(64), nullable=False),
+        sa.Column("host", Name, nullable=False),
+        sa.Column("pid", sa.Integer, nullable=False),
+        sa.Column("release", sa.String(64), nullable=False),
+        sa.Column("messages", sa.String(16), nullable=False),
+        sa.Column("started_at", Time, nullable=False),  # all by the database's own clock
+        sa.Column("last_seen", Time, nullable=False),
+    )

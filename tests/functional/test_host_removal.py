@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from tests.support.ground import CHOSEN, GROUNDS, on
 from tests.support.world import World, world
 
 COMPUTE = "superconductor-compute"
-LATER = time.time() + 3600.0
+NO_WAIT = -1.0
+"""Seconds of silence that any agent has behind it."""
 
 
 @pytest.fixture(params=CHOSEN)
@@ -44,7 +44,7 @@ def test_nothing_is_left_of_a_host_without_servers(cloud: World) -> None:
     cloud.api.write(aggregates.add_host, made.id, "a2")
     assert all(known(cloud, "a1").values())
     for _ in range(2):  # as if it had been interrupted in between
-        cloud.databases["cell1"].write(host_removal.from_cell, "a1", COMPUTE, LATER)
+        cloud.databases["cell1"].write(host_removal.from_cell, "a1", COMPUTE, NO_WAIT)
     cloud.api.write(host_removal.from_api, "a1")
     assert not any(known(cloud, "a1").values())
     assert all(known(cloud, "a2").values())
@@ -54,7 +54,7 @@ def test_nothing_is_left_of_a_host_without_servers(cloud: World) -> None:
 
 def test_a_running_agent_keeps_its_host(cloud: World) -> None:
     with pytest.raises(errors.Conflict, match="Host 'a1' is up: stop its agent first"):
-        cloud.databases["cell1"].write(host_removal.from_cell, "a1", COMPUTE, time.time() - 60.0)
+        cloud.databases["cell1"].write(host_removal.from_cell, "a1", COMPUTE, 60.0)
     assert known(cloud, "a1")["service"]
 
 
@@ -67,5 +67,5 @@ def test_servers_and_claims_keep_it(cloud: World) -> None:
     cloud.settle()
     host = cloud.row(uuid).host or ""
     with pytest.raises(errors.Conflict, match=f"Host '{host}' has 1 servers"):
-        cloud.databases["cell1"].write(host_removal.from_cell, host, COMPUTE, LATER)
+        cloud.databases["cell1"].write(host_removal.from_cell, host, COMPUTE, NO_WAIT)
     assert all(found for what, found in known(cloud, host).items() if what != "aggregate")

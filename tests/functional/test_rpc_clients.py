@@ -13,6 +13,7 @@ from objects.build import BuildOrder, BuildOrders, DeleteOrder, Holding, Report,
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.flavor import Flavor
+from objects.process import About
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from rpc import cell_conductor, compute, scheduler, super_conductor
@@ -66,6 +67,9 @@ class Recorder:
 
     def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
         self.calls.append(("report_state", context, host, binary, version, stopping))
+
+    def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
+        self.calls.append(("introduce", context, host, binary, about, uptime))
 
 
 class Conductor(Recorder):
@@ -137,8 +141,10 @@ def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:
     client.update_resource_stats(CONTEXT, NODE)
     client.report_state(CONTEXT, "h1", "superconductor-compute", 3)
     client.report_state(CONTEXT, "h1", "superconductor-compute", 3, stopping=True)
-
     assert wait_until(lambda: len(endpoint.calls) == 5, PATIENCE)
+    about = About(release="1.2", messages="1.0", pid=7)
+    client.introduce(CONTEXT, "h1", "superconductor-compute", about, 1.5)
+
     assert verdicts == [Verdict(instance_uuid="i1", accepted=True), Verdict(instance_uuid="i2", accepted=False)]
     assert handed_back == [Verdict(instance_uuid="i2", accepted=True, reason="next")]
     assert held == [Holding(instance_uuid="on-h1", state="active", fence=2, attempt=1, builder="h1:x")]
@@ -148,6 +154,7 @@ def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:
         ("update_resource_stats", CONTEXT, NODE),
         ("report_state", CONTEXT, "h1", "superconductor-compute", 3, False),
         ("report_state", CONTEXT, "h1", "superconductor-compute", 3, True),
+        ("introduce", CONTEXT, "h1", "superconductor-compute", about, 1.5),
     ]
 
 

@@ -20,6 +20,7 @@ from objects.context import RequestContext
 from objects.feed import EventKind
 from objects.flavor import Flavor
 from objects.instance import Failure, FailureClass, Instance, State
+from objects.process import About
 from objects.selection import Limits, Selection
 from objects.spec import RequestSpec, ServerProperties
 from rpc.cell_conductor import serve
@@ -45,6 +46,7 @@ class MemoryCell:
         self.stats: list[ComputeNode] = []
         self.heartbeats: Counter[str] = Counter()
         self.stopping: dict[str, bool] = {}
+        self.introduced: dict[str, About] = {}
         self.lose_answers = 0
         """So many answers to reports are lost after their reports have taken effect."""
         self.hold: Callable[[Report], None] | None = None
@@ -88,6 +90,10 @@ class MemoryCell:
         assert (binary, version) == ("superconductor-compute", 1)
         self.heartbeats[host] += 1
         self.stopping[host] = stopping
+
+    def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
+        assert (binary, uptime >= 0.0) == ("superconductor-compute", True)
+        self.introduced[host] = about
 
     # -- what a test does in the cell's name ----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from objects.base import Message
 from rpc.codec import all_messages
 
 FINGERPRINTS = {
+    "About": "1.0-1601323694bc",
     "BuildOrder": "1.1-1141967c8a9b",
     "BuildOrders": "2.2-ea30f6ece63d",
     "ComputeNode": "1.1-6beaf32218e3",

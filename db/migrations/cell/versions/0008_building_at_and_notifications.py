@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from db.migrations.shorthand import BigId, Json, Name, Time, Uuid, add_column, column, create_table
 
 revision = "0008"
-down_revision = "0004"
+down_revision = "0005"
 
 
 def upgrade() -> None:

@@ -1,0 +1,82 @@
+"""What a process of a conductor, scheduler or API shows of itself: one record in its level's database for as long as it runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+
+from db import processes
+from db.engine import Database
+from db.processes import Level
+from objects import errors
+from objects.process import About, Process
+from rpc.server import VERSION
+from service.periodic import Periodic
+from service.release import release
+
+LOG = logging.getLogger(__name__)
+
+API = "superconductor-api"
+CONDUCTOR = "superconductor-conductor"
+SCHEDULER = "superconductor-scheduler"
+
+REMEMBERED = 3600.0
+"""Seconds for which the record of a process stays that died without saying so."""
+
+FAREWELL = 2.0
+"""Seconds that a process which ends may take for a heartbeat under way, and for taking its record back."""
+
+
+class Presence:
+    """Renews its record every ``interval`` seconds, in a thread of its own; costs one small write each time.
+
+    A database that is away costs nothing but the record's freshness. A process that was paused for long makes its record anew.
+    """
+
+    def __init__(self, database: Database, level: Level, binary: str, interval: float = 10.0) -> None:
+        self._database = database
+        self._level = level
+        self._binary = binary
+        self._uuid = str(uuid.uuid4())
+        self._began = time.monotonic()
+        self._begun = False
+        self._beating = Periodic(f"presence-{binary}", interval, self._beat)
+
+    def start(self) -> None:
+        """From now on the process is seen."""
+        self._begun = True
+        self._beating.start()
+
+    def stop(self) -> None:
+        """Take the record back. If that cannot be done within seconds, it is forgotten in time."""
+        if self._begun:
+            self._beating.stop(timeout=FAREWELL)
+            ending = threading.Thread(target=self._end, name=f"end-{self._binary}", daemon=True)
+            ending.start()
+            ending.join(FAREWELL)
+
+    def _end(self) -> None:
+        try:
+            self._database.write(processes.end, self._level, self._uuid)
+        except errors.DatabaseUnavailable as error:
+            LOG.info("this process's record stays until it is forgotten: %s", error)
+
+    def _beat(self) -> None:
+        if not self._database.write(processes.renew, self._level, self._uuid):
+            self._database.write(processes.appear, self._level, self._record())
+
+    def _record(self) -> Process:
+        messages = "" if self._binary == API else VERSION
+        return Process(
+            uuid=self._uuid,
+            binary=self._binary,
+            host=socket.gethostname(),
+            about=About(release=release(), messages=messages, pid=os.getpid()),
+            started_at=0.0,
+            last_seen=0.0,
+            age=time.monotonic() - self._began,
+        )

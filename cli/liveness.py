@@ -1,0 +1,31 @@
+"""Whether what reports is up, as far as one look can tell: by the clock of the database that it reports to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from db.services import Seen
+
+DOWN_AFTER = 60
+"""Seconds of silence after which commands call something down, unless told otherwise."""
+
+
+def state(agent: Seen, down_after: float) -> str:
+    """up, stopping or down."""
+    if agent.service.forced_down or agent.age > down_after:
+        return "down"
+    return "stopping" if agent.service.stopping else "up"
+
+
+def is_up(agent: Seen, down_after: float) -> bool:
+    return state(agent, down_after) == "up"
+
+
+def status(agent: Seen) -> str:
+    """What operators say of its host: whether it takes new servers."""
+    return "disabled" if agent.service.disabled else "enabled"
+
+
+def moment(at: float | None) -> str | None:
+    """Seconds since the epoch as text."""
+    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,109 @@
+"""``superconductor service``: every process of the deployment."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
+
+from cells import administration
+from cells.discovery import AGENT
+from cells.fan_out import Unanswered, fan_out
+from cells.presence import API, CONDUCTOR, SCHEDULER
+from cli import liveness
+from cli.base import AdminLister, Row, Table, at_least
+from db import processes, services
+from db.connection import Connection
+from db.services import Seen
+from objects.process import Process
+
+BINARIES = (API, SCHEDULER, CONDUCTOR, AGENT)
+COLUMNS = ("Binary", "Level", "Host", "PID", "State", "Status", "Reason", "Forced Down", "Last Seen", "Started At")
+
+
+class Report(NamedTuple):
+    """What one cell says of its processes."""
+
+    conductors: list[Process]
+    agents: list[Seen]
+
+
+class ServiceList(AdminLister):
+    """List the processes of all levels: APIs, schedulers and super conductors (level "api"), conductors and agents of each cell.
+
+    A process is down when it has not been seen for --down-after seconds, by the clock of the database that it reports to; one that
+    was stopped is not listed any more, and one that died is forgotten after an hour. Agents stay until 'host delete'. "Release" is
+    the version of the software, "Messages" that of the messages a process answers. "Status", "Reason" and "Forced Down" are what
+    operators said of an agent's host. A cell that cannot be reached is told on standard error, and the exit status is 1.
+
+    Example: superconductor service list --cell east
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--cell", metavar="CELL", help="only the processes of this cell (name or UUID)")
+        parser.add_argument("--host", metavar="HOST", help="only the processes on this host")
+        parser.add_argument("--binary", choices=BINARIES, help="only processes of this kind")
+        text = f"default: {liveness.DOWN_AFTER}"
+        parser.add_argument("--down-after", metavar="SECONDS", type=partial(at_least, 1), default=liveness.DOWN_AFTER, help=text)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        rows = [row for row in self._rows(parsed_args.cell, parsed_args.down_after) if _wanted(row, parsed_args)]
+        return (*COLUMNS, "Release", "Messages"), rows
+
+    def _rows(self, cell: str | None, down_after: int) -> Iterable[Row]:
+        database, registry = self.deployment.api_database, self.deployment.registry
+        if cell is None:
+            yield from _processes("api", database.read(processes.list_all, "api"), down_after)
+            cells = registry.cells()
+            for reason in registry.broken().values():
+                self._unknown(reason)
+        else:
+            cells = (registry.get(administration.find_cell(database, cell).uuid),)
+        for answer in fan_out(cells, _report):
+            if isinstance(answer, Unanswered):
+                self._unknown(answer.reason)
+            else:
+                yield from _processes(answer.cell.name, answer.value.conductors, down_after)
+                yield from _agents(answer.cell.name, answer.value.agents, down_after)
+
+    def _unknown(self, reason: str) -> None:
+        self.status = 1
+        self.warn(f"{reason}; its processes are unknown")
+
+
+def _report(tx: Connection) -> Report:
+    return Report(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT))
+
+
+def _wanted(row: Row, parsed_args: argparse.Namespace) -> bool:
+    return parsed_args.binary in (None, row[0]) and parsed_args.host in (None, row[2])
+
+
+def _processes(level: str, found: Iterable[Process], down_after: int) -> Iterable[Row]:
+    for process in found:
+        state = "down" if process.age > down_after else "up"
+        times = (liveness.moment(process.last_seen), liveness.moment(process.started_at))
+        about = process.about
+        yield (
+            process.binary,
+            level,
+            process.host,
+            about.pid,
+            state,
+            None,
+            None,
+            None,
+            *times,
+            about.release,
+            about.messages or None,
+        )
+
+
+def _agents(level: str, found: Iterable[Seen], down_after: int) -> Iterable[Row]:
+    for agent in found:
+        service = agent.service
+        said = (liveness.status(agent), service.disabled_reason, "yes" if service.forced_down else "no")
+        times = (liveness.moment(service.last_seen), liveness.moment(service.started_at))
+        place = (service.binary, level, service.host, service.pid, liveness.state(agent, down_after))
+        yield (*place, *said, *times, service.release, service.messages)

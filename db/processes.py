@@ -1,0 +1,81 @@
+"""Processes of a level: the API level's in the API database, a cell's conductors in the cell's. Agents have ``db/services.py``.
+
+A record is of one start of one process. It is made, renewed and judged by the database's clock alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import clock, dialect
+from db.tables import api, cell
+from objects.process import About, Process
+
+Level = Literal["api", "cell"]
+
+_TABLES: Mapping[str, sa.Table] = {"api": api.api_processes, "cell": cell.cell_processes}
+
+
+def _renewal(table: sa.Table) -> sa.Update:
+    return sa.update(table).where(table.c.uuid == sa.bindparam("of")).values(last_seen=clock.Now())
+
+
+def _listing(table: sa.Table) -> sa.Select[Any]:
+    return sa.select(table, clock.Now().label("now")).order_by(table.c.binary, table.c.host, table.c.started_at)
+
+
+_RENEW = {level: _renewal(table) for level, table in _TABLES.items()}
+_LIST = {level: _listing(table) for level, table in _TABLES.items()}
+
+
+def appear(tx: Connection, level: Level, process: Process) -> None:
+    """Make the record of a process that has run for ``process.age`` seconds. May be repeated."""
+    now = clock.read(tx)
+    row = {
+        "uuid": process.uuid,
+        "binary": process.binary,
+        "host": process.host,
+        "pid": process.about.pid,
+        "release": process.about.release,
+        "messages": process.about.messages,
+        "started_at": now - process.age,
+        "last_seen": now,
+    }
+    dialect.insert_new(tx, _TABLES[level], [row])
+
+
+def renew(tx: Connection, level: Level, uuid: str) -> bool:
+    """A sign of life, in one statement. False: there is no record any more, as the process was taken for dead."""
+    return tx.execute(_RENEW[level], {"of": uuid}).rowcount == 1
+
+
+def list_all(tx: Connection, level: Level) -> list[Process]:
+    """By binary, host and start."""
+    return [
+        Process(
+            uuid=row.uuid,
+            binary=row.binary,
+            host=row.host,
+            about=About(release=row.release, messages=row.messages, pid=row.pid),
+            started_at=row.started_at,
+            last_seen=row.last_seen,
+            age=max(0.0, row.now - row.last_seen),
+        )
+        for row in tx.execute(_LIST[level])
+    ]
+
+
+def end(tx: Connection, level: Level, uuid: str) -> None:
+    """The process has ended."""
+    table = _TABLES[level]
+    tx.execute(sa.delete(table).where(table.c.uuid == uuid))
+
+
+def forget(tx: Connection, level: Level, age: float) -> int:
+    """Delete the records of processes that died ``age`` seconds ago or longer; return how many."""
+    table = _TABLES[level]
+    return tx.execute(sa.delete(table).where(table.c.last_seen < clock.Now() - age)).rowcount
