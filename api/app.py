@@ -32,7 +32,7 @@ App = falcon.App[falcon.Request, falcon.Response]
 def make_app(settings: Settings, database: Database, registry: CellRegistry, ledger: Ledger, bell: Bell, vault: Vault) -> App:
     """The application around these. It may be called from any number of threads."""
     catalog = Catalog(database)
-    watch = HostWatch(registry, settings.service_down_time)
+    watch = HostWatch(registry, settings.service_down_time, settings.cell_timeout)
     doorbell = Doorbell(bell)
     finder = Finder(settings, database, registry)
     boot = BootServers(settings, Acceptor(settings, database, catalog, Confidence(settings, vault)), doorbell)
@@ -66,5 +66,5 @@ def make_app(settings: Settings, database: Database, registry: CellRegistry, led
     app.add_route("/v2.1/os-quota-sets/{project_id}/detail", quotas, suffix="detail")
     app.add_route("/v2.1/os-quota-sets/{project_id}/defaults", quotas, suffix="defaults")
     app.add_route("/v2.1/superconductor/requests/{request_id}/explanation", RequestExplanation(database))
-    app.add_route("/v2.1/superconductor/status", Status(database, registry, watch))
+    app.add_route("/v2.1/superconductor/status", Status(settings, database, registry, watch))
     return app

@@ -9,10 +9,10 @@ from collections import Counter
 from msgspec import field
 
 from cells.discovery import in_two_cells
-from cells.fan_out import Answered, fan_out
 from cells.registry import CellRegistry
 from db import services
 from db.services import Seen
+from objects import errors
 from objects.base import Object
 
 BINARY = "superconductor-compute"
@@ -31,9 +31,10 @@ class CellView(Object, frozen=True, kw_only=True):
 class HostWatch:
     """What the cells say of their agents. A cell that does not answer costs the one who asks again, and nobody else meanwhile."""
 
-    def __init__(self, registry: CellRegistry, down_time: float) -> None:
+    def __init__(self, registry: CellRegistry, down_time: float, timeout: float) -> None:
         self._registry = registry
         self._down_time = down_time
+        self._timeout = timeout
         self._asking = threading.Lock()
         self._views: tuple[CellView, ...] = ()
         self._statuses: dict[str, str] = {}
@@ -80,12 +81,13 @@ class HostWatch:
 
     def _ask(self) -> None:
         views = []
-        for answer in fan_out(self._registry.cells(), services.list_seen, BINARY):
-            if isinstance(answer, Answered):
-                agents = {seen.service.host: seen for seen in answer.value}
-                views.append(CellView(cell_uuid=answer.cell.uuid, agents=agents))
-            else:
-                views.append(CellView(cell_uuid=answer.cell.uuid, silent=answer.reason))
+        cells = self._registry.cells()
+        for cell, collect in [(cell, cell.within(self._timeout).begin_read(services.list_seen, BINARY)) for cell in cells]:
+            try:
+                agents = {seen.service.host: seen for seen in collect()}
+                views.append(CellView(cell_uuid=cell.uuid, agents=agents))
+            except errors.CellUnavailable as error:
+                views.append(CellView(cell_uuid=cell.uuid, silent=str(error)))
         self._statuses = {host: self._judge(agent) for view in views for host, agent in view.agents.items()}
         self._views = tuple(views)
         self._fresh_until = time.monotonic() + LIFETIME

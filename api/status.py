@@ -2,60 +2,112 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from typing import Any
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import falcon
 
 from api import call as calls
+from api import health
+from api.health import Health, Reached
 from api.hosts import CellView, HostWatch
+from api.opts import Settings
 from api.versions import answer
+from cells.cell import Cell
+from cells.presence import API, CONDUCTOR, SCHEDULER
 from cells.registry import CellRegistry
-from db import mappings
+from db import audit_api, clock, mappings, processes
+from db.connection import Connection
 from db.engine import Database
+from db.mappings import Count, Queue
 from objects.cell import CELL0_UUID
+from objects.process import Process
+
+
+class ApiLevel(NamedTuple):
+    """What the API database knows; ``now`` is its clock."""
+
+    counts: list[Count]
+    queue: Queue
+    processes: list[Process]
+    cursors: dict[str, int]
+    now: float
 
 
 class Status:
-    """Counts come from the API database; only hosts are asked of the cells."""
+    """Counts come from the API database. Cells are asked for what only they know, each within the time that one may take."""
 
-    def __init__(self, database: Database, registry: CellRegistry, watch: HostWatch) -> None:
+    def __init__(self, settings: Settings, database: Database, registry: CellRegistry, watch: HostWatch) -> None:
+        self._settings = settings
         self._database = database
         self._registry = registry
         self._watch = watch
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         calls.of(req).require_admin("superconductor/status")
+        level = self._database.read(_level)
         servers: defaultdict[str | None, dict[str, int]] = defaultdict(dict)
-        for count in self._database.read(mappings.counts):
+        for count in level.counts:
             servers[count.cell_uuid][count.state] = count.count
-        queue = self._database.read(mappings.queue)
+        known = self._registry.cells()
+        healths = health.of_cells(known, level.cursors, self._settings.cell_timeout)
         views = {view.cell_uuid: view for view in self._watch.views()}
-        cells = [self._cell(cell.uuid, cell.name, str(cell.mapping.state), views) for cell in self._registry.cells()]
-        silent = {cell.uuid: cell.silent_since for cell in self._registry.cells()}
-        for cell in cells:
-            cell["servers"] = servers[cell["uuid"]]
-            cell["silent_since"] = silent.get(cell["uuid"])
+        cells = [
+            self._cell(cell, views.get(cell.uuid), healths[cell.uuid])
+            | {"servers": servers[cell.uuid], "silent_since": cell.silent_since}
+            for cell in known
+        ]
         broken = [{"uuid": uuid, "view": reason, "servers": servers[uuid]} for uuid, reason in self._registry.broken().items()]
-        names = {cell["uuid"]: cell["name"] for cell in cells}
-        twins = self._watch.in_two_cells().items()
         document = {
+            "processes": self._tally(level.processes, (API, SCHEDULER, CONDUCTOR)),
             "cells": cells,
             "broken_cells": broken,
-            "hosts_in_two_cells": [{"host": host, "cells": [names.get(uuid, uuid) for uuid in uuids]} for host, uuids in twins],
+            "hosts_in_two_cells": self._twins({cell.uuid: cell.name for cell in known}),
             "buried": servers[CELL0_UUID],
             "queue": {
-                "depth": queue.depth,
-                "oldest_seconds": None if queue.oldest is None else round(max(0.0, time.time() - queue.oldest), 3),
+                "depth": level.queue.depth,
+                "oldest_seconds": None if level.queue.oldest is None else round(max(0.0, level.now - level.queue.oldest), 3),
                 "servers": servers[None],
             },
         }
         answer(resp, {"status": document})
 
-    def _cell(self, uuid: str, name: str, state: str, views: dict[str, CellView]) -> dict[str, Any]:
-        view = views.get(uuid)
-        entry: dict[str, Any] = {"uuid": uuid, "name": name, "state": state}
-        if view is None:
-            return entry | {"view": "not asked yet", "hosts": {}}
-        return entry | {"view": view.silent or "answers", "hosts": self._watch.tally(view)}
+    def _cell(self, cell: Cell, view: CellView | None, state: Health) -> dict[str, Any]:
+        entry = {
+            "uuid": cell.uuid,
+            "name": cell.name,
+            "state": str(cell.mapping.state),
+            "view": "not asked yet" if view is None else view.silent or "answers",
+            "database": _reached(state.database),
+            "bus": _reached(state.bus),
+            "hosts": {} if view is None else self._watch.tally(view),
+            "disabled_hosts": 0 if view is None else sum(agent.service.disabled for agent in view.agents.values()),
+        }
+        if state.report is None:
+            return entry | {"processes": None, "feed": None}
+        lag = state.report.lag
+        feed = {"behind": lag.events, "seconds": None if lag.seconds is None else round(lag.seconds, 3)}
+        return entry | {"processes": self._tally(state.report.conductors, (CONDUCTOR,)), "feed": feed}
+
+    def _tally(self, found: Iterable[Process], binaries: Iterable[str]) -> dict[str, dict[str, int]]:
+        tally = {binary: {"up": 0, "down": 0} for binary in binaries}
+        for process in found:
+            up = process.age <= self._settings.service_down_time
+            tally.setdefault(process.binary, {"up": 0, "down": 0})["up" if up else "down"] += 1
+        return tally
+
+    def _twins(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
+        twins = self._watch.in_two_cells().items()
+        return [{"host": host, "cells": [names.get(uuid, uuid) for uuid in uuids]} for host, uuids in twins]
+
+
+def _level(tx: Connection) -> ApiLevel:
+    known = processes.list_all(tx, "api")
+    return ApiLevel(mappings.counts(tx), mappings.queue(tx), known, audit_api.cursors(tx), clock.read(tx))
+
+
+def _reached(reached: Reached) -> dict[str, Any]:
+    since = None if reached.since is None else datetime.fromtimestamp(reached.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"reachable": reached.reason is None, "since": since, "reason": reached.reason}

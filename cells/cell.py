@@ -67,6 +67,16 @@ class Cell:
         since = [s for s in (self._rows.breaker.silent_since, self._wire.breaker.silent_since) if s is not None]
         return min(since, default=None)
 
+    @property
+    def database_silent_since(self) -> float | None:
+        """The same of its database alone."""
+        return self._rows.breaker.silent_since
+
+    @property
+    def bus_silent_since(self) -> float | None:
+        """The same of its bus alone."""
+        return self._wire.breaker.silent_since
+
     def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """``fn(tx, ...)`` in a read-only transaction of the cell's database."""
         return self._rows.run(partial(self.database.read, fn, *args, **kwargs))
@@ -96,6 +106,11 @@ class Cell:
         check = _content if self._bus is None else self._bus.login
         timed = self._wire.begin(partial(_timed, check))
         return lambda: timed()[1]
+
+    def probe_bus(self) -> None:
+        """The same without a bound. Raises Unreachable."""
+        if self._bus is not None:
+            self._bus.check()
 
     def within(self, timeout: float) -> Deadline:
         """The same cell for a caller who waits at most ``timeout`` seconds."""
@@ -147,3 +162,11 @@ class Deadline:
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return self._wire.run(partial(fn, *args, **kwargs), self._timeout)
+
+    def begin_read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
+        """As the cell's: start it, and return what waits for its result."""
+        return self._rows.begin(partial(self._cell.database.read, fn, *args, **kwargs), self._timeout)
+
+    def begin_check_bus(self) -> Callable[[], None]:
+        """Start to ask whether the cell's broker answers, and return what waits for that."""
+        return self._wire.begin(self._cell.probe_bus, self._timeout)

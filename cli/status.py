@@ -8,6 +8,7 @@ from typing import Any
 
 from cliff.show import ShowOne
 
+from cells.presence import CONDUCTOR
 from cli.base import TWIN
 from cli.explain import console_on, table_of
 from cli.http import HttpCommand
@@ -16,7 +17,11 @@ STATES = ("building", "active", "error")
 
 
 class Status(HttpCommand, ShowOne):
-    """Show the cells and how fresh the view of each is, servers by state, hosts up and down, and the queue.
+    """Show processes, cells with their databases, brokers, conductors, hosts and servers, and the queue.
+
+    A database or broker that does not answer is told with the time since which the API that was asked knows. "Feed" is how many
+    changes of the cell the API level has not read yet, and for how long the first of them has waited. It takes a few seconds at
+    most, whatever is down. The other formats tell everything.
 
     Example: superconductor status
     """
@@ -31,7 +36,14 @@ class Status(HttpCommand, ShowOne):
             return super().produce_output(parsed_args, column_names, data)
         status = dict(zip(column_names, data, strict=True))
         console = console_on(self.app.stdout)
-        console.print(table_of("Cells", ("Cell", "State", "View", "Hosts up", "Down", *STATES), [_row(c) for c in status["cells"]]))
+        for binary, tally in status["processes"].items():
+            console.print(f"{binary}: {_tally(tally)}", markup=False)
+        columns = ("Cell", "State", "Database", "Broker", "Conductors", "Hosts up", "Down", "Disabled", *STATES, "Feed")
+        console.print(table_of("Cells", columns, [_row(cell) for cell in status["cells"]]))
+        for cell in status["cells"]:
+            for what in ("database", "bus"):
+                if cell[what]["reason"]:
+                    console.print(cell[what]["reason"], markup=False)
         for cell in status["broken_cells"]:
             console.print(f"Cell {cell['uuid']} cannot be used: {cell['view']}", markup=False)
         for twin in status["hosts_in_two_cells"]:
@@ -45,6 +57,24 @@ class Status(HttpCommand, ShowOne):
 
 
 def _row(cell: dict[str, Any]) -> tuple[Any, ...]:
-    up = cell["hosts"].get("UP", 0)
+    up = cell["hosts"].get("UP", 0) + cell["hosts"].get("MAINTENANCE", 0)  # disabled, and alive
     down = sum(cell["hosts"].values()) - up
-    return (cell["name"], cell["state"], cell["view"], up, down, *(cell["servers"].get(state, 0) for state in STATES))
+    hosts = (up, down, cell["disabled_hosts"]) if cell["database"]["reachable"] else ("?",) * 3
+    servers = (cell["servers"].get(state, 0) for state in STATES)
+    conductors = "?" if cell["processes"] is None else _tally(cell["processes"][CONDUCTOR])
+    places = (_reached(cell["database"]), _reached(cell["bus"]))
+    return (cell["name"], cell["state"], *places, conductors, *hosts, *servers, _lag(cell["feed"]))
+
+
+def _reached(what: dict[str, Any]) -> str:
+    return "answers" if what["reachable"] else f"silent since {what['since']}" if what["since"] else "silent"
+
+
+def _tally(tally: dict[str, int]) -> str:
+    return f"{tally['up']} up" + (f", {tally['down']} down" if tally["down"] else "")
+
+
+def _lag(feed: dict[str, Any] | None) -> str:
+    if feed is None:
+        return "?"
+    return "read" if not feed["behind"] else f"{feed['behind']} behind, {feed['seconds'] or 0:.1f} s"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from db import clock
 from db.tables.cell import feed, feed_head
 from objects.base import Object
 from objects.feed import EventKind, FeedEvent
@@ -76,6 +77,25 @@ def read(tx: Connection, after: int, limit: int) -> Page:
         if r.sequence is not None
     )
     return Page(events=events, head=rows[0].head, trimmed=rows[0].trimmed > after)
+
+
+class Lag(Object, frozen=True, kw_only=True):
+    """How far a reader is behind: events, and for how many seconds (by the database's clock) the first of them has waited."""
+
+    events: int
+    seconds: float | None
+
+
+_WAITING = (
+    sa.select(clock.Now() - feed.c.created_at).where(feed.c.sequence > sa.bindparam("after")).order_by(feed.c.sequence).limit(1)
+)
+
+
+def lag(tx: Connection, after: int) -> Lag:
+    """Of a reader whose cursor is ``after``."""
+    behind = head(tx) - after
+    waited = tx.execute(_WAITING, {"after": after}).scalar() if behind > 0 else None
+    return Lag(events=max(0, behind), seconds=None if waited is None else max(0.0, waited))
 
 
 def head(tx: Connection) -> int:

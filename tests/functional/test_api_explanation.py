@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from api import explanation
+from cells.presence import API, CONDUCTOR, SCHEDULER
 from db import cell_mappings, decisions, mappings, services
 from objects.cell import CellMapping
 from objects.decision import Candidate, Choice, Decision, FilterCount
@@ -188,16 +189,23 @@ def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> No
     front.heartbeat("h1")
     front.heartbeat("h2", at=0.0)
     status = front.get("/v2.1/superconductor/status").json["status"]
+    well = {"reachable": True, "since": None, "reason": None}
     assert status["cells"] == [
         {
             "uuid": CELL1_UUID,
             "name": "cell1",
             "state": "enabled",
             "view": "answers",
+            "database": well,
+            "bus": well,
+            "processes": {CONDUCTOR: {"up": 0, "down": 0}},
+            "feed": {"behind": 0, "seconds": None},
             "hosts": {"UP": 1, "UNKNOWN": 1},
+            "disabled_hosts": 0,
             "servers": {"active": 1, "building": 1},
         }
     ]
+    assert status["processes"] == {binary: {"up": 0, "down": 0} for binary in (API, SCHEDULER, CONDUCTOR)}
     assert status["buried"] == {"error": 1}
     assert (status["queue"]["depth"], status["queue"]["servers"]) == (3, {"building": 3})
     assert status["queue"]["oldest_seconds"] >= 0

@@ -13,24 +13,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from api.main import ApiService
 from api.opts import Settings
+from cells.presence import CONDUCTOR
 from cli.http import Client
 from cli.server import POLL
 from conductor.roll_back import BatchSweep
-from db import decisions, mappings, secrets
+from db import cell_mappings, decisions, mappings, processes, secrets
+from db.tables.cell import cell_processes
 from objects import errors
+from objects.cell import CellMapping
 from objects.decision import Candidate, Choice, Decision, FilterCount
 from objects.instance import FailureClass
+from objects.process import About, Process
 from objects.relaxation import Asked, Relaxation
 from objects.spec import BootSecrets
 from service.periodic import wait_until
 from service.vault import Vault, new_key
 from tests.support.api import IMAGE, Front
+from tests.support.cell_databases import closed_port, silent_port
 from tests.support.commands import Outcome, Shell
 
 VAULT = Vault([new_key()])
+DEAD = Process(uuid="dead", binary=CONDUCTOR, host="c1", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
 BOOT = f"server boot web --flavor m1.small --image {IMAGE}"
 
 
@@ -293,6 +300,37 @@ def test_status_counts(front: Front, operator: Operator) -> None:
     assert operator.json("status")["queue"]["depth"] == 3
     assert operator.json("status")["cells"][0]["servers"] == {"active": 1}
     assert operator.json("status")["hosts_in_two_cells"] == []
+
+
+def test_status_tells_what_does_not_answer_and_since_when(front: Front, operator: Operator) -> None:
+    """In bounded time, in every format, without passwords; the rest is told as ever."""
+    front.boot()
+    front.cell.database.write(processes.appear, "cell", DEAD)
+    front.cell.database.write(lambda tx: tx.execute(sa.update(cell_processes).values(last_seen=0.0)))
+    with silent_port() as frozen:
+        away = CellMapping(
+            uuid=str(uuid.uuid4()),
+            name="away",
+            database_url=f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell",
+            transport_url=f"rabbit://sc:secret@127.0.0.1:{frozen}/away",
+        )
+        front.database.write(cell_mappings.create, away)
+        front.registry.refresh()
+        for form in ("table", "json", "yaml", "csv", "value"):
+            text = operator.done(f"status -f {form}")
+            assert "away" in text
+            assert "secret" not in text
+        status = operator.json("status")
+        table = operator.done("status")
+    cells = {cell["name"]: cell for cell in status["cells"]}
+    for what in ("database", "bus"):
+        assert not cells["away"][what]["reachable"]
+        assert cells["away"][what]["since"] is not None
+        assert cells["cell1"][what]["reachable"]
+    assert (cells["away"]["processes"], cells["away"]["feed"]) == (None, None)
+    assert cells["cell1"]["processes"] == {CONDUCTOR: {"up": 0, "down": 1}}
+    assert "silent since" in table
+    assert "0 up, 1 down" in table
 
 
 @pytest.mark.parametrize(

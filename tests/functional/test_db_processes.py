@@ -10,11 +10,12 @@ import pytest
 import sqlalchemy as sa
 
 from cells.presence import CONDUCTOR, Presence
-from db import clock, processes, services
+from db import clock, feed, processes, services
 from db.counting import StatementCounter
 from db.engine import Database
 from db.services import Beat
 from db.tables import cell
+from objects.feed import EventKind
 from objects.process import About, Process
 from service.periodic import wait_until
 from tests.support.databases import SERVERS, database_on
@@ -98,3 +99,15 @@ def test_heartbeats_are_dated_by_the_database_whatever_the_clock_of_who_writes_t
     assert (two.service.release, two.service.messages, two.service.pid, two.service.report_count) == ("1.2", "1.0", 7, 1)
     made_older(database, HOUR)
     assert all(sign.age >= HOUR for sign in database.read(services.signs, AGENT))
+
+
+def test_a_reader_of_the_feed_knows_how_far_it_is_behind(database: Database) -> None:
+    assert database.read(feed.lag, 0) == feed.Lag(events=0, seconds=None)
+    now = database.read(clock.read)
+    for written in (now - HOUR, now):
+        event = feed.NewEvent(kind=EventKind.HOST, key="h1", version=0, payload="{}")
+        database.write(feed.append, [event], written)
+    lags = [database.read(feed.lag, cursor) for cursor in (0, 1, 2, 3)]
+    assert [lag.events for lag in lags] == [2, 1, 0, 0]
+    assert (lags[0].seconds or 0.0) >= HOUR > (lags[1].seconds or 0.0)
+    assert lags[2].seconds is None

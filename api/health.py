@@ -1,0 +1,67 @@
+"""How the cells do, as far as one API process can see: asked all at once, and never for longer than it waits for a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from cells.cell import Cell
+from db import feed, processes
+from db.connection import Connection
+from objects import errors
+from objects.base import Object
+from objects.process import Process
+
+T = TypeVar("T")
+
+
+class Reached(Object, frozen=True, kw_only=True):
+    """Whether a cell's database, or its bus, answers; if not, why, and since when this process knows (seconds since the epoch)."""
+
+    reason: str | None = None
+    since: float | None = None
+
+
+class Report(Object, frozen=True, kw_only=True):
+    """What a cell's database says of its conductors, and of how far the API level has read its feed."""
+
+    conductors: list[Process]
+    lag: feed.Lag
+
+
+class Health(Object, frozen=True, kw_only=True):
+    """Of one cell; no ``report`` where its database does not answer."""
+
+    database: Reached
+    bus: Reached
+    report: Report | None
+
+
+def of_cells(cells: Iterable[Cell], cursors: Mapping[str, int], timeout: float) -> dict[str, Health]:
+    """By the cells' uuid. ``cursors``: how far each feed was applied. Takes about ``timeout`` seconds where one does not answer."""
+    asked = []
+    for cell in cells:
+        patient = cell.within(timeout)
+        asked.append((cell, patient.begin_read(_report, cursors.get(cell.uuid, 0)), patient.begin_check_bus()))
+    return {cell.uuid: _health(cell, rows, bus) for cell, rows, bus in asked}
+
+
+def _health(cell: Cell, rows: Callable[[], Report], bus: Callable[[], None]) -> Health:
+    report, silent_database = _answer(rows)
+    _, silent_bus = _answer(bus)
+    return Health(
+        database=Reached(reason=silent_database, since=cell.database_silent_since if silent_database else None),
+        bus=Reached(reason=silent_bus, since=cell.bus_silent_since if silent_bus else None),
+        report=report,
+    )
+
+
+def _answer(collect: Callable[[], T]) -> tuple[T | None, str | None]:
+    try:
+        return collect(), None
+    except errors.CellUnavailable as error:
+        return None, str(error)
+
+
+def _report(tx: Connection, cursor: int) -> Report:
+    return Report(conductors=processes.list_all(tx, "cell"), lag=feed.lag(tx, cursor))
