@@ -68,6 +68,18 @@ class HostWatch:
             if self._judge(agent) in ("UP", "MAINTENANCE")
         )
 
+    def elsewhere(self) -> dict[str, tuple[str, str]]:
+        """Hosts of which an agent is up in one cell, which is not theirs: the uuids of that cell and of theirs."""
+        up = [
+            (host, view.cell_uuid)
+            for view in self.views()
+            for host, agent in view.agents.items()
+            if self._judge(agent) in ("UP", "MAINTENANCE")
+        ]
+        twins = in_two_cells(up)
+        homes = {host: self._registry.home_of(host) for host, _ in up}
+        return {host: (cell, home) for host, cell in up if host not in twins and (home := homes[host]) not in (None, cell) and home}
+
     def _look(self) -> None:
         if time.monotonic() < self._fresh_until:
             return

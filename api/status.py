@@ -65,6 +65,7 @@ class Status:
             "cells": cells,
             "broken_cells": broken,
             "hosts_in_two_cells": self._twins({cell.uuid: cell.name for cell in known}),
+            "hosts_elsewhere": self._astray({cell.uuid: cell.name for cell in known}),
             "buried": servers[CELL0_UUID],
             "queue": {
                 "depth": level.queue.depth,
@@ -82,6 +83,7 @@ class Status:
             "view": "not asked yet" if view is None else view.silent or "answers",
             "database": _reached(state.database),
             "bus": _reached(state.bus),
+            "unmapped_hosts": 0 if view is None else sum(self._registry.home_of(host) is None for host in view.agents),
             "hosts": {} if view is None else self._watch.tally(view),
             "disabled_hosts": 0 if view is None else sum(agent.service.disabled for agent in view.agents.values()),
         }
@@ -101,6 +103,11 @@ class Status:
     def _twins(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
         twins = self._watch.in_two_cells().items()
         return [{"host": host, "cells": [names.get(uuid, uuid) for uuid in uuids]} for host, uuids in twins]
+
+    def _astray(self, names: Mapping[str, str]) -> list[dict[str, str]]:
+        """Hosts whose only agents report in another cell than they are mapped to."""
+        found = self._watch.elsewhere().items()
+        return [{"host": host, "cell": names.get(cell, cell), "mapped_to": names.get(home, home)} for host, (cell, home) in found]
 
 
 def _level(tx: Connection) -> ApiLevel:

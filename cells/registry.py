@@ -117,6 +117,10 @@ class CellRegistry:
             self._grouped, self._grouped_from = {cell: frozenset(names) for cell, names in groups.items()}, hosts
         return self._grouped.get(uuid, frozenset())
 
+    def home_of(self, host: str) -> str | None:
+        """The uuid of the cell that a host is mapped to, None where it is not mapped; as of the last look."""
+        return self._hosts.get().get(host)
+
     def broken(self) -> dict[str, str]:
         """Cells that cannot be used whatever their servers do, because a URL is malformed: uuid -> reason."""
         self._follow()

@@ -26,6 +26,13 @@ TWIN = "Host {host} reports from cells {cells}: no server goes there until one o
 """What is said of a host that agents in two cells speak for."""
 
 
+ASTRAY = (
+    "Host {host} reports in cell {cell} and is mapped to cell {home}: no server goes there. "
+    "Give its agent the configuration of {home}, or run 'superconductor host move {host} --to {cell}'"
+)
+"""What is said of a host whose only agent reports in another cell than it is mapped to."""
+
+
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, SmartHelpFormatter):
     """Keeps the lines of docstrings, which hold examples."""
 

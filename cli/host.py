@@ -13,7 +13,7 @@ from cells.cell import Cell
 from cells.discovery import AGENT, discover, in_two_cells
 from cells.fan_out import Answered, Unanswered, fan_out
 from cli import liveness
-from cli.base import TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, name
+from cli.base import ASTRAY, TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, name
 from db import compute_nodes, host_mappings, host_removal, services
 from db.connection import Connection
 from db.services import Seen
@@ -146,6 +146,7 @@ class HostList(AdminLister):
         mapped: dict[str, set[str]] = defaultdict(set)
         for mapping in self.deployment.api_database.read(host_mappings.list_all):
             mapped[mapping.cell_uuid].add(mapping.host)
+        names = {cell.uuid: cell.name for cell in self.deployment.registry.cells()}
         rows: list[Row] = []
         up: list[tuple[str, str]] = []
         for answer in fan_out(self._cells(parsed_args.cell), _report):
@@ -157,8 +158,13 @@ class HostList(AdminLister):
                 rows += _hosts(answer, mine, parsed_args.down_after)
                 agents = answer.value.agents
                 up += ((a.service.host, answer.cell.name) for a in agents if liveness.is_up(a, parsed_args.down_after))
-        for host, cells in in_two_cells(up).items():
+        twins = in_two_cells(up)
+        for host, cells in twins.items():
             self.warn(TWIN.format(host=host, cells=" and ".join(cells)))
+        homes = {host: names.get(uuid, uuid) for uuid, hosts in mapped.items() for host in hosts}
+        for host, cell in up:
+            if host not in twins and homes.get(host, cell) != cell:
+                self.warn(ASTRAY.format(host=host, cell=cell, home=homes[host]))
         columns = ("Host", "Cell", "Mapped", "State", "Status", "Last Seen", "vCPUs", "vCPUs Used")
         return (*columns, "RAM", "RAM Used", "Disk", "Disk Used", "Servers", "Waiting Builds", "Resources"), rows
 

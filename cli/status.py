@@ -9,7 +9,7 @@ from typing import Any
 from cliff.show import ShowOne
 
 from cells.presence import CONDUCTOR
-from cli.base import TWIN
+from cli.base import ASTRAY, TWIN
 from cli.explain import console_on, table_of
 from cli.http import HttpCommand
 
@@ -38,7 +38,7 @@ class Status(HttpCommand, ShowOne):
         console = console_on(self.app.stdout)
         for binary, tally in status["processes"].items():
             console.print(f"{binary}: {_tally(tally)}", markup=False)
-        columns = ("Cell", "State", "Database", "Broker", "Conductors", "Hosts up", "Down", "Disabled", *STATES, "Feed")
+        columns = ("Cell", "State", "Database", "Broker", "Conductors", "Hosts up", "Down", "Disabled", "Unmapped", *STATES, "Feed")
         console.print(table_of("Cells", columns, [_row(cell) for cell in status["cells"]]))
         for cell in status["cells"]:
             for what in ("database", "bus"):
@@ -48,6 +48,8 @@ class Status(HttpCommand, ShowOne):
             console.print(f"Cell {cell['uuid']} cannot be used: {cell['view']}", markup=False)
         for twin in status["hosts_in_two_cells"]:
             console.print(TWIN.format(host=twin["host"], cells=" and ".join(twin["cells"])), markup=False)
+        for astray in status["hosts_elsewhere"]:
+            console.print(ASTRAY.format(host=astray["host"], cell=astray["cell"], home=astray["mapped_to"]), markup=False)
         buried = sum(status["buried"].values())
         console.print(f"In ERROR without ever having had a host: {buried}", markup=False)
         queue = status["queue"]
@@ -59,7 +61,7 @@ class Status(HttpCommand, ShowOne):
 def _row(cell: dict[str, Any]) -> tuple[Any, ...]:
     up = cell["hosts"].get("UP", 0) + cell["hosts"].get("MAINTENANCE", 0)  # disabled, and alive
     down = sum(cell["hosts"].values()) - up
-    hosts = (up, down, cell["disabled_hosts"]) if cell["database"]["reachable"] else ("?",) * 3
+    hosts = (up, down, cell["disabled_hosts"], cell["unmapped_hosts"]) if cell["database"]["reachable"] else ("?",) * 4
     servers = (cell["servers"].get(state, 0) for state in STATES)
     conductors = "?" if cell["processes"] is None else _tally(cell["processes"][CONDUCTOR])
     places = (_reached(cell["database"]), _reached(cell["bus"]))

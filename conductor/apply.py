@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from cells.cell import Cell
 from db import compute_nodes, events, feed, rebuild
@@ -22,13 +22,18 @@ PAGE = 500
 class Applier:
     """Keeps the API database level with one cell. Several may run for one cell: the cursor lets one win each page."""
 
-    def __init__(self, api_database: Database, ledger: Ledger, cell: Cell) -> None:
+    def __init__(
+        self, api_database: Database, ledger: Ledger, cell: Cell, newcomers: Callable[[Collection[str]], None] | None = None
+    ) -> None:
+        """``newcomers`` is told of hosts of the cell that are not mapped to it, before events of them count as read."""
         self._database = api_database
         self._ledger = ledger
         self._cell = cell
         self._cursor: int | None = None
         self._capacities: dict[tuple[str, str], Limits] = {}
         self._mapped: frozenset[str] = frozenset()
+        self._newcomers = newcomers
+        self._looked = False
 
     def apply(self) -> bool:
         """Read and apply one page; return whether there is more.
@@ -43,6 +48,7 @@ class Applier:
         if not page.events:
             return False
         told = [compute_nodes.readable(event.payload) for event in page.events if event.kind is EventKind.HOST]
+        self._meet(node.host for node in told if node is not None)
         nodes = [node for node in told if node is not None and node.host in self._mapped]
         self._write(cursor, page.events[-1].sequence, page.events, nodes)
         return len(page.events) == PAGE
@@ -65,14 +71,21 @@ class Applier:
 
         Only a host's own cell may say what it offers: a namesake in another cell is kept out. Raises ``errors.Conflict`` as above.
         """
-        if hosts == self._mapped:
+        if hosts == self._mapped and (self._looked or self._newcomers is None):
             return
         cursor = self._position()
-        nodes = [node for node in self._cell.read(compute_nodes.list_all) if node.host in hosts]
+        known = self._cell.read(compute_nodes.list_all)
+        nodes = [node for node in known if node.host in hosts]
         for key in [key for key in self._capacities if key[0] in hosts ^ self._mapped]:
             del self._capacities[key]  # another cell may have had the host meanwhile
         self._write(cursor, cursor, (), nodes)
         self._mapped = hosts
+        self._meet(node.host for node in known)
+        self._looked = True
+
+    def _meet(self, hosts: Iterable[str]) -> None:
+        if self._newcomers is not None and (strangers := set(hosts) - self._mapped):
+            self._newcomers(strangers)
 
     def _position(self) -> int:
         """The cursor. Where it had to be looked up, others may have written capacities that we know nothing of."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.apply import Applier
+from conductor.newcomers import Newcomers
 from conductor.settle import settle
 from db.claims import Ledger
 from db.engine import Database
@@ -21,11 +22,22 @@ LOG = logging.getLogger(__name__)
 class CellKeeper:
     """Follows one cell's feed and settles its STAGED rows."""
 
-    def __init__(self, api_database: Database, ledger: Ledger, registry: CellRegistry, cell: Cell, settle_age: float) -> None:
+    def __init__(
+        self,
+        api_database: Database,
+        ledger: Ledger,
+        registry: CellRegistry,
+        cell: Cell,
+        settle_age: float,
+        *,
+        map_hosts: bool = False,
+    ) -> None:
+        """``map_hosts``: map the hosts that report in the cell, rather than leave that to 'host discover'."""
         self._database = api_database
         self._registry = registry
         self._cell = cell
-        self._applier = Applier(api_database, ledger, cell)
+        newcomers = Newcomers(api_database, registry, cell) if map_hosts else None
+        self._applier = Applier(api_database, ledger, cell, newcomers)
         self._settle_age = settle_age
         self._settle_now = Every(settle_age)
 

@@ -72,7 +72,7 @@ class SuperConductorService:
         self._queue = QueueSweep(api_database, builder, settings.workers)
 
         def keeper(cell: Cell) -> CellKeeper:
-            return CellKeeper(api_database, ledger, registry, cell, settings.settle_age)
+            return CellKeeper(api_database, ledger, registry, cell, settings.settle_age, map_hosts=settings.map_hosts)
 
         self._keepers = Keepers(registry, keeper, settings.feed_interval)
         self._sweeps = [

@@ -55,6 +55,12 @@ CONDUCTOR_OPTS = [
     cfg.FloatOpt(
         "token_age", default=86400.0, min=60.0, help="Seconds for which an Idempotency-Key answers with the same servers."
     ),
+    cfg.BoolOpt(
+        "map_hosts",
+        default=True,
+        help="Map each host to the cell that it first reports in. If false, hosts get servers only after 'superconductor host "
+        "discover'.",
+    ),
     cfg.FloatOpt("feed_age", default=86400.0, min=60.0, help="Seconds for which a cell keeps its change feed."),
 ]
 
@@ -75,6 +81,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     token_age: float = 86400.0
     feed_age: float = 86400.0
     audit_interval: float = 3600.0
+    map_hosts: bool = True
 
     @property
     def step_time(self) -> float:

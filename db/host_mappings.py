@@ -57,6 +57,12 @@ def delete(tx: Connection, host: str) -> None:
     epochs.bump(tx, Epoch.HOSTS)
 
 
+def move(tx: Connection, host: str, old: str, new: str) -> bool:
+    """Map the host to ``new`` if it is mapped to ``old``; return whether it was. The caller bumps the epoch."""
+    statement = sa.update(host_mappings).where(host_mappings.c.host == host, host_mappings.c.cell_uuid == old)
+    return tx.execute(statement, {"cell_uuid": new}).rowcount == 1
+
+
 def delete_of(tx: Connection, cell_uuid: str) -> int:
     """Forget the hosts of a cell; return how many there were."""
     forgotten = tx.execute(sa.delete(host_mappings).where(host_mappings.c.cell_uuid == cell_uuid)).rowcount

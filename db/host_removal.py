@@ -33,12 +33,17 @@ def from_cell(tx: Connection, host: str, binary: str, silence: float) -> None:
 
 def from_api(tx: Connection, host: str) -> None:
     """Delete its mapping, its places in aggregates and its inventories. Raises Conflict while claims are on it, NotFound."""
+    forget_offers(tx, host)
+    if tx.execute(sa.delete(api.aggregate_hosts).where(api.aggregate_hosts.c.host == host)).rowcount:
+        epochs.bump(tx, Epoch.AGGREGATES)
+    host_mappings.delete(tx, host)
+
+
+def forget_offers(tx: Connection, host: str) -> None:
+    """Delete its inventories. Raises Conflict while claims are on them."""
     ids = list(tx.execute(sa.select(api.inventories.c.id).where(api.inventories.c.host == host)).scalars())
     locked = inventories.lock(tx, ids)  # whoever claims waits, and then finds nothing
     claims = sa.select(sa.func.count()).where(api.allocations.c.inventory_id.in_([row.id for row in locked]))
     if locked and (count := tx.execute(claims).scalar()):
         raise errors.Conflict(f"Host '{host}' is claimed by {count} servers: delete them, or wait until their builds have moved on")
     tx.execute(sa.delete(api.inventories).where(api.inventories.c.id.in_([row.id for row in locked])))
-    if tx.execute(sa.delete(api.aggregate_hosts).where(api.aggregate_hosts.c.host == host)).rowcount:
-        epochs.bump(tx, Epoch.AGGREGATES)
-    host_mappings.delete(tx, host)

@@ -202,6 +202,7 @@ def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> No
             "feed": {"behind": 0, "seconds": None},
             "hosts": {"UP": 1, "UNKNOWN": 1},
             "disabled_hosts": 0,
+            "unmapped_hosts": 2,
             "servers": {"active": 1, "building": 1},
         }
     ]

@@ -1,0 +1,53 @@
+"""``superconductor host move``: give a host to another cell."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+from cells import administration
+from cells.discovery import AGENT
+from cli import liveness
+from cli.base import Admin, at_least
+from db import host_move
+from objects import errors
+
+
+class HostMove(Admin):
+    """Give a host to another cell: for good, and only if it is empty.
+
+    Stop its agent first, and wait until nothing of the old cell is on it or may come to it: servers, claims and builds are named if
+    there are any. Its agent then starts with the new cell's configuration. An agent that goes on in the old cell gets nothing to
+    do: 'host list' and 'status' name it. What was interrupted is finished by running it again.
+
+    Example: superconductor host move east-h1 --to west
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("host", metavar="HOST", help="name of the host")
+        parser.add_argument("--to", metavar="CELL", required=True, help="its new cell (name or UUID)")
+        parser.add_argument(
+            "--down-after",
+            metavar="SECONDS",
+            type=partial(at_least, 1),
+            default=liveness.DOWN_AFTER,
+            help=f"of silence, where its agent has not said that it stops (default: {liveness.DOWN_AFTER})",
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        database, host = self.deployment.api_database, parsed_args.host
+        new = administration.find_cell(database, parsed_args.to)
+        if new.is_cell0:
+            raise errors.Invalid("cell0 has no hosts: name another cell with --to.")
+        old = self.deployment.registry.of_host(host)
+        if old.uuid == new.uuid:
+            if not self.quiet:
+                self.warn(f"Host '{host}' is in cell '{new.name}' already")
+            return
+        old.write(host_move.from_cell, host, AGENT, parsed_args.down_after)
+        database.write(host_move.to_cell, host, old.uuid, new.uuid)
+        if late := old.read(host_move.heading_for, host):
+            self.status = 1
+            self.warn(
+                f"Cell '{old.name}' has builds that may still go to host '{host}', where they end in ERROR: {', '.join(late)}"
+            )
