@@ -39,6 +39,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("explain", "cli.explain:Explain", "say why servers went where they are, or nowhere"),
     ("db sync", "cli.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.db:DbVersion", "show the schema version of each database"),
+    ("db online-migrations", "cli.db_online:DbOnlineMigrations", "bring rows of an older release up to date"),
+    ("db archive", "cli.db_purge:DbArchive", "put servers aside that were deleted long ago, into files"),
     ("db purge", "cli.db_purge:DbPurge", "forget servers that were deleted long ago"),
     ("cell create", "cli.cell:CellCreate", "register a cell"),
     ("cell update", "cli.cell:CellUpdate", "change a cell's name or addresses"),

@@ -7,6 +7,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from cells.cell import Cell
@@ -18,6 +19,7 @@ from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
 from conductor.erase import erase_decided
+from conductor.forget import forget_deleted
 from conductor.keep import CellKeeper, Keepers
 from conductor.opts import ConductorSettings
 from conductor.reap import reap
@@ -88,6 +90,9 @@ class SuperConductorService:
         if settings.audit_interval:
             audit = BackgroundAudit(Places(api_database, ledger, registry, overdue=settings.step_time), settings.step_time)
             self._sweeps.append(Periodic("audit", settings.audit_interval, audit.round, at_once=False))
+        if settings.purge_age:
+            forget = partial(forget_deleted, registry, api_database, settings.purge_age)
+            self._sweeps.append(Periodic("purge", TIDY_INTERVAL, forget, at_once=False))
 
     def start(self) -> None:
         self._server = super_conductor.serve(self._bus, SERVER, self._endpoint, threads=self._settings.workers)

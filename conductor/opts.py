@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from oslo_config import cfg, types
 
+from objects import errors
 from objects.base import Object
+
+DAY = 86400.0
 
 PROCESS_OPTS = [
     cfg.ListOpt(
@@ -61,6 +64,13 @@ CONDUCTOR_OPTS = [
         help="Map each host to the cell that it first reports in. If false, hosts get servers only after 'superconductor host "
         "discover'.",
     ),
+    cfg.FloatOpt(
+        "purge_age",
+        default=0.0,
+        min=0.0,
+        help="Seconds after which deleted servers are forgotten, a day (86400) at least; 0: never, unless by 'superconductor db "
+        "purge' or 'db archive'. Until then they are listed with deleted=true.",
+    ),
     cfg.FloatOpt("feed_age", default=86400.0, min=60.0, help="Seconds for which a cell keeps its change feed."),
 ]
 
@@ -82,6 +92,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     feed_age: float = 86400.0
     audit_interval: float = 3600.0
     map_hosts: bool = True
+    purge_age: float = 0.0
 
     @property
     def step_time(self) -> float:
@@ -98,4 +109,6 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 def settings(conf: cfg.ConfigOpts) -> ConductorSettings:
     """Register the options on ``conf`` and read them."""
     conf.register_opts(CONDUCTOR_OPTS, group="conductor")
+    if 0.0 < conf.conductor.purge_age < DAY:
+        raise errors.Misconfigured("[conductor] purge_age must be 0, or 86400 and more: a delete is to be remembered for a day")
     return ConductorSettings(**{name: conf.conductor[name] for name in ConductorSettings.__struct_fields__})

@@ -6,6 +6,7 @@ deletes without charging.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -78,7 +79,11 @@ def repair(tx: Connection, project_id: str) -> Drift | None:
     Servers accepted by a release before quotas are measured first, and from then on freed like all others.
     """
     charged = quotas.lock(tx, project_id).used
-    _measure(tx, project_id)
+    _measure(tx, tx.execute(_UNMEASURED, {"project": project_id}).all())
+    return _correct(tx, project_id, charged)
+
+
+def _correct(tx: Connection, project_id: str, charged: Usage) -> Drift | None:
     # Not before the lock is ours, and in a statement of its own: whoever had the lock before has committed what it tells.
     row = tx.execute(_COUNT, {"project": project_id}).one()
     counted = Usage(**{name: int(value) for name, value in zip(RESOURCES, row, strict=True)})
@@ -90,20 +95,37 @@ def repair(tx: Connection, project_id: str) -> Drift | None:
 
 # -- servers that were never charged -----------------------------------------------------------------------------------------
 
+_IS_UNMEASURED = (_LIVE, instance_mappings.c.vcpus.is_(None))
 _UNMEASURED = sa.select(instance_mappings.c.instance_uuid, instance_mappings.c.batch_id).where(
-    instance_mappings.c.project_id == sa.bindparam("project"), _LIVE, instance_mappings.c.vcpus.is_(None)
+    instance_mappings.c.project_id == sa.bindparam("project"), *_IS_UNMEASURED
 )
 _SET_SIZE = by_index(
     sa.update(instance_mappings)
-    .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"), _LIVE, instance_mappings.c.vcpus.is_(None))
+    .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"), *_IS_UNMEASURED)
     .values(vcpus=sa.bindparam("cores"), memory_mb=sa.bindparam("ram")),
     instance_mappings,
 )
 
 
-def _measure(tx: Connection, project_id: str) -> None:
+def unmeasured(tx: Connection) -> int:
+    """How many servers a release before quotas has accepted, that are neither deleted nor charged for yet."""
+    return int(tx.execute(sa.select(sa.func.count()).select_from(instance_mappings).where(*_IS_UNMEASURED)).scalar_one())
+
+
+def charge_unmeasured(tx: Connection, most: int) -> int:
+    """Charge a project for ``most`` of its servers of that kind; return how many these were, 0 if there are none."""
+    project_id = tx.execute(sa.select(instance_mappings.c.project_id).where(*_IS_UNMEASURED).limit(1)).scalar()
+    if project_id is None:
+        return 0
+    charged = quotas.lock(tx, project_id).used
+    rows = tx.execute(_UNMEASURED.limit(most), {"project": project_id}).all()
+    _measure(tx, rows)
+    _correct(tx, project_id, charged)
+    return len(rows)
+
+
+def _measure(tx: Connection, rows: Sequence[sa.Row[Any, Any]]) -> None:
     """Rows without sizes get those of their flavor. A delete that holds such a row asks for no quota row, so this makes no ring."""
-    rows = tx.execute(_UNMEASURED, {"project": project_id}).all()
     for start in range(0, len(rows), dialect.IN_LIST):
         some = rows[start : start + dialect.IN_LIST]
         specs = mappings.specs(tx, {row.batch_id for row in some})

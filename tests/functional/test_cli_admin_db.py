@@ -46,6 +46,7 @@ def test_sync_does_the_api_database_then_cell0_and_every_cell(region: Shell) -> 
         ("--api", ["api"]),
         ("--cell0", ["cell0"]),
         ("--cell east", ["east"]),
+        ("--all-cells", ["cell0", "east", "west"]),
         ("--cell west --cell cell0 --api", ["api", "cell0", "west"]),
     ],
 )

@@ -93,13 +93,15 @@ def test_the_command_goes_by_days_and_leaves_out_cells_that_are_away(cloud: Worl
     shell = Shell(cloud.folder.path, capsys)
 
     def purged(days: int) -> tuple[int, str]:
-        outcome = shell.run("--config-file", str(file), "db", "purge", "--days", str(days), "-f", "value")
+        outcome = shell.run(
+            "--config-file", str(file), "db", "purge", "--days", str(days), "-f", "value", "-c", "Database", "-c", "Servers"
+        )
         return outcome.status, outcome.out
 
-    assert purged(4) == (0, "api 0\ncell0 0\ncell1 0\n")
-    assert purged(2) == (0, "api 1\ncell0 0\ncell1 1\n")
-    assert purged(2) == (0, "api 0\ncell0 0\ncell1 0\n")
+    assert purged(4) == (0, "cell0 0\ncell1 0\napi 0\n")
+    assert purged(2) == (0, "cell0 0\ncell1 1\napi 1\n")
+    assert purged(2) == (0, "cell0 0\ncell1 0\napi 0\n")
     assert purged(0)[0] == 2, "a day at least"
     away = f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell"
     administration.change_cell(cloud.api, "cell1", CellChange(database_url=away))
-    assert purged(2) == (1, "api 0\ncell0 0\n")
+    assert purged(2) == (1, "cell0 0\ncell1 None\napi 0\n")

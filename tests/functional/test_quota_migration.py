@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db import builds, claims, mappings, quota_audit, quotas
+from db import builds, claims, mappings, online, quota_audit, quotas
 from db.connection import Connection
 from db.engine import Database
 from db.sync import latest, sync
@@ -15,7 +15,7 @@ from objects import errors, stored
 from objects.quota import Admission, Limits, Usage
 from tests.support import fleet
 from tests.support.conductor import FAR, NOW, servers
-from tests.support.databases import SERVERS, url_on
+from tests.support.databases import SERVERS, database_on, url_on
 
 BATCHES = 450
 """More than two pages of what the migration reads at a time."""
@@ -82,6 +82,23 @@ def test_processes_of_the_release_before_go_on_and_are_charged_for_by_a_repair(s
         assert repaired.counted == database.read(quotas.get, "p").used == Usage(instances=4, cores=10, ram=4608)
         assert database.read(quota_audit.differences) == []
         database.dispose()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_the_online_migration_charges_for_them_in_batches(server: str, tmp_path: Path) -> None:
+    (migration,) = online.of("api")
+    with database_on(server, tmp_path, "api") as database:
+        database.write(fill, range(40))
+        assert database.read(migration.left) == 27
+        assert online.run(database, migration, 5) == 5
+        assert online.run(database, migration, 4) == 4
+        assert database.read(migration.left) == 18
+        assert claims.Ledger(database, "test").write(builds.delete, "u000", project_id=None, now=NOW) is not None
+        online.run(database, migration)
+        assert online.run(database, migration) == database.read(migration.left) == 0
+        assert database.read(quota_audit.differences) == []
+        used = {quota.project_id: quota.used.instances for quota in database.read(quotas.list_all)}
+        assert sum(used.values()) == 26
 
 
 def test_an_interrupted_run_is_taken_up_on_mariadb(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from oslo_config import cfg
 
 from conductor import opts
 from conductor.opts import ConductorSettings
+from objects import errors
 
 
 def conf(*arguments: str) -> cfg.ConfigOpts:
@@ -41,3 +42,15 @@ def test_a_value_that_cannot_work_is_refused() -> None:
     for name, value in (("workers", 0), ("lease_seconds", 0.0), ("sweep_interval", -1.0)):
         with pytest.raises(ValueError, match="Should be greater than"):
             made.set_override(name, value, group="conductor")
+
+
+@pytest.mark.parametrize(("age", "fits"), [(0.0, True), (86400.0, True), (86399.0, False)])
+def test_deletes_are_remembered_for_a_day_at_least(age: float, fits: bool) -> None:
+    made = conf()
+    made.register_opts(opts.CONDUCTOR_OPTS, group="conductor")
+    made.set_override("purge_age", age, group="conductor")
+    if fits:
+        assert opts.settings(made).purge_age == age
+    else:
+        with pytest.raises(errors.Misconfigured, match="purge_age must be 0, or 86400 and more"):
+            opts.settings(made)

@@ -1,0 +1,53 @@
+"""Online migrations: rows of an older release brought to what this one writes, in small transactions beside a running deployment.
+
+A schema change that leaves rows to be filled in later adds a migration here. It stays for one release more than the code that reads
+the older rows, and 'superconductor upgrade check' tells while rows are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from db import quota_audit
+from db.engine import Database
+from db.sync import Kind
+
+BATCH = 200
+"""Rows that one transaction changes, at most."""
+
+
+class Migration(NamedTuple):
+    """``left`` counts the rows that are still to be done; ``work`` does some, and returns how many: 0 when none is left.
+
+    ``work`` must be harmless to repeat, and right while processes of both releases write.
+    """
+
+    name: str
+    kind: Kind
+    left: Callable[[Connection], int]
+    work: Callable[[Connection, int], int]
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    # since API schema 0003: servers accepted before there were quotas, or by a process of that release since
+    Migration("charge-older-servers", "api", quota_audit.unmeasured, quota_audit.charge_unmeasured),
+)
+
+
+def of(kind: Kind) -> list[Migration]:
+    """Those of databases of this kind, in the order in which they are to be done."""
+    return [migration for migration in MIGRATIONS if migration.kind == kind]
+
+
+def run(database: Database, migration: Migration, most: int | None = None) -> int:
+    """Do it for ``most`` rows, None for all, in batches; return how many rows it was. Interrupted, the next run goes on."""
+    done = 0
+    while most is None or done < most:
+        count = database.write(migration.work, BATCH if most is None else min(BATCH, most - done))
+        if not count:
+            break
+        done += count
+    return done
