@@ -42,6 +42,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("db online-migrations", "cli.db_online:DbOnlineMigrations", "bring rows of an older release up to date"),
     ("db archive", "cli.db_purge:DbArchive", "put servers aside that were deleted long ago, into files"),
     ("db purge", "cli.db_purge:DbPurge", "forget servers that were deleted long ago"),
+    ("upgrade check", "cli.upgrade:UpgradeCheck", "say what stands in the way of this release"),
     ("cell create", "cli.cell:CellCreate", "register a cell"),
     ("cell update", "cli.cell:CellUpdate", "change a cell's name or addresses"),
     ("cell list", "cli.cell_list:CellList", "list the cells"),

@@ -1,0 +1,271 @@
+"""The checks of ``superconductor upgrade check``."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+import service.opts
+from cells import opts
+from cells.cell import Cell
+from cells.discovery import AGENT, in_two_cells
+from cells.fan_out import Answered, fan_out
+from cells.registry import CellRegistry
+from cli import key_file
+from cli.deployment import Deployment
+from compute.main import VERSION as AGENT_VERSION
+from db import host_mappings, online, ready, services, sync
+from db.connection import Connection
+from objects import errors
+from objects.compute_node import Service
+from objects.mask import mask_url
+from rpc.transport import Bus
+from service import config
+from service.vault import OPTION, Vault
+
+SILENCE = 60.0
+"""Seconds of silence after which an agent does not count as alive, by the last sign of any agent of its cell."""
+THREADS = 16
+NAMED = 5
+"""Hosts that are named where there are more."""
+
+
+class Level(enum.IntEnum):
+    """What a finding means; its number is the exit status."""
+
+    SUCCESS = 0
+    WARNING = 1
+    FAILURE = 2
+
+    @property
+    def shown(self) -> str:
+        return self.name.capitalize()
+
+
+class Finding(NamedTuple):
+    check: str
+    level: Level
+    text: str
+
+
+class _Site:
+    """The deployment as it is looked at: its cells, and what those with a database that can be worked on have to say."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.database = deployment.api_database
+        self.registry = CellRegistry(self.database, opts.settings(deployment.conf))
+        self.cells = list(self.registry.cells())
+        self.cell0: Cell | None = None
+        with contextlib.suppress(errors.NotFound, errors.CellUnavailable):  # its own check tells
+            self.cell0 = self.registry.cell0
+        self.sound: list[Cell] = []
+        """Cells, and cell0, whose databases answer and have a schema that this release works with."""
+
+
+def findings(deployment: Deployment) -> Iterator[Finding]:
+    """All checks, one or more findings for each. Those that need the API database are left out where it cannot be used."""
+    api = list(_told("API database", partial(_api_database, deployment)))
+    yield from api
+    yield from _told("Encryption key", partial(_key, deployment))
+    yield from _told("API level's bus", partial(_api_bus, deployment))
+    if any(finding.level is Level.FAILURE for finding in api):
+        return
+    site = _Site(deployment)
+    try:
+        for check, look in _ON_SITE:
+            yield from _told(check, partial(look, site))
+    finally:
+        site.registry.close()
+
+
+def _told(check: str, look: Callable[[], Iterator[tuple[Level, str]]]) -> Iterator[Finding]:
+    """What one check finds. One that cannot be made is a failure, and keeps no other from being made."""
+    try:
+        for level, text in look():
+            yield Finding(check, level, text)
+    except errors.SuperconductorError as error:
+        yield Finding(check, Level.FAILURE, mask_url(str(error)))
+
+
+Told = Iterator[tuple[Level, str]]
+
+# -- the API level -----------------------------------------------------------------------------------------------------------
+
+
+def _api_database(deployment: Deployment) -> Told:
+    ready.check(deployment.api_database, "api")
+    yield Level.SUCCESS, f"schema {_schema(deployment.api_database.read(sync.version, 'api'), 'api')}"
+
+
+def _key(deployment: Deployment) -> Told:
+    if Vault(_keys(deployment)).sealing:
+        yield Level.SUCCESS, "there is a master key"
+    else:
+        text = "is empty: boots with user data are refused, and get no admin password; 'superconductor secrets new' makes one"
+        yield Level.WARNING, f"{OPTION} {text}"
+
+
+def _keys(deployment: Deployment) -> Sequence[str]:
+    if deployment.state is not None:
+        return key_file.read(deployment.state)
+    keys: Sequence[str] = config.load(deployment.arguments, service.opts.list_opts()).secrets["keys"]
+    return keys
+
+
+def _api_bus(deployment: Deployment) -> Told:
+    if deployment.state is not None:
+        yield Level.SUCCESS, "inside the process"
+        return
+    conf = config.load(deployment.arguments, service.opts.list_opts())
+    url = conf.api_transport_url or conf.transport_url
+    if not url:
+        yield Level.WARNING, "[DEFAULT] transport_url is not set here: run this with the configuration of the API level"
+        return
+    bus = Bus(url, name="api")
+    try:
+        bus.check()
+        yield Level.SUCCESS, f"{mask_url(url)} answers"
+    except errors.SuperconductorError as error:
+        yield Level.WARNING, mask_url(str(error))
+    finally:
+        bus.close()
+
+
+def _schema(found: str | None, kind: sync.Kind) -> str:
+    return f"{found}" if found == sync.latest(kind) else f"{found}, of a newer release"
+
+
+# -- cells -------------------------------------------------------------------------------------------------------------------
+
+
+def _cells(site: _Site) -> Told:
+    if site.cell0 is None:
+        yield Level.FAILURE, "there is no cell0; 'superconductor cell create cell0 --cell0 --database-connection URL' makes it"
+    if not site.cells:
+        yield Level.FAILURE, "there is no cell that could hold servers; 'superconductor cell create' makes one"
+    if site.cell0 is not None and site.cells:
+        yield Level.SUCCESS, f"cell0 and {_count(len(site.cells), 'cell')}"
+
+
+def _cell_databases(site: _Site) -> Told:
+    """A cell that is away is a warning: that is daily life, and its schema can be brought up to date when it is back."""
+    for reason in site.registry.broken().values():
+        yield Level.FAILURE, mask_url(reason)
+    for answer in fan_out([*site.cells, *([site.cell0] if site.cell0 else [])], sync.version, "cell"):
+        if not isinstance(answer, Answered):
+            yield Level.WARNING, mask_url(answer.reason)
+            continue
+        try:
+            ready.judge(answer.cell.database, "cell", answer.value)
+            site.sound.append(answer.cell)
+        except errors.DatabaseUnavailable as error:
+            yield Level.FAILURE, f"cell {answer.cell.name!r}: {error}"
+    if site.sound:
+        yield Level.SUCCESS, f"the schema of {_count(len(site.sound), 'database')} is up to date"
+
+
+def _cell_buses(site: _Site) -> Told:
+    with ThreadPoolExecutor(THREADS) as pool:
+        trouble = [text for text in pool.map(_try_bus, site.cells) if text]
+    for text in trouble:
+        yield Level.WARNING, text
+    if (well := len(site.cells) - len(trouble)) or not trouble:
+        yield Level.SUCCESS, f"{_count(well, 'cell')} can be reached"
+
+
+def _try_bus(cell: Cell) -> str:
+    try:
+        cell.check_bus()
+    except errors.SuperconductorError as error:
+        return mask_url(str(error))
+    return ""
+
+
+# -- hosts and services ------------------------------------------------------------------------------------------------------
+
+
+def _hosts(site: _Site) -> Told:
+    names = {cell.uuid: cell.name for cell in site.cells}
+    mapped = {mapping.host: mapping.cell_uuid for mapping in site.database.read(host_mappings.list_all)}
+    seen: dict[str, set[str]] = defaultdict(set)
+    alive: list[tuple[str, str]] = []
+    for cell, agents in _agents(site).items():
+        last = max((agent.last_seen for agent in agents), default=0.0)
+        for agent in agents:
+            seen[agent.host].add(cell.name)
+            if last - agent.last_seen <= SILENCE and not agent.forced_down:
+                alive.append((agent.host, cell.name))
+    if unmapped := seen.keys() - mapped.keys():
+        level = Level.WARNING if mapped else Level.FAILURE
+        yield level, f"not mapped: {_named(unmapped)}; 'superconductor host discover' maps them"
+    for host, cells in in_two_cells(alive).items():
+        yield Level.WARNING, f"{host} reports from cells {' and '.join(cells)}: no server goes there until one of the agents stops"
+    if lost := {host for host, uuid in mapped.items() if uuid not in names and uuid not in site.registry.broken()}:
+        yield (
+            Level.WARNING,
+            f"mapped to a cell that is registered no more: {_named(lost)}; 'superconductor host delete' forgets them",
+        )
+    yield Level.SUCCESS, f"{_count(len(mapped), 'host')} mapped"
+
+
+def _services(site: _Site) -> Told:
+    """Agents of the release before are understood; those of older ones are not."""
+    agents = [agent for found in _agents(site).values() for agent in found]
+    older = {agent.host for agent in agents if agent.version < AGENT_VERSION}
+    if older:
+        yield Level.WARNING, f"agents of an older release: {_named(older)}; upgrade them after conductors and schedulers"
+    versions = Counter(agent.version for agent in agents)
+    told = ", ".join(f"{count} of version {version}" for version, count in sorted(versions.items()))
+    yield Level.SUCCESS, f"{_count(len(agents), 'agent')}{f': {told}' if told else ''}; this release has version {AGENT_VERSION}"
+
+
+def _agents(site: _Site) -> Mapping[Cell, list[Service]]:
+    """Of each cell that can be asked."""
+    answers = fan_out([cell for cell in site.sound if cell is not site.cell0], services.list_all)
+    return {
+        answer.cell: [found for found in answer.value if found.binary == AGENT]
+        for answer in answers
+        if isinstance(answer, Answered)
+    }
+
+
+# -- rows of an older release ------------------------------------------------------------------------------------------------
+
+
+def _online_migrations(site: _Site) -> Told:
+    left = site.database.read(_left, "api")
+    for answer in fan_out(site.sound, _left, "cell"):
+        if isinstance(answer, Answered):
+            left += answer.value
+    if not left:
+        yield Level.SUCCESS, "nothing is left to migrate"
+    for name, count in sorted(left.items()):
+        yield Level.WARNING, f"{name}: {_count(count, 'row')}; run 'superconductor db online-migrations'"
+
+
+def _left(tx: Connection, kind: sync.Kind) -> Counter[str]:
+    return Counter({migration.name: count for migration in online.of(kind) if (count := migration.left(tx))})
+
+
+def _named(hosts: set[str]) -> str:
+    some = sorted(hosts)[:NAMED]
+    return ", ".join(some) + (f" and {len(hosts) - len(some)} more" if len(hosts) > len(some) else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_ON_SITE: tuple[tuple[str, Callable[[_Site], Told]], ...] = (
+    ("Cells", _cells),
+    ("Cell databases", _cell_databases),
+    ("Cell buses", _cell_buses),
+    ("Hosts", _hosts),
+    ("Services", _services),
+    ("Online migrations", _online_migrations),
+)
