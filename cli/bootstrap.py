@@ -9,6 +9,7 @@ from typing import TextIO
 import msgspec
 
 from cli.all_in_one import StateFolder
+from cli.starter import FLAVORS
 from db import cell_mappings, flavors, host_mappings
 from db.engine import Database
 from objects import errors
@@ -68,7 +69,7 @@ def starter_flavors(folder: StateFolder, commands: Commands) -> None:
         known = {flavor.name for flavor in database.read(flavors.list_all)}
     finally:
         database.dispose()
-    for name, vcpus, ram, disk in (("m1.tiny", 1, 512, 1), ("m1.small", 1, 2048, 20), ("m1.medium", 2, 4096, 40)):
+    for name, vcpus, ram, disk in FLAVORS:
         if name not in known:
             commands.run("flavor", "create", name, "--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cli.starter import FLAVORS
 from deploy import ports
 from deploy.local import templates
 from deploy.local.folder import Folder, Notes
@@ -11,9 +12,6 @@ from deploy.local.region import Region
 from deploy.local.shape import Shape
 from deploy.local.templates import Access
 from objects import errors
-
-FLAVORS = (("m1.tiny", 1, 512, 1), ("m1.small", 1, 2048, 20), ("m1.medium", 2, 4096, 40))
-"""Name, vCPUs, MiB, GiB. The demo has its own."""
 
 
 def notes_of(folder: Folder, shape: Shape | None) -> Notes:
@@ -53,7 +51,7 @@ def make(region: Region) -> None:
         commands.run("cell", "create", cell, *place)
         access = Access(transport_url=buses[cell], database_url=databases[cell], keys=commands.key_of(cell))
         templates.write_cell(folder, notes, cell, access)
-    if not notes.shape.demo:
+    if not notes.shape.demo:  # which has its own
         for name, vcpus, ram, disk in FLAVORS:
             commands.run("flavor", "create", name, "--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
     region.notes = msgspec.structs.replace(notes, made=True)

@@ -1,0 +1,164 @@
+"""``superconductor quickstart``: a deployment of one cell, ready to be started, and later one more cell for it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+from cells import administration
+from cells.administration import CellChange, NewCell
+from cli.base import Admin
+from cli.cell import sync_schema
+from cli.quickstart_files import Access, Place
+from cli.standalone import port
+from cli.starter import add_flavors
+from db import sync
+from db.engine import Database
+from objects import errors
+from objects.cell import CellMapping
+from objects.mask import mask_url
+from rpc.transport import Bus
+from service import config
+from service.opts import list_opts
+from service.vault import Vault, new_key
+
+FIRST = "cell1"
+BROKER = "rabbit://guest:guest@127.0.0.1:5672/"
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
+
+
+class Quickstart(Admin):
+    """Make a deployment of one cell in a folder: configuration files, keys, schemas, cell0 and cell1; then say what starts it.
+
+    Databases are SQLite files of the folder, or of a server where --database-connection names one; {name} in a URL stands for api,
+    cell0, cell1. The databases of a server, and virtual hosts of the broker, must be there. Files that exist are not overwritten.
+
+    With --add-cell the deployment gets one more cell, while it runs.
+
+    Examples:
+      superconductor quickstart ./cloud
+      superconductor quickstart ./cloud --database-connection 'mysql://sc:PASSWORD@db/sc_{name}' --transport-url 'rabbit://sc:PASSWORD@mq/{name}'
+      superconductor quickstart ./cloud --add-cell cell2 --transport-url rabbit://sc:PASSWORD@mq/cell2
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("folder", metavar="DIR", type=Path, help="where its files go")
+        parser.add_argument("--database-connection", metavar="URL", help="URL of the databases (default: SQLite files)")
+        parser.add_argument("--transport-url", metavar="URL", help=f"URL of the bus (default: {BROKER}, for API level and cell)")
+        parser.add_argument("--port", type=port, default=8774, help="port of the API (default: 8774)")
+        parser.add_argument("--add-cell", metavar="NAME", help="add this cell to the deployment that is there")
+        parser.add_argument("--force", action="store_true", help="overwrite files; the keys in them are kept")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self._args = parsed_args
+        self._place = Place(parsed_args.folder)
+        self._add() if parsed_args.add_cell else self._begin()
+
+    def _begin(self) -> None:
+        place = self._place
+        self._refuse_existing(place.api, place.cell(FIRST), place.agent(FIRST))
+        bus = self._args.transport_url or BROKER
+        key = self._key_before() or new_key()
+        urls = {name: self._database_of(name) for name in ("api", "cell0", FIRST)}
+        self._try_buses(_named(bus, "api"), _named(bus, FIRST))
+        place.prepare()
+        sync.sync(urls["api"], "api")
+        database = Database(urls["api"], name="api")
+        try:
+            _register(database, NewCell(name="cell0", database_url=urls["cell0"], cell0=True))
+            cell = _register(database, NewCell(name=FIRST, database_url=urls[FIRST], transport_url=_named(bus, FIRST)))
+            add_flavors(database)
+        finally:
+            database.dispose()
+        place.write_api(Access(bus=_named(bus, "api"), database=urls["api"], keys=key), self._args.port)
+        self._write_cell(cell, [key])
+        self._say(f"The deployment in {place.path} has cell0 and {FIRST}: database {mask_url(urls['api'])}, bus {mask_url(bus)}")
+        self._say_start(FIRST, api=True)
+
+    def _add(self) -> None:
+        place, name = self._place, self._args.add_cell
+        if name == "api" or name.endswith("-compute"):
+            raise errors.Invalid(f"--add-cell: the files of a cell {name!r} would be those of somebody else; give it another name")
+        if not place.api.exists():
+            raise errors.NotFound(f"There is no {place.api}: 'superconductor quickstart {self._args.folder}' makes a deployment")
+        if not self._args.transport_url:
+            raise errors.Invalid("Each cell needs a bus of its own: give --transport-url URL, with another virtual host")
+        self._refuse_existing(place.cell(name), place.agent(name))
+        conf = config.load([f"--config-file={place.api}"], list_opts())
+        bus = _named(self._args.transport_url, name)
+        self._try_buses(bus)
+        place.prepare()
+        database = Database(conf.api_database.connection, name="api")
+        try:
+            cell = _register(database, NewCell(name=name, database_url=self._database_of(name), transport_url=bus))
+        finally:
+            database.dispose()
+        self._write_cell(cell, conf.secrets["keys"])
+        self._say(f"The deployment in {place.path} has {name} now: database {mask_url(cell.database_url)}, bus {mask_url(bus)}")
+        self._say_start(name, api=False)
+
+    def _refuse_existing(self, *files: Path) -> None:
+        there = [str(file) for file in files if file.exists()]
+        if there and not self._args.force:
+            raise errors.Conflict(f"{', '.join(there)} exists already: give another folder, or --force to write it anew")
+
+    def _key_before(self) -> str | None:
+        """The keys of the file that is to be overwritten: what was sealed with them must be opened."""
+        if not self._place.api.exists():
+            return None
+        return ",".join(config.load([f"--config-file={self._place.api}"], list_opts()).secrets["keys"]) or None
+
+    def _database_of(self, name: str) -> str:
+        given: str | None = self._args.database_connection
+        if given is None:
+            return f"sqlite:///{self._place.path}/db/{name}.db"
+        if "{name}" not in given and not self._args.add_cell:
+            raise errors.Invalid(
+                "--database-connection: each level needs a database of its own; write {name} where its name belongs"
+            )
+        return _named(given, name)
+
+    def _try_buses(self, *urls: str) -> None:
+        for url in dict.fromkeys(urls):
+            bus = Bus(url)
+            try:
+                bus.check()
+            finally:
+                bus.close()
+
+    def _write_cell(self, cell: CellMapping, masters: list[str]) -> None:
+        keys = ",".join(Vault(masters).keys_of(cell.uuid))
+        self._place.write_cell(cell.name, Access(bus=cell.transport_url, database=cell.database_url, keys=keys))
+
+    def _say_start(self, cell: str, *, api: bool) -> None:
+        place = self._place
+        roles = [("conductor", place.cell(cell)), ("compute", place.agent(cell))]
+        roles += [(role, place.api) for role in ("scheduler", "conductor", "api")] if api else []
+        self._say("\nThese start it, each in a terminal of its own or under a supervisor:\n")
+        for role, file in roles:
+            self._say(f"    superconductor-{role} --config-file {shlex.quote(str(file))}")
+        self._say("\nThen, once, and again whenever there are new hosts:\n")
+        self._say(f"    superconductor host discover --config-file {shlex.quote(str(place.api))}")
+        if api:
+            endpoint = f"--endpoint http://127.0.0.1:{self._args.port}/v2.1"
+            self._say("\nAnd it boots:\n")
+            self._say(f"    superconductor server boot web --flavor m1.tiny --image {IMAGE} --wait {endpoint}")
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            print(text, file=self.app.stdout)
+
+
+def _named(url: str, name: str) -> str:
+    return url.replace("{name}", name)
+
+
+def _register(database: Database, new: NewCell) -> CellMapping:
+    """The cell with its schema applied, made or, where it is there already, at these places now."""
+    if new.name not in {mapping.name for mapping in administration.list_cells(database)}:
+        return administration.create_cell(database, new, sync_schema)
+    change = CellChange(database_url=new.database_url, transport_url=new.transport_url or None)
+    mapping = administration.change_cell(database, new.name, change, sync_schema)
+    sync_schema(mapping)
+    return mapping
