@@ -89,6 +89,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("quota list", "cli.quota:QuotaList", "list what projects may have and have"),
     ("quota show", "cli.quota:QuotaShow", "show what one project may have and has"),
     ("quota audit", "cli.quota:QuotaAudit", "compare what projects are charged with what they have"),
+    ("complete", "cli.complete:Complete", "print what bash needs to complete commands"),
 )
 
 USAGE_ERROR = 2
