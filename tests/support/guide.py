@@ -1,0 +1,212 @@
+"""Run the pages of the operator's guide as a reader would: block by block, and compare what they say with what they promise.
+
+A page has blocks ``sh`` (``sh exit=1``: where that is the exit status), each perhaps followed by a block ``output``, in which
+``...`` stands for anything in a line, and a line ``...`` for any lines. Spaces and the borders of tables do not count.
+
+Comments tell what a reader does by other means. ``<!-- stop: FILES -->``, ``<!-- restart: FILES -->``: the processes with these
+configuration files. ``<!-- away: CELL -->``, ``<!-- back: CELL -->``: its database does not answer, and answers again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cells import administration
+from cells.administration import CellChange
+from cli import app
+from db.engine import Database
+from service.periodic import wait_until
+from tests.support.databases import closed_port
+from tests.support.processes import RoleProcess
+
+PATIENCE = 90.0
+"""Seconds until a process serves, or what a page promises is there."""
+READING = ("list", "show", "status", "check", "version", "discover", "verify", "explain")
+"""Words of commands that may be repeated until what they say is as promised: work goes on behind them."""
+
+_BLOCK = re.compile(r"^```(sh|output)([^\n]*)\n(.*?)^```$|^<!-- (stop|restart|away|back): (.*?) -->$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """One thing to do. ``kind``: sh, or the word of a comment. ``promise``: what its output is to be like, if that is said."""
+
+    line: int
+    kind: str
+    text: str
+    status: int = 0
+    promise: str | None = None
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """What there is to do on a page, in its order."""
+    last: Block | None = None
+    for found in _BLOCK.finditer(page):
+        fence, info, text, step, names = found.groups()
+        if fence == "output":
+            assert last is not None, f"an output of nothing: {text}"
+            assert last.kind == "sh", f"an output of nothing: {text}"
+            yield last._replace(promise=text)
+            last = None
+            continue
+        if last is not None:
+            yield last
+        line = page.count("\n", 0, found.start()) + 1
+        status = int(info.partition("exit=")[2] or 0) if fence else 0
+        last = Block(line, "sh", text, status) if fence else Block(line, step, names)
+    if last is not None:
+        yield last
+
+
+class Reader:
+    """Follows pages in a folder. ``meant``: what stands for texts of the pages here, such as the URL of a broker."""
+
+    def __init__(self, folder: Path, meant: Mapping[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._meant = meant
+        self._capsys = capsys
+        self._running: dict[str, RoleProcess] = {}
+        self._addresses: dict[str, str] = {}
+        self._starting: list[RoleProcess] = []
+
+    def read(self, page: Path) -> None:
+        text = page.read_text()
+        for here, there in self._meant.items():
+            text = text.replace(here, there)
+        for block in blocks(text):
+            where = f"{page.name}, line {block.line}"
+            if block.kind == "sh":
+                self._follow(block, where)
+            else:
+                for name in block.text.split():
+                    self._steps[block.kind](self, name)
+
+    def close(self) -> None:
+        for process in self._running.values():
+            process.kill()
+
+    # -- what is typed -------------------------------------------------------------------------------------------------------
+
+    def _follow(self, block: Block, where: str) -> None:
+        said: list[str] = []
+
+        def promised() -> bool:
+            said.append(self._run(block, where))
+            return block.promise is None or is_like(said[-1], block.promise)
+
+        commands = _commands(block.text)
+        again = all(set(READING) & set(command.split()[:3]) for command in commands)
+        assert wait_until(promised, PATIENCE if again else 0.0, 0.5), f"{where}: {said[-1]}\nis not like\n{block.promise}"
+
+    def _run(self, block: Block, where: str) -> str:
+        said, status = "", 0
+        for command in _commands(block.text):
+            assert status == 0, f"{where}: {said}"
+            output, status = self._one(command)
+            said += output
+        assert status == block.status, f"{where}: status {status}: {said}"
+        return said
+
+    def _one(self, command: str) -> tuple[str, int]:
+        if command.startswith("export "):
+            os.environ.update(dict([command.removeprefix("export ").split("=", 1)]))
+            return "", 0
+        if command.startswith("superconductor-"):
+            self._start(command.removesuffix(" &"))
+            return "", 0
+        self._await()
+        if command.startswith("superconductor "):
+            self._capsys.readouterr()
+            status = app.main(shlex.split(command)[1:])
+            captured = self._capsys.readouterr()
+            return captured.out + captured.err, status
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout, done.returncode
+
+    # -- processes -----------------------------------------------------------------------------------------------------------
+
+    def _start(self, command: str) -> None:
+        program, option, file = shlex.split(command)
+        assert option == "--config-file", command
+        role = program.removeprefix("superconductor-")
+        name = f"{role} {file}"
+        assert name not in self._running, f"{name} runs already"
+        process = RoleProcess(role, self.folder, Path(file), name=name.replace("/", "_"))
+        self._running[name] = process
+        self._starting.append(process)
+
+    def _await(self) -> None:
+        while self._starting:
+            process = self._starting.pop()
+            assert process.says(" is ready", timeout=PATIENCE), process.log
+
+    def _stop(self, file: str) -> list[str]:
+        names = [name for name in self._running if name.split()[1] == file]
+        assert names, f"nothing runs with {file}"
+        for name in names:
+            self._running[name].signal(signal.SIGTERM)
+        for name in names:
+            process = self._running.pop(name)
+            process.wait(PATIENCE)
+            process.log_file.unlink()  # a later one of this name is ready when it says so itself
+        return names
+
+    def _restart(self, file: str) -> None:
+        for name in self._stop(file):
+            role, _, path = name.partition(" ")
+            self._start(f"superconductor-{role} --config-file {path}")
+
+    # -- cells ---------------------------------------------------------------------------------------------------------------
+
+    def _away(self, cell: str) -> None:
+        self._addresses[cell] = self._moved(cell, f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/{cell}")
+
+    def _back(self, cell: str) -> None:
+        self._moved(cell, self._addresses.pop(cell))
+
+    def _moved(self, cell: str, url: str) -> str:
+        """Where it was before."""
+        database = Database(f"sqlite:///{self.folder}/cloud/db/api.db")
+        try:
+            before = administration.find_cell(database, cell).database_url
+            administration.change_cell(database, cell, CellChange(database_url=url))
+            return before
+        finally:
+            database.dispose()
+
+    _steps: Mapping[str, Callable[[Reader, str], object]] = {"stop": _stop, "restart": _restart, "away": _away, "back": _back}
+
+
+def _commands(text: str) -> list[str]:
+    joined = text.replace("\\\n", " ")
+    return [line.strip() for line in joined.splitlines() if line.strip() and not line.strip().startswith("#")]
+
+
+def is_like(said: str, promise: str) -> bool:
+    """Whether an output is what a block promises."""
+    pattern = ""
+    for line in _lines(promise):
+        pattern += r"(?:.*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") + r" *\n"
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in _lines(said))) is not None
+
+
+def _lines(text: str) -> list[str]:
+    """Without borders, and with single spaces."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return [line for line in lines if line and not re.fullmatch(r"[-+─┌┐└┘├┤┬┴┼ ]+", line)]
