@@ -14,6 +14,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +33,10 @@ PATIENCE = 90.0
 """Seconds until a process serves, or what a page promises is there."""
 READING = ("list", "show", "status", "check", "version", "discover", "verify", "explain")
 """Words of commands that may be repeated until what they say is as promised: work goes on behind them."""
+
+FOLLOWING = ("conductor cloud/etc/api.conf", "scheduler cloud/etc/api.conf")
+FOLLOWED = "was removed or has moved"
+"""What these log when a cell has another address."""
 
 _BLOCK = re.compile(r"^```(sh|output)([^\n]*)\n(.*?)^```$|^<!-- (stop|restart|away|back): (.*?) -->$", re.MULTILINE | re.DOTALL)
 
@@ -123,21 +128,30 @@ class Reader:
             self._start(command.removesuffix(" &"))
             return "", 0
         self._await()
-        if command.startswith("superconductor "):
+        if command.startswith("superconductor ") and "|" not in command:
             self._capsys.readouterr()
             status = app.main(shlex.split(command)[1:])
             captured = self._capsys.readouterr()
             return captured.out + captured.err, status
         done = subprocess.run(
-            ["bash", "-c", command],
+            ["bash", "-o", "pipefail", "-c", command],
             cwd=self.folder,
+            env={**os.environ, "PATH": f"{self._programs()}:{os.environ['PATH']}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
         return done.stdout, done.returncode
+
+    def _programs(self) -> Path:
+        """A folder with the command of this checkout, whatever is installed."""
+        program = self.folder / "bin" / "superconductor"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m cli "$@"\n')
+        program.chmod(0o755)
+        return program.parent
 
     # -- processes -----------------------------------------------------------------------------------------------------------
 
@@ -181,14 +195,18 @@ class Reader:
         self._moved(cell, self._addresses.pop(cell))
 
     def _moved(self, cell: str, url: str) -> str:
-        """Where it was before."""
+        """Where it was before. Whoever places servers has followed when this returns: none is half-way there."""
+        following = [p for name, p in self._running.items() if name in FOLLOWING]
+        times = [process.log.count(FOLLOWED) for process in following]
         database = Database(f"sqlite:///{self.folder}/cloud/db/api.db")
         try:
             before = administration.find_cell(database, cell).database_url
             administration.change_cell(database, cell, CellChange(database_url=url))
-            return before
         finally:
             database.dispose()
+        for process, count in zip(following, times, strict=True):
+            assert process.says(FOLLOWED, count + 1, PATIENCE), process.log
+        return before
 
     _steps: Mapping[str, Callable[[Reader, str], object]] = {"stop": _stop, "restart": _restart, "away": _away, "back": _back}
 
