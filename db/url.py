@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from db import regexes
 from objects import errors
 from objects.mask import mask_url
 
@@ -136,6 +137,7 @@ def settle(connection: Any, url: sa.URL, *, query_only: bool = False) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={synchronous(url)}")
         connection.execute("PRAGMA foreign_keys=ON")
+        regexes.teach(connection)
         connection.execute(f"PRAGMA query_only={'ON' if query_only else 'OFF'}")  # last: setting the journal mode writes
         return
     answer = read_timeout(url)  # the server ends what its client has given up, and lets go of the locks
