@@ -19,6 +19,7 @@ from api.middleware import Intake
 from api.opts import Settings
 from api.quota_sets import QuotaSets
 from api.servers import BootServers, OneServer, Servers
+from api.silence import Silences
 from api.status import Status
 from api.versions import ComputeVersion, Extensions, IdentityVersion, NoImages, Versions
 from cells.registry import CellRegistry
@@ -36,7 +37,8 @@ def make_app(settings: Settings, database: Database, registry: CellRegistry, led
     doorbell = Doorbell(bell)
     finder = Finder(settings, database, registry)
     boot = BootServers(settings, Acceptor(settings, database, catalog, Confidence(settings, vault)), doorbell)
-    servers = Servers(settings, database, boot, watch)
+    silences = Silences(registry)
+    servers = Servers(settings, database, boot, watch, silences)
     flavors = Flavors(settings, catalog)
     flavor = OneFlavor(catalog)
     quotas = QuotaSets(settings, database)
@@ -52,7 +54,7 @@ def make_app(settings: Settings, database: Database, registry: CellRegistry, led
     app.add_route("/v2.1/images/{image_id}", NoImages())
     app.add_route("/v2.1/servers", servers)
     app.add_route("/v2.1/servers/detail", servers, suffix="detail")
-    app.add_route("/v2.1/servers/{server_id}", OneServer(finder, watch, ledger, doorbell))
+    app.add_route("/v2.1/servers/{server_id}", OneServer(finder, watch, ledger, doorbell, silences))
     app.add_route("/v2.1/servers/{server_id}/explanation", Explanation(finder, database))
     actions = Actions(finder)
     app.add_route("/v2.1/servers/{server_id}/os-instance-actions", actions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -11,7 +12,7 @@ from api.call import Call
 from api.opts import Settings
 from api.validation import is_uuid
 from cells.registry import CellRegistry
-from db import actions, decisions, instances, mappings
+from db import actions, decisions, instances, mappings, silences
 from db.engine import Database
 from objects import errors
 from objects.action import Action, Kind, Started, told
@@ -37,12 +38,15 @@ _STATES = {
 
 
 class Found(Object, frozen=True, kw_only=True):
-    """``row`` is what the cell holds; None where there is nothing to ask, or where the cell does not answer (``silent``)."""
+    """``row`` is what the cell holds; None where there is nothing to ask, or where the cell does not answer.
+
+    ``silent`` is then that cell's uuid, with since when it does not (seconds since the epoch).
+    """
 
     server: Server
     spec: RequestSpec | None
     row: Instance | None = None
-    silent: bool = False
+    silent: dict[str, float] = {}  # noqa: RUF012 - copied by msgspec
 
 
 class Finder:
@@ -86,17 +90,25 @@ class Finder:
         return [told(each, server, found.row, made) for each in started]
 
     def _ask_cell(self, server: Server, spec: RequestSpec | None) -> Found:
-        if server.cell_uuid in (None, CELL0_UUID):  # what is buried was decided with its reason, in the API database
+        if (
+            server.cell_uuid is None or server.cell_uuid == CELL0_UUID
+        ):  # what is buried was decided with its reason, in the API database
             return Found(server=server, spec=spec)
         try:
             cell = self._registry.get(server.cell_uuid)
             row = cell.within(self._settings.cell_timeout).read(instances.get, server.uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
             self._complaints(str(error), logging.WARNING, "instance %s is shown from its summary: %s", server.uuid, error)
-            return Found(server=server, spec=spec, silent=True)
+            return Found(server=server, spec=spec, silent={server.cell_uuid: self._silent_since(server.cell_uuid)})
         if row is None:
             return Found(server=server, spec=spec)
         return Found(server=_overlaid(server, row), spec=spec, row=row)
+
+    def _silent_since(self, cell_uuid: str) -> float:
+        """What conductors have noted may be older than what this process knows."""
+        noted = [each.since for each in self._database.read(silences.read) if each.cell_uuid == cell_uuid]
+        own = [cell.database_silent_since for cell in self._registry.cells() if cell.uuid == cell_uuid]
+        return min((since for since in (*noted, *own) if since is not None), default=time.time())
 
 
 def about(made: Sequence[Decision], uuid: str) -> list[Decision]:

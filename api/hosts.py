@@ -9,15 +9,17 @@ from collections import Counter
 from msgspec import field
 
 from cells.discovery import in_two_cells
+from cells.fan_out import Answered, fan_out_within
 from cells.registry import CellRegistry
 from db import services
 from db.services import Seen
-from objects import errors
 from objects.base import Object
 
 BINARY = "superconductor-compute"
 LIFETIME = 5.0
 """Seconds that an answer of the cells is used again."""
+OLD = 60.0
+"""Seconds after which it is waited for a new one."""
 
 
 class CellView(Object, frozen=True, kw_only=True):
@@ -29,16 +31,20 @@ class CellView(Object, frozen=True, kw_only=True):
 
 
 class HostWatch:
-    """What the cells say of their agents. A cell that does not answer costs the one who asks again, and nobody else meanwhile."""
+    """What the cells say of their agents.
 
-    def __init__(self, registry: CellRegistry, down_time: float, timeout: float) -> None:
+    ``patience``: the longest that somebody waits for it, in seconds, and that only where nothing is known, or what is known is old:
+    else it is used once more, and a thread asks the cells for those who come later.
+    """
+
+    def __init__(self, registry: CellRegistry, down_time: float, patience: float) -> None:
         self._registry = registry
         self._down_time = down_time
-        self._timeout = timeout
+        self._patience = patience
         self._asking = threading.Lock()
         self._views: tuple[CellView, ...] = ()
         self._statuses: dict[str, str] = {}
-        self._fresh_until = 0.0
+        self._asked_at = -OLD
 
     def status_of(self, host: str | None) -> str:
         """The Compute API's ``host_status``, empty without a host.
@@ -81,28 +87,34 @@ class HostWatch:
         return {host: (cell, home) for host, cell in up if host not in twins and (home := homes[host]) not in (None, cell) and home}
 
     def _look(self) -> None:
-        if time.monotonic() < self._fresh_until:
+        age = time.monotonic() - self._asked_at
+        if age < LIFETIME:
             return
-        if not self._asking.acquire(blocking=self._fresh_until == 0.0):
-            return  # another thread is asking: what was known last will do
-        try:
-            if time.monotonic() >= self._fresh_until:
+        if age < OLD:
+            if self._asking.acquire(blocking=False):
+                threading.Thread(target=self._ask_and_release, name="hosts", daemon=True).start()
+            return
+        with self._asking:
+            if time.monotonic() - self._asked_at >= LIFETIME:
                 self._ask()
+
+    def _ask_and_release(self) -> None:
+        try:
+            self._ask()
         finally:
             self._asking.release()
 
     def _ask(self) -> None:
         views = []
-        cells = self._registry.cells()
-        for cell, collect in [(cell, cell.within(self._timeout).begin_read(services.list_seen, BINARY)) for cell in cells]:
-            try:
-                agents = {seen.service.host: seen for seen in collect()}
-                views.append(CellView(cell_uuid=cell.uuid, agents=agents))
-            except errors.CellUnavailable as error:
-                views.append(CellView(cell_uuid=cell.uuid, silent=str(error)))
+        for answer in fan_out_within(self._patience, self._registry.cells(), services.list_seen, BINARY):
+            if isinstance(answer, Answered):
+                agents = {seen.service.host: seen for seen in answer.value}
+                views.append(CellView(cell_uuid=answer.cell.uuid, agents=agents))
+            else:
+                views.append(CellView(cell_uuid=answer.cell.uuid, silent=answer.reason))
         self._statuses = {host: self._judge(agent) for view in views for host, agent in view.agents.items()}
         self._views = tuple(views)
-        self._fresh_until = time.monotonic() + LIFETIME
+        self._asked_at = time.monotonic()
 
     def _judge(self, agent: Seen) -> str:
         """As it was when its cell was asked."""

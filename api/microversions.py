@@ -34,6 +34,8 @@ class Since(enum.Enum):
     FLAVOR_EMBEDDED = (2, 47)
     ACTION_EVENTS = (2, 51)  # for everyone; administrators had them before
     TAGS_AT_CREATE = (2, 52)
+    DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are shown as UNKNOWN, with what is certain only
+    QUERY_CHECKED = (2, 75)  # a parameter of a list that nobody knows is an error
 
     def holds(self, version: Version) -> bool:
         first: Version = self.value

@@ -65,6 +65,13 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         mutable=True,
         help="Seconds to wait for a cell before showing what is known without it.",
     ),
+    cfg.BoolOpt(
+        "list_records_by_skipping_down_cells",
+        default=True,
+        mutable=True,
+        help="List servers although a cell in which the project has some does not answer: those of that cell as they were last "
+        "known, and from microversion 2.69 on as UNKNOWN. If not, such a list fails with status 500.",
+    ),
     cfg.FloatOpt(
         "service_down_time",
         default=60.0,
@@ -111,6 +118,7 @@ class Settings(Object, frozen=True, kw_only=True):
     enable_instance_password: bool = True
     build_timeout: float = 600.0
     cell_timeout: float = 2.0
+    list_records_by_skipping_down_cells: bool = True
     service_down_time: float = 60.0
     quota: Limits = Limits()
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+from collections.abc import Sequence
 from urllib.parse import parse_qsl, urlencode
 
 import falcon
+import msgspec
 
 from api import call as calls
+from db.listing import Value
 from objects import errors
 from objects.base import Object
 
+_OURS = ("marker", "position")
+
 
 class Page(Object, frozen=True, kw_only=True):
-    """``limit`` items at most, those behind the one that the marker names."""
+    """``limit`` items at most, those behind the one that the marker names, or behind where it stood when it was listed."""
 
     limit: int
     marker: str | None = None
+    position: str | None = None
+
+
+class Position(Object, frozen=True, kw_only=True):
+    """Where an item stood in a list: the names of the keys that the list is sorted by, and the item's value of each."""
+
+    keys: tuple[str, ...]
+    values: tuple[Value, ...]
 
 
 def page_of(req: falcon.Request, most: int) -> Page:
@@ -26,10 +41,31 @@ def page_of(req: falcon.Request, most: int) -> Page:
         if not (given.isascii() and given.isdigit()):
             raise errors.Invalid(f"limit: {given[:40]!r} is not a whole number of 0 or more")
         limit = min(int(given[:9]), most)
-    return Page(limit=limit, marker=req.get_param("marker") or None)
+    return Page(limit=limit, marker=req.get_param("marker") or None, position=req.get_param("position") or None)
 
 
-def next_link(req: falcon.Request, path: str, marker: str) -> dict[str, str]:
-    """The list at ``path``, asked for as it was, from behind ``marker`` on."""
-    query = [(key, value) for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key != "marker"]
-    return {"rel": "next", "href": f"{calls.of(req).url(path)}?{urlencode([*query, ('marker', marker)])}"}
+def next_link(req: falcon.Request, path: str, marker: str, position: Position | None = None) -> dict[str, str]:
+    """The list at ``path``, asked for as it was, from behind ``marker`` on, or from behind where that item stood: ``position``."""
+    query = [(key, value) for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key not in _OURS]
+    query.append(("marker", marker))
+    if position is not None:
+        query.append(("position", base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")))
+    return {"rel": "next", "href": f"{calls.of(req).url(path)}?{urlencode(query)}"}
+
+
+def unpack(packed: str, keys: Sequence[tuple[str, type]]) -> tuple[Value, ...]:
+    """The values of a link's position, for a list that is sorted by these keys, of these types. Raises errors.Invalid."""
+    try:
+        position = msgspec.json.decode(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), type=Position)
+    except (msgspec.MsgspecError, binascii.Error, ValueError):
+        position = None
+    fits = position is not None and position.keys == tuple(name for name, _ in keys) and len(position.values) == len(keys)
+    if position is None or not fits or not all(_is(value, kind) for value, (_, kind) in zip(position.values, keys, strict=True)):
+        raise errors.Invalid("position: is not that of a link of this list; follow the links as they are, or leave it out")
+    return position.values
+
+
+def _is(value: Value, kind: type) -> bool:
+    if isinstance(value, str):
+        return kind is str and "\0" not in value
+    return value is None or (kind is not str and abs(value) < 2**53)

@@ -30,8 +30,10 @@ _VM_STATES = {"deleting": "active", "rolling-back": "building"}
 _ATTEMPTS = re.compile(r"\s*Attempt \d+ on .*", re.DOTALL)
 
 
-def summary(server: Server, call: Call) -> Document:
-    """An entry of the short list."""
+def summary(server: Server, call: Call, *, unknown: bool = False) -> Document:
+    """An entry of the short list. ``unknown``: its cell does not answer, in a version that says so."""
+    if unknown:
+        return {"id": server.uuid, "status": "UNKNOWN", "links": call.link("servers", server.uuid)}
     return {"id": server.uuid, "name": server.name, "links": call.link("servers", server.uuid)}
 
 
@@ -70,6 +72,23 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
     if call.context.is_admin:
         _add_administrators(document, server, asked, call, host_status)
     return document
+
+
+def down(server: Server, call: Call, spec: RequestSpec | None = None) -> Document:
+    """A server of a cell that does not answer, as the Compute API has it since 2.69: only what cannot have changed.
+
+    With its spec as it is shown alone, without as in a list.
+    """
+    document = summary(server, call, unknown=True) | {"tenant_id": server.project_id, "created": iso(server.created_at)}
+    if spec is None:
+        return document
+    return document | {
+        "user_id": server.user_id,
+        "image": _image(spec, call),
+        "flavor": _flavor(spec.flavor, call),
+        "OS-EXT-AZ:availability_zone": server.availability_zone or "UNKNOWN",
+        "OS-EXT-STS:power_state": 0,
+    }
 
 
 def _add_newer(document: Document, asked: ServerProperties, call: Call) -> None:

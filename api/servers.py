@@ -18,14 +18,18 @@ from api.finding import Finder, missing
 from api.hosts import HostWatch
 from api.microversions import Since, Version
 from api.opts import Settings
-from api.paging import next_link, page_of
+from api.paging import Position, next_link, page_of
 from api.query import server_query
+from api.silence import Silences, Silent
 from api.validation import Validator, is_uuid, read_body
 from api.versions import answer
-from db import builds, mappings
+from db import builds, listing, mappings
 from db.claims import Ledger
+from db.connection import Connection
 from db.engine import Database
+from db.listing import ServerQuery
 from objects import errors
+from objects.base import Object
 from objects.instance import Server
 
 LOG = logging.getLogger(__name__)
@@ -78,57 +82,87 @@ class BootServers:
 class Servers:
     """The collection: boot, and the short and the detailed list, which are made of summaries and ask no cell how a server is."""
 
-    def __init__(self, settings: Settings, database: Database, boot: BootServers, watch: HostWatch) -> None:
+    def __init__(self, settings: Settings, database: Database, boot: BootServers, watch: HostWatch, silences: Silences) -> None:
         self._settings = settings
         self._database = database
         self._boot = boot
         self._watch = watch
+        self._silences = silences
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         self._boot.on_post(req, resp)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
-        servers, links = self._page(req, call, "servers")
-        answer(resp, {"servers": [server_view.summary(server, call) for server in servers]} | links)
+        page = self._page(req, resp, call, "servers")
+        shown = [server_view.summary(server, call, unknown=page.is_unknown(server, call)) for server in page.servers]
+        answer(resp, {"servers": shown} | page.links)
 
     def on_get_detail(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
-        servers, links = self._page(req, call, "servers/detail")
-        specs = self._database.read(mappings.specs, {server.batch_id for server in servers}) if servers else {}
+        page = self._page(req, resp, call, "servers/detail")
+        specs = self._database.read(mappings.specs, {server.batch_id for server in page.servers}) if page.servers else {}
         shown = [
-            server_view.detail(server, specs.get(server.batch_id), call, host_status(self._watch, server, call))
-            for server in servers
+            server_view.down(server, call)
+            if page.is_unknown(server, call)
+            else server_view.detail(server, specs.get(server.batch_id), call, host_status(self._watch, server, call))
+            for server in page.servers
         ]
-        answer(resp, {"servers": shown} | links)
+        answer(resp, {"servers": shown} | page.links)
 
-    def _page(self, req: falcon.Request, call: Call, path: str) -> tuple[list[Server], dict[str, Any]]:
+    def _page(self, req: falcon.Request, resp: falcon.Response, call: Call, path: str) -> _ServerPage:
         page = page_of(req, self._settings.max_limit)
         query = server_query(req, call, page)
         if query is None:
-            return [], {}
+            return _ServerPage()
         try:
-            servers = self._database.read(mappings.list_, query)
+            listed, silent = self._database.read(self._read, query, self._silences.met())
         except errors.NotFound as error:
             raise errors.Invalid(str(error)) from error
-        shown = [_settled(server) for server in servers[: page.limit]]
-        if len(servers) <= page.limit:
-            return shown, {}
-        return shown, {"servers_links": [next_link(req, path, shown[-1].uuid)]}
+        if not self._settings.list_records_by_skipping_down_cells:
+            self._silences.refuse(call, silent)
+        self._silences.tell(resp, call, silent)
+        shown = tuple(_settled(server) for server in listed.servers[: page.limit])
+        if len(listed.servers) <= page.limit:
+            return _ServerPage(servers=shown, silent=silent)
+        position = Position(keys=tuple(key for key, _ in query.sort), values=listed.positions[page.limit - 1])
+        links = {"servers_links": [next_link(req, path, shown[-1].uuid, position)]}
+        return _ServerPage(servers=shown, links=links, silent=silent)
+
+    def _read(self, tx: Connection, query: ServerQuery, met: Silent) -> tuple[listing.Listed, dict[str, float]]:
+        """Both of one moment: what had been told of a cell, and whether that was all."""
+        return listing.page(tx, query), self._silences.read(tx, met, query.project_id)
+
+
+class _ServerPage(Object, frozen=True, kw_only=True):
+    """What is listed, the link to more, and the cells that do not answer."""
+
+    servers: tuple[Server, ...] = ()
+    links: dict[str, Any] = {}  # noqa: RUF012 - copied by msgspec
+    silent: dict[str, float] = {}  # noqa: RUF012 - the same
+
+    def is_unknown(self, server: Server, call: Call) -> bool:
+        """Whether it is shown as UNKNOWN. What was deleted here is known to be that."""
+        return call.has(Since.DOWN_CELLS) and server.cell_uuid in self.silent and not server.deleted
 
 
 class OneServer:
     """Show and delete."""
 
-    def __init__(self, finder: Finder, watch: HostWatch, ledger: Ledger, doorbell: Doorbell) -> None:
+    def __init__(self, finder: Finder, watch: HostWatch, ledger: Ledger, doorbell: Doorbell, silences: Silences) -> None:
         self._finder = finder
         self._watch = watch
         self._ledger = ledger
         self._doorbell = doorbell
+        self._silences = silences
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         call = calls.of(req)
         found = self._finder.find(server_id, call)
+        self._silences.tell(resp, call, found.silent)
+        if found.silent and call.has(Since.DOWN_CELLS):
+            answer(resp, {"server": server_view.down(found.server, call, found.spec)})
+            return
         status = host_status(self._watch, found.server, call)
         answer(resp, {"server": server_view.detail(found.server, found.spec, call, status)})
 

@@ -40,6 +40,14 @@ def fan_out(
     return [_collected(cell, collect) for cell, collect in started]
 
 
+def fan_out_within(
+    timeout: float, cells: Iterable[Cell], fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+) -> list[Answered[T] | Unanswered]:
+    """The same for a caller who waits at most ``timeout`` seconds, whatever the cells' deadline."""
+    started = [(cell, cell.within(timeout).begin_read(fn, *args, **kwargs)) for cell in cells]
+    return [_collected(cell, collect) for cell, collect in started]
+
+
 def _collected(cell: Cell, collect: Callable[[], T]) -> Answered[T] | Unanswered:
     try:
         return Answered(cell=cell, value=collect())

@@ -24,6 +24,7 @@ from conductor.keep import CellKeeper, Keepers
 from conductor.opts import ConductorSettings
 from conductor.reap import reap
 from conductor.roll_back import BatchSweep
+from conductor.silence import SilenceWatch
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
@@ -83,6 +84,7 @@ class SuperConductorService:
             Periodic("batches", settings.feed_interval, batches.look),
             Periodic("deletes", settings.sweep_interval, deleter.sweep),
             Periodic("cells", settings.sweep_interval, self._keepers.follow),
+            Periodic("silences", settings.sweep_interval, SilenceWatch(api_database, registry).look),
             Periodic("tidy", TIDY_INTERVAL, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
             Periodic("secrets", settings.sweep_interval, lambda: erase_decided(api_database)),
             Periodic("reaper", settings.reap_interval, lambda: reap(api_database, ledger)),

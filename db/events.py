@@ -33,6 +33,11 @@ def cursor(tx: Connection, cell_uuid: str) -> int:
     return found or 0
 
 
+def position(tx: Connection, cell_uuid: str) -> int:
+    """The same, for one who only wants to know."""
+    return tx.execute(sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)).scalar_one_or_none() or 0
+
+
 _ADVANCE = (
     sa.update(feed_cursors)
     .where(feed_cursors.c.cell_uuid == sa.bindparam("cell"), feed_cursors.c.sequence == sa.bindparam("read"))

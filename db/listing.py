@@ -52,8 +52,8 @@ class ServerQuery(Object, frozen=True, kw_only=True):
     """What a list asks for. Everything given must hold; times are seconds since the epoch.
 
     ``name`` and ``description`` are regular expressions (``regexes.check``), found anywhere. ``sort`` holds pairs of a key of
-    SORT_KEYS and "asc" or "desc". The page begins behind ``marker``, a uuid, wherever that server would stand now; or, with ``position``, behind the
-    place with these sort values, one for each key, where that server stood when it was listed.
+    SORT_KEYS and "asc" or "desc". The page begins behind ``marker``, a uuid, wherever that server would stand now; or, with
+    ``position``, behind the place with these sort values, one for each key, where that server stood when it was listed.
     ``tags``: has all of them; ``tags_any``: one at least; ``not_tags``: not all; ``not_tags_any``: none. ``placed``: in a cell.
     """
 

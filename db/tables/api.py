@@ -182,6 +182,15 @@ feed_cursors = table(
     sa.Column("sequence", sa.BigInteger, nullable=False, default=0),
 )
 
+cell_silences = table(
+    "cell_silences",
+    metadata,
+    # A cell whose database does not answer those who follow it: its summaries are as they were then
+    sa.Column("cell_uuid", Uuid, primary_key=True),
+    sa.Column("since", Time, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+
 # -- claims: written only by db/claims.py ------------------------------------------------------------------------------------
 
 writers = table(

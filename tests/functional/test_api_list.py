@@ -7,13 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import falcon.testing
 import pytest
+import sqlalchemy as sa
 
 from api.opts import Settings
+from db import cell_mappings
+from db.connection import Connection
+from db.counting import StatementCounter
+from db.tables.api import instance_mappings
+from objects.cell import CellMapping
 from objects.instance import FailureClass
-from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 
 
 @pytest.fixture
@@ -54,6 +61,35 @@ def test_pages_hold_every_server_exactly_once(front: Front, limit: int, order: s
     assert len(pages[-1]) > 0
     whole = front.client.simulate_get(f"/v2.1/servers/detail?{order}").json["servers"]
     assert [server["id"] for server in whole] == listed
+
+
+@pytest.mark.parametrize(
+    "order", ["", "sort_key=vm_state&sort_key=host&sort_dir=asc", "sort_key=updated_at", "sort_key=task_state"]
+)
+def test_pages_hold_what_stays_as_it_is_exactly_once(front: Front, order: str) -> None:
+    """While others become ACTIVE, fail, come and go between the pages: those, too, that pages end with."""
+    front.boot("stays", max_count=8)
+    front.hand_over("h1")
+    staying = front.uuids()
+    front.activate(staying[0])
+    front.follow_feed()
+    front.boot("changes", max_count=12)
+    front.hand_over("h2")
+    changing = [uuid for uuid in front.uuids() if uuid not in staying]
+    chance = random.Random(2)
+    seen: list[str] = []
+    for page in follow(front, f"/v2.1/servers?limit=3&{order}"):
+        seen += [server["id"] for server in page]
+        if changing:
+            uuid = seen[-1] if seen[-1] in changing else chance.choice(changing)
+            changing.remove(uuid)
+            if chance.random() < 0.5:
+                front.activate(uuid)
+            else:
+                front.delete(uuid)
+            front.follow_feed()
+        front.boot("comes")
+    assert [seen.count(uuid) for uuid in staying] == [1] * len(staying)
 
 
 def test_pages_keep_their_order_while_servers_come_and_go(front: Front) -> None:
@@ -117,6 +153,54 @@ def test_filters_leave_what_they_say(front: Front) -> None:
     assert names(front.get(path, availability_zone="north")) == ["failing", "running"]
     assert names(front.get(path, uuid=failing)) == ["failing"]
     assert names(front.get(path, deleted="False")) == ["failing", "running", "waiting"]
+    assert names(front.get(path, deleted="whatever")) == ["failing", "running", "waiting"]
+    assert names(front.get(path, task_state="scheduling")) == ["waiting"]
+    assert names(front.get(path, power_state="1")) == ["running"]
+    assert names(front.get(path, ip="10.0.0.1")) == []
+    assert names(front.get(path, locked="True")) == []
+    assert names(front.get(path, something="else")) == ["failing", "running", "waiting"]
+
+
+def test_filters_look_at_what_was_asked_for(front: Front) -> None:
+    """By flavor, image, tags and metadata."""
+    common = {"flavorRef": "1", "networks": "none", "imageRef": IMAGE}
+    for name, more in (("tagged", {"tags": ["a", "b"]}), ("noted", {"metadata": {"role": "web"}}), ("large", {"flavorRef": "2"})):
+        assert front.post({"server": common | {"name": name} | more}, NEWEST).status_code == 202
+    path = "/v2.1/servers"
+    assert names(front.get(path, flavor="2")) == ["large"]
+    assert names(front.get(path, flavor="9")) == []
+    assert names(front.get(path, image=IMAGE)) == ["large", "noted", "tagged"]
+    assert names(front.get(path, image="other")) == []
+    assert names(front.get(path, tags="a,b")) == ["tagged"]
+    assert names(front.client.simulate_get(f"{path}?not-tags-any=b")) == ["large", "noted"]
+    assert names(front.get(path, metadata='{"role": "web"}')) == ["noted"]
+
+
+def test_a_page_costs_as_many_statements_however_many_cells_there_are(front: Front, tmp_path: Path) -> None:
+    """As the summaries suffice, and no cell is asked: most of these could not even answer."""
+    front.boot("first", max_count=3)
+    totals = []
+    for cells in (2, 10):
+        while len(front.registry.cells()) < cells:
+            uuid = str(uuid4())
+            name = f"far-{uuid[:8]}"
+            url = f"sqlite:///{tmp_path}/{name}.db"
+            mapping = CellMapping(uuid=uuid, name=name, database_url=url, transport_url=f"embedded://{name}/")
+            front.database.write(cell_mappings.create, mapping)
+            front.registry.refresh()
+            front.boot(name, max_count=3)
+            front.database.write(_move_to, uuid)
+        for query in ("", "sort_key=host&status=BUILD", f"marker={front.uuids()[-1]}"):
+            with StatementCounter() as counter:
+                assert front.client.simulate_get(f"/v2.1/servers/detail?limit=5&{query}").status_code == 200
+            asked = [(database, text) for database, text in counter.statements() if "epochs" not in text]  # these go by the clock
+            assert {database for database, _ in asked} == {"api"}
+            totals.append(len(asked))
+    assert totals == 2 * [3, 3, 4]
+
+
+def _move_to(tx: Connection, cell_uuid: str) -> None:
+    tx.execute(sa.update(instance_mappings).where(instance_mappings.c.cell_uuid.is_(None)).values(cell_uuid=cell_uuid))
 
 
 def test_each_project_lists_its_own(front: Front) -> None:
@@ -157,8 +241,13 @@ def test_deleted_servers_are_listed_to_those_who_ask(front: Front) -> None:
         ("sort_key=password", "sort_key"),
         ("sort_dir=sideways", "sort_dir"),
         ("name=%5B", "name"),
-        ("flavor=1", "flavor"),
         ("all_tenants=x", "all_tenants"),
+        ("name=(a)%5C1", "name"),
+        ("name=%00", "name"),
+        ("uuid=%00", "uuid"),
+        ("changes-since=then", "changes-since"),
+        ("changes-since=2026-01-02&changes-before=2026-01-01", "changes-since"),
+        ("marker=x&position=y", "position"),
     ],
 )
 def test_a_bad_query_is_refused_by_the_name_of_its_parameter(front: Front, query: str, name: str) -> None:

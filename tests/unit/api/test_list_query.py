@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
 import falcon.testing
 import pytest
 
 from api.call import Call
 from api.microversions import MAXIMUM, MINIMUM, Version
-from api.paging import Page, page_of
+from api.paging import Page, Position, next_link, page_of
 from api.query import server_query
-from db.mappings import ServerQuery
+from db.listing import ServerQuery, Value
 from objects import errors
 from objects.context import RequestContext
 
@@ -24,6 +27,18 @@ def asked(query: str, *, admin: bool = True, version: Version = MAXIMUM) -> Serv
     found = ask(query, admin=admin, version=version)
     assert found is not None
     return found
+
+
+def packed(keys: tuple[str, ...], values: tuple[Value, ...]) -> str:
+    """A place in a list, as links have it."""
+    href = next_link(falcon_request(), "servers", "m", Position(keys=keys, values=values))["href"]
+    return parse_qs(urlsplit(href).query)["position"][0]
+
+
+def falcon_request() -> falcon.Request:
+    request = falcon.testing.create_req(path="/v2.1/servers")
+    request.context.call = Call(context=RequestContext(request_id="r", project_id="p1"), version=MAXIMUM, prefix="http://api")
+    return request
 
 
 def test_nothing_asked_is_the_own_project_newest_first() -> None:
@@ -72,9 +87,13 @@ def test_a_status_that_no_server_has_makes_an_empty_list() -> None:
 
 def test_deleted_servers_are_for_administrators() -> None:
     """By status they are refused to others; the word alone is ignored, as clients always send it."""
-    assert asked("status=DELETED") == asked("deleted=True")
-    assert asked("deleted=True").include_deleted
-    assert not asked("deleted=True", admin=False).include_deleted
+    assert asked("status=DELETED").only_deleted
+    assert asked("deleted=True").only_deleted
+    assert not asked("deleted=perhaps").only_deleted
+    assert not asked("deleted=True", admin=False).only_deleted
+    assert asked("status=DELETED&status=ACTIVE").include_deleted
+    assert ask("status=ACTIVE&deleted=True") is None
+    assert ask("vm_state=deleted", admin=False) is None
     with pytest.raises(errors.Forbidden, match=r"^status: "):
         ask("status=DELETED", admin=False)
 
@@ -88,6 +107,57 @@ def test_changes_include_what_was_deleted() -> None:
     ):
         found = asked(query, admin=False)
         assert (found.changed_since, found.include_deleted, found.states) == (60.0, True, ())
+    before = asked("changes-before=1970-01-01T00:01:00Z", admin=False)
+    assert (before.changed_since, before.changed_before, before.include_deleted) == (None, 60.0, True)
+    assert asked("changes-since=1970-01-01T00:01:00Z&deleted=False", admin=False).include_deleted
+    assert not asked("changes-since=1970-01-01T00:01:00Z&deleted=False").include_deleted
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        ("flavor=1&image=i", {"flavor_id": "1", "image_id": "i"}),
+        ("image_ref=i", {"image_id": "i"}),
+        ("display_name=a&display_description=b", {"name": "a", "description": "b"}),
+        ("name=a&display_name=b", {"name": "a"}),
+        ("user_id=u&key_name=k&config_drive=true&node=n", {"user_id": "u", "key_name": "k", "config_drive": True, "node": "n"}),
+        ("tags=a,b&tags-any=c&not-tags=d&not-tags-any=e,,e",
+         {"tags": ("a", "b"), "tags_any": ("c",), "not_tags": ("d",), "not_tags_any": ("e",)}),
+        ('metadata={"a":"b"}', {"metadata": (("a", "b"),)}),
+        ("reservation_id=r-11111111111141118111111111111111", {"batch_id": "11111111-1111-4111-8111-111111111111"}),
+        ("launch_index=2&uuid=a&uuid=b", {"launch_index": 2, "uuids": ("a", "b")}),
+        ("task_state=scheduling", {"states": ("building",), "placed": False}),
+        ("task_state=spawning&status=BUILD", {"states": ("building",), "placed": True}),
+        ("power_state=1", {"states": ("active",)}),
+        ("power_state=0&vm_state=error", {"states": ("error",)}),
+        ("locked=False&ip=&soft_deleted=false&something=else", {}),
+        ("sort_key=progress&sort_key=id&sort_dir=asc", {"sort": (("created_at", "asc"),)}),
+        ("marker=m&position=" + packed(("created_at",), (1.5,)), {"marker": "m", "position": (1.5,)}),
+        ("position=x", {}),
+    ],
+)  # fmt: skip
+def test_a_filter_is_a_field_of_the_query(query: str, fields: dict[str, Any]) -> None:
+    """What is unknown is passed over."""
+    values: dict[str, Any] = {"project_id": "p1", "sort": (("created_at", "desc"),), "limit": 1001}
+    assert asked(query) == ServerQuery(**(values | fields))
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["ip=10.0.0.1", "ip6=::", "locked=True", "locked_by=admin", "soft_deleted=1", "kernel_id=k", "access_ip_v4=1",
+     "task_state=deleting", "power_state=4", "vm_state=paused", "launch_index=x", "status=ACTIVE&power_state=0"],
+)  # fmt: skip
+def test_what_no_server_has_makes_an_empty_list(query: str) -> None:
+    """As it would anywhere else where no server has it."""
+    assert ask(query) is None
+
+
+def test_unknown_parameters_and_sort_keys_are_refused_from_the_version_on_that_does() -> None:
+    """2.75."""
+    assert asked("something=else&sort_key=id", version=(2, 74)) == asked("")
+    with pytest.raises(errors.Invalid, match=r"^something: "):
+        ask("something=else", version=(2, 75))
+    assert asked("sort_key=id", version=(2, 75)).sort == (("id", "desc"),), "which the database room does not know"
 
 
 def test_the_host_is_for_administrators() -> None:
@@ -97,9 +167,10 @@ def test_the_host_is_for_administrators() -> None:
 
 
 def test_order_and_page() -> None:
-    """Keys and directions in pairs; what has no direction goes down."""
+    """Keys and directions in pairs; what has no direction takes the first one, or goes down."""
     found = asked("sort_key=display_name&sort_dir=asc&sort_key=host&limit=5&marker=m")
-    assert found.sort == (("display_name", "asc"), ("host", "desc"))
+    assert found.sort == (("display_name", "asc"), ("host", "asc"))
+    assert asked("sort_key=host&sort_key=node&sort_key=host").sort == (("host", "desc"), ("node", "desc"))
     assert (found.limit, found.marker) == (6, "m")
     assert asked("sort_dir=asc").sort == (("created_at", "asc"),)
     assert asked("limit=99999999999999999999").limit == 1001
@@ -117,13 +188,30 @@ def test_order_and_page() -> None:
         ("sort_dir=up", "sort_dir"),
         ("sort_dir=asc&sort_dir=asc", "sort_dir"),
         ("all_tenants=perhaps", "all_tenants"),
-        ("deleted=perhaps", "deleted"),
         ("name=%28", "name"),
         ("name=" + "x" * 256, "name"),
         ("changes-since=yesterday", "changes-since"),
-        ("flavor=1", "flavor"),
-        ("ip=10.0.0.1", "ip"),
-        ("tags=a", "tags"),
+        ("name=(?=a)", "name"),
+        ("description=*", "description"),
+        ("ip=*", "ip"),
+        ("changes-since=2020-01-02T00:00:00Z&changes-before=2020-01-01T00:00:00Z", "changes-since"),
+        ("launched_at=1", "launched_at"),
+        ("_secret=1", "_secret"),
+        ("config_drive=perhaps", "config_drive"),
+        ("locked=perhaps", "locked"),
+        ("metadata=role", "metadata"),
+        ("metadata=[]", "metadata"),
+        ('metadata={"a":1}', "metadata"),
+        ("tags=" + ",".join(map(str, range(51))), "tags"),
+        ("not-tags-any=" + "x" * 61, "not-tags-any"),
+        ("marker=%00", "marker"),
+        ("marker=m&position=x", "position"),
+        ("marker=m&position=" + packed(("created_at",), (1.0,))[:-4], "position"),
+        ("marker=m&position=" + packed(("created_at",), ()), "position"),
+        ("marker=m&position=" + packed(("created_at",), ("x",)), "position"),
+        ("marker=m&position=" + packed(("created_at",), (1e300,)), "position"),
+        ("marker=m&sort_key=uuid&position=" + packed(("created_at",), (1.0,)), "position"),
+        ("marker=m&sort_key=display_name&position=" + packed(("display_name",), ("a\0",)), "position"),
     ],
 )
 def test_a_parameter_that_cannot_be_used_is_named(query: str, name: str) -> None:

@@ -48,10 +48,10 @@ def test_what_is_no_version_is_refused_as_malformed(wanted: str) -> None:
 
 
 def test_a_feature_holds_from_its_version_on() -> None:
-    """And every feature lies within the versions served."""
+    """Some are ready for versions that are not served yet."""
     for feature in Since:
         major, minor = feature.value
-        assert MINIMUM < feature.value <= MAXIMUM
+        assert feature.value > MINIMUM
         assert feature.holds((major, minor))
         assert not feature.holds((major, minor - 1))
 

@@ -1,0 +1,189 @@
+"""The filters of a list of servers, as its query string names them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import falcon
+import msgspec
+
+from api.call import Call
+from db import regexes
+from objects import errors
+
+Filters = dict[str, Any]
+"""Fields of ``db.listing.ServerQuery``."""
+
+EQUAL = {
+    "availability_zone": "availability_zone",
+    "flavor": "flavor_id",
+    "image": "image_id",
+    "key_name": "key_name",
+    "user_id": "user_id",
+}
+"""Parameters that name one value, and the fields they are."""
+
+ALIASES = {"display_name": "name", "display_description": "description", "image_ref": "image", "tenant_id": "project_id"}
+"""Other names of parameters; where both are given the first one counts."""
+
+EMPTY_HERE = frozenset({
+    "access_ip_v4", "access_ip_v6", "ip", "ip6", "kernel_id", "locked_by", "ramdisk_id", "root_device_name",
+})  # fmt: skip
+"""Properties that no server here has: whoever filters by one finds none."""
+
+NOT_OFFERED = frozenset({
+    "auto_disk_config", "block_device_mapping", "created_at", "info_cache", "launched_at", "pci_devices", "progress",
+    "security_groups", "services", "system_metadata", "terminated_at",
+})  # fmt: skip
+"""Filters that clients know and that are not offered here: refused, as a list that ignored one would be wrong."""
+
+KNOWN = (
+    EQUAL.keys() | ALIASES.keys() | EMPTY_HERE | NOT_OFFERED | {
+        "all_tenants", "changes-before", "changes-since", "config_drive", "deleted", "description", "host", "launch_index", "limit",
+        "locked", "marker", "metadata", "name", "node", "not-tags", "not-tags-any", "position", "power_state", "project_id",
+        "reservation_id", "soft_deleted", "sort_dir", "sort_key", "status", "tags", "tags-any", "task_state", "uuid", "vm_state",
+    }
+)  # fmt: skip
+"""All parameters of a list."""
+
+TRUE = frozenset({"", "1", "t", "true", "on", "y", "yes"})
+_FALSE = frozenset({"0", "f", "false", "off", "n", "no"})
+_POWER = {"1": ("active",), "0": ("building", "error")}
+_TASKS = {"scheduling": False, "spawning": True}
+_MOST_TAGS, _LONGEST_TAG, _MOST_METADATA = 50, 60, 128
+
+
+def value_of(req: falcon.Request, name: str) -> str | None:
+    """What a parameter says, under this name or its other one; None where it says nothing."""
+    other = next((alias for alias, known in ALIASES.items() if known == name), None)
+    return req.get_param(name) or (req.get_param(other) if other else None) or None
+
+
+def boolean(req: falcon.Request, name: str) -> bool:
+    """False where it is not given. Raises errors.Invalid."""
+    given = req.get_param(name)
+    word = "0" if given is None else given.strip().lower()
+    if word not in TRUE | _FALSE:
+        raise errors.Invalid(f"{name}: {word[:40]!r} is neither true nor false")
+    return word in TRUE
+
+
+def filters_of(req: falcon.Request, call: Call) -> Filters | None:
+    """What limits the list besides state, project and deletion; None where no server can pass. Raises errors.Invalid."""
+    found: Filters = {}
+    for part in (_impossible, _plain, _expressions, _places, _request, _tags, _metadata, _times):
+        more = part(req, call)
+        if more is None:
+            return None
+        found |= more
+    return found
+
+
+def states_of(req: falcon.Request, names: str, states: dict[str, tuple[str, ...]]) -> set[str] | None:
+    """The states that these values of a parameter stand for; None where it is not given."""
+    given = [value for value in req.get_param_as_list(names) or () if value]
+    return {state for value in given for state in states.get(value, ())} if given else None
+
+
+def power_states(req: falcon.Request) -> set[str] | None:
+    return states_of(req, "power_state", _POWER)
+
+
+def vm_states(req: falcon.Request) -> set[str] | None:
+    return states_of(req, "vm_state", {state: (state,) for state in ("active", "building", "deleted", "error")})
+
+
+def task_states(req: falcon.Request) -> set[str] | None:
+    return states_of(req, "task_state", dict.fromkeys(_TASKS, ("building",)))
+
+
+def _impossible(req: falcon.Request, call: Call) -> Filters | None:
+    for name in ("ip", "ip6"):
+        if given := req.get_param(name):
+            regexes.check(given, name)
+    if any(req.get_param(name) for name in EMPTY_HERE) or boolean(req, "locked") or boolean(req, "soft_deleted"):
+        return None
+    return {}
+
+
+def _plain(req: falcon.Request, call: Call) -> Filters:
+    found: Filters = {field: given for name, field in EQUAL.items() if (given := value_of(req, name))}
+    found["uuids"] = tuple(dict.fromkeys(uuid for uuid in req.get_param_as_list("uuid") or () if uuid))
+    if req.get_param("config_drive"):
+        found["config_drive"] = boolean(req, "config_drive")
+    return found
+
+
+def _expressions(req: falcon.Request, call: Call) -> Filters:
+    found: Filters = {}
+    for name in ("name", "description"):
+        if given := value_of(req, name):
+            regexes.check(given, name)
+            found[name] = given
+    return found
+
+
+def _places(req: falcon.Request, call: Call) -> Filters:
+    """Where servers are. Their hosts are an administrator's business; others get their list as if they had not asked."""
+    found: Filters = {}
+    if call.context.is_admin:
+        found |= {name: given for name in ("host", "node") if (given := req.get_param(name))}
+    tasks = {_TASKS[task] for task in req.get_param_as_list("task_state") or () if task in _TASKS}
+    if len(tasks) == 1:
+        found["placed"] = tasks.pop()
+    return found
+
+
+def _request(req: falcon.Request, call: Call) -> Filters | None:
+    """Which request they come from, and which of its servers they are."""
+    found: Filters = {}
+    if given := req.get_param("reservation_id"):
+        batch = given.removeprefix("r-")
+        found["batch_id"] = "-".join((batch[:8], batch[8:12], batch[12:16], batch[16:20], batch[20:]))
+    if given := req.get_param("launch_index"):
+        if not (given.isascii() and given.isdigit() and len(given) < 10):
+            return None
+        found["launch_index"] = int(given)
+    return found
+
+
+def _tags(req: falcon.Request, call: Call) -> Filters:
+    found: Filters = {}
+    for name in ("tags", "tags-any", "not-tags", "not-tags-any"):
+        given = tuple(dict.fromkeys(tag for tag in (req.get_param(name) or "").split(",") if tag))
+        if len(given) > _MOST_TAGS or any(len(tag) > _LONGEST_TAG for tag in given):
+            raise errors.Invalid(f"{name}: takes {_MOST_TAGS} tags of {_LONGEST_TAG} characters at most")
+        found[name.replace("-", "_")] = given
+    return found
+
+
+def _metadata(req: falcon.Request, call: Call) -> Filters:
+    given = req.get_param("metadata")
+    if not given:
+        return {}
+    try:
+        pairs = msgspec.json.decode(given, type=dict[str, str])
+    except msgspec.MsgspecError as error:
+        raise errors.Invalid('metadata: is not a JSON object of strings, like {"role": "web"}') from error
+    if len(pairs) > _MOST_METADATA or any("\0" in text for pair in pairs.items() for text in pair):
+        raise errors.Invalid(f"metadata: takes {_MOST_METADATA} keys at most, without NUL characters")
+    return {"metadata": tuple(pairs.items())}
+
+
+def _times(req: falcon.Request, call: Call) -> Filters:
+    since, before = _time(req, "changes-since"), _time(req, "changes-before")
+    if since is not None and before is not None and since > before:
+        raise errors.Invalid("changes-since: must not be later than changes-before")
+    return {"changed_since": since, "changed_before": before}
+
+
+def _time(req: falcon.Request, name: str) -> float | None:
+    given = req.get_param(name)
+    if not given:
+        return None
+    try:
+        at = datetime.fromisoformat(given.strip().replace(" ", "+"))  # a plus that was not escaped arrives as a blank
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise errors.Invalid(f"{name}: {given[:40]!r} is not a time like 2026-01-31T12:00:00Z") from error

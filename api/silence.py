@@ -1,0 +1,64 @@
+"""Cells that do not answer: which of them a list or a server is concerned by, and how the answer says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import falcon
+
+from api.call import Call
+from api.server_view import iso
+from cells.registry import CellRegistry
+from db import silences
+from db.connection import Connection
+
+HEADER = "Superconductor-Unknown-Cells"
+"""Of an answer that holds what was known of some cells last. To administrators: ``east;since=2026-01-31T12:00:00Z``, separated by
+commas. Others are not told which cells there are: ``*;since=...``, with the longest silence."""
+
+Silent = Mapping[str, float]
+"""Uuid of a cell -> since when it has not answered, in seconds since the epoch."""
+
+
+class Silences:
+    """What the conductors have noted, and what this process has found out itself."""
+
+    def __init__(self, registry: CellRegistry) -> None:
+        self._registry = registry
+
+    def met(self) -> dict[str, float]:
+        """Cells that did not answer this process when it asked them last."""
+        return {cell.uuid: since for cell in self._registry.cells() if (since := cell.database_silent_since) is not None}
+
+    def read(self, tx: Connection, met: Silent, project_id: str | None) -> dict[str, float]:
+        """Those met and those noted, where the project (None: anybody) has servers. One statement while all cells answer."""
+        since = dict(met)
+        for each in silences.read(tx):
+            since[each.cell_uuid] = min(each.since, since.get(each.cell_uuid, each.since))
+        if not since:
+            return {}
+        concerned = silences.concerned(tx, since, project_id)
+        return {uuid: at for uuid, at in since.items() if uuid in concerned}
+
+    def tell(self, resp: falcon.Response, call: Call, silent: Silent) -> None:
+        """Put it into the answer's headers."""
+        if not silent:
+            return
+        if call.context.is_admin:
+            names = self._names()
+            resp.set_header(HEADER, ", ".join(f"{names.get(uuid, uuid)};since={iso(at)}" for uuid, at in sorted(silent.items())))
+        else:
+            resp.set_header(HEADER, f"*;since={iso(min(silent.values()))}")
+
+    def refuse(self, call: Call, silent: Silent) -> None:
+        """Raise HTTP 500 where any is silent."""
+        if silent:
+            names = self._names()
+            which = ", ".join(sorted(names.get(uuid, uuid) for uuid in silent))
+            subject = f"Cell {which}" if call.context.is_admin else "A cell"
+            raise falcon.HTTPInternalServerError(
+                description=f"{subject} is not responding but configuration indicates that we should fail."
+            )
+
+    def _names(self) -> dict[str, str]:
+        return {cell.uuid: cell.name for cell in self._registry.cells()}

@@ -1,0 +1,56 @@
+"""The order of a list of servers, as its query string asks for it."""
+
+from __future__ import annotations
+
+import falcon
+
+from api.call import Call
+from api.microversions import Since
+from objects import errors
+
+_TIMES = ("created_at", "updated_at", "launched_at", "terminated_at")
+_NUMBERS = ("launch_index", "power_state", "config_drive")
+_CONSTANT = frozenset({
+    "access_ip_v4", "access_ip_v6", "auto_disk_config", "kernel_id", "locked_by", "progress", "ramdisk_id", "root_device_name",
+})  # fmt: skip
+"""Keys of the Compute API in which all servers here are equal: to sort by one changes nothing."""
+
+_IGNORED = frozenset({
+    "architecture", "cell_name", "cleaned", "default_ephemeral_device", "default_swap_device", "deleted", "deleted_at",
+    "disable_terminate", "ephemeral_gb", "ephemeral_key_uuid", "id", "key_data", "launched_on", "locked", "memory_mb", "os_type",
+    "reservation_id", "root_gb", "shutdown_terminate", "user_data", "vcpus", "vm_mode",
+})  # fmt: skip
+"""Keys that the Compute API once had, and passes over up to the version that refuses what it does not know."""
+
+_ADMINISTRATORS = frozenset({"host", "node"})
+
+
+def sort_of(req: falcon.Request, call: Call) -> tuple[tuple[str, str], ...]:
+    """Keys of ``db.listing`` with their directions. A direction that is missing is the first one given, or descending.
+
+    Raises errors.Invalid and errors.Forbidden; a key that nobody knows is refused by the database room.
+    """
+    keys = req.get_param_as_list("sort_key") or ["created_at"]
+    directions = req.get_param_as_list("sort_dir") or ["desc"]
+    if len(directions) > len(keys):
+        raise errors.Invalid("sort_dir: is given more often than sort_key")
+    for direction in directions:
+        if direction not in ("asc", "desc"):
+            raise errors.Invalid(f"sort_dir: {direction[:40]!r} is neither asc nor desc")
+    if not call.context.is_admin and _ADMINISTRATORS.intersection(keys):
+        raise errors.Forbidden("sort_key: only an administrator may sort by host or node")
+    directions += directions[:1] * (len(keys) - len(directions))
+    sort: dict[str, str] = {}
+    for key, direction in zip(keys, directions, strict=True):
+        if not _passed_over(key, call):
+            sort.setdefault(key, direction)  # what was sorted by once is in order
+    return tuple(sort.items()) or (("created_at", directions[0]),)
+
+
+def kind_of(key: str) -> type:
+    """What the values of a sort key are."""
+    return float if key in _TIMES else int if key in _NUMBERS else str
+
+
+def _passed_over(key: str, call: Call) -> bool:
+    return key in _CONSTANT or (key in _IGNORED and not call.has(Since.QUERY_CHECKED))

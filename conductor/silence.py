@@ -1,0 +1,60 @@
+"""Note which cells do not answer, where lists of servers find it: they ask no cell, and show what its feed told last."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from cells.cell import Cell
+from cells.registry import CellRegistry
+from db import events, feed, silences
+from db.engine import Database
+from db.silences import Silence
+from objects import errors
+
+LOG = logging.getLogger(__name__)
+
+
+class SilenceWatch:
+    """One statement a look, whatever the number of cells, while nothing changes."""
+
+    def __init__(self, api_database: Database, registry: CellRegistry) -> None:
+        self._database = api_database
+        self._registry = registry
+        self._heads: dict[str, int] = {}
+        """Of cells that are back: where their feeds ended when they answered first."""
+
+    def look(self) -> None:
+        """Note cells that have fallen silent, and take back what was noted of those that are back and caught up with."""
+        known = {each.cell_uuid for each in self._database.read(silences.read)}
+        cells = {cell.uuid: cell for cell in self._registry.cells()}
+        broken = self._registry.broken()
+        silent = [
+            Silence(cell_uuid=cell.uuid, since=since, reason=f"cell {cell.name!r}: its database does not answer")
+            for cell in cells.values()
+            if (since := cell.database_silent_since) is not None
+        ]
+        now = time.time()
+        silent += [Silence(cell_uuid=uuid, since=now, reason=reason) for uuid, reason in broken.items()]
+        fresh = [each for each in silent if each.cell_uuid not in known]
+        if fresh:
+            self._database.write(silences.begin, fresh)
+            for each in fresh:
+                LOG.warning("%s: lists show its servers as they were last known", each.reason)
+        hushed = {each.cell_uuid for each in silent}
+        over = {uuid for uuid in known - hushed if uuid not in cells or self._is_followed(cells[uuid])}
+        if over:
+            self._database.write(silences.end, over)
+            LOG.info("cells %s are known again", ", ".join(sorted(cells[u].name if u in cells else u for u in over)))
+
+    def _is_followed(self, cell: Cell) -> bool:
+        """Whether it answers, and the summaries hold all that happened in it until it did so first."""
+        try:
+            head = cell.read(feed.head)
+        except errors.CellUnavailable:
+            self._heads.pop(cell.uuid, None)
+            return False
+        if self._database.read(events.position, cell.uuid) < self._heads.setdefault(cell.uuid, head):
+            return False
+        del self._heads[cell.uuid]
+        return True
