@@ -31,12 +31,12 @@ class Silences:
         return {cell.uuid: since for cell in self._registry.cells() if (since := cell.database_silent_since) is not None}
 
     def read(self, tx: Connection, met: Silent, project_id: str | None) -> dict[str, float]:
-        """Those met and those noted, where the project (None: anybody) has servers. One statement while all cells answer."""
+        """Those met and those noted, where the project has servers (None: all of them). One statement while all cells answer."""
         since = dict(met)
         for each in silences.read(tx):
             since[each.cell_uuid] = min(each.since, since.get(each.cell_uuid, each.since))
-        if not since:
-            return {}
+        if not since or project_id is None:
+            return since
         concerned = silences.concerned(tx, since, project_id)
         return {uuid: at for uuid, at in since.items() if uuid in concerned}
 

@@ -37,11 +37,11 @@ def end(tx: Connection, cell_uuids: Collection[str]) -> None:
         tx.execute(sa.delete(cell_silences).where(cell_silences.c.cell_uuid == cell_uuid))
 
 
-def concerned(tx: Connection, cell_uuids: Collection[str], project_id: str | None) -> set[str]:
-    """Those of the cells in which the project (None: anybody) has servers."""
+def concerned(tx: Connection, cell_uuids: Collection[str], project_id: str) -> set[str]:
+    """Those of the cells in which the project has servers."""
     query = sa.select(instance_mappings.c.cell_uuid).where(
-        instance_mappings.c.cell_uuid.in_(cell_uuids), instance_mappings.c.deleted == sa.false()
+        instance_mappings.c.project_id == project_id,
+        instance_mappings.c.deleted == sa.false(),
+        instance_mappings.c.cell_uuid.in_(cell_uuids),
     )
-    if project_id is not None:
-        query = query.where(instance_mappings.c.project_id == project_id)
     return set(tx.execute(query.distinct()).scalars())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from api import server_view
 from api.call import Call
+from api.hosts import HostWatch
 from api.microversions import Since
 from api.opts import Settings
 from api.servers import Servers
@@ -21,7 +23,7 @@ from api.silence import HEADER, Silences
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.apply import Applier
 from conductor.silence import SilenceWatch
-from db import cell_mappings, mappings, quotas, silences
+from db import cell_mappings, feed, mappings, quotas, silences
 from db.counting import StatementCounter
 from db.silences import Silence
 from objects import errors
@@ -142,6 +144,18 @@ def test_a_conductor_that_starts_keeps_what_was_noted_while_the_cell_is_silent(
     assert conductor.noted == {CELL1_UUID: SINCE}
 
 
+def test_one_that_finds_the_cell_answering_waits_for_its_feed(front: Front, conductor: Conductor) -> None:
+    """Whoever noted it may be gone by then."""
+    uuid = front.boot()
+    front.hand_over()
+    front.activate(uuid)
+    front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
+    conductor.watch.look()
+    assert conductor.noted == {CELL1_UUID: SINCE}
+    conductor.follow()
+    assert conductor.noted == {}
+
+
 def test_cells_that_are_gone_or_cannot_be_used_are_noted_so(front: Front, conductor: Conductor) -> None:
     """A URL may be malformed since before it was checked."""
     mapping = CellMapping(uuid=FAR_UUID, name="far", database_url="nonsense", transport_url="none:///")
@@ -249,6 +263,38 @@ def test_quota_is_right_while_a_cell_is_silent_and_what_was_decided_meanwhile_wi
     assert front.get(f"/v2.1/servers/{deleted}", TENANT).status_code == 404
     statuses = {s["name"]: s["status"] for s in front.get("/v2.1/servers/detail", TENANT | NEWEST).json["servers"]}
     assert statuses == {"kept": "ACTIVE", "another": "BUILD"}
+
+
+def test_a_cell_that_was_away_for_longer_than_its_feed_is_kept_is_read_row_by_row(
+    front: Front, conductor: Conductor, cut: Cut
+) -> None:
+    """And is known again after that."""
+    uuids = [front.boot(), front.boot()]
+    front.hand_over()
+    conductor.follow()
+    front.activate(uuids[0])
+    cut.off(conductor.registry)
+    conductor.follow()
+    assert front.delete(uuids[0]).status_code == 204
+    cut.on()
+    front.activate(uuids[1])
+    assert front.cell.write(feed.trim, time.time() + 60) > 0
+    conductor.follow()
+    assert conductor.noted == {}
+    assert [(s["id"], s["status"]) for s in front.get("/v2.1/servers/detail").json["servers"]] == [(uuids[1], "ACTIVE")]
+
+
+def test_the_state_of_hosts_is_not_waited_for_longer_than_allowed(front: Front) -> None:
+    """A server that takes connections and never answers costs its own cell's part of the answer, and no more."""
+    front.heartbeat("h1")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"mysql+pymysql://root@127.0.0.1:{listener.getsockname()[1]}/cell?connect_timeout=60"
+        mapping = CellMapping(uuid=FAR_UUID, name="far", database_url=url, transport_url="embedded://far/")
+        front.database.write(cell_mappings.create, mapping)
+        front.registry.refresh()
+        views = {view.cell_uuid: view for view in HostWatch(front.registry, 60.0, patience=3.0).views()}
+    assert views[FAR_UUID].silent == "cell 'far': its database gave no answer within 3 s"
+    assert views[CELL1_UUID].agents.keys() == {"h1"}
 
 
 def test_a_disabled_cell_is_not_silent(front: Front, conductor: Conductor) -> None:

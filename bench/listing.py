@@ -1,0 +1,264 @@
+"""What a list of servers costs with a hundred cells, some of them down, and what an idle cell costs a process of the API level.
+
+    python bench/listing.py            100 cells and 20,000 servers on MariaDB, and again on SQLite (about three minutes)
+    python bench/listing.py --smoke    a few cells and servers on SQLite; figures not to be quoted
+
+``--server mariadb|postgresql|sqlite``, ``--cells N``, ``--servers N``, ``--runs N``. The databases are new ones and are removed at
+the end; on a server all cells share one, as what is measured does not depend on what is in it. A cell that is down is one whose
+server takes connections and never answers, or whose file is missing. Requests go through the application itself, without HTTP; of
+several runs the quickest is told, and the slowest where waiting matters. Statements are all that the list executes, but those that
+go by the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import falcon.testing
+import msgspec
+import sqlalchemy as sa
+from rich.console import Console
+from rich.table import Table
+
+from api.main import build_app
+from api.opts import Settings
+from api.silence import HEADER
+from bench import _ledger
+from cells.fan_out import fan_out
+from cells.registry import CellRegistry, RegistrySettings
+from conductor.silence import SilenceWatch
+from db import cell_mappings, feed
+from db.counting import StatementCounter
+from db.engine import Database
+from db.tables.api import instance_mappings, request_specs
+from objects import stored
+from objects.cell import CELL0_UUID, CellMapping
+from objects.spec import Image, ServerProperties
+from rpc.transport import Bus
+from tests.support import fleet
+
+IDLE = Path(__file__).with_name("_idle.py")
+PER_BATCH = 5
+LISTS = {
+    "first page of all tenants": "all_tenants=1",
+    "the tenth page": "all_tenants=1&marker={tenth}",
+    "of a project with 100 servers": "all_tenants=1&project_id=p7",
+    "sorted by name": "all_tenants=1&sort_key=display_name",
+    "sorted by flavor": "all_tenants=1&sort_key=instance_type_id",
+    "by flavor and tag": "all_tenants=1&flavor=large&tags=blue",
+    "by name, one found": "all_tenants=1&name=^server-123$",
+}
+
+
+class Bench:
+    """One API database with its cells and servers, and an API on it."""
+
+    def __init__(self, url: str, cells: list[CellMapping], servers: int) -> None:
+        self.database = Database(url, name="api")
+        self.cells = cells
+        for cell in cells:
+            self.database.write(cell_mappings.create, cell)
+        self.uuids = [str(uuid.uuid4()) for _ in range(servers)]
+        self._fill()
+        self.registry = CellRegistry(self.database)
+        settings = Settings(allowed_hosts=("falconframework.org",), max_limit=1000)
+        self.client = falcon.testing.TestClient(
+            build_app(settings, self.registry, self.database, Bus("embedded://bench/listing", name="api"), None)
+        )
+
+    def get(self, path: str) -> falcon.testing.Result:
+        answer = self.client.simulate_get(path)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    def close(self) -> None:
+        self.registry.close()
+        self.database.dispose()
+
+    def silence(self, count: int, dead: str) -> None:
+        """Let the first cells be down, and a conductor find out."""
+        for cell in self.cells[:count]:
+            found = self.database.read(cell_mappings.get, cell.uuid)
+            self.database.write(cell_mappings.update, msgspec.structs.replace(found, database_url=dead))
+        conductor = CellRegistry(self.database, RegistrySettings())
+        fan_out(conductor.cells()[:count], feed.head)
+        SilenceWatch(self.database, conductor).look()
+        conductor.close()
+        self.registry.refresh()
+
+    def _fill(self) -> None:
+        servers, specs = [], []
+        for number, each in enumerate(self.uuids):
+            if number % PER_BATCH == 0:
+                large = number % 3 == 0
+                spec = fleet.spec(
+                    msgspec.structs.replace(fleet.flavor(4 if large else 1), flavor_id="large" if large else "small"),
+                    num_instances=PER_BATCH,
+                    image=Image(id=str(uuid.uuid4())),
+                    properties=ServerProperties(tags=("blue",) if number % 2 else ("green", "web"), metadata={"role": "web"}),
+                )
+                specs.append({"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": 1.0})
+            at = 1_700_000_000.0 + number
+            servers.append(
+                {
+                    "instance_uuid": each,
+                    "batch_id": spec.batch_id,
+                    "cell_uuid": self.cells[number % len(self.cells)].uuid,
+                    "project_id": f"p{number // 100}",
+                    "user_id": "u",
+                    "name": f"server-{number}",
+                    "state": "active",
+                    "host": f"host-{number % 997}",
+                    "node": f"host-{number % 997}",
+                    "created_at": at,
+                    "updated_at": at,
+                }
+            )
+        self.database.write(_ledger.insert, request_specs, specs)
+        self.database.write(_ledger.insert, instance_mappings, servers)
+
+
+def took(call: Callable[[], object], runs: int) -> tuple[float, float]:
+    """Milliseconds of the quickest and the slowest run."""
+    spent = []
+    for _ in range(runs):
+        begun = time.perf_counter()
+        call()
+        spent.append((time.perf_counter() - begun) * 1000)
+    return min(spent), max(spent)
+
+
+def statements(call: Callable[[], object]) -> int:
+    with StatementCounter() as counter:
+        call()
+    return sum(count.executions for (_, text), count in counter.statements().items() if "epochs" not in text)
+
+
+def lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
+    """Every list with all cells up; the first with some down, beside a show."""
+    table = Table(
+        "with all cells up", "servers", "ms", "statements", title=f"{len(bench.uuids)} servers in {len(bench.cells)} cells"
+    )
+    tenth = bench.uuids[max(0, len(bench.uuids) - 9000)]
+    for name, query in LISTS.items():
+        path = f"/v2.1/servers/detail?{query.format(tenth=tenth)}"
+        bench.get(path)
+        quickest, _ = took(lambda path=path: bench.get(path), runs)  # type: ignore[misc]  # mypy infers no type for the default
+        found = len(bench.get(path).json["servers"])
+        table.add_row(name, str(found), f"{quickest:.0f}", str(statements(lambda path=path: bench.get(path))))  # type: ignore[misc]  # the same
+    console.print(table)
+
+    table = Table(
+        "cells down", "first page, ms", "statements", "show elsewhere, ms", "the slowest", "show in one that is down: first, then"
+    )
+    page, well = "/v2.1/servers/detail?all_tenants=1", f"/v2.1/servers/{bench.uuids[-1]}"
+    for down in (0, 1, 10):
+        if down >= len(bench.cells):
+            break
+        if down:
+            bench.silence(down, dead)
+        assert (HEADER in bench.get(page).headers) is bool(down)
+        bench.get(well)
+        sick = ""
+        if down:
+            path = f"/v2.1/servers/{bench.uuids[down - 1]}"
+            first, _ = took(lambda path=path: bench.get(path), 1)  # type: ignore[misc]  # as above
+            took(lambda path=path: bench.get(path), 3)  # type: ignore[misc]  # as above
+            then, _ = took(lambda path=path: bench.get(path), 5)  # type: ignore[misc]  # as above
+            sick = f"{first:.0f}, {then:.1f}"
+        listed, _ = took(lambda: bench.get(page), runs)
+        shown, slowest = took(lambda: bench.get(well), 10 * runs)
+        table.add_row(str(down), f"{listed:.0f}", str(statements(lambda: bench.get(page))), f"{shown:.1f}", f"{slowest:.1f}", sick)
+    console.print(table)
+
+
+def idle(
+    make: Callable[[int], contextlib.AbstractContextManager[str]], counts: tuple[int, ...], seconds: float, console: Console
+) -> None:
+    """What a process holds that nobody asks anything, ``seconds`` after its start and watched for as long."""
+    table = Table("idle process", "cells", "RSS, MiB", "threads", "open files", "CPU ms/s")
+    for role in ("api", "api asked", "conductor"):
+        for count in counts:
+            with make(count) as url:
+                said = subprocess.run(
+                    [sys.executable, IDLE, role, url, str(seconds)], check=True, stdout=subprocess.PIPE, text=True
+                ).stdout
+            table.add_row(role, str(count), *said.split()[-4:])
+    console.print(table)
+
+
+def mappings_for(count: int, url_of: Callable[[str], str]) -> list[CellMapping]:
+    names = [f"cell{number:03}" for number in range(count)]
+    return [
+        CellMapping(uuid=str(uuid.uuid4()), name=name, database_url=url_of(name), transport_url=f"embedded://bench/listing/{name}")
+        for name in names
+    ]
+
+
+@contextlib.contextmanager
+def region(server: str, count: int) -> Iterator[tuple[str, list[CellMapping], str]]:
+    """The URL of an API database, mappings of cells that answer, and a database URL that does not."""
+    with contextlib.ExitStack() as stack:
+        url, server = stack.enter_context(_ledger.database_on(server))
+        seed, _ = stack.enter_context(_ledger.database_on(server, "cell"))
+        if server == "sqlite":
+            file = Path(str(sa.make_url(seed).database))
+
+            def own(name: str) -> str:
+                shutil.copy(file, file.with_name(f"{name}.db"))
+                return f"sqlite:///{file.with_name(name)}.db"
+
+            yield url, mappings_for(count, own), f"sqlite:///{file.with_name('missing')}.db"
+            return
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
+        dead = sa.make_url(seed).set(host="127.0.0.1", port=listener.getsockname()[1]).render_as_string(hide_password=False)
+        yield url, mappings_for(count, lambda _: seed), dead
+
+
+@contextlib.contextmanager
+def with_cells(server: str, count: int) -> Iterator[str]:
+    with region(server, count) as (url, cells, _):
+        database = Database(url)
+        cell0 = CellMapping(
+            uuid=CELL0_UUID, name="cell0", database_url=cells[0].database_url if cells else url, transport_url="none:///"
+        )
+        for cell in (cell0, *cells):
+            database.write(cell_mappings.create, cell)
+        database.dispose()
+        yield url
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a few cells and servers on SQLite")
+    parser.add_argument("--server", choices=("mariadb", "postgresql", "sqlite"))
+    parser.add_argument("--cells", type=int)
+    parser.add_argument("--servers", type=int)
+    parser.add_argument("--runs", type=int)
+    told = parser.parse_args()
+    cells = told.cells or (3 if told.smoke else 100)
+    console = Console(width=130)
+    for server in [told.server] if told.server else ["sqlite"] if told.smoke else ["mariadb", "sqlite"]:
+        console.rule(server)
+        with region(server, cells) as (url, mappings, dead):
+            bench = Bench(url, mappings, told.servers or (60 if told.smoke else 20_000))
+            lists(bench, dead, told.runs or (1 if told.smoke else 7), console)
+            bench.close()
+        counts, seconds = ((1,), 0.5) if told.smoke else ((0, 10, cells), 8.0)
+        idle(partial(with_cells, server), counts, seconds, console)
+
+
+if __name__ == "__main__":
+    main()
