@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 import falcon
 
@@ -11,10 +12,7 @@ from api.server_view import iso
 from cells.registry import CellRegistry
 from db import silences
 from db.connection import Connection
-
-HEADER = "Superconductor-Unknown-Cells"
-"""Of an answer that holds what was known of some cells last. To administrators: ``east;since=2026-01-31T12:00:00Z``, separated by
-commas. Others are not told which cells there are: ``*;since=...``, with the longest silence."""
+from objects.cell import UNKNOWN_CELLS_HEADER
 
 Silent = Mapping[str, float]
 """Uuid of a cell -> since when it has not answered, in seconds since the epoch."""
@@ -46,9 +44,12 @@ class Silences:
             return
         if call.context.is_admin:
             names = self._names()
-            resp.set_header(HEADER, ", ".join(f"{names.get(uuid, uuid)};since={iso(at)}" for uuid, at in sorted(silent.items())))
+            resp.set_header(
+                UNKNOWN_CELLS_HEADER,
+                ", ".join(f"{quote(names.get(uuid, uuid), safe='')};since={iso(at)}" for uuid, at in sorted(silent.items())),
+            )
         else:
-            resp.set_header(HEADER, f"*;since={iso(min(silent.values()))}")
+            resp.set_header(UNKNOWN_CELLS_HEADER, f"*;since={iso(min(silent.values()))}")
 
     def refuse(self, call: Call, silent: Silent) -> None:
         """Raise HTTP 500 where any is silent."""

@@ -34,7 +34,6 @@ from rich.table import Table
 
 from api.main import build_app
 from api.opts import Settings
-from api.silence import HEADER
 from bench import _ledger
 from cells.fan_out import fan_out
 from cells.registry import CellRegistry, RegistrySettings
@@ -44,7 +43,7 @@ from db.counting import StatementCounter
 from db.engine import Database
 from db.tables.api import instance_mappings, request_specs
 from objects import stored
-from objects.cell import CELL0_UUID, CellMapping
+from objects.cell import CELL0_UUID, UNKNOWN_CELLS_HEADER, CellMapping
 from objects.spec import Image, ServerProperties
 from rpc.transport import Bus
 from tests.support import fleet
@@ -67,7 +66,7 @@ class Bench:
 
     def __init__(self, url: str, cells: list[CellMapping], servers: int) -> None:
         self.database = Database(url, name="api")
-        self.cells = cells
+        self.cells = cells[1:]
         for cell in cells:
             self.database.write(cell_mappings.create, cell)
         self.uuids = [str(uuid.uuid4()) for _ in range(servers)]
@@ -140,6 +139,16 @@ def took(call: Callable[[], object], runs: int) -> tuple[float, float]:
     return min(spent), max(spent)
 
 
+def cpu(call: Callable[[], object], runs: int) -> float:
+    """Milliseconds of CPU of this process in the run that took least: what others do on the machine matters less."""
+    spent = []
+    for _ in range(runs):
+        begun = time.process_time()
+        call()
+        spent.append((time.process_time() - begun) * 1000)
+    return min(spent)
+
+
 def statements(call: Callable[[], object]) -> int:
     with StatementCounter() as counter:
         call()
@@ -169,7 +178,7 @@ def lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
             break
         if down:
             bench.silence(down, dead)
-        assert (HEADER in bench.get(page).headers) is bool(down)
+        assert (UNKNOWN_CELLS_HEADER in bench.get(page).headers) is bool(down)
         bench.get(well)
         sick = ""
         if down:
@@ -179,8 +188,17 @@ def lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
             then, _ = took(lambda path=path: bench.get(path), 5)  # type: ignore[misc]  # as above
             sick = f"{first:.0f}, {then:.1f}"
         listed, _ = took(lambda: bench.get(page), runs)
+        used = cpu(lambda: bench.get(page), runs)
         shown, slowest = took(lambda: bench.get(well), 10 * runs)
-        table.add_row(str(down), f"{listed:.0f}", str(statements(lambda: bench.get(page))), f"{shown:.1f}", f"{slowest:.1f}", sick)
+        table.add_row(
+            str(down),
+            f"{listed:.0f}",
+            f"{used:.0f}",
+            str(statements(lambda: bench.get(page))),
+            f"{shown:.1f}",
+            f"{slowest:.1f}",
+            sick,
+        )
     console.print(table)
 
 
@@ -209,10 +227,11 @@ def mappings_for(count: int, url_of: Callable[[str], str]) -> list[CellMapping]:
 
 @contextlib.contextmanager
 def region(server: str, count: int) -> Iterator[tuple[str, list[CellMapping], str]]:
-    """The URL of an API database, mappings of cells that answer, and a database URL that does not."""
+    """The URL of an API database, mappings of cell0 and of cells that answer, and a database URL that does not."""
     with contextlib.ExitStack() as stack:
         url, server = stack.enter_context(_ledger.database_on(server))
         seed, _ = stack.enter_context(_ledger.database_on(server, "cell"))
+        cell0 = CellMapping(uuid=CELL0_UUID, name="cell0", database_url=seed, transport_url="none:///")
         if server == "sqlite":
             file = Path(str(sa.make_url(seed).database))
 
@@ -220,21 +239,18 @@ def region(server: str, count: int) -> Iterator[tuple[str, list[CellMapping], st
                 shutil.copy(file, file.with_name(f"{name}.db"))
                 return f"sqlite:///{file.with_name(name)}.db"
 
-            yield url, mappings_for(count, own), f"sqlite:///{file.with_name('missing')}.db"
+            yield url, [cell0, *mappings_for(count, own)], f"sqlite:///{file.with_name('missing')}.db"
             return
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
         dead = sa.make_url(seed).set(host="127.0.0.1", port=listener.getsockname()[1]).render_as_string(hide_password=False)
-        yield url, mappings_for(count, lambda _: seed), dead
+        yield url, [cell0, *mappings_for(count, lambda _: seed)], dead
 
 
 @contextlib.contextmanager
 def with_cells(server: str, count: int) -> Iterator[str]:
     with region(server, count) as (url, cells, _):
         database = Database(url)
-        cell0 = CellMapping(
-            uuid=CELL0_UUID, name="cell0", database_url=cells[0].database_url if cells else url, transport_url="none:///"
-        )
-        for cell in (cell0, *cells):
+        for cell in cells:
             database.write(cell_mappings.create, cell)
         database.dispose()
         yield url
@@ -256,7 +272,8 @@ def main() -> None:
             bench = Bench(url, mappings, told.servers or (60 if told.smoke else 20_000))
             lists(bench, dead, told.runs or (1 if told.smoke else 7), console)
             bench.close()
-        counts, seconds = ((1,), 0.5) if told.smoke else ((0, 10, cells), 8.0)
+        most = cells if server == "sqlite" else min(cells, 50)  # each holds a connection, of which a server has few
+        counts, seconds = ((1,), 0.5) if told.smoke else ((0, 10, most), 8.0)
         idle(partial(with_cells, server), counts, seconds, console)
 
 

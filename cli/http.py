@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import requests
 
 from cli.base import Admin
 from objects import errors
+from objects.cell import UNKNOWN_CELLS_HEADER
 
 ENDPOINT = "http://127.0.0.1:8774/v2.1"
 VERSION = "2.53"
@@ -35,6 +37,7 @@ class Client:
         self.endpoint = endpoint.rstrip("/")
         if urlsplit(self.endpoint).scheme not in ("http", "https") or not urlsplit(self.endpoint).netloc:
             raise errors.Invalid(f"--endpoint: {endpoint!r} is no address like {ENDPOINT}")
+        self._told = False
         self._session = requests.Session()
         self._session.trust_env = False  # a proxy has no business between an operator and an API that serves its own machine
         self._session.headers["OpenStack-API-Version"] = f"compute {VERSION}"
@@ -59,6 +62,7 @@ class Client:
             answer = self._session.request(method, url, timeout=TIMEOUT, **arguments)
             if answer.status_code >= 400:
                 raise _error(answer)
+            self._tell_unknown(answer.headers.get(UNKNOWN_CELLS_HEADER, ""))
             return answer.json() if answer.content else None
         except requests.exceptions.JSONDecodeError as error:
             raise Unreachable(f"{self.endpoint} does not answer like a Compute API: is the address right?") from error
@@ -69,6 +73,16 @@ class Client:
                 f"No API can be reached at {self.endpoint}: {_cause(error)}. "
                 "Start one with 'superconductor standalone', or name another with --endpoint."
             ) from error
+
+    def _tell_unknown(self, cells: str) -> None:
+        """Say once, beside the output, of which cells the answer shows what was known last."""
+        if cells and not self._told:
+            self._told = True
+            which = [
+                f"{'a cell' if name == '*' else unquote(name)} since {at}"
+                for name, at in re.findall(r"([^;, ]+);since=([^,]+)", cells)
+            ]
+            print(f"Shown as last known: what is in {', '.join(which)}", file=sys.stderr)  # noqa: T201 - beside the rows
 
     def pages(self, path: str, key: str, limit: int | None = None, **query: str | None) -> Iterator[Any]:
         """The items of a list, page after page, ``limit`` of them at most."""

@@ -9,6 +9,13 @@ from objects.base import Object
 CELL0_UUID = "00000000-0000-0000-0000-000000000000"
 """The fixed uuid of cell0, the cell database without hosts or bus that holds what never got a host."""
 
+UNKNOWN_CELLS_HEADER = "Superconductor-Unknown-Cells"
+"""Of an HTTP answer that shows what was known of some cells last: ``east;since=2026-01-31T12:00:00Z``, separated by commas,
+names percent-encoded.
+
+Those who are not told which cells there are read ``*;since=...``, with the longest silence.
+"""
+
 
 class CellState(enum.StrEnum):
     ENABLED = "enabled"

@@ -19,7 +19,7 @@ from api.hosts import HostWatch
 from api.microversions import Since
 from api.opts import Settings
 from api.servers import Servers
-from api.silence import HEADER, Silences
+from api.silence import Silences
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.apply import Applier
 from conductor.silence import SilenceWatch
@@ -27,7 +27,7 @@ from db import cell_mappings, feed, mappings, quotas, silences
 from db.counting import StatementCounter
 from db.silences import Silence
 from objects import errors
-from objects.cell import CellMapping, CellState
+from objects.cell import UNKNOWN_CELLS_HEADER, CellMapping, CellState
 from objects.context import RequestContext
 from tests.support.api import CELL1_UUID, NEWEST, OTHER_TENANT, TENANT, Front
 
@@ -108,7 +108,7 @@ def test_what_conductors_find_out_is_told_in_lists_until_the_cell_is_followed_ag
     uuid = running(front, headers=TENANT)
     waiting = front.boot("waiting", headers=TENANT)
     conductor.follow()
-    assert HEADER not in front.get("/v2.1/servers", TENANT).headers
+    assert UNKNOWN_CELLS_HEADER not in front.get("/v2.1/servers", TENANT).headers
     front.hand_over()
     cut.off(conductor.registry)
     before = time.time()
@@ -117,9 +117,9 @@ def test_what_conductors_find_out_is_told_in_lists_until_the_cell_is_followed_ag
     assert {s["id"]: s["status"] for s in listed.json["servers"]} == {uuid: "ACTIVE", waiting: "BUILD"}
     assert listed.json["servers"][1]["OS-EXT-AZ:availability_zone"] == "north"
     assert before - 2 < conductor.noted[CELL1_UUID] <= time.time()
-    assert listed.headers[HEADER] == f"*;since={server_view.iso(conductor.noted[CELL1_UUID])}"
-    assert front.get("/v2.1/servers", all_tenants="1").headers[HEADER].startswith("cell1;since=20")
-    assert HEADER not in front.get("/v2.1/servers", OTHER_TENANT).headers, "they have none there"
+    assert listed.headers[UNKNOWN_CELLS_HEADER] == f"*;since={server_view.iso(conductor.noted[CELL1_UUID])}"
+    assert front.get("/v2.1/servers", all_tenants="1").headers[UNKNOWN_CELLS_HEADER].startswith("cell1;since=20")
+    assert UNKNOWN_CELLS_HEADER not in front.get("/v2.1/servers", OTHER_TENANT).headers, "they have none there"
     since = conductor.noted
     conductor.follow()
     assert conductor.noted == since, "it began when it did"
@@ -184,12 +184,12 @@ def test_a_show_tells_since_when_its_cell_is_silent(front: Front, conductor: Con
     cut.off()
     own = front.get(f"/v2.1/servers/{uuid}")
     assert (own.status_code, own.json["server"]["status"]) == (200, "ACTIVE")
-    assert own.headers[HEADER].startswith("cell1;since=")
-    assert HEADER in front.get("/v2.1/servers").headers, "what it met there it tells in lists too"
+    assert own.headers[UNKNOWN_CELLS_HEADER].startswith("cell1;since=")
+    assert UNKNOWN_CELLS_HEADER in front.get("/v2.1/servers").headers, "what it met there it tells in lists too"
     front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
-    assert front.get(f"/v2.1/servers/{uuid}").headers[HEADER] == "cell1;since=2023-11-14T22:13:20Z"
+    assert front.get(f"/v2.1/servers/{uuid}").headers[UNKNOWN_CELLS_HEADER] == "cell1;since=2023-11-14T22:13:20Z"
     front.boot("elsewhere")
-    assert HEADER not in front.get(f"/v2.1/servers/{front.uuids()[-1]}").headers
+    assert UNKNOWN_CELLS_HEADER not in front.get(f"/v2.1/servers/{front.uuids()[-1]}").headers
 
 
 def test_lists_may_be_told_to_fail_instead(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from cells.presence import CONDUCTOR
 from cli.http import Client
 from cli.server import POLL
 from conductor.roll_back import BatchSweep
-from db import cell_mappings, decisions, mappings, processes, secrets
+from db import cell_mappings, decisions, mappings, processes, secrets, silences
+from db.silences import Silence
 from db.tables.cell import cell_processes
 from objects import errors
 from objects.cell import CellMapping
@@ -32,7 +33,7 @@ from objects.relaxation import Asked, Relaxation
 from objects.spec import BootSecrets
 from service.periodic import wait_until
 from service.vault import Vault, new_key
-from tests.support.api import IMAGE, Front
+from tests.support.api import CELL1_UUID, IMAGE, Front
 from tests.support.cell_databases import closed_port, silent_port
 from tests.support.commands import Outcome, Shell
 
@@ -78,6 +79,16 @@ def operator(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     service.start()
     yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.port}/v2.1")
     service.stop()
+
+
+def test_what_is_shown_as_last_known_is_told_beside_the_rows(front: Front, operator: Operator) -> None:
+    """Once, and not in the output that scripts read."""
+    front.boot(max_count=7)
+    front.hand_over()
+    front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=1_700_000_000.0, reason="r")])
+    listed = operator("server list -f json")
+    assert (listed.status, len(json.loads(listed.out))) == (0, 7)
+    assert listed.err == "Shown as last known: what is in cell1 since 2023-11-14T22:13:20Z\n"
 
 
 def test_boot_shows_every_server_of_the_request(front: Front, operator: Operator, tmp_path: Path) -> None:
