@@ -157,9 +157,6 @@ class Deadline:
     def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return self._rows.run(partial(self._cell.database.read, fn, *args, **kwargs), self._timeout)
 
-    def begin_read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
-        return self._rows.begin(partial(self._cell.database.read, fn, *args, **kwargs), self._timeout)
-
     def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return self._rows.run(partial(self._cell.database.write, fn, *args, **kwargs), self._timeout)
 
