@@ -125,16 +125,6 @@ def score(table: HostTable, driver: Driver, request: Request, parts: tuple[Part,
     return scores
 
 
-def weights(table: HostTable, request: Request, parts: tuple[Part, ...], rows: Ints) -> dict[str, list[float]]:
-    """What each weigher adds to each row's score, by weigher; 0 where it has no opinion of these rows alone."""
-    hosts = Hosts(table, request, rows)
-    added: dict[str, list[float]] = {}
-    for part in parts:
-        raw = part.weigher.weigh(hosts, request)
-        added[part.weigher.name] = [0.0] * len(rows) if raw is None else part.of(hosts, raw).tolist()
-    return added
-
-
 class _Front:
     """The best rows of a survey, with their scores after 0, 1, 2... more instances of the batch on each.
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from objects.decision import Candidate, Choice, Decision
-from scheduler import engine
 from scheduler.drivers.base import Driver
 from scheduler.job import Job, Moment
 from scheduler.request import Request
@@ -41,7 +40,7 @@ def decision_of(
         driver=driver.name,
         hosts=hosts,
         filters=counts,
-        candidates=tuple(_candidates(job, job.survey, request, table)) if job.survey else (),
+        candidates=tuple(_candidates(job, job.survey, table)) if job.survey else (),
         choices=tuple(_choices(job, table)),
         cells=dict(moment.ages),
         seed=request.seed,
@@ -53,28 +52,29 @@ def decision_of(
     )
 
 
-def _candidates(job: Job, survey: Survey, request: Request, table: HostTable) -> Iterator[Candidate]:
+def _candidates(job: Job, survey: Survey, table: HostTable) -> Iterator[Candidate]:
     """The best hosts for the first instance, best first, and the one it got if that is none of them."""
     rows, scores = survey.best(TOP)
     winner = next(iter(job.rows.values()), None)
     if winner is not None and winner not in rows.tolist():
         rows = np.append(rows, survey.rows[survey.rows == winner])
         scores = np.append(scores, survey.scores[survey.rows == winner])
-    parts = engine.weights(table, request, survey.parts, rows)
-    names = tuple(parts)
-    for row, score, *added in zip(rows.tolist(), scores.tolist(), *parts.values(), strict=True):
+    parts = survey.weights(rows)
+    numbers = _rounded([scores.tolist(), *parts.values()])
+    for row, (score, *added) in zip(rows.tolist(), numbers, strict=True):
         yield Candidate(
             host=table.hosts[row],
             node=table.nodes[row],
             cell=table.cells[int(table.cell[row])].name,
-            score=_rounded(score),
-            parts={name: _rounded(part) for name, part in zip(names, added, strict=True)},
+            score=score,
+            parts=dict(zip(parts, added, strict=True)),
         )
 
 
-def _rounded(number: float) -> float:
-    """To six places; ``round(number, 6)`` takes longer than all else that is done for a candidate."""
-    return round(number * 1e6) / 1e6
+def _rounded(numbers: list[list[float]]) -> list[list[float]]:
+    """To six places, without the sign of a zero, and each column as a row."""
+    rounded: list[list[float]] = (np.rint(np.array(numbers).T * 1e6) / 1e6 + 0.0).tolist()
+    return rounded
 
 
 def _choices(job: Job, table: HostTable) -> Iterator[Choice]:

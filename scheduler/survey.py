@@ -9,29 +9,34 @@ import numpy as np
 from objects.decision import FilterCount
 from scheduler.arrays import Floats, Ints, Mask, noise
 from scheduler.hosts import Hosts
-from scheduler.ranking import descending, leading
+from scheduler.ranking import Leaders, descending, leading
 from scheduler.table import HostTable
 from scheduler.weighers.base import Weigher
 
 NOISE = 1e-9
 """Scores closer than this are equal, and chance decides between them."""
+FIRST = 8
+"""Best hosts that are put in order at once: more than are told of."""
 HEAD = 320
-"""Best hosts that are put in order at once: enough to find alternates of one cell among them."""
+"""Best hosts that are set apart, in no order: enough to find alternates of one cell among them."""
 
 
 @dataclass(slots=True)
 class Part:
     """One weigher's scale for a batch: ``multiplier * (raw - low) / span``. No span: all hosts weigh the same so far.
 
-    ``multiplier`` is the host's where aggregates have their own, which is None here.
+    ``multiplier`` is the host's where aggregates have their own, which is None here. ``raw``: of the hosts surveyed; mostly a column
+    of the table itself, which goes with it.
     """
 
     weigher: Weigher
+    raw: Floats
     multiplier: float | None
     low: float
     span: float
 
     def of(self, hosts: Hosts, raw: Floats) -> Floats:
+        """What it adds to the scores of hosts that weigh this."""
         multiplier = self.weigher.multipliers(hosts) if self.multiplier is None else self.multiplier
         part: Floats = ((raw - self.low) if self.low else raw) * (multiplier / self.span)
         return part
@@ -49,7 +54,7 @@ def scale(weigher: Weigher, hosts: Hosts, raw: Floats, left: Mask | None) -> Par
             low = float(np.where(left, raw, np.inf).min())
     if weigher.least is not None:
         low = min(low, weigher.least)
-    return Part(weigher, common, low, high - low or 1.0)
+    return Part(weigher, raw, common, low, high - low or 1.0)
 
 
 def ties(table: HostTable, rows: Ints, seed: int) -> Floats:
@@ -84,7 +89,8 @@ class Survey:
         self._left = left
         self._scores = scores
         self._seed = seed
-        self._head: tuple[Ints, Floats] | None = None
+        self._leaders: Leaders | None = None
+        self._best: tuple[Ints, Floats] | None = None
 
     @property
     def rows(self) -> Ints:
@@ -98,21 +104,39 @@ class Survey:
 
     def best(self, count: int) -> tuple[Ints, Floats]:
         """The ``count`` best rows, or all where there are fewer, best first, with their scores."""
-        if self._head is None or count > HEAD:
-            enough = max(count, HEAD)
-            self._head = self._ordered(leading(self._scores, self._left, enough, NOISE), enough)
-        rows, scores = self._head
+        if self._best is None or count > self._best[0].size:
+            enough = max(count, FIRST)
+            if enough <= HEAD:
+                head = self._head.positions
+                few = head[leading(self._scores[head], None, enough, NOISE).positions]
+            else:
+                few = leading(self._scores, self._left, enough, NOISE).positions
+            self._best = self._ordered(few, enough)
+        rows, scores = self._best
         return rows[:count], scores[:count]
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         """The same of those in the cell."""
-        rows, scores = self.best(HEAD)
-        mine = (self._hosts.table.cell[rows] == cell).nonzero()[0]
-        if mine.size >= count or rows.size < HEAD:
-            return rows[mine[:count]], scores[mine[:count]]
-        theirs = self._hosts.of_cell(cell)
-        left = None if self._left is None else self._left[theirs]
-        return self._ordered(theirs[leading(self._scores[theirs], left, count, NOISE)], count)
+        head, least = self._head
+        mine = head[self._hosts.table.cell[self._rows(head)] == cell]
+        if mine.size < count or np.count_nonzero(self._scores[mine] >= least) < count:
+            theirs = self._hosts.of_cell(cell)
+            left = None if self._left is None else self._left[theirs]
+            mine = theirs[leading(self._scores[theirs], left, count, NOISE).positions]
+        return self._ordered(mine, count)
+
+    def weights(self, rows: Ints) -> dict[str, list[float]]:
+        """What each weigher adds to the scores of these of its rows, by weigher."""
+        hosts = Hosts(self._hosts.table, self._hosts.request, rows)
+        positions = rows if self._hosts.rows is None else np.searchsorted(self._hosts.rows, rows)
+        return {part.weigher.name: part.of(hosts, part.raw[positions]).tolist() for part in self.parts}
+
+    @property
+    def _head(self) -> Leaders:
+        """The ``HEAD`` best, and some more."""
+        if self._leaders is None:
+            self._leaders = leading(self._scores, self._left, HEAD, NOISE)
+        return self._leaders
 
     def _ordered(self, positions: Ints, count: int) -> tuple[Ints, Floats]:
         """The ``count`` best of these. Noise leaves few equals, and these as they stand in the table."""

@@ -62,5 +62,5 @@ def test_the_preference_is_among_the_parts_of_a_score() -> None:
     table = fleet.table([fleet.node("h0"), fleet.node("h1")])
     request = fleet.request(fleet.spec(), table)
     driver = met(1, 2).apply(fleet.driver(), 1.0)
-    parts = engine.weights(table, request, engine.survey(table, driver, request).parts, np.arange(2))
+    parts = engine.survey(table, driver, request).weights(np.arange(2))
     assert sorted(parts["Stripe"]) == [0.0, 1.0]

@@ -114,7 +114,7 @@ def test_the_leading_scores_are_among_those_found(seed: int, size: int, count: i
     chance = np.random.default_rng(seed)
     scores = chance.integers(0, distinct, size) / 7.0
     left = None if share == 1.0 else chance.random(size) < share
-    found = leading(scores, left, count, 0.25)
+    found, least = leading(scores, left, count, 0.25)
     candidates = np.arange(size) if left is None else np.flatnonzero(left)
     in_order = np.sort(scores[candidates])[::-1]
     if candidates.size:
