@@ -77,7 +77,8 @@ class Alternates:
             stale = list(range(rows.size))
         else:
             changed = self._table.changed_since(self._found.changes)
-            stale = [position for position, row in enumerate(rows.tolist()) if row in changed and row != own]
+            some = changed != {own}
+            stale = [position for position, row in enumerate(rows.tolist()) if row in changed and row != own] if some else []
         if stale:
             scores = scores.copy()
             scores[stale] = engine.score(self._table, self._driver, self._request, self._found.parts, rows[stale])

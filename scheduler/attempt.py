@@ -44,6 +44,7 @@ class Attempt:
         self._planned: dict[int, int] = {}
         self._locked: set[int] = set()
         self._asked: set[int] = set()
+        self._complete = False  # the first plan and its alternates are all there is to be
         self._mark = 0
         self._members: Members | None = None
         self.rivals: set[int] = set()
@@ -58,13 +59,17 @@ class Attempt:
             self._meet(changes)
             self._learn(changes)
             self._cursor.advance(changes)
-            self._slots, self._locked = slots, set()
+            self._slots, self._locked, self._complete = slots, set(), False
             for job, standing in zip(self._jobs, standings, strict=True):
                 job.restart(standing)
             with self._table.tentative():
                 self._open()
-                for job, request in self._open_jobs():
+                jobs = self._open_jobs()
+                for job, request in jobs:
                     self._guarded(self._plan, job, request)
+                self._complete = all(job.short is None and job.error is None for job, _ in jobs)
+                if self._complete:
+                    self._give_alternates(jobs)
             rows = {row for job in self._jobs for row in job.rows.values()}
             self._planned = {int(self._table.inventory[row]): int(self._table.generation[row]) for row in rows}
             self._asked = set(self._planned)
@@ -73,11 +78,13 @@ class Attempt:
     def confirm(self, locked: Sequence[Inventory]) -> Collection[int]:
         with self._table.lock:
             self._locked.update(row.id for row in locked)
-            self._meet(locked)
-            moved = any(row.generation != self._planned.get(row.id, row.generation) for row in locked)
-            self._learn(locked)
+            news = [row for row in locked if row.generation != self._planned.get(row.id)]
+            self._meet(news)
+            self._learn(news)
+            moved = any(row.id in self._planned for row in news)
             if not moved and self._asked == self._planned.keys() <= self._locked:
                 return ()  # nothing happened to these hosts since the plan was made
+            self._complete = False
             wanted: set[int] | None = None
             while wanted is None:
                 with self._table.tentative():
@@ -88,13 +95,8 @@ class Attempt:
 
     def finish(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
         with self._table.lock:
-            for job in self._jobs:
-                if any(int(self._table.inventory[row]) not in self._locked for row in job.rows.values()):
-                    job.lost, job.rows = True, {}
-            with self._table.tentative():
-                self._open()
-                self._complete()
-                self._look_back()
+            if not self._complete or not self._planned.keys() <= self._locked:
+                self._settle()
             for job, request in zip(self._jobs, self._requests, strict=True):
                 if job.standing.needed and not job.lost and job.error is None:
                     conclude(job, request, self._table, self._driver, self._moment)
@@ -229,12 +231,22 @@ class Attempt:
         if not job.unheard and self._moment.began > since:
             job.unheard = tuple(sorted(silence.unseen(self._table, request, self._moment.ages)))
 
-    def _complete(self) -> None:
-        """Put all jobs where they go; then each instance gets its alternates."""
-        jobs = self._open_jobs()
-        for job, request in jobs:
-            for row in job.rows.values():
-                engine.take(self._table, request, row)
+    def _settle(self) -> None:
+        """Put all jobs where they go, of a plan that was mended or fell short; then each instance gets its alternates."""
+        for job in self._jobs:
+            if any(int(self._table.inventory[row]) not in self._locked for row in job.rows.values()):
+                job.lost, job.rows = True, {}
+        with self._table.tentative():
+            self._open()
+            jobs = self._open_jobs()
+            for job, request in jobs:
+                for row in job.rows.values():
+                    engine.take(self._table, request, row)
+            self._give_alternates(jobs)
+            self._look_back()
+
+    def _give_alternates(self, jobs: Sequence[tuple[Job, Request]]) -> None:
+        """The table is to be as these jobs leave it."""
         for job, request in jobs:
             if job.survey is not None:
                 job.alternates = Alternates(self._table, self._driver, request, job.survey).of(list(job.rows.items()))

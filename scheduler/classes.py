@@ -71,12 +71,12 @@ class Classes(dict[str, ResourceClass]):
             each.account(rows)
 
     def take(self, row: int, amounts: Amounts) -> None:
-        for name, each in self._of(row, amounts) if amounts else ():
+        for name, each in self._of(row, amounts):
             each.claimed[row] += amounts.get(name, 0)
 
     def give_back(self, row: int, amounts: Amounts) -> None:
         """Exactly what was taken: these are whole numbers."""
-        for name, each in self._of(row, amounts) if amounts else ():
+        for name, each in self._of(row, amounts):
             each.claimed[row] -= amounts.get(name, 0)
 
     def free_on(self, row: int) -> dict[str, float]:

@@ -46,6 +46,7 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "instances": (np.int32, 0),
     "changed_at": (np.float64, -np.inf),
     "guests": (np.int32, 0),
+    "building": (np.int32, 0),
     "failed_builds": (np.float64, 0.0),
     "hypervisor_version": (np.int64, 0),
     "address_high": (np.uint64, 0),
@@ -55,6 +56,7 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "forced_down": (np.bool_, False),
     "torn": (np.bool_, False),
     "cell_open": (np.bool_, False),
+    "welcoming": (np.bool_, False),
     "eligible": (np.bool_, False),
 }
 
@@ -65,9 +67,10 @@ class Columns:
     ``cell`` is the cell that reports the host, ``home`` the one it is mapped to; the two must agree. ``aggregation`` is the
     combination of aggregates it is in. ``cap`` is capacity with the host's own allocation ``ratio`` applied. ``claimed`` is what
     our ledger says, ``reported`` what the agent counts in all, ``unaccounted`` how much more that is; ``free`` is capacity less
-    claimed less unaccounted, negative on an over-full host. ``torn``: agents in several cells speak for the host. ``eligible``:
-    mapped, known to the ledger, neither forced down nor torn, so that it may be chosen at all. ``guests`` is how many the agent
-    runs. ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it tells none. ``heard_at`` and
+    claimed less unaccounted, negative on an over-full host. ``torn``: agents in several cells speak for the host. ``welcoming``:
+    neither the host nor its cell is disabled. ``eligible``: mapped, known to the ledger, neither forced down nor torn, so that it
+    may be chosen at all. ``guests`` is how many the agent runs, ``building`` how many fewer than ``instances`` that is.
+    ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it tells none. ``heard_at`` and
     ``changed_at`` are seconds of this process's monotonic clock. ``changes`` counts what has happened to any row so far.
     """
 
@@ -99,6 +102,7 @@ class Columns:
     instances: Counts
     changed_at: Floats
     guests: Counts
+    building: Counts
     failed_builds: Floats
     hypervisor_version: Ints
     address_high: Words
@@ -108,6 +112,7 @@ class Columns:
     forced_down: Mask
     torn: Mask
     cell_open: Mask
+    welcoming: Mask
     eligible: Mask
 
     def __init__(self, room: int = 64) -> None:
@@ -137,9 +142,12 @@ class Columns:
 
     def touch(self, rows: int | Ints) -> None:
         """What is known of these rows has changed."""
-        several = [rows] if isinstance(rows, int) else rows.tolist()
-        self.changes += len(several)
-        self._changed.extend(several)
+        if isinstance(rows, int):
+            self.changes += 1
+            self._changed.append(rows)
+        else:
+            self.changes += rows.size
+            self._changed.extend(rows.tolist())
 
     def changed_since(self, changes: int) -> Container[int]:
         """The rows that have changed since ``changes`` was counted; all of them where that is long ago."""
@@ -163,13 +171,21 @@ class Columns:
         self.changes += CHANGES + 1  # of any rows, for all one knows
         return quiet
 
+    def set_free(self, row: int, vcpus: float, memory_mb: float, disk_gb: float) -> None:
+        """What is free on one host now."""
+        self.free_vcpus[row], self.free_memory_mb[row], self.free_disk_gb[row] = vcpus, memory_mb, disk_gb
+        self.touch(row)
+
     def _account(self, rows: int | Ints) -> None:
+        """Compare the agents' counts with the claims, as they are now."""
         for what in ("vcpus", "memory_mb", "disk_gb"):
             beyond = getattr(self, f"reported_{what}")[rows] - getattr(self, f"claimed_{what}")[rows]
             getattr(self, f"unaccounted_{what}")[rows] = np.maximum(beyond, 0.0)
         self._recount(rows)
 
     def _recount(self, rows: int | Ints) -> None:
+        """Say what is free, and how many builds are under way."""
+        self.building[rows] = self.instances[rows] - self.guests[rows]
         self.free_vcpus[rows] = self.cap_vcpus[rows] - self.claimed_vcpus[rows] - self.unaccounted_vcpus[rows]
         self.free_memory_mb[rows] = self.cap_memory_mb[rows] - self.claimed_memory_mb[rows] - self.unaccounted_memory_mb[rows]
         self.free_disk_gb[rows] = self.cap_disk_gb[rows] - self.claimed_disk_gb[rows] - self.unaccounted_disk_gb[rows]

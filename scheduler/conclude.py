@@ -33,7 +33,7 @@ def _placement(job: Job, request: Request, table: HostTable, instance_uuid: str,
     fence = job.spec.fences[instance_uuid]
     return Placement(
         instance_uuid=instance_uuid,
-        inventory_id=int(table.inventory[row]),
+        inventory_id=table.inventory.item(row),
         selections=tuple(_selection(table, request, each, fence, decision_id) for each in (row, *others)),
         held=tuple(table.hosts[other] for other in others) if holds else (),
     )
@@ -43,16 +43,16 @@ def _selection(table: HostTable, request: Request, row: int, fence: int, decisio
     return Selection(
         host=table.hosts[row],
         node=table.nodes[row],
-        cell_uuid=table.cells[int(table.cell[row])].uuid,
+        cell_uuid=table.cells[table.cell.item(row)].uuid,
         limits=_limits(table, request, row),
-        availability_zone=table.zones[int(table.zone[row])],
+        availability_zone=table.zones[table.zone.item(row)],
         fence=fence,
         decision_id=decision_id,
     )
 
 
 def _limits(table: HostTable, request: Request, row: int) -> Limits:
-    resources = {name: int(table.classes[name].cap[row]) for name in request.resources}
+    resources = {name: int(table.classes[name].cap[row]) for name in request.resources} if request.resources else {}
     if table.aggregates.lowering:
         hosts = Hosts(table, request, np.array([row]))
         return Limits(
@@ -62,8 +62,8 @@ def _limits(table: HostTable, request: Request, row: int) -> Limits:
             resources=resources,
         )
     return Limits(
-        vcpus=float(table.cap_vcpus[row]),
-        memory_mb=float(table.cap_memory_mb[row]),
-        disk_gb=float(table.cap_disk_gb[row]),
+        vcpus=table.cap_vcpus.item(row),
+        memory_mb=table.cap_memory_mb.item(row),
+        disk_gb=table.cap_disk_gb.item(row),
         resources=resources,
     )

@@ -115,7 +115,6 @@ class _Search:
             in_cells={},
             draws=0,
             **msgspec.structs.asdict(spec.flavor.takes),
-            _asked=((), ()),
             _memory={},
         )
         if spec.group is None:

@@ -36,13 +36,13 @@ def survey(table: HostTable, driver: Driver, request: Request, within: Ints | No
 
     Where most hosts are left, weighing all of them and disregarding the others is cheaper than picking those that are left.
     """
-    hosts = Hosts(table, request, within)
-    mask, counts = narrow(driver.filters, hosts, request)
+    hosts, chain = Hosts(table, request, within), driver.chain(request)
+    mask, counts = narrow(chain.filters, hosts, request)
     left: Mask | None = mask
     if (counts[-1].after if counts else mask.size) * FEW < mask.size:
         rows: Ints = mask.nonzero()[0]
         hosts, left = Hosts(table, request, rows if within is None else within[rows]), None
-    scores, parts = _weighed(driver.weighers, hosts, request, left)
+    scores, parts = _weighed(chain.weighers, hosts, request, left)
     return Survey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None)
 
 
@@ -52,33 +52,26 @@ def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[M
     reported = len(hosts.table) if hosts.rows is None else int(np.count_nonzero(hosts.cell >= 0))
     left = int(np.count_nonzero(mask))
     counts: list[FilterCount] = []
-    idle: list[Filter] = []
     if left < reported:
         counts.append(FilterCount(name=UNMAPPED.name, before=reported, after=left, reason=UNMAPPED.reason))
-    forced = request.forced
-    for one in request.asked(filters):
+    for one in filters:
         if not left:
             break
-        if forced and not one.guards_host:
-            continue
         passed = _asked_one_by_one(one, hosts, request, mask) if one.host_by_host else one.passes(hosts, request)
         before = left
         if passed is not None:
             mask &= passed
             left = int(np.count_nonzero(mask))
         elif one.on_demand:
-            idle.append(one)
             continue
         reason = one.reason if left else one.refusal(hosts, request)
         counts.append(FilterCount(name=one.name, before=before, after=left, reason=reason))
-    if idle:
-        request.spare(filters, idle)
     return mask, tuple(counts)
 
 
 def fits(driver: Driver, table: HostTable, request: Request, rows: Ints, more: Ints | int = 0) -> Mask:
     """The predicate that planned, asked about these rows alone."""
-    return narrow(driver.filters, Hosts(table, request, rows, more), request)[0]
+    return narrow(driver.chain(request).filters, Hosts(table, request, rows, more), request)[0]
 
 
 def choose(table: HostTable, driver: Driver, request: Request, found: Survey, count: int) -> list[int]:
@@ -121,7 +114,7 @@ def score(table: HostTable, driver: Driver, request: Request, parts: tuple[Part,
             scores += part.of(hosts, raw)
     if driver.shuffle:
         scores += ties(table, rows, request.seed)
-    scores[~narrow(driver.filters, hosts, request)[0]] = -np.inf
+    scores[~narrow(driver.chain(request).filters, hosts, request)[0]] = -np.inf
     return scores
 
 

@@ -60,21 +60,15 @@ def _candidates(job: Job, survey: Survey, table: HostTable) -> Iterator[Candidat
         rows = np.append(rows, survey.rows[survey.rows == winner])
         scores = np.append(scores, survey.scores[survey.rows == winner])
     parts = survey.weights(rows)
-    numbers = _rounded([scores.tolist(), *parts.values()])
-    for row, (score, *added) in zip(rows.tolist(), numbers, strict=True):
+    names = tuple(parts)
+    for row, score, *added in zip(rows.tolist(), scores.tolist(), *parts.values(), strict=True):
         yield Candidate(
             host=table.hosts[row],
             node=table.nodes[row],
-            cell=table.cells[int(table.cell[row])].name,
-            score=score,
-            parts=dict(zip(parts, added, strict=True)),
+            cell=table.cells[table.cell.item(row)].name,
+            score=round(score * 1e6) / 1e6,  # round(score, 6) takes longer than all else that is done for a candidate
+            parts={name: round(part * 1e6) / 1e6 for name, part in zip(names, added, strict=True)},
         )
-
-
-def _rounded(numbers: list[list[float]]) -> list[list[float]]:
-    """To six places, without the sign of a zero, and each column as a row."""
-    rounded: list[list[float]] = (np.rint(np.array(numbers).T * 1e6) / 1e6 + 0.0).tolist()
-    return rounded
 
 
 def _choices(job: Job, table: HostTable) -> Iterator[Choice]:
@@ -87,7 +81,7 @@ def _choices(job: Job, table: HostTable) -> Iterator[Choice]:
                 instance_uuid=uuid,
                 host=table.hosts[row],
                 node=table.nodes[row],
-                cell=table.cells[int(table.cell[row])].name,
+                cell=table.cells[table.cell.item(row)].name,
                 alternates=tuple(table.hosts[other] for other in job.alternates.get(uuid, ())),
             )
         elif uuid in job.standing.kept:

@@ -17,6 +17,7 @@ from scheduler.table import HostTable
 Column = TypeVar("Column", Floats, Ints, Counts, Mask, Words)
 
 _HALF = (1 << 64) - 1
+_FREE = {"vcpus": "free_vcpus", "memory_mb": "free_memory_mb", "disk_gb": "free_disk_gb"}
 
 
 class HostState(Object, frozen=True, kw_only=True):
@@ -57,27 +58,28 @@ class Hosts:
         self.rows = rows
         self.more = more
         self._plain = isinstance(more, int) and more == 0
+        self._index: Ints | slice = slice(table.size) if rows is None else rows
 
     def __len__(self) -> int:
         return self.table.size if self.rows is None else self.rows.size
 
     def _pick(self, column: Column) -> Column:
-        picked: Column = column[: self.table.size] if self.rows is None else column[self.rows]
+        picked: Column = column[self._index]
         return picked
 
     @property
     def free_vcpus(self) -> Floats:
-        free = self._pick(self.table.free_vcpus)
+        free: Floats = self.table.free_vcpus[self._index]
         return free if self._plain else free - self.more * self.request.vcpus
 
     @property
     def free_memory_mb(self) -> Floats:
-        free = self._pick(self.table.free_memory_mb)
+        free: Floats = self.table.free_memory_mb[self._index]
         return free if self._plain else free - self.more * self.request.memory_mb
 
     @property
     def free_disk_gb(self) -> Floats:
-        free = self._pick(self.table.free_disk_gb)
+        free: Floats = self.table.free_disk_gb[self._index]
         return free if self._plain else free - self.more * self.request.disk_gb
 
     def free_resource(self, name: str) -> Floats:
@@ -86,7 +88,7 @@ class Hosts:
         if known is None:
             return np.zeros(len(self))
         known.grow(self.table.size)
-        free = known.free(slice(self.table.size) if self.rows is None else self.rows)
+        free = known.free(self._index)
         return free if self._plain else free - self.more * self.request.resources.get(name, 0)
 
     def offered(self, name: str) -> Mask:
@@ -100,7 +102,7 @@ class Hosts:
 
     @property
     def instances(self) -> Counts:
-        count = self._pick(self.table.instances)
+        count: Counts = self.table.instances[self._index]
         return count if self._plain else (count + self.more).astype(np.int32)
 
     def capacity(self, what: str) -> Floats:
@@ -115,7 +117,7 @@ class Hosts:
 
     def room(self, what: str) -> Floats:
         """Free vcpus, memory_mb or disk_gb, with the lower allocation ratios of aggregates applied."""
-        free: Floats = getattr(self, f"free_{what}")
+        free: Floats = getattr(self, _FREE[what])
         if not self.table.aggregates.lowering:
             return free
         beyond: Floats = self._pick(getattr(self.table, f"cap_{what}")) - self.capacity(what)
@@ -169,8 +171,14 @@ class Hosts:
     @property
     def io_ops(self) -> Counts:
         """Builds under way: claims of which the agent does not run the guest yet."""
-        under_way: Counts = np.maximum(self.instances - self.guests, 0)
+        under_way: Counts = np.maximum(self.building, 0)
         return under_way
+
+    @property
+    def building(self) -> Counts:
+        """Claims less guests, which is negative where the agent runs guests that were not claimed."""
+        count: Counts = self.table.building[self._index]
+        return count if self._plain else (count + self.more).astype(np.int32)
 
     def judged(self, attribute: str, key: object, test: Callable[[Any], bool]) -> Mask:
         """Which of them have a value of ``attribute`` that passes ``test``; hosts without it are judged by None.
@@ -211,6 +219,10 @@ class Hosts:
     @property
     def disabled(self) -> Mask:
         return self._pick(self.table.disabled)
+
+    @property
+    def welcoming(self) -> Mask:
+        return self._pick(self.table.welcoming)
 
     @property
     def cell_open(self) -> Mask:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from db.claims import Ask
 from objects import errors, extra_specs
+from objects.amounts import Amounts
 from objects.context import RequestContext
 from objects.decision import Decision, FilterCount
 from objects.destination import Destination
@@ -54,6 +55,8 @@ class Job:
     instances are the first of an affinity group, and go to one host all of them or not at all. ``partial``: those that found a host
     are enough, by ``min_count``.
 
+    ``takes`` is what each instance takes of its host. ``seed`` is the batch's, by which everything is drawn.
+
     ``conflicts``: how often, in all attempts together, a planned host was full or in other hands when its row was locked.
     ``taken``: these hosts. ``relaxations``: what would have been enough, of a job that was refused.
     """
@@ -82,6 +85,11 @@ class Job:
     taken: dict[str, None] = field(default_factory=dict)
     relaxations: tuple[Relaxation, ...] | None = None
     decision: Decision | None = None
+    takes: Amounts = field(init=False)
+    seed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.takes, self.seed = self.spec.flavor.takes, word_of(self.spec.batch_id)
 
     @property
     def open(self) -> bool:
@@ -112,13 +120,12 @@ class Job:
 
     @property
     def ask(self) -> Ask:
-        takes = self.spec.flavor.takes
         return Ask(
             fences={uuid: self.spec.fences[uuid] for uuid in self.uuids},
-            vcpus=takes.vcpus,
-            memory_mb=takes.memory_mb,
-            disk_gb=takes.disk_gb,
-            resources=takes.resources,
+            vcpus=self.takes.vcpus,
+            memory_mb=self.takes.memory_mb,
+            disk_gb=self.takes.disk_gb,
+            resources=self.takes.resources,
             group=self.spec.group,
             excluded_cells=self.spec.excluded_cells,
             excluded_hosts=self.spec.excluded_hosts,
@@ -126,8 +133,8 @@ class Job:
 
     def request(self, table: HostTable, moment: Moment) -> Request:
         """As the engine is to see it now: names as the numbers of this table, no member of its group known yet."""
-        spec, takes = self.spec, self.spec.flavor.takes
-        cells = (table.cell_number(cell) for cell in spec.excluded_cells)
+        spec, takes = self.spec, self.takes
+        excluded = {table.cell_number(cell) for cell in spec.excluded_cells}
         only_cell, source_cell = kept_to(spec), spec.move.source_cell_uuid if spec.move else None
         return Request(
             spec=spec,
@@ -135,9 +142,9 @@ class Job:
             memory_mb=takes.memory_mb,
             disk_gb=takes.disk_gb,
             resources=takes.resources,
-            seed=word_of(spec.batch_id),
+            seed=self.seed,
             zone=None if spec.availability_zone is None else table.zone_number(spec.availability_zone),
-            excluded_cells=frozenset(cell for cell in cells if cell >= 0),
+            excluded_cells=frozenset(excluded - {-1}),
             only_cell=None if only_cell is None else table.cell_number(only_cell),
             source_cell=None if source_cell is None else table.cell_number(source_cell),
             alive_since=moment.alive_since,

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from objects.group import Policy, ServerGroup
 from objects.spec import RequestSpec
 from scheduler.arrays import mixed
 from scheduler.members import NOBODY, Members
 
-if TYPE_CHECKING:  # which takes requests
-    from scheduler.filters.base import Filter
-
 T = TypeVar("T")
+
+OPTIONAL = (
+    "flavor.extra_specs",
+    "image",
+    "group",
+    "ignore_hosts",
+    "force_hosts",
+    "force_nodes",
+    "requested_destination",
+    "move",
+    "scheduler_hints",
+    "excluded_cells",
+    "excluded_hosts",
+)
+"""Fields of a spec that filters and weighers heed, and that most requests leave out."""
+
+_optional = attrgetter(*OPTIONAL)
 
 
 @dataclass(slots=True)
@@ -51,7 +66,6 @@ class Request:
     draws: int = 0
     in_cells: dict[int, int] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
-    _asked: tuple[Sequence[Filter], Sequence[Filter]] = ((), ())
     _memory: dict[object, Any] = field(default_factory=dict)
 
     @property
@@ -77,14 +91,10 @@ class Request:
         """An administrator named the hosts: only filters that guard the host itself are asked."""
         return bool(self.spec.force_hosts or self.spec.force_nodes)
 
-    def asked(self, filters: Sequence[Filter]) -> Sequence[Filter]:
-        """Those of the filters that have not been spared."""
-        return self._asked[1] if self._asked[0] is filters else filters
-
-    def spare(self, filters: Sequence[Filter], idle: Collection[Filter]) -> None:
-        """The request does not call for the filters ``idle``, which need not be asked any more."""
-        spared = set(idle)  # in a list they would be compared one by one
-        self._asked = (filters, [one for one in self.asked(filters) if one not in spared])
+    @property
+    def shape(self) -> tuple[bool, ...]:
+        """Which of the OPTIONAL fields it has."""
+        return tuple(map(bool, _optional(self.spec)))
 
     def remembered(self, key: object, make: Callable[[], T]) -> T:
         """What ``make`` returned when it was first asked for ``key``. A request lives under one hold of the table's lock."""

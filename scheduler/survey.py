@@ -9,7 +9,7 @@ import numpy as np
 from objects.decision import FilterCount
 from scheduler.arrays import Floats, Ints, Mask, noise
 from scheduler.hosts import Hosts
-from scheduler.ranking import Leaders, descending, leading
+from scheduler.ranking import in_order, leading
 from scheduler.table import HostTable
 from scheduler.weighers.base import Weigher
 
@@ -25,8 +25,8 @@ HEAD = 320
 class Part:
     """One weigher's scale for a batch: ``multiplier * (raw - low) / span``. No span: all hosts weigh the same so far.
 
-    ``multiplier`` is the host's where aggregates have their own, which is None here. ``raw``: of the hosts surveyed; mostly a column
-    of the table itself, which goes with it.
+    ``multiplier`` is the host's where aggregates have their own, which is None here. ``raw``: of the hosts surveyed; mostly a
+    column of the table itself, which goes with it.
     """
 
     weigher: Weigher
@@ -89,8 +89,8 @@ class Survey:
         self._left = left
         self._scores = scores
         self._seed = seed
-        self._leaders: Leaders | None = None
-        self._best: tuple[Ints, Floats] | None = None
+        self._leaders: tuple[Ints, Floats, float] | None = None
+        self._first: tuple[Ints, Floats] | None = None
 
     @property
     def rows(self) -> Ints:
@@ -104,26 +104,24 @@ class Survey:
 
     def best(self, count: int) -> tuple[Ints, Floats]:
         """The ``count`` best rows, or all where there are fewer, best first, with their scores."""
-        if self._best is None or count > self._best[0].size:
-            enough = max(count, FIRST)
-            if enough <= HEAD:
-                head = self._head.positions
-                few = head[leading(self._scores[head], None, enough, NOISE).positions]
-            else:
-                few = leading(self._scores, self._left, enough, NOISE).positions
-            self._best = self._ordered(few, enough)
-        rows, scores = self._best
+        if count > HEAD:
+            return _in_order(*self._ahead(count)[:2], count)
+        if self._first is None or count > self._first[0].size:
+            self._first = _in_order(*self._head[:2], max(count, FIRST))
+        rows, scores = self._first
         return rows[:count], scores[:count]
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         """The same of those in the cell."""
-        head, least = self._head
-        mine = head[self._hosts.table.cell[self._rows(head)] == cell]
-        if mine.size < count or np.count_nonzero(self._scores[mine] >= least) < count:
-            theirs = self._hosts.of_cell(cell)
-            left = None if self._left is None else self._left[theirs]
-            mine = theirs[leading(self._scores[theirs], left, count, NOISE).positions]
-        return self._ordered(mine, count)
+        rows, scores, least = self._head
+        mine = (self._hosts.table.cell[rows] == cell).nonzero()[0]
+        rows, scores = _in_order(rows[mine], scores[mine], count)
+        if least == -np.inf or (rows.size == count and scores[-1] >= least):
+            return rows, scores
+        theirs = self._hosts.of_cell(cell)
+        left = None if self._left is None else self._left[theirs]
+        positions = theirs[leading(self._scores[theirs], left, count, NOISE).positions]
+        return _in_order(self._rows(positions), self._exact(positions), count)
 
     def weights(self, rows: Ints) -> dict[str, list[float]]:
         """What each weigher adds to the scores of these of its rows, by weigher."""
@@ -132,17 +130,15 @@ class Survey:
         return {part.weigher.name: part.of(hosts, part.raw[positions]).tolist() for part in self.parts}
 
     @property
-    def _head(self) -> Leaders:
-        """The ``HEAD`` best, and some more."""
+    def _head(self) -> tuple[Ints, Floats, float]:
+        """The ``HEAD`` best rows and some more, in no order, with their scores; and the score from which on all are there."""
         if self._leaders is None:
-            self._leaders = leading(self._scores, self._left, HEAD, NOISE)
+            self._leaders = self._ahead(HEAD)
         return self._leaders
 
-    def _ordered(self, positions: Ints, count: int) -> tuple[Ints, Floats]:
-        """The ``count`` best of these. Noise leaves few equals, and these as they stand in the table."""
-        scores = self._exact(positions)
-        order = descending(scores)[:count]
-        return self._rows(positions[order]), scores[order]
+    def _ahead(self, count: int) -> tuple[Ints, Floats, float]:
+        positions, least = leading(self._scores, self._left, count, NOISE)
+        return self._rows(positions), self._exact(positions), least
 
     @property
     def _positions(self) -> Ints:
@@ -155,3 +151,9 @@ class Survey:
 
     def _rows(self, positions: Ints) -> Ints:
         return positions if self._hosts.rows is None else self._hosts.rows[positions]
+
+
+def _in_order(rows: Ints, scores: Floats, count: int) -> tuple[Ints, Floats]:
+    """The ``count`` best of them. Noise leaves few equals, and these as they stand in the table."""
+    order = in_order(scores, count)
+    return rows[order], scores[order]

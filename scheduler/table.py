@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,10 +15,9 @@ from objects.inventory import Inventory
 from scheduler.address import halves_of
 from scheduler.aggregation import Aggregates
 from scheduler.arrays import Ints, column, mixed
-from scheduler.classes import NONE, Classes
-from scheduler.columns import Columns
 from scheduler.facet import Facets
 from scheduler.namesakes import Namesakes
+from scheduler.takings import Takings
 
 _AMOUNTS = ("vcpus", "memory_mb", "disk_gb")
 _RATIOS = {"ratio_vcpus": "cpu", "ratio_memory_mb": "ram", "ratio_disk_gb": "disk"}
@@ -36,7 +34,7 @@ _OF_INVENTORIES = (
 """Columns, and the attributes of records that they are taken from."""
 
 
-class HostTable(Columns):
+class HostTable(Takings):
     """Columns, the indexes into them, and the changes they take. Every use, reading or writing, is under ``lock``.
 
     A row comes into being with the first word about its host, from a cell or from the ledger of claims; it may be chosen once both
@@ -53,7 +51,6 @@ class HostTable(Columns):
         self.zones: list[str] = [default_zone]
         self.rows_of: dict[str, list[int]] = {}
         self.facets = Facets()
-        self.classes = Classes()
         self.aggregates = Aggregates()
         self.namesakes = Namesakes()
         self.rehomed: set[str] = set()
@@ -66,7 +63,6 @@ class HostTable(Columns):
         self._mapped_at: dict[str, float] = {}
         self._zone_of: Mapping[str, str] = {}
         self._of_cell: dict[int, Ints] = {}
-        self._taken: list[tuple[int, float, float, float, int, Mapping[str, int]]] = []
 
     def __len__(self) -> int:
         """Hosts that cells report."""
@@ -90,6 +86,11 @@ class HostTable(Columns):
 
     def find_inventory(self, inventory_id: int) -> int | None:
         return self._row_of_inventory.get(inventory_id)
+
+    def rows(self, inventory_ids: Iterable[int]) -> Ints:
+        """The rows of these inventories, as far as there are any."""
+        found = (self._row_of_inventory.get(inventory) for inventory in inventory_ids)
+        return np.fromiter((row for row in found if row is not None), dtype=np.int64)
 
     def unheard(self, host: str, node: str) -> bool:
         """Nobody has told of this node's agent yet."""
@@ -204,18 +205,31 @@ class HostTable(Columns):
     def set_inventory(self, inventory: Inventory, now: float) -> None:
         """A row of the ledger, unless a newer one is known already. ``now``: the monotonic clock."""
         row = self._row_for(inventory)
-        if inventory.generation <= self.generation[row]:
+        if inventory.generation <= self.generation.item(row):
             return
-        first = self.generation[row] < 0
-        for name, attribute in _OF_INVENTORIES.items():
-            getattr(self, name)[row] = getattr(inventory, attribute)
+        first = self.generation.item(row) < 0
+        self._enter(row, inventory)
         self.changed_at[row] = now
-        self.classes.enter(row, inventory.cap_resources, inventory.used_resources, first=first)
         if first:
             self._account(row)
             self._judge(row)
-        else:
-            self._recount(row)
+
+    def _enter(self, row: int, inventory: Inventory) -> None:
+        """One by one: this is done for every claim, and a loop over the names takes twice as long."""
+        cap, used = inventory.cap_vcpus, inventory.used_vcpus
+        self.cap_vcpus[row], self.claimed_vcpus[row] = cap, used
+        vcpus = cap - used - self.unaccounted_vcpus.item(row)
+        cap, used = inventory.cap_memory_mb, inventory.used_memory_mb
+        self.cap_memory_mb[row], self.claimed_memory_mb[row] = cap, used
+        memory_mb = cap - used - self.unaccounted_memory_mb.item(row)
+        cap, used = inventory.cap_disk_gb, inventory.used_disk_gb
+        self.cap_disk_gb[row], self.claimed_disk_gb[row] = cap, used
+        disk_gb = cap - used - self.unaccounted_disk_gb.item(row)
+        if self.classes or inventory.cap_resources or inventory.used_resources:
+            self.classes.enter(row, inventory.cap_resources, inventory.used_resources, first=self.generation.item(row) < 0)
+        self.generation[row], self.instances[row] = inventory.generation, inventory.instances
+        self.building[row] = inventory.instances - self.guests.item(row)
+        self.set_free(row, vcpus, memory_mb, disk_gb)
 
     def set_inventories(self, inventories: Sequence[Inventory], now: float) -> None:
         """The same of many rows at once, no two of one inventory."""
@@ -319,53 +333,7 @@ class HostTable(Columns):
         takes_builds = np.array([mapping.state is CellState.ENABLED for mapping in self.cells] + [False])
         home = self.home[rows]
         self.cell_open[rows] = takes_builds[home]  # -1, of a host without a home, is the last
+        self.welcoming[rows] = self.cell_open[rows] & ~self.disabled[rows]
         at_home = (home >= 0) & (home == self.cell[rows])
         self.eligible[rows] = at_home & (self.inventory[rows] > 0) & ~self.forced_down[rows] & ~self.torn[rows]
         self.touch(rows)
-
-    # -- what a plan takes -------------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def tentative(self) -> Iterator[None]:
-        """Whatever ``take`` took inside is given back at the end, exactly."""
-        mark = len(self._taken)
-        try:
-            yield
-        finally:
-            self.give_back(mark)
-
-    @property
-    def mark(self) -> int:
-        """A point to ``give_back`` to."""
-        return len(self._taken)
-
-    def take(self, row: int, vcpus: int, memory_mb: int, disk_gb: int, resources: Mapping[str, int] = NONE) -> None:
-        """One more instance on the row, as far as this plan is concerned. ``resources``: amounts by custom resource class."""
-        old = (
-            row,
-            float(self.free_vcpus[row]),
-            float(self.free_memory_mb[row]),
-            float(self.free_disk_gb[row]),
-            int(self.instances[row]),
-            resources,
-        )
-        self._taken.append(old)
-        self.classes.take(row, resources)
-        self.free_vcpus[row] -= vcpus
-        self.free_memory_mb[row] -= memory_mb
-        self.free_disk_gb[row] -= disk_gb
-        self.instances[row] += 1
-        self.touch(row)
-
-    def give_back(self, mark: int) -> None:
-        while len(self._taken) > mark:
-            row, *free, instances, resources = self._taken.pop()
-            self.free_vcpus[row], self.free_memory_mb[row], self.free_disk_gb[row] = free
-            self.classes.give_back(row, resources)
-            self.instances[row] = instances
-            self.touch(row)
-
-    def rows(self, inventory_ids: Iterable[int]) -> Ints:
-        """The rows of these inventories, as far as there are any."""
-        found = (self._row_of_inventory.get(inventory) for inventory in inventory_ids)
-        return np.fromiter((row for row in found if row is not None), dtype=np.int64)

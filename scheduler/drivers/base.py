@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Collection, Sequence
+from typing import ClassVar, NamedTuple
 
 from objects.decision import FilterCount
 from scheduler.filters.base import Filter
@@ -16,11 +16,19 @@ from scheduler.filters.requested_cell import RequestedCell
 from scheduler.filters.requested_destination import RequestedDestination
 from scheduler.filters.resource_classes import ResourceClassFilter
 from scheduler.filters.source_host import SourceHost
+from scheduler.request import OPTIONAL, Request
 from scheduler.settings import Settings
 from scheduler.weighers.base import Weigher
 
 ANY = 1 << 30
 """A subset size that means: any host left."""
+
+
+class Chain(NamedTuple):
+    """Those of the filters and weighers that requests of one shape may call for."""
+
+    filters: tuple[Filter, ...]
+    weighers: tuple[Weigher, ...]
 
 
 class Driver(abc.ABC):
@@ -39,6 +47,24 @@ class Driver(abc.ABC):
         self.cell_wide = any(weigher.cell_wide for weigher in self.weighers)
         self.subset = settings.host_subset_size
         self.shuffle = settings.shuffle_best_same_weighed_hosts
+        self._chains: dict[tuple[bool, ...], tuple[Chain, Chain]] = {}
+
+    def chain(self, request: Request) -> Chain:
+        """The filters to be asked about this request, in order, and the weighers.
+
+        Requests have few shapes, so what is left out for want of what it heeds is settled once for each. Of forced hosts only
+        filters are asked that guard the host itself.
+        """
+        shape = request.shape
+        every, chain = self._chains.get(shape, (None, None))
+        if every is None or chain is None or every.filters is not self.filters or every.weighers is not self.weighers:
+            given = {name for name, there in zip(OPTIONAL, shape, strict=True) if there}
+            chain = Chain(
+                tuple(one for one in self.filters if _called(one.heeds, given) and (one.guards_host or not request.forced)),
+                tuple(one for one in self.weighers if _called(one.heeds, given)),
+            )
+            self._chains[shape] = Chain(self.filters, self.weighers), chain
+        return chain
 
     @abc.abstractmethod
     def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:
@@ -46,6 +72,10 @@ class Driver(abc.ABC):
 
         ``counts`` are those of the first instance that found none.
         """
+
+
+def _called(heeds: Collection[str], given: set[str]) -> bool:
+    return not heeds or not given.isdisjoint(heeds)
 
 
 def always(settings: Settings) -> tuple[Filter, ...]:

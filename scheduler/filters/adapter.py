@@ -29,13 +29,9 @@ class Adapter(HostByHostFilter):
 
     def __init__(self, settings: Settings, name: str, adapted: HostPasses) -> None:
         super().__init__(settings)
-        self._name = name
+        self.name = name
         self._adapted = adapted
         self.reason = getattr(adapted, "reason", Adapter.reason)  # type: ignore[misc]  # each adapted filter has its own
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
         answers = (bool(self._adapted.host_passes(hosts.state(i), request.spec)) for i in range(len(hosts)))

@@ -18,6 +18,7 @@ class AggregateInstanceExtraSpecsFilter(Filter):
 
     reason = "not in an aggregate with what the flavor wants"
     on_demand = True
+    heeds = ("flavor.extra_specs",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         wanted: list[tuple[str, str]] = []  # one key may come twice, with the scope and without

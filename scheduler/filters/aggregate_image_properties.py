@@ -13,6 +13,7 @@ class AggregateImagePropertiesIsolation(Filter):
 
     reason = "kept for images with other properties"
     on_demand = True
+    heeds = ("image",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         properties = request.spec.image.properties if request.spec.image else {}

@@ -16,24 +16,27 @@ class Filter(abc.ABC):
 
     ``reason`` completes "no host is left, because of ...": shown to tenants, so it names no host. ``dynamic``: the answer may
     change as the batch takes room. ``guards_host``: asked even where an administrator forces the host. ``on_demand``: not mentioned
-    in explanations of requests that do not call for it, nor asked again for a request of which it answered None; whether a request
-    calls for it follows from the request, the settings, and what operators and drivers say of hosts. ``host_by_host``: it is given
-    only the hosts that are left.
+    in explanations of requests that do not call for it, of which it answers None. ``heeds``: of these OPTIONAL fields of a spec a
+    request has one at least that calls for it, so that it is not asked about others; empty: any request may. ``host_by_host``: it
+    is given only the hosts that are left.
     """
 
     reason: ClassVar[str]
     dynamic: ClassVar[bool] = False
     guards_host: ClassVar[bool] = False
     on_demand: ClassVar[bool] = False
+    heeds: ClassVar[tuple[str, ...]] = ()
     host_by_host: ClassVar[bool] = False
+
+    name: str
+    """As it is called in the configuration and in explanations."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__name__
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-
-    @property
-    def name(self) -> str:
-        """As it is called in the configuration and in explanations."""
-        return type(self).__name__
 
     @abc.abstractmethod
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:

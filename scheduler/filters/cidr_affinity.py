@@ -17,6 +17,7 @@ class SimpleCIDRAffinityFilter(Filter):
 
     reason = "not near the address of the hint build_near_host_ip"
     on_demand = True
+    heeds = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if hints.NEAR not in request.spec.scheduler_hints:

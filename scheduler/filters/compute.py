@@ -20,11 +20,15 @@ class ComputeFilter(Filter):
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
-        mask = hosts.cell_open if not request.any_cell else hosts.cell >= 0
-        if request.spec.move is not None and request.only_cell is not None:
-            mask = mask | (hosts.cell == request.only_cell)
-        if not request.forced:
-            mask = mask & ~hosts.disabled
+        kept = request.only_cell if request.spec.move is not None else None
+        if request.any_cell or request.forced or kept is not None:
+            mask = hosts.cell_open if not request.any_cell else hosts.cell >= 0
+            if kept is not None:
+                mask = mask | (hosts.cell == kept)
+            if not request.forced:
+                mask = mask & ~hosts.disabled
+        else:
+            mask = hosts.welcoming
         if request.assume_up:
             return mask
         up = hosts.heard_at >= request.alive_since

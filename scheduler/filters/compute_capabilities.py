@@ -25,6 +25,7 @@ class ComputeCapabilitiesFilter(Filter):
 
     reason = "without what the flavor wants of a host"
     on_demand = True
+    heeds = ("flavor.extra_specs",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         mask: Mask | None = None

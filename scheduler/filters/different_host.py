@@ -14,6 +14,7 @@ class DifferentHostFilter(Filter):
 
     reason = "with one of the servers of the hint different_host"
     on_demand = True
+    heeds = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         named = hints.servers(request.spec.scheduler_hints, hints.DIFFERENT_HOST)

@@ -14,6 +14,7 @@ class ExcludedCells(Filter):
     reason = "in a cell that cannot take the build now"
     guards_host = True
     on_demand = True
+    heeds = ("excluded_cells",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if not request.excluded_cells:

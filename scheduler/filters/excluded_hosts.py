@@ -14,6 +14,7 @@ class ExcludedHosts(Filter):
     reason = "tried before"
     guards_host = True
     on_demand = True
+    heeds = ("excluded_hosts",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return ~hosts.named(request.spec.excluded_hosts) if request.spec.excluded_hosts else None

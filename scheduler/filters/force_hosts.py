@@ -14,6 +14,7 @@ class ForceHosts(Filter):
     reason = "not the host asked for"
     guards_host = True
     on_demand = True
+    heeds = ("force_hosts", "force_nodes")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return hosts.named(request.spec.force_hosts, request.spec.force_nodes) if request.forced else None

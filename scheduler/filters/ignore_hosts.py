@@ -14,6 +14,7 @@ class IgnoreHosts(Filter):
     reason = "ignored by the request"
     guards_host = True
     on_demand = True
+    heeds = ("ignore_hosts",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return ~hosts.named(request.spec.ignore_hosts) if request.spec.ignore_hosts else None

@@ -19,5 +19,5 @@ class IoOpsFilter(Filter):
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
         limit = hosts.least("max_io_ops_per_host", self.settings.max_io_ops_per_host)
-        under = hosts.instances - hosts.guests < limit
+        under = hosts.building < limit
         return under if isinstance(limit, (int, float)) else under & (limit > 0)

@@ -48,6 +48,7 @@ class JsonFilter(Filter):
     reason = "not what the hint query asks for"
     dynamic = True
     on_demand = True
+    heeds = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         given = request.spec.scheduler_hints

@@ -14,6 +14,7 @@ class RequestedCell(Filter):
     reason = "in another cell"
     guards_host = True
     on_demand = True
+    heeds = ("requested_destination", "move")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return None if request.only_cell is None else hosts.cell == request.only_cell

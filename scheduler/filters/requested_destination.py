@@ -14,6 +14,7 @@ class RequestedDestination(Filter):
     reason = "not the destination asked for"
     guards_host = True
     on_demand = True
+    heeds = ("requested_destination",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         wanted = request.spec.requested_destination

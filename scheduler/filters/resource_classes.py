@@ -18,6 +18,7 @@ class ResourceClassFilter(Filter):
     dynamic = True
     guards_host = True
     on_demand = True
+    heeds = ("flavor.extra_specs",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if not request.resources:

@@ -16,6 +16,7 @@ class SameHostFilter(Filter):
 
     reason = "not with the servers of the hint same_host"
     on_demand = True
+    heeds = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         named = hints.servers(request.spec.scheduler_hints, hints.SAME_HOST)

@@ -15,6 +15,7 @@ class SourceHost(Filter):
     reason = "the server is there already"
     guards_host = True
     on_demand = True
+    heeds = ("move",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         move = request.spec.move

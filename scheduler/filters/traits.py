@@ -17,6 +17,7 @@ class TraitsFilter(Filter):
 
     reason = "without a trait that is required, or with one that is forbidden"
     on_demand = True
+    heeds = ("flavor.extra_specs", "image")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         image = request.spec.image.properties if request.spec.image else {}

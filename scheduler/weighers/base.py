@@ -17,21 +17,25 @@ class Weigher(abc.ABC):
     Raw weights are scaled so that the hosts left by the filters span 0 to 1, then multiplied by ``multiplier``: negative turns the
     opinion round, 0 switches it off. ``least`` is where the range begins if no host weighs less (Nova's ``minval``); None: at the
     least of the hosts. ``option``: where aggregates have this key, the smallest of their values is the multiplier of their hosts.
+    ``heeds``: it has no opinion of requests that have none of these OPTIONAL fields of a spec; empty: of any it may.
     ``cell_wide``: a server that is placed changes what this weigher says of all hosts of its cell alike. It is asked for hosts
     that filters have refused as well, whose weights are disregarded: each host is weighed by itself.
     """
 
     least: ClassVar[float | None] = None
     option: ClassVar[str] = ""
+    heeds: ClassVar[tuple[str, ...]] = ()
     cell_wide: ClassVar[bool] = False
+
+    name: str
+    """As it is called in the configuration and in explanations."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__name__
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-
-    @property
-    def name(self) -> str:
-        """As it is called in the configuration and in explanations."""
-        return type(self).__name__
 
     @property
     @abc.abstractmethod

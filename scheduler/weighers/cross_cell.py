@@ -14,6 +14,7 @@ class CrossCellWeigher(Weigher):
     """No opinion on boots, which come from no cell, nor on moves that may not leave theirs."""
 
     option = "cross_cell_move_weight_multiplier"
+    heeds = ("move",)
 
     @property
     def multiplier(self) -> float:

@@ -13,6 +13,7 @@ from scheduler.weighers.base import Weigher
 
 class ServerGroupSoftAffinityWeigher(Weigher):
     option = "soft_affinity_weight_multiplier"
+    heeds = ("group",)
 
     @property
     def multiplier(self) -> float:

@@ -13,6 +13,7 @@ from scheduler.weighers.base import Weigher
 
 class ServerGroupSoftAntiAffinityWeigher(Weigher):
     option = "soft_anti_affinity_weight_multiplier"
+    heeds = ("group",)
 
     @property
     def multiplier(self) -> float:

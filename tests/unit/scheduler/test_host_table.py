@@ -219,5 +219,5 @@ def test_a_cell_that_closes_takes_its_hosts_along_and_leaves_all_else_as_it_is()
     table = fleet.table([fleet.node("h1"), fleet.node("h2")])
     before = seen(table)
     table.set_cells(fleet.cells(CellState.DISABLED, CellState.ENABLED))
-    assert seen(table)["h1"] == before["h1"] | {"cell_open": False}
+    assert seen(table)["h1"] == before["h1"] | {"cell_open": False, "welcoming": False}
     assert seen(table)["h2"] == before["h2"]

@@ -117,6 +117,7 @@ def test_the_leading_scores_are_among_those_found(seed: int, size: int, count: i
     found, least = leading(scores, left, count, 0.25)
     candidates = np.arange(size) if left is None else np.flatnonzero(left)
     in_order = np.sort(scores[candidates])[::-1]
+    assert set(candidates[scores[candidates] >= least]) <= set(found.tolist())
     if candidates.size:
         last = in_order[min(count, in_order.size) - 1]
         assert set(candidates[scores[candidates] >= last - 0.25]) <= set(found.tolist())
