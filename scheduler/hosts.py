@@ -220,9 +220,9 @@ class Hosts:
     def disabled(self) -> Mask:
         return self._pick(self.table.disabled)
 
-    @property
-    def welcoming(self) -> Mask:
-        return self._pick(self.table.welcoming)
+    def up(self, since: float) -> Mask:
+        """Which of them are enabled, in enabled cells, and were heard of since then."""
+        return self._pick(self.table.up(since))
 
     @property
     def cell_open(self) -> Mask:

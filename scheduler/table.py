@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
 from scheduler.address import halves_of
 from scheduler.aggregation import Aggregates
-from scheduler.arrays import Ints, column, mixed
+from scheduler.arrays import Ints, Mask, column, mixed
 from scheduler.facet import Facets
 from scheduler.namesakes import Namesakes
 from scheduler.takings import Takings
@@ -34,12 +35,21 @@ _OF_INVENTORIES = (
 """Columns, and the attributes of records that they are taken from."""
 
 
+class _Up(NamedTuple):
+    """Hosts that were heard of since ``since``; they are those that were since a later time, too, up to ``until``."""
+
+    mask: Mask
+    since: float
+    until: float
+
+
 class HostTable(Takings):
     """Columns, the indexes into them, and the changes they take. Every use, reading or writing, is under ``lock``.
 
     A row comes into being with the first word about its host, from a cell or from the ledger of claims; it may be chosen once both
     have spoken and the host is mapped to the cell that reports it, and only that one does. ``rehomed``: cells, by uuid, that are to
-    be read anew, because hosts of rows that other cells told of were mapped to them.
+    be read anew, because hosts of rows that other cells told of were mapped to them. ``failing``: rows of the hosts on which builds
+    have failed lately.
     """
 
     def __init__(self, default_zone: str = "nova") -> None:
@@ -54,6 +64,8 @@ class HostTable(Takings):
         self.aggregates = Aggregates()
         self.namesakes = Namesakes()
         self.rehomed: set[str] = set()
+        self.failing: set[int] = set()
+        self._up: _Up | None = None
         self._row: dict[tuple[str, str], int] = {}
         self._row_of_inventory: dict[int, int] = {}
         self._free: list[int] = []
@@ -81,6 +93,14 @@ class HostTable(Takings):
 
     # -- rows --------------------------------------------------------------------------------------------------------------
 
+    def up(self, since: float) -> Mask:
+        """Which hosts are welcoming and were heard of since then (monotonic clock). Not to be written to."""
+        if self._up is None or not self._up.since <= since <= self._up.until or self._up.mask.size != self.size:
+            heard_at = self.heard_at[: self.size]
+            mask = self.welcoming[: self.size] & (heard_at >= since)
+            self._up = _Up(mask, since, np.where(mask, heard_at, np.inf).min(initial=np.inf))
+        return self._up.mask
+
     def find(self, host: str, node: str) -> int | None:
         return self._row.get((host, node))
 
@@ -107,6 +127,8 @@ class HostTable(Takings):
         self._row_of_inventory.pop(int(self.inventory[row]), None)
         self._set_cell(row, -1)
         self.clear(row)
+        self.failing.discard(row)
+        self._up = None
         self.facets.tell(row, {})
         self.classes.forget(row)
         self._free.append(row)
@@ -146,6 +168,7 @@ class HostTable(Takings):
                 self.namesakes.hear(node.host, int(self.cell[row]), float(self.heard_at[row]))
                 self.heard_at[row] = -np.inf
             told[row] = node
+            (self.failing.add if node.failed_builds else self.failing.discard)(row)
             self.address_high[row], self.address_low[row] = halves_of(node.attributes.get("host_ip"))
             hypervisor = {"hypervisor_type": node.hypervisor_type or None, "hypervisor_version": node.hypervisor_version or None}
             self.facets.tell(row, node.attributes | hypervisor)
@@ -336,4 +359,5 @@ class HostTable(Takings):
         self.welcoming[rows] = self.cell_open[rows] & ~self.disabled[rows]
         at_home = (home >= 0) & (home == self.cell[rows])
         self.eligible[rows] = at_home & (self.inventory[rows] > 0) & ~self.forced_down[rows] & ~self.torn[rows]
+        self._up = None
         self.touch(rows)

@@ -23,4 +23,4 @@ class BuildFailureWeigher(Weigher):
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         failed = hosts.failed_builds
-        return failed if failed.size and failed[failed.argmax()] > 0.0 else None
+        return failed if hosts.table.failing and failed.size and failed[failed.argmax()] > 0.0 else None
