@@ -56,9 +56,10 @@ class Attempt:
 
     def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], slots: Sequence[Slot]) -> Collection[int]:
         with self._table.lock:
-            self._meet(changes)
-            self._learn(changes)
-            self._cursor.advance(changes)
+            if changes:
+                self._meet(changes)
+                self._learn(changes)
+                self._cursor.advance(changes)
             self._slots, self._locked, self._complete = slots, set(), False
             for job, standing in zip(self._jobs, standings, strict=True):
                 job.restart(standing)
@@ -71,7 +72,7 @@ class Attempt:
                 if self._complete:
                     self._give_alternates(jobs)
             rows = {row for job in self._jobs for row in job.rows.values()}
-            self._planned = {int(self._table.inventory[row]): int(self._table.generation[row]) for row in rows}
+            self._planned = {self._table.inventory.item(row): self._table.generation.item(row) for row in rows}
             self._asked = set(self._planned)
             return self._asked
 
@@ -79,10 +80,10 @@ class Attempt:
         with self._table.lock:
             self._locked.update(row.id for row in locked)
             news = [row for row in locked if row.generation != self._planned.get(row.id)]
-            self._meet(news)
-            self._learn(news)
-            moved = any(row.id in self._planned for row in news)
-            if not moved and self._asked == self._planned.keys() <= self._locked:
+            if news:
+                self._meet(news)
+                self._learn(news)
+            if self._asked == self._planned.keys() <= self._locked and not any(row.id in self._planned for row in news):
                 return ()  # nothing happened to these hosts since the plan was made
             self._complete = False
             wanted: set[int] | None = None
@@ -95,7 +96,7 @@ class Attempt:
 
     def finish(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
         with self._table.lock:
-            if not self._complete or not self._planned.keys() <= self._locked:
+            if not (self._complete and self._planned.keys() <= self._locked):
                 self._settle()
             for job, request in zip(self._jobs, self._requests, strict=True):
                 if job.standing.needed and not job.lost and job.error is None:

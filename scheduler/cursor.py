@@ -43,12 +43,15 @@ class Cursor:
 
     def note(self, writer: int, sequence: int) -> None:
         """All that ``writer`` did up to ``sequence`` is known."""
-        for missing in range(max(self.newest + 1, writer - KEPT), writer):
-            self._last[missing] = 0  # drew its id before, and has not been seen: it may have been slower to commit
-        self.newest = max(self.newest, writer)
+        if writer > self.newest:
+            for missing in range(max(self.newest + 1, writer - KEPT), writer):
+                self._last[missing] = 0  # drew its id before, and has not been seen: it may have been slower to commit
+            self.newest = writer
         self._last[writer] = max(sequence, self._last.pop(writer, 0))
-        for forgotten in list(itertools.islice(self._last, max(0, len(self._last) - 2 * KEPT))):
-            del self._last[forgotten]
+        beyond = len(self._last) - 2 * KEPT
+        if beyond > 0:
+            for forgotten in list(itertools.islice(self._last, beyond)):
+                del self._last[forgotten]
 
     def position(self) -> tuple[Mapping[int, int], int]:
         """What to ask the log for at every look: (numbers by writer, the newest writer known)."""

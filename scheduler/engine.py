@@ -98,7 +98,7 @@ def choose(table: HostTable, driver: Driver, request: Request, found: Survey, co
 def take(table: HostTable, request: Request, row: int) -> None:
     """Put one instance on the row, and into its group."""
     table.take(row, request.vcpus, request.memory_mb, request.disk_gb, request.resources)
-    cell = int(table.cell[row])
+    cell = table.cell.item(row)
     request.in_cells[cell] = request.in_cells.get(cell, 0) + 1
     if request.group is not None:
         request.members.add(table.hosts[row])
@@ -199,12 +199,11 @@ def _weighed(weighers: Sequence[Weigher], hosts: Hosts, request: Request, left: 
     parts: list[Part] = []
     keys = hosts.table.aggregates.keys
     for weigher in weighers if len(hosts) else ():
-        if not weigher.multiplier and weigher.option not in keys:
-            continue
-        raw = weigher.weigh(hosts, request)
+        multiplier = None if weigher.option in keys else weigher.multiplier
+        raw = None if multiplier == 0.0 else weigher.weigh(hosts, request)
         if raw is None:
             continue
-        part = scale(weigher, hosts, raw, left)
+        part = scale(weigher, raw, multiplier, left)
         parts.append(part)
         added = part.of(hosts, raw)
         scores = added if scores is None else np.add(scores, added, out=added)

@@ -17,7 +17,6 @@ from scheduler.table import HostTable
 Column = TypeVar("Column", Floats, Ints, Counts, Mask, Words)
 
 _HALF = (1 << 64) - 1
-_FREE = {"vcpus": "free_vcpus", "memory_mb": "free_memory_mb", "disk_gb": "free_disk_gb"}
 
 
 class HostState(Object, frozen=True, kw_only=True):
@@ -117,7 +116,9 @@ class Hosts:
 
     def room(self, what: str) -> Floats:
         """Free vcpus, memory_mb or disk_gb, with the lower allocation ratios of aggregates applied."""
-        free: Floats = getattr(self, _FREE[what])
+        free: Floats = getattr(self.table, f"free_{what}")[self._index]
+        if not self._plain:
+            free = free - self.more * getattr(self.request, what)
         if not self.table.aggregates.lowering:
             return free
         beyond: Floats = self._pick(getattr(self.table, f"cap_{what}")) - self.capacity(what)

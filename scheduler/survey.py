@@ -42,19 +42,18 @@ class Part:
         return part
 
 
-def scale(weigher: Weigher, hosts: Hosts, raw: Floats, left: Mask | None) -> Part:
+def scale(weigher: Weigher, raw: Floats, multiplier: float | None, left: Mask | None) -> Part:
     """The scale of these raw weights over those hosts that are ``left``; None: all of them."""
-    common = None if weigher.option in hosts.table.aggregates.keys else weigher.multiplier
     first, last = raw.argmax(), raw.argmin()
-    high, low = raw.item(first), raw.item(last)
+    high, low, least = raw.item(first), raw.item(last), weigher.least
     if left is not None:  # the extremes of all hosts are mostly those of the hosts that are left
         if not left[first]:
             high = float(np.where(left, raw, -np.inf).max())
-        if not left[last] and (weigher.least is None or low < weigher.least):
+        if (least is None or low < least) and not left[last]:
             low = float(np.where(left, raw, np.inf).min())
-    if weigher.least is not None:
-        low = min(low, weigher.least)
-    return Part(weigher, raw, common, low, high - low or 1.0)
+    if least is not None and low > least:
+        low = least
+    return Part(weigher, raw, multiplier, low, high - low or 1.0)
 
 
 def ties(table: HostTable, rows: Ints, seed: int) -> Floats:
@@ -107,7 +106,8 @@ class Survey:
         if count > HEAD:
             return _in_order(*self._ahead(count)[:2], count)
         if self._first is None or count > self._first[0].size:
-            self._first = _in_order(*self._head[:2], max(count, FIRST))
+            rows, scores, _ = self._head
+            self._first = _in_order(rows, scores, max(count, FIRST))
         rows, scores = self._first
         return rows[:count], scores[:count]
 
