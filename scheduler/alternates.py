@@ -9,7 +9,7 @@ import numpy as np
 
 from objects.group import Policy, ServerGroup
 from scheduler import engine
-from scheduler.arrays import Floats, Ints, mixed
+from scheduler.arrays import Floats, Ints, mixed, tally
 from scheduler.drivers.base import Driver
 from scheduler.request import Request
 from scheduler.survey import Survey
@@ -35,7 +35,7 @@ class Alternates:
         """Up to ``max_attempts - 1`` rows for each of ``chosen``, all on other hosts of its cell.
 
         They fit what is left when the whole batch has been placed, and are not claimed. Instances of one batch are given different
-        ones as far as there are any. Where in the row of the best hosts a batch begins follows from its seed: when a host dies, the
+        tally as far as there are any. Where in the row of the best hosts a batch begins follows from its seed: when a host dies, the
         builds it had do not all go to one and the same other. Members of an anti-affinity group hold theirs, so that no two can
         retry onto one host; members of an affinity group have none, because they may not leave the others.
         """
@@ -82,11 +82,11 @@ class Alternates:
         if stale:
             scores = scores.copy()
             scores[stale] = engine.score(self._table, self._driver, self._request, self._found.parts, rows[stale])
-            order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > -np.inf)]
+            order = np.argsort(-scores, kind="stable")[: tally(scores > -np.inf)]
             rows, scores = rows[order], scores[order]
         if not rows.size:
             return []
-        near = int(np.count_nonzero(scores >= scores[0] - NEAR))
+        near = int(tally(scores >= scores[0] - NEAR))
         start = mixed(self._request.seed) % near
         ranked: list[int] = rows.tolist()
         return ranked[start:near] + ranked[:start] + ranked[near:]

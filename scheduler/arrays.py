@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+try:  # the function itself, to which np.count_nonzero takes two calls in Python, ten times in every decision
+    from numpy._core.multiarray import count_nonzero as _count
+except ImportError:  # NumPy does not promise that it stays there
+    _count = np.count_nonzero
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
+
+tally: Callable[[Mask], np.intp] = _count
+"""How many of them are true, as a number of NumPy."""
 
 _WORD = (1 << 64) - 1
 _ODD = np.uint64(0xBF58476D1CE4E5B9)  # the first multiplier of splitmix64 (Steele, Lea, Flood: OOPSLA 2014)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 
 import numpy as np
 
@@ -19,11 +19,17 @@ from scheduler.table import HostTable
 
 def conclude(job: Job, request: Request, table: HostTable, driver: Driver, moment: Moment) -> None:
     """Give the job its placements, unless it was refused, and its decision."""
-    decision_id = str(uuid.uuid4())
+    decision_id = _new_uuid()
     if job.open:
         placed = job.rows.items()
         job.placements = tuple(_placement(job, request, table, instance_uuid, row, decision_id) for instance_uuid, row in placed)
     job.decision = decision_of(decision_id, job, request, table, driver, moment)
+
+
+def _new_uuid() -> str:
+    """A random one; ``uuid.uuid4`` takes three times as long."""
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
 def _placement(job: Job, request: Request, table: HostTable, instance_uuid: str, row: int, decision_id: str) -> Placement:

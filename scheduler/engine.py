@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from objects.decision import FilterCount
-from scheduler.arrays import Floats, Ints, Mask
+from scheduler.arrays import Floats, Ints, Mask, tally
 from scheduler.drivers.base import Driver
 from scheduler.filters.base import Filter
 from scheduler.hosts import Hosts
@@ -49,8 +49,8 @@ def survey(table: HostTable, driver: Driver, request: Request, within: Ints | No
 def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[Mask, tuple[FilterCount, ...]]:
     """Which hosts pass all filters, and how many were left after each; the filters after one that leaves none are not asked."""
     mask = hosts.eligible.copy()
-    reported = len(hosts.table) if hosts.rows is None else int(np.count_nonzero(hosts.cell >= 0))
-    left = int(np.count_nonzero(mask))
+    reported = len(hosts.table) if hosts.rows is None else int(tally(hosts.cell >= 0))
+    left = int(tally(mask))
     counts: list[FilterCount] = []
     if left < reported:
         counts.append(FilterCount(name=UNMAPPED.name, before=reported, after=left, reason=UNMAPPED.reason))
@@ -61,7 +61,7 @@ def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[M
         before = left
         if passed is not None:
             mask &= passed
-            left = int(np.count_nonzero(mask))
+            left = int(tally(mask))
         elif one.on_demand:
             continue
         reason = one.reason if left else one.refusal(hosts, request)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.arrays import Floats, Ints, Mask
+from scheduler.arrays import Floats, Ints, Mask, tally
 
 BLOCKS = 1024
 """Blocks that scores are divided into: every 1024th is of the same one."""
@@ -38,7 +38,7 @@ def leading(scores: Floats, left: Mask | None, count: int, slack: float) -> Lead
                 return Leaders(ahead.nonzero()[0], least)
             ahead &= left
             found: Ints = ahead.nonzero()[0]
-            if np.count_nonzero(scores[found] >= least) >= count:
+            if tally(scores[found] >= least) >= count:
                 return Leaders(found, least)
             enough *= 2
     return Leaders(np.arange(scores.size) if left is None else left.nonzero()[0], -np.inf)
@@ -61,7 +61,7 @@ def _descending(scores: Floats) -> Ints:
         return behind.argsort(kind="stable")
     order = behind.argsort()
     falling = behind[order]
-    return behind.argsort(kind="stable") if np.count_nonzero(falling[1:] == falling[:-1]) else order
+    return behind.argsort(kind="stable") if tally(falling[1:] == falling[:-1]) else order
 
 
 def _best_of_blocks(scores: Floats) -> Floats:

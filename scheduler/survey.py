@@ -48,9 +48,11 @@ def scale(weigher: Weigher, raw: Floats, multiplier: float | None, left: Mask | 
     high, low, least = raw.item(first), raw.item(last), weigher.least
     if left is not None:  # the extremes of all hosts are mostly those of the hosts that are left
         if not left[first]:
-            high = float(np.where(left, raw, -np.inf).max())
+            there = np.where(left, raw, -np.inf)
+            high = there.item(there.argmax())
         if (least is None or low < least) and not left[last]:
-            low = float(np.where(left, raw, np.inf).min())
+            there = np.where(left, raw, np.inf)
+            low = there.item(there.argmin())
     if least is not None and low > least:
         low = least
     return Part(weigher, raw, multiplier, low, high - low or 1.0)
