@@ -35,7 +35,7 @@ class Alternates:
         """Up to ``max_attempts - 1`` rows for each of ``chosen``, all on other hosts of its cell.
 
         They fit what is left when the whole batch has been placed, and are not claimed. Instances of one batch are given different
-        tally as far as there are any. Where in the row of the best hosts a batch begins follows from its seed: when a host dies, the
+        ones as far as there are any. Where in the row of the best hosts a batch begins follows from its seed: when a host dies, the
         builds it had do not all go to one and the same other. Members of an anti-affinity group hold theirs, so that no two can
         retry onto one host; members of an affinity group have none, because they may not leave the others.
         """

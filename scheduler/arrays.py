@@ -47,7 +47,7 @@ def noise(salts: Words, seed: int, below: float) -> Floats:
     words = salts ^ np.uint64(mixed(seed))
     words *= _ODD
     words >>= _LOW
-    found: Floats = np.multiply(words, below * 2.0**-53, dtype=np.float64)
+    found: Floats = words.view(np.int64) * np.float64(below * 2.0**-53)  # signed ones are faster converted, and these are small
     return found
 
 

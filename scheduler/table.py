@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +17,8 @@ from scheduler.arrays import Ints, Mask, column, mixed
 from scheduler.facet import Facets
 from scheduler.namesakes import Namesakes
 from scheduler.takings import Takings
+from scheduler.topology import Topology
+from scheduler.up import Up
 
 _AMOUNTS = ("vcpus", "memory_mb", "disk_gb")
 _RATIOS = {"ratio_vcpus": "cpu", "ratio_memory_mb": "ram", "ratio_disk_gb": "disk"}
@@ -35,14 +35,6 @@ _OF_INVENTORIES = (
 """Columns, and the attributes of records that they are taken from."""
 
 
-class _Up(NamedTuple):
-    """Hosts that were heard of since ``since``; they are those that were since a later time, too, up to ``until``."""
-
-    mask: Mask
-    since: float
-    until: float
-
-
 class HostTable(Takings):
     """Columns, the indexes into them, and the changes they take. Every use, reading or writing, is under ``lock``.
 
@@ -57,23 +49,19 @@ class HostTable(Takings):
         self.lock = threading.RLock()
         self.hosts: list[str] = []
         self.nodes: list[str] = []
-        self.cells: list[CellMapping] = []
-        self.zones: list[str] = [default_zone]
+        self._topology = Topology(default_zone)
+        self.cells, self.zones = self._topology.cells, self._topology.zones
+        self.cell_number, self.zone_number = self._topology.cell_number, self._topology.zone_number
         self.rows_of: dict[str, list[int]] = {}
         self.facets = Facets()
         self.aggregates = Aggregates()
         self.namesakes = Namesakes()
         self.rehomed: set[str] = set()
         self.failing: set[int] = set()
-        self._up: _Up | None = None
+        self._up: Up | None = None
         self._row: dict[tuple[str, str], int] = {}
         self._row_of_inventory: dict[int, int] = {}
         self._free: list[int] = []
-        self._cell_index: dict[str, int] = {}
-        self._zone_index: dict[str, int] = {default_zone: 0}
-        self._home: Mapping[str, str] = {}
-        self._mapped_at: dict[str, float] = {}
-        self._zone_of: Mapping[str, str] = {}
         self._of_cell: dict[int, Ints] = {}
 
     def __len__(self) -> int:
@@ -95,10 +83,8 @@ class HostTable(Takings):
 
     def up(self, since: float) -> Mask:
         """Which hosts are welcoming and were heard of since then (monotonic clock). Not to be written to."""
-        if self._up is None or not self._up.since <= since <= self._up.until or self._up.mask.size != self.size:
-            heard_at = self.heard_at[: self.size]
-            mask = self.welcoming[: self.size] & (heard_at >= since)
-            self._up = _Up(mask, since, np.where(mask, heard_at, np.inf).min(initial=np.inf))
+        if self._up is None or not self._up.holds(since, self.size):
+            self._up = Up.of(self, since)
         return self._up.mask
 
     def find(self, host: str, node: str) -> int | None:
@@ -158,12 +144,12 @@ class HostTable(Takings):
 
     def set_nodes(self, cell_uuid: str, nodes: Sequence[ComputeNode]) -> None:
         """The same of several. Of a host that several cells tell of, the row is its home's."""
-        cell = self._number(cell_uuid)
+        cell = self._topology.number(cell_uuid)
         told: dict[int, ComputeNode] = {}
         for node in nodes:
             row = self._ensure(node.host, node.node)
             if self.cell[row] not in (-1, cell):
-                if self._home.get(node.host) != cell_uuid:
+                if self._topology.home(node.host) != cell_uuid:
                     continue
                 self.namesakes.hear(node.host, int(self.cell[row]), float(self.heard_at[row]))
                 self.heard_at[row] = -np.inf
@@ -187,7 +173,7 @@ class HostTable(Takings):
 
     def keep_nodes(self, cell_uuid: str, nodes: Collection[tuple[str, str]]) -> None:
         """A cell was read anew: it has these nodes and no others. What the ledger says of others is kept: they may return."""
-        cell = self._number(cell_uuid)
+        cell = self._topology.number(cell_uuid)
         for row in self.of_cell(cell).tolist():
             if (self.hosts[row], self.nodes[row]) in nodes:
                 continue
@@ -200,7 +186,7 @@ class HostTable(Takings):
 
     def set_service(self, cell_uuid: str, host: str, heard_at: float, *, disabled: bool, forced_down: bool) -> None:
         """When the host's agent was last heard of, by our monotonic clock, and what operators said of it."""
-        cell = self._number(cell_uuid)
+        cell = self._topology.number(cell_uuid)
         for row in self.rows_of.get(host.lower(), ()):
             if self.cell[row] == cell:
                 self.heard_at[row] = heard_at
@@ -231,28 +217,11 @@ class HostTable(Takings):
         if inventory.generation <= self.generation.item(row):
             return
         first = self.generation.item(row) < 0
-        self._enter(row, inventory)
+        self.enter(row, inventory)
         self.changed_at[row] = now
         if first:
             self._account(row)
             self._judge(row)
-
-    def _enter(self, row: int, inventory: Inventory) -> None:
-        """One by one: this is done for every claim, and a loop over the names takes twice as long."""
-        cap, used = inventory.cap_vcpus, inventory.used_vcpus
-        self.cap_vcpus[row], self.claimed_vcpus[row] = cap, used
-        vcpus = cap - used - self.unaccounted_vcpus.item(row)
-        cap, used = inventory.cap_memory_mb, inventory.used_memory_mb
-        self.cap_memory_mb[row], self.claimed_memory_mb[row] = cap, used
-        memory_mb = cap - used - self.unaccounted_memory_mb.item(row)
-        cap, used = inventory.cap_disk_gb, inventory.used_disk_gb
-        self.cap_disk_gb[row], self.claimed_disk_gb[row] = cap, used
-        disk_gb = cap - used - self.unaccounted_disk_gb.item(row)
-        if self.classes or inventory.cap_resources or inventory.used_resources:
-            self.classes.enter(row, inventory.cap_resources, inventory.used_resources, first=self.generation.item(row) < 0)
-        self.generation[row], self.instances[row] = inventory.generation, inventory.instances
-        self.building[row] = inventory.instances - self.guests.item(row)
-        self.set_free(row, vcpus, memory_mb, disk_gb)
 
     def set_inventories(self, inventories: Sequence[Inventory], now: float) -> None:
         """The same of many rows at once, no two of one inventory."""
@@ -300,10 +269,7 @@ class HostTable(Takings):
     ) -> None:
         """Cells and their states, the host mappings (host -> cell uuid), the zones (host -> name), the aggregates."""
         self.aggregates = Aggregates(aggregates)
-        now = time.monotonic()
-        self._mapped_at = {host: at for host, at in self._mapped_at.items() if host in homes}
-        self._mapped_at |= dict.fromkeys(homes.keys() - self._home.keys(), now)
-        self._home, self._zone_of = homes, zones
+        self._topology.place(homes, zones)
         for row in self._row.values():
             self._place(row)
         self.set_cells(cells)
@@ -311,46 +277,26 @@ class HostTable(Takings):
     def set_cells(self, cells: Iterable[CellMapping]) -> None:
         """The cells and their states alone."""
         for mapping in cells:
-            self.cells[self._number(mapping.uuid)] = mapping
+            self.cells[self._topology.number(mapping.uuid)] = mapping
         self._judge(np.arange(self.size))
 
     def awaited(self, since: float) -> bool:
         """Whether a host mapped after ``since`` (monotonic clock) cannot be judged yet: its cell or the ledger is to speak."""
-        for host, at in list(self._mapped_at.items()):
-            if at < since or self._is_told(host):
-                del self._mapped_at[host]
-        return bool(self._mapped_at)
+        return self._topology.awaited(since, self._is_told)
 
     def _is_told(self, host: str) -> bool:
         rows = self.rows_of.get(host.lower(), ())
         return any(self.inventory[row] and self.cell[row] == self.home[row] and self.heard_at[row] > -np.inf for row in rows)
 
-    def zone_number(self, name: str) -> int:
-        """-1 for a zone that no host was ever in."""
-        return self._zone_index.get(name, -1)
-
-    def cell_number(self, uuid: str) -> int:
-        """-1 for a cell never heard of."""
-        return self._cell_index.get(uuid, -1)
-
-    def _number(self, cell_uuid: str) -> int:
-        if cell_uuid not in self._cell_index:
-            self._cell_index[cell_uuid] = len(self.cells)
-            self.cells.append(
-                CellMapping(uuid=cell_uuid, name=cell_uuid, database_url="", transport_url="", state=CellState.DISABLED)
-            )
-        return self._cell_index[cell_uuid]
-
     def _place(self, row: int) -> None:
-        home = self._home.get(self.hosts[row])
-        zone = self._zone_of.get(self.hosts[row])
-        if home is not None and self.cell[row] not in (-1, self._number(home)) and self.home[row] != self._number(home):
-            self.rehomed.add(home)
-        self.home[row] = -1 if home is None else self._number(home)
-        self.zone[row] = 0 if zone is None else self._zone_index.setdefault(zone, len(self._zone_index))
+        """Where operators have put the host of this row."""
+        uuid = self._topology.home(self.hosts[row])
+        home = -1 if uuid is None else self._topology.number(uuid)
+        if uuid is not None and self.cell[row] not in (-1, home) and self.home[row] != home:
+            self.rehomed.add(uuid)
+        self.home[row] = home
+        self.zone[row] = self._topology.zone(self.hosts[row])
         self.aggregation[row] = self.aggregates.of(self.hosts[row])
-        if len(self._zone_index) > len(self.zones):
-            self.zones.append(zone or "")
 
     def _judge(self, rows: int | Ints) -> None:
         takes_builds = np.array([mapping.state is CellState.ENABLED for mapping in self.cells] + [False])
