@@ -23,6 +23,7 @@ from objects.flavor import Flavor
 from objects.group import ServerGroup
 from objects.quota import Admission
 from objects.spec import RequestSpec
+from service import metrics
 
 LONGEST_TOKEN = 255
 
@@ -79,6 +80,8 @@ class Acceptor:
 
         accepted, kept = self._database.write(write)
         if not accepted.replayed:
+            metrics.since(metrics.STAGE["accept"], now)
+            metrics.ACCEPTED.inc(len(accepted.uuids))
             return Taken(accepted=accepted, admin_pass=self._confidence.answered(given))
         return Taken(accepted=accepted, admin_pass=self._confidence.told_again(accepted.batch_id, kept))
 

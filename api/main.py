@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from db.engine import Database
 from objects import errors
 from rpc.super_conductor import SuperConductorClient
 from rpc.transport import Bus
+from service import health
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
@@ -66,6 +68,20 @@ class ApiService:
         self._server: Any = None
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
         self._port = settings.port
+        self._under_way = health.UnderWay()
+        self._turned_at = time.monotonic()
+
+    @property
+    def name(self) -> str:
+        """What health reports call it."""
+        return "API"
+
+    def trouble(self) -> str:
+        """Why requests are not answered; empty if they are."""
+        stuck = self._under_way.trouble("request")
+        if stuck or self._ended or time.monotonic() < self._turned_at + health.LATE:
+            return stuck
+        return f"no connection has been looked at for {time.monotonic() - self._turned_at:.0f} s"
 
     @property
     def port(self) -> int:
@@ -87,7 +103,9 @@ class ApiService:
             ident=None,
             asyncore_use_poll=True,
         )
+        self._turned_at = time.monotonic()
         self._thread.start()
+        health.BOARD.watch(self)
         LOG.info("API listens on %s port %d", self._settings.host, self._port)
 
     def reload(self, settings: Settings) -> None:
@@ -95,12 +113,14 @@ class ApiService:
         self._app = self._build(settings)
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
-        return self._app(environ, start_response)
+        with self._under_way.piece():
+            return self._app(environ, start_response)
 
     def stop(self) -> None:
         """Take no more connections, answer what is under way, and end."""
         if self._server is None:
             return
+        health.BOARD.forget(self)
         with self._ending:
             self._stopping = True
             if not self._ended:  # else the trigger is closed, and its number may be another file's by now
@@ -111,6 +131,7 @@ class ApiService:
     def _serve(self) -> None:
         while not self._stopping:
             wasyncore.loop(timeout=POLL, use_poll=True, map=self._sockets, count=1)
+            self._turned_at = time.monotonic()
         self._server.accepting = False
         self._server.task_dispatcher.shutdown()
         for _ in range(DRAIN):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from uuid import uuid4
 
 import falcon
@@ -14,7 +15,7 @@ from api.microversions import HEADER, LEGACY_HEADER
 from api.opts import Settings
 from objects import errors
 from objects.context import RequestContext
-from service import logs
+from service import logs, metrics
 
 COLLECTIONS = frozenset({"servers", "flavors", "limits", "os-quota-sets", "extensions", "images", "superconductor"})
 """First words of our paths behind /v2.1; a word that stands before one of them is a project id."""
@@ -35,6 +36,7 @@ class Intake:
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         req.context.request_id = request_id = f"req-{uuid4()}"
+        req.context.began = time.monotonic()
         logs.bind(request_id)
         self._callers.check(req)
         in_path = _take_project(req)
@@ -51,6 +53,8 @@ class Intake:
     def process_response(self, req: falcon.Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         request_id = str(req.context.get("request_id", ""))
         resp.set_header("x-openstack-request-id", request_id)
+        if began := req.context.get("began"):
+            metrics.API_REQUEST.labels(_method(req), resp.status_code).observe(time.monotonic() - began)
         resp.set_header("x-compute-request-id", request_id)
         call = req.context.get("call")
         if isinstance(call, Call) and req.path.startswith("/v2.1"):
@@ -80,6 +84,11 @@ def _version(req: falcon.Request) -> microversions.Version:
             raise falcon.HTTPNotAcceptable(description=answer.reason)
         raise errors.Invalid(answer.reason)
     return answer
+
+
+def _method(req: falcon.Request) -> str:
+    """For a label: clients may send any."""
+    return req.method if req.method in falcon.HTTP_METHODS else "other"
 
 
 def _take_project(req: falcon.Request) -> str | None:

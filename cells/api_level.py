@@ -12,7 +12,7 @@ from cells.registry import CellRegistry, open_database
 from db import ready
 from db.engine import Database
 from rpc.transport import Bus
-from service import notifications
+from service import health, notifications
 from service.opts import required
 from service.waiting import wait_for
 
@@ -30,15 +30,18 @@ class ApiLevel:
         self.url: str = conf.api_transport_url or conf.transport_url
         self.bus = Bus(self.url, name="api")
         self.registry = CellRegistry(self.database, opts.settings(conf), open_database=partial(open_database, outbox=outbox))
+        self._sign = health.Asked("the API database", lambda: ready.check(self.database, "api"))
 
     def wait(self, stopped: threading.Event, *, for_bus: bool) -> bool:
         """Wait until the API database has its schema and, if asked, the bus answers; return False if ``stopped`` before that."""
         if not wait_for("the API database", lambda: ready.check(self.database, "api"), stopped):
             return False
+        health.BOARD.watch(self._sign)
         return not for_bus or wait_for("the API level's bus", self.bus.check, stopped)
 
     def close(self) -> None:
         """Give up all connections, in bounded time."""
+        health.BOARD.forget(self._sign)
         self.registry.close()
         self.bus.close()
         self.database.dispose()

@@ -43,6 +43,11 @@ class Breaker:
         """When the first of the present failures happened, in seconds since the epoch; None if the last call succeeded."""
         return self._since if self._failures else None
 
+    @property
+    def open(self) -> bool:
+        """Whether calls are refused, probes apart."""
+        return self._failures >= self._threshold
+
     def refusal(self) -> str | None:
         """Why a call may not be made now, or None: go on, and tell ``succeeded`` or ``failed`` how it ended."""
         if self._failures < self._threshold:

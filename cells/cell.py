@@ -77,6 +77,10 @@ class Cell:
         """The same of its bus alone."""
         return self._wire.breaker.silent_since
 
+    def refusing(self) -> dict[str, bool]:
+        """Of its database and its bus, whether calls are refused now because it does not answer."""
+        return {"database": self._rows.breaker.open, "bus": self._wire.breaker.open}
+
     def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """``fn(tx, ...)`` in a read-only transaction of the cell's database."""
         return self._rows.run(partial(self.database.read, fn, *args, **kwargs))

@@ -9,7 +9,7 @@ from oslo_config import cfg
 from db import ready
 from db.engine import Database
 from rpc.transport import Bus
-from service import notifications
+from service import health, notifications
 from service.opts import required
 from service.waiting import wait_for
 
@@ -25,15 +25,18 @@ class OwnCell:
         self.database = Database(conf.cell_database.connection, max_pool_size=pool_size, outbox=notifications.settings(conf).on)
         self.name = self.database.name
         self.bus = Bus(conf.transport_url, name=self.name)
+        self._sign = health.Asked(f"the database of cell {self.name}", lambda: ready.check(self.database, "cell"))
 
     def wait(self, stopped: threading.Event) -> bool:
         """Wait until the database has its schema and the bus answers; return False if ``stopped`` was set before that."""
         if not wait_for(f"the database of cell {self.name}", lambda: ready.check(self.database, "cell"), stopped):
             return False
+        health.BOARD.watch(self._sign)
         return wait_for(f"the bus of cell {self.name}", self.bus.check, stopped)
 
     def close(self) -> None:
         """Give up all connections, in bounded time."""
+        health.BOARD.forget(self._sign)
         self.bus.close()
         self.database.dispose()
 

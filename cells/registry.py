@@ -17,6 +17,7 @@ from objects import errors
 from objects.cell import CELL0_UUID, CellMapping
 from objects.mask import mask_url
 from rpc.transport import Bus
+from service import metrics
 
 LOG = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class CellRegistry:
         self._listed: tuple[Cell, ...] = ()
         self._broken: dict[str, str] = {}
         self._retired: list[tuple[float, Cell]] = []
+        metrics.BREAKER.follow(self._breakers)
 
     def cells(self) -> tuple[Cell, ...]:
         """All cells but cell0, enabled or not, by name. Cells whose URLs cannot be used are left out; see ``broken``."""
@@ -125,6 +127,10 @@ class CellRegistry:
         """Cells that cannot be used whatever their servers do, because a URL is malformed: uuid -> reason."""
         self._follow()
         return dict(self._broken)
+
+    def _breakers(self) -> metrics.Values:
+        """As they are, without looking for changes: who measures must not wait for a database."""
+        return [((cell.name, what), broken) for cell in self._listed for what, broken in cell.refusing().items()]
 
     def refresh(self) -> None:
         """Look for changes now rather than at the next poll."""

@@ -19,6 +19,7 @@ from objects import errors, extra_specs
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
 from objects.instance import Failure
 from objects.spec import BootSecrets, RequestSpec
+from service import metrics
 
 LOG = logging.getLogger(__name__)
 
@@ -43,11 +44,20 @@ class Agent:
         self._reporter = reporter
         self._spawners = Workers(f"spawn-{settings.host}", settings.max_concurrent_builds)
         self._destroyers = Workers(f"destroy-{settings.host}", DESTROYERS)
+        metrics.SLOTS.follow(self._slots)
+        metrics.BUILDS.follow(self._under_way)
 
     @property
     def queued_builds(self) -> int:
         """Accepted builds that wait for a thread."""
         return self._spawners.waiting
+
+    def _slots(self) -> metrics.Values:
+        return [((self._settings.host,), self._settings.max_concurrent_builds)]
+
+    def _under_way(self) -> metrics.Values:
+        host = self._settings.host
+        return [((host, "queued"), self._spawners.waiting), ((host, "spawning"), self._spawners.busy)]
 
     def build(self, orders: BuildOrders) -> None:
         """Start what is new among these orders: one accept for all of them."""

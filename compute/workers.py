@@ -33,6 +33,11 @@ class Workers:
         """Functions that no thread has taken yet."""
         return len(self._queue)
 
+    @property
+    def busy(self) -> int:
+        """Threads at work."""
+        return max(0, self._threads - self._idle)
+
     def submit(self, function: Callable[[], None]) -> None:
         """Queue ``function``; dropped once stopped."""
         with self._changed:

@@ -13,6 +13,7 @@ from db.engine import Database
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind, FeedEvent
 from objects.selection import Limits
+from service import metrics
 
 LOG = logging.getLogger(__name__)
 
@@ -34,6 +35,9 @@ class Applier:
         self._mapped: frozenset[str] = frozenset()
         self._newcomers = newcomers
         self._looked = False
+        self._behind, self._level_at = 0, time.monotonic()
+        metrics.FEED_BEHIND.follow(self._lag_events)
+        metrics.FEED_LAG.follow(self._lag_seconds)
 
     def apply(self) -> bool:
         """Read and apply one page; return whether there is more.
@@ -42,6 +46,7 @@ class Applier:
         """
         cursor = self._position()
         page = self._cell.read(feed.read, cursor, PAGE)
+        self._note(page.head, cursor)
         if page.trimmed or page.head < cursor:
             self._rebuild(cursor, page.head)
             return True
@@ -51,6 +56,7 @@ class Applier:
         self._meet(node.host for node in told if node is not None)
         nodes = [node for node in told if node is not None and node.host in self._mapped]
         self._write(cursor, page.events[-1].sequence, page.events, nodes)
+        self._note(page.head, page.events[-1].sequence)
         return len(page.events) == PAGE
 
     def _rebuild(self, cursor: int, head: int) -> None:
@@ -86,6 +92,18 @@ class Applier:
     def _meet(self, hosts: Iterable[str]) -> None:
         if self._newcomers is not None and (strangers := set(hosts) - self._mapped):
             self._newcomers(strangers)
+
+    def _note(self, head: int, applied: int) -> None:
+        """For who measures: how far behind the cell this is now."""
+        self._behind = max(0, head - applied)
+        if not self._behind:
+            self._level_at = time.monotonic()
+
+    def _lag_events(self) -> metrics.Values:
+        return [((self._cell.name,), self._behind)]
+
+    def _lag_seconds(self) -> metrics.Values:
+        return [((self._cell.name,), time.monotonic() - self._level_at)]
 
     def _position(self) -> int:
         """The cursor. Where it had to be looked up, others may have written capacities that we know nothing of."""

@@ -28,6 +28,7 @@ from objects.instance import Instance, State
 from objects.selection import Selection
 from objects.spec import BootSecrets, RequestSpec
 from rpc.scheduler import SchedulerClient
+from service import metrics
 from service.complaints import Complaints
 from service.vault import Vault
 
@@ -76,6 +77,7 @@ class Builder:
         leased = self._database.write(leases.lease, self._owner, batch_ids, time.time(), self._lease_seconds)
         with self.driving.of(request for batch in leased for request in batch.requests):
             for batch in leased:
+                metrics.since(metrics.STAGE["queue"], batch.requests[0].created_at)
                 self.build(batch)
 
     def build(self, batch: leases.Batch, excluded_cells: tuple[str, ...] = ()) -> None:
@@ -121,6 +123,7 @@ class Builder:
             self._bury(batch, late)
         return msgspec.structs.replace(batch, requests=tuple(r for r in batch.requests if r not in late))
 
+    @metrics.stage("plan")
     def _select(
         self, context: RequestContext, batch: leases.Batch, excluded_cells: tuple[str, ...]
     ) -> list[list[Selection]] | None:
@@ -175,6 +178,7 @@ class Builder:
             self._bury(batch, unmapped)
         return placed
 
+    @metrics.stage("stage")
     def _stage(
         self, spec: RequestSpec, placed: Sequence[Placed], secrets: BootSecrets | None = None
     ) -> tuple[list[Placed], list[Placed]]:
@@ -208,7 +212,8 @@ class Builder:
             )
             for p in staged
         ]
-        won = set(self._database.write(builds.hand_over, items, time.time()))
+        with metrics.STAGE["hand_over"].time():
+            won = set(self._database.write(builds.hand_over, items, time.time()))
         mine = [p for p in staged if p.request.instance_uuid in won]
         if len(mine) < len(staged):
             LOG.info(

@@ -12,6 +12,7 @@ from db.claims import Ledger
 from objects import lifecycle
 from objects.instance import Instance, State
 from objects.spec import RequestSpec
+from service import metrics
 
 LOG = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Undertaker:
         )
         for burial in burials:
             if burial.instance_uuid in won:
+                metrics.ENDED.labels("unplaced").inc()
                 LOG.info("instance %s: ERROR: %s", burial.instance_uuid, burial.fault)
 
 

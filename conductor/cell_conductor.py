@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from conductor.measure import measure
 from conductor.orders import Sender, send_orders
 from conductor.release import LOST, Release
 from db import compute_nodes, instances, services
@@ -77,6 +78,7 @@ class CellConductor:
             return 0
         now = time.time()
         outcomes = self._database.write(instances.transition, rows, lambda row: _stopping(row, rows[row.uuid], now), now)
+        measure(outcomes.values(), now)
         moved = [uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)]
         self.resend(context, moved)
         return len(moved)
@@ -121,7 +123,9 @@ class CellConductor:
 
     def _transition(self, reports: Mapping[str, Report]) -> dict[str, Outcome]:
         now = time.time()
-        return self._database.write(instances.transition, reports, lambda row: decide(row, reports[row.uuid], now), now)
+        outcomes = self._database.write(instances.transition, reports, lambda row: decide(row, reports[row.uuid], now), now)
+        measure(outcomes.values(), now)
+        return outcomes
 
     def _heartbeats(self, beats: Sequence[Beat]) -> list[Exception | None]:
         self._database.write(services.heartbeats, list(dict.fromkeys(beats)))

@@ -29,6 +29,7 @@ from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
 from conductor.tidy import tidy
+from conductor.waiting import CellQueue, Queue
 from db.claims import Ledger
 from db.engine import Database
 from rpc import cell_conductor, super_conductor
@@ -73,6 +74,7 @@ class SuperConductorService:
         self._settings = settings
         self._endpoint = SuperConductor(builder, deleter)
         self._queue = QueueSweep(api_database, builder, settings.workers)
+        self._waiting = Queue(api_database)
 
         def keeper(cell: Cell) -> CellKeeper:
             return CellKeeper(api_database, ledger, registry, cell, settings.settle_age, map_hosts=settings.map_hosts)
@@ -144,6 +146,7 @@ class CellConductorService:
             down_time=settings.service_down_time,
             feed_age=settings.feed_age,
         )
+        self._waiting = CellQueue(name, cell_database)
         self._sweep = Periodic(f"sweep-{name}", settings.sweep_interval, sweep.sweep)
 
     def start(self) -> None:

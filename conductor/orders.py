@@ -14,6 +14,7 @@ from objects.build import BuildOrder, BuildOrders, DeleteOrder
 from objects.context import RequestContext
 from objects.instance import Instance
 from rpc.compute import ComputeClient
+from service import metrics
 from service.complaints import Complaints
 
 P = ParamSpec("P")
@@ -39,6 +40,7 @@ class Sender(Protocol):
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
+@metrics.stage("order")
 def send_orders(to: Sender, context: RequestContext, orders: Iterable[Order]) -> None:
     """One cast per host and batch. What cannot be sent is left to the sweep; the log tells once in a while."""
     groups: dict[tuple[str, str], list[Order]] = defaultdict(list)

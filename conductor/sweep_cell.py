@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from cells.presence import REMEMBERED
 from conductor.cell_conductor import CellConductor
 from conductor.erase import erase_finished
+from conductor.measure import measure
 from conductor.orders import Sender, send_deletes, send_orders
 from db import feed, instances, processes, services
 from db.engine import Database
@@ -72,6 +73,7 @@ class CellSweep:
         late = {row.uuid: row for row in self._database.read(instances.overdue, now, PAGE)}
         if late:
             outcomes = self._database.write(instances.transition, late, lambda row: _deadline(row, late[row.uuid], now), now)
+            measure(outcomes.values(), now)
             ended = [row for uuid, row in late.items() if row.state is State.BUILDING and isinstance(outcomes[uuid], Change)]
             send_deletes(self._sender, self._context, ended)  # lost? then the agent's audit finds out
 
@@ -93,6 +95,7 @@ class CellSweep:
         if not rows:
             return
         outcomes = self._database.write(instances.transition, rows, lambda row: _host_dead(row, rows[row.uuid], now), now)
+        measure(outcomes.values(), now)
         self._conductor.resend(self._context, _rescheduled(outcomes.values()))
         LOG.warning("hosts down: %s; %d builds and deletes there were taken off them", ", ".join(sorted(down)), len(rows))
 

@@ -19,6 +19,7 @@ from db.facade import Opening
 from db.turn import Turn, turn_of
 from objects import errors
 from objects.mask import mask_url
+from service import metrics
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,6 +71,7 @@ class Database:
         reading = facade.make(msgspec.structs.replace(opening, query_only=True)) if self._file else writing
         self._facades = (writing, reading)
         self._writer = writing.writer
+        self._seconds = metrics.TRANSACTION.labels(self.name)
         self._reader = reading.reader
 
     def __repr__(self) -> str:
@@ -101,6 +103,8 @@ class Database:
             try:
                 return transaction()
             except Exception as error:
+                if (trouble := retry.classify(error)) is not retry.Trouble.OTHER:
+                    metrics.DATABASE_ERRORS.labels(self.name, trouble.value).inc()
                 if not retry.is_passing(error):
                     raise
                 return retry.again(transaction, error, spent=time.monotonic() - begun)
@@ -111,6 +115,8 @@ class Database:
             if unavailable is None:
                 raise
             raise unavailable from error
+        finally:
+            self._seconds.observe(time.monotonic() - begun)
 
     def _write_once(self, body: Callable[[sa.Connection], T]) -> T:
         me = threading.get_ident()

@@ -337,4 +337,6 @@ def _instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
         terminated_at=row.terminated_at,
         fault=fault,
         rolled_back=row.rolled_back,
+        created_at=row.created_at,
+        changed_at=row.updated_at,
     )

@@ -60,7 +60,8 @@ class Instance(Object, frozen=True, kw_only=True):
     ``fence``, ``attempt`` and ``builder`` are the three fencing values of ``docs/protocol.md``; ``version`` rises with every
     change and travels with the row's feed events. ``rolled_back``: why its batch is rolled back, so that it is to end in ERROR with
     this as its fault rather than as DELETED. ``building_at``: when the agent was granted the attempt in force. Times are seconds
-    since the epoch.
+    since the epoch; ``created_at`` and ``changed_at``, when the row as it was read was written, are only for who measures: no
+    transition looks at them.
     """
 
     uuid: str
@@ -84,6 +85,8 @@ class Instance(Object, frozen=True, kw_only=True):
     terminated_at: float | None = None
     fault: str | None = None
     rolled_back: str | None = None
+    created_at: float = 0.0
+    changed_at: float = 0.0
 
 
 class Server(Object, frozen=True, kw_only=True):

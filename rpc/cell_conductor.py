@@ -81,4 +81,4 @@ class CellConductorClient:
 
 def serve(bus: Bus, server: str, endpoint: CellConductorEndpoint, *, threads: int = 16) -> Server:
     """Serve the cell conductor's topic with ``endpoint``."""
-    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=CellConductorEndpoint)
+    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=CellConductorEndpoint, shared_name=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 import oslo_messaging as om
@@ -12,14 +13,30 @@ from objects import errors, typed
 from objects.context import RequestContext
 from rpc.counting import Kind
 from rpc.errors import RemoteFault, Timeout
+from service import metrics
 
 if TYPE_CHECKING:
     from rpc.transport import Bus
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SEND_TIMEOUT = 5.0
 """Seconds a broker has to take a message."""
+
+
+def counted(method: Callable[Concatenate[Client, P], T], /) -> Callable[Concatenate[Client, P], T]:
+    """Count what it raises of ours, by topic."""
+
+    @functools.wraps(method)
+    def counting(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(client, *args, **kwargs)
+        except errors.SuperconductorError as error:
+            metrics.RPC_ERRORS.labels(client.topic, type(error).__name__).inc()
+            raise
+
+    return counting
 
 
 class Client:
@@ -31,32 +48,33 @@ class Client:
     def __init__(self, bus: Bus, rpc: Any, topic: str, timeout: float) -> None:
         self._bus = bus
         self._rpc = rpc
-        self._topic = topic
+        self.topic = topic
         self._timeout = timeout
 
     def on(self, server: str) -> Client:
         """The same for one server of the topic."""
-        return Client(self._bus, self._rpc.prepare(server=server), self._topic, self._timeout)
+        return Client(self._bus, self._rpc.prepare(server=server), self.topic, self._timeout)
 
+    @counted
     def call(self, context: RequestContext, method: str, returns: type[T], /, **arguments: object) -> T:
         """Ask, and wait for the answer, which must be a ``returns``.
 
         Raises Timeout if there is none in time, an error of ours if that is the answer, Unsupported if the server does not know the
         method or speaks another version, RemoteFault if it failed for another reason.
         """
-        self._bus.observe(self._topic, method, Kind.CALL)
+        self._bus.observe(self.topic, method, Kind.CALL)
         try:
             answer = self._bus.send(lambda: self._rpc.call(context, method, **arguments), self._timeout + SEND_TIMEOUT)
         except errors.SuperconductorError as error:
             raise _as_itself(error) from None
         except om.MessagingTimeout:
-            raise Timeout(f"{self._topic} did not answer {method} within {self._timeout:g} s.") from None
+            raise Timeout(f"{self.topic} did not answer {method} within {self._timeout:g} s.") from None
         except om.RemoteError as error:
             raise self._explain(method, error) from None
         try:
             return typed.convert(answer, returns)
         except msgspec.ValidationError as error:
-            raise RemoteFault(f"{self._topic} gave an answer to {method} that cannot be used: {error}.") from None
+            raise RemoteFault(f"{self.topic} gave an answer to {method} that cannot be used: {error}.") from None
 
     def cast(self, context: RequestContext, method: str, /, **arguments: object) -> None:
         """Send and go on: it may be handled never, once, or late."""
@@ -66,14 +84,15 @@ class Client:
         """Send to every server that listens on the topic now, and go on."""
         self._send(Kind.FANOUT, method, lambda: self._rpc.prepare(fanout=True).cast(context, method, **arguments))
 
+    @counted
     def _send(self, kind: Kind, method: str, send: Callable[[], None]) -> None:
-        self._bus.observe(self._topic, method, kind)
+        self._bus.observe(self.topic, method, kind)
         self._bus.send(send, SEND_TIMEOUT)
 
     def _explain(self, method: str, error: Any) -> errors.SuperconductorError:
         if error.exc_type in ("NoSuchMethod", "UnsupportedVersion"):
-            return errors.Unsupported(f"The {self._topic} that answered does not offer {method}: {error.value}.")
-        return RemoteFault(f"{self._topic} failed at {method}: {error.exc_type}. Its log says more.")
+            return errors.Unsupported(f"The {self.topic} that answered does not offer {method}: {error.value}.")
+        return RemoteFault(f"{self.topic} failed at {method}: {error.exc_type}. Its log says more.")
 
 
 def _as_itself(error: errors.SuperconductorError) -> errors.SuperconductorError:

@@ -16,10 +16,12 @@ from oslo_messaging.rpc.server import RPCServer
 from objects import errors
 from objects.context import RequestContext
 from rpc.errors import RemoteFault, Unreachable
+from rpc.pulse import Pulse
 from rpc.rabbit import Link
 from rpc.serializer import expected
-from service import logs
+from service import health, logs, metrics
 from service.complaints import Complaints
+from service.health import UnderWay
 
 LOG = logging.getLogger(__name__)
 
@@ -38,16 +40,19 @@ class Endpoint:
 
     target = om.Target(version=VERSION)
 
-    def __init__(self, topic: str, endpoint: object, methods: Iterable[str]) -> None:
+    def __init__(self, topic: str, endpoint: object, methods: Iterable[str], under_way: UnderWay | None = None) -> None:
         self._topic = topic
+        self._under_way = under_way or UnderWay()
         self._complaints = Complaints(LOG)
         for name in methods:
             setattr(self, name, self._wrap(name, getattr(endpoint, name)))
 
     def _wrap(self, name: str, method: Callable[..., object]) -> Callable[..., object]:
+        handled = metrics.HANDLED.labels(self._topic, name)
+
         @functools.wraps(method)
         def handle(context: RequestContext, **arguments: object) -> object:
-            with logs.bound(context.request_id):
+            with logs.bound(context.request_id), self._under_way.piece(), handled.time():
                 try:
                     return method(context, **arguments)
                 except errors.SuperconductorError as error:
@@ -92,8 +97,9 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
 class Server:
     """One server of one topic. It listens from ``start`` on, or as soon as its broker can be reached."""
 
-    def __init__(self, rpc: Any, name: str, threads: int, link: Link | None) -> None:
+    def __init__(self, rpc: Any, name: str, threads: int, link: Link | None, pulse: Pulse) -> None:
         self.name = name
+        self._pulse = pulse
         self._rpc = rpc
         self._threads = threads
         self._link = link
@@ -109,8 +115,14 @@ class Server:
         if not self.listening:
             raise Unreachable(f"{self.name}: the broker has not let it listen yet; its log, and that of oslo.messaging, say why.")
 
+    def trouble(self) -> str:
+        """Why it handles no messages; empty if it does. Raises Unreachable."""
+        self.check()
+        return self._pulse.trouble()
+
     def start(self) -> Server:
         """Listen. A broker that is down is waited for in the background, without holding up the caller for long."""
+        health.BOARD.watch(self)
         if self._link is None:
             self._listen()
             return self
@@ -122,6 +134,7 @@ class Server:
     def stop(self, timeout: float = 10.0) -> None:
         """Take no more messages and wait up to ``timeout`` seconds for those that were taken. May be repeated."""
         self._stopping.set()
+        health.BOARD.forget(self)
         if not self.listening:
             return
         ending = threading.Thread(target=self._end, name=f"stop {self.name}", daemon=True)  # with a dead broker it may not return

@@ -56,4 +56,4 @@ class SuperConductorClient:
 
 def serve(bus: Bus, server: str, endpoint: SuperConductorEndpoint, *, threads: int = 16) -> Server:
     """Serve the super conductor's topic with ``endpoint``."""
-    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint)
+    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint, shared_name=True)

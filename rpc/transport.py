@@ -21,8 +21,10 @@ from rpc.codec import Codec
 from rpc.counting import Kind, Observer
 from rpc.embedded import EmbeddedDriver
 from rpc.errors import Unreachable
+from rpc.pulse import Pulse
 from rpc.serializer import Serializer, ServerSerializer
 from rpc.server import ERROR_MODULES, VERSION, Endpoint, Server, ThreadedServer, methods_of
+from service import metrics as counters
 
 T = TypeVar("T")
 
@@ -69,14 +71,24 @@ class Bus:
         return Client(self, rpc.prepare(), topic, timeout)  # prepared once, or every call would do it again
 
     def serve(
-        self, topic: str, server: str, endpoints: Sequence[object], *, threads: int = 4, interface: type | None = None
+        self,
+        topic: str,
+        server: str,
+        endpoints: Sequence[object],
+        *,
+        threads: int = 4,
+        interface: type | None = None,
+        shared_name: bool = False,
     ) -> Server:
         """Listen on ``topic`` as ``server`` and let up to ``threads`` threads call the endpoints' methods.
 
         A method gets the RequestContext and the arguments by name. ``interface`` (a Protocol) says which methods are offered;
-        without it, all public ones are. Servers of one topic share what is sent to it.
+        without it, all public ones are. Servers of one topic share what is sent to it. ``shared_name``: several of them may be
+        called ``server``.
         """
-        wrapped = [Endpoint(topic, endpoint, methods_of(interface or type(endpoint))) for endpoint in endpoints]
+        pulse = Pulse(self.client(topic).on(server), fanout=shared_name, threads=threads)
+        offered = [(endpoint, methods_of(interface or type(endpoint))) for endpoint in endpoints]
+        wrapped = [Endpoint(topic, endpoint, methods, pulse.under_way) for endpoint, methods in (*offered, (pulse, ["ping"]))]
         target = om.Target(topic=topic, server=server)
         rpc = om.get_rpc_server(
             self._transport,
@@ -86,7 +98,7 @@ class Bus:
             access_policy=om.ExplicitRPCAccessPolicy,
             server_cls=ThreadedServer,
         )
-        made = Server(rpc, f"{topic}.{server} on {self.name}", threads, self._link)
+        made = Server(rpc, f"{topic}.{server} on {self.name}", threads, self._link, pulse)
         self._servers.append(made)
         return made.start()
 
@@ -112,6 +124,7 @@ class Bus:
             self._link.login()
 
     def observe(self, topic: str, method: str, kind: Kind) -> None:
+        counters.SENT.labels(topic, method, kind).inc()
         if self.observer is not None:
             self.observer(topic, method, kind)
 

@@ -22,6 +22,7 @@ from scheduler.cursor import Cursor
 from scheduler.settings import Settings
 from scheduler.table import HostTable
 from scheduler.watch import CellWatch
+from service import metrics
 from service.garbage import unsearched
 from service.periodic import Periodic, wait_until
 
@@ -82,6 +83,7 @@ class Freshness:
         self._watches: dict[str, tuple[CellWatch, Periodic]] = {}
         self._ledger_read = False
         self._follower = Periodic("scheduler-follow", settings.claims_poll_interval, self.follow)
+        metrics.VIEW_AGE.follow(self._view_ages)
 
     def start(self) -> None:
         """Returns when every cell was read once, or has had its time. Raises DatabaseUnavailable if the API database is away."""
@@ -106,6 +108,9 @@ class Freshness:
         for watch, _ in list(self._watches.values()):
             ages[watch.cell.name] = None if watch.seen_at is None else round(now - watch.seen_at, 3)
         return ages
+
+    def _view_ages(self) -> metrics.Values:
+        return [((cell,), float("inf") if age is None else age) for cell, age in self.ages().items()]
 
     def follow(self) -> None:
         """One look at everything that is not a cell's to tell."""

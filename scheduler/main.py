@@ -16,6 +16,7 @@ from scheduler.cursor import Cursor
 from scheduler.freshness import Freshness
 from scheduler.manager import SchedulerManager
 from scheduler.plugins import load_driver
+from scheduler.room import Room
 from scheduler.settings import Settings
 from scheduler.table import HostTable
 
@@ -31,6 +32,7 @@ class SchedulerService:
         table, cursor = HostTable(settings.default_availability_zone), Cursor()
         self.freshness = Freshness(settings, registry, api_database, table, cursor)
         self._table = table
+        self._room = Room(table)
         ledger = Ledger(api_database, f"scheduler {self._server_name}")
         self.manager = SchedulerManager(
             settings, load_driver(settings), table, cursor, ledger, self.freshness.ages, self.freshness.topology

@@ -19,6 +19,7 @@ from scheduler.job import Job, Moment, checked
 from scheduler.settings import Settings
 from scheduler.stripes import Stripes
 from scheduler.table import HostTable
+from service import metrics
 from service.coalesce import Coalescer
 
 LOG = logging.getLogger(__name__)
@@ -133,6 +134,7 @@ class SchedulerManager:
                 attempt.committed(claimed.inventories)
                 conflicts = sum(job.conflicts for job in jobs) - known
                 self.conflicts += conflicts
+                metrics.CONFLICTS.inc(conflicts)
                 own = claimed.inventories[0].writer if claimed.inventories else None
                 self._stripes.learn(attempt.rivals, own, now.mono, conflict=conflicts > 0)
                 return
@@ -152,6 +154,9 @@ class SchedulerManager:
     def _log(self, job: Job) -> None:
         decision = job.decision
         if decision is not None and job.is_final:
+            metrics.DECISIONS.labels("partial" if job.partial else "refused" if decision.refused else "placed").inc()
+            metrics.DECISION.observe(decision.elapsed_ms / 1000)
+            metrics.CLAIMS.inc(len(job.placements))
             placed = f"{len(job.placements)} placed"
             outcome = f"{placed}; {decision.message}" if job.partial else decision.message or placed
             LOG.info("batch %s (%s): %s, decision %s", job.spec.batch_id, job.context.request_id, outcome, decision.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oslo_config import cfg
 
 from objects import errors
-from service import notifications
+from service import monitor, notifications
 from service.config import Listing
 
 BUS = cfg.StrOpt(
@@ -74,6 +74,7 @@ def list_opts() -> Listing:
         ("cell_database", [CELL_DATABASE]),
         ("secrets", [KEYS]),
         *notifications.list_opts(),
+        (monitor.GROUP, monitor.OPTIONS),
     ]
 
 

@@ -9,9 +9,15 @@ import time
 from collections.abc import Callable
 
 from objects import errors
+from service import health, metrics
 from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
+
+ROUNDS = 10
+"""Intervals that a round may be late, or last, before the thread counts as wedged..."""
+LATE = 60.0
+"""...if these are so many seconds at least: a busy machine is not wedged."""
 
 
 class Periodic:
@@ -31,10 +37,15 @@ class Periodic:
         self._stopping = False
         self._complaints: Complaints | None = None
         """Made anew with each failure after a success."""
+        self._turned_at = self._due = time.monotonic()
+        self._running = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> Periodic:
+        self._turned_at = self._due = time.monotonic()
         self._thread.start()
+        health.BOARD.watch(self)
+        metrics.SWEEP_AGE.follow(self._age)
         return self
 
     def wake(self) -> None:
@@ -44,29 +55,54 @@ class Periodic:
     def stop(self, timeout: float | None = 10.0) -> None:
         """Ask the thread to end and wait up to ``timeout`` seconds for the run under way."""
         self._stopping = True
+        health.BOARD.forget(self)
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
+    def trouble(self) -> str:
+        """Why no more rounds come; empty if they do. One that fails each time is not wedged: the log and a counter tell of it."""
+        now = time.monotonic()
+        if not self._thread.is_alive() and not self._stopping:
+            return "its thread has ended"
+        if self._running:
+            allowed = max(health.STUCK, ROUNDS * self._interval)
+            return f"its round does not end, it has lasted {now - self._due:.0f} s" if now - self._due > allowed else ""
+        late = now - self._due
+        return f"its next round is late by {late:.0f} s" if late > max(LATE, ROUNDS * self._interval) else ""
+
+    def _age(self) -> metrics.Values:
+        return [] if self._stopping else [((self.name,), time.monotonic() - self._turned_at)]
+
     def _run(self) -> None:
         if not self._at_once:
-            self._wake.wait(self._interval * random.uniform(0.9, 1.1))
+            self._pause()
         while not self._stopping:
             self._wake.clear()
             more = self._run_once()
             if not more and not self._stopping:
-                self._wake.wait(self._interval * random.uniform(0.9, 1.1))
+                self._pause()
+
+    def _pause(self) -> None:
+        pause = self._interval * random.uniform(0.9, 1.1)
+        self._due = time.monotonic() + pause
+        self._wake.wait(pause)
 
     def _run_once(self) -> bool:
+        self._due, self._running = time.monotonic(), True
         try:
             more = bool(self._function())
         except Exception as error:  # noqa: BLE001 - a sweep that dies would strand what it owns; the error is logged
             failure = error
+            metrics.SWEEP_ERRORS.labels(self.name).inc()
         else:
             if self._complaints is not None:
                 LOG.info("%s: works again", self.name)
             self._complaints = None
             return more
+        finally:
+            self._turned_at = self._due = time.monotonic()
+            self._running = False
         self._say(failure)  # outside the handler, or the log would repeat the error at the end of its line
         return False
 

@@ -14,13 +14,15 @@ from oslo_config import cfg
 
 from objects import errors
 from objects.base import Object
-from service import config, logs
+from service import config, guru, health, logs, monitor
+from service.monitor import Monitor
 from service.opts import list_opts
 
 LOG = logging.getLogger(__name__)
 
 FAILED = 1
 USAGE = 2
+NOT_STARTED = "it has not started yet: its log says what it waits for"
 MISCONFIGURED = 78
 """Exit status of a worker whose configuration cannot work (EX_CONFIG): starting it again would change nothing."""
 
@@ -76,6 +78,7 @@ class _Master:
         )
         self._manager.register_hooks(on_dead_worker=self._dead)
         self._manager.add(_Worker, workers=planned.workers, args=(name, conf, planned.make))
+        guru.pass_on()
 
     def run(self) -> int:
         LOG.info("%s starts", self._name)
@@ -104,9 +107,14 @@ class _Worker(cotyledon.Service):
         self._role: Role | None = None
         self._stopped = threading.Event()
         self._started = threading.Event()
+        self._sign = health.Asked("start", lambda: None if self._started.is_set() else NOT_STARTED)
+        self._monitor = Monitor(monitor.settings(conf, worker_id))
+        guru.on_signal(name, conf)  # here, as only a process's first thread may say what signals do
 
     def run(self) -> None:
         """Called once, in a thread of its own."""
+        health.BOARD.watch(self._sign)
+        self._monitor.start()
         failure = self._start()
         self._started.set()
         if failure is not None:
@@ -130,6 +138,7 @@ class _Worker(cotyledon.Service):
         self._started.wait()  # the manager's alarm bounds this and what follows
         if self._role is not None:
             self._role.stop()
+        self._monitor.stop()
         LOG.info("%s has stopped", self.name)
 
     def reload(self) -> None:

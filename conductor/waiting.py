@@ -1,0 +1,55 @@
+"""What waits at the API level and in a cell, for who measures: looked at now and then, and only if somebody asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from db import metering
+from db.engine import Database
+from db.metering import Waiting
+from service import metrics
+from service.sample import Sample
+
+PROJECTS = 20
+"""Projects that are told by name, those with most in the queue: names are the projects' own, and may be any number."""
+OTHERS = "other"
+
+
+class Queue:
+    """The durable queue, by project."""
+
+    def __init__(self, api_database: Database) -> None:
+        self._sample: Sample[Sequence[Waiting]] = Sample("the queue", lambda: api_database.read(metering.queue, PROJECTS))
+        metrics.QUEUE_DEPTH.follow(self._depth)
+        metrics.QUEUE_AGE.follow(self._age)
+
+    def _depth(self) -> metrics.Values:
+        return [((waiting.name or OTHERS,), waiting.count) for waiting in self._sample.get() or ()]
+
+    def _age(self) -> metrics.Values:
+        return [((waiting.name or OTHERS,), _age(waiting)) for waiting in self._sample.get() or ()]
+
+
+class CellQueue:
+    """The instances of a cell that are on their way."""
+
+    def __init__(self, name: str, cell_database: Database) -> None:
+        self._name = name
+        self._sample: Sample[Sequence[Waiting]] = Sample(f"cell {name}", lambda: cell_database.read(metering.passing))
+        metrics.CELL_DEPTH.follow(self._depth)
+        metrics.CELL_AGE.follow(self._age)
+
+    def _depth(self) -> metrics.Values:
+        found = self._sample.get()
+        if found is None:
+            return []
+        counts = {waiting.name: waiting.count for waiting in found}
+        return [((self._name, state), counts.get(state, 0)) for state in metering.PASSING]
+
+    def _age(self) -> metrics.Values:
+        return [((self._name, waiting.name), _age(waiting)) for waiting in self._sample.get() or ()]
+
+
+def _age(waiting: Waiting) -> float:
+    return max(0.0, time.time() - waiting.oldest)

@@ -1,0 +1,68 @@
+"""A server asks itself through the broker: whether what is sent to it still arrives and is handled, all the way."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from objects.context import RequestContext
+from service.health import UnderWay
+
+if TYPE_CHECKING:
+    from rpc.client import Client
+
+FRESH = 10.0
+"""Seconds for which a message that came back counts: asking oftener sends no more."""
+PATIENCE = 15.0
+"""Seconds that a message may take from a server to itself, on a busy machine."""
+
+CONTEXT = RequestContext(request_id="req-ping")
+
+
+class Pulse:
+    """Sends messages to the server that it is an endpoint of, and sees them arrive. A message is sent only when somebody asks.
+
+    The message takes a queue that only this server reads, by the listener and the threads that serve all its queues. Where several
+    servers share a name it is a fan-out, which the others ignore.
+    """
+
+    def __init__(self, client: Client, *, fanout: bool, threads: int) -> None:
+        """``client``: of this very server; ``threads``: how many handle its messages."""
+        self.under_way = UnderWay()
+        self._client = client
+        self._fanout = fanout
+        self._threads = threads
+        self._asking = threading.Lock()
+        self._token = ""
+        self._arrived = threading.Event()
+        self._beat_at = float("-inf")
+
+    def ping(self, context: RequestContext, token: str) -> None:
+        """What arrives. Another server's says nothing about this one."""
+        del context
+        if token == self._token:
+            self._arrived.set()
+
+    def trouble(self) -> str:
+        """Why messages are not handled; empty if they are, or if as many as can be are under way. Raises Unreachable."""
+        stuck = self.under_way.trouble("message")
+        if stuck:
+            return stuck
+        with self._asking:
+            if time.monotonic() < self._beat_at + FRESH or self._beats():
+                return ""
+        if self.under_way.count >= self._threads:
+            return ""  # it waits for a thread, behind work that is not stuck
+        return f"a message that it sent to itself through the broker has not come back within {PATIENCE:g} s"
+
+    def _beats(self) -> bool:
+        self._arrived.clear()
+        self._token = uuid.uuid4().hex
+        send = self._client.fanout if self._fanout else self._client.cast
+        send(CONTEXT, "ping", token=self._token)
+        if not self._arrived.wait(PATIENCE):
+            return False
+        self._beat_at = time.monotonic()
+        return True

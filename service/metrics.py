@@ -1,0 +1,154 @@
+"""The metrics of this process, all of them: rooms import the one they know a fact for. What they mean: ``docs/monitoring.md``.
+
+Facts are counted where they happen, in memory. What is a state - a queue, a breaker - is read when somebody asks (``Reading``).
+There is one registry per process, as there is one log: what several services of an all-in-one count adds up.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ParamSpec, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from service.complaints import Complaints
+
+LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+REGISTRY = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
+GCCollector(registry=REGISTRY)
+
+STAGES = ("accept", "queue", "plan", "stage", "hand_over", "order", "grant", "build")
+"""What a boot goes through, in its order."""
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
+"""Seconds, from a transaction to the deadline of a build."""
+
+Values = Iterable[tuple[tuple[str, ...], float]]
+"""Values of labels, in their order, and what is so now."""
+
+
+class Reading(Collector):
+    """A gauge that is read when somebody asks for the metrics, by everyone who follows it.
+
+    A reader is a bound method and must not block; when its object is gone it is forgotten. If it fails, its own values are missing.
+    """
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
+        self.name, self.documentation, self.labels = name, documentation, tuple(labels)
+        self._lock = threading.Lock()
+        self._readers: list[weakref.WeakMethod[Callable[[], Values]]] = []
+        self._complaints = Complaints(LOG)
+        REGISTRY.register(self)
+
+    def follow(self, read: Callable[[], Values]) -> None:
+        """Ask ``read`` from now on, for as long as its object lives."""
+        with self._lock:
+            self._readers = [*(reader for reader in self._readers if reader() is not None), weakref.WeakMethod(read)]
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        yield GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        values: dict[tuple[str, ...], float] = {}
+        with self._lock:
+            readers = [read for reader in self._readers if (read := reader()) is not None]
+        for read in readers:
+            try:
+                values.update(read())
+            except Exception as error:  # noqa: BLE001 - the other metrics are as good as ever; the error is logged
+                self._complaints(self.name, logging.WARNING, "metric %s cannot be read: %s", self.name, error)
+        family = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
+        for labels, value in values.items():
+            family.add_metric(labels, value)
+        yield family
+
+
+def _counter(name: str, documentation: str, *labels: str) -> Counter:
+    return Counter(f"superconductor_{name}", documentation, labels, registry=REGISTRY)
+
+
+def _histogram(name: str, documentation: str, *labels: str) -> Histogram:
+    return Histogram(f"superconductor_{name}", documentation, labels, registry=REGISTRY, buckets=BUCKETS)
+
+
+def _reading(name: str, documentation: str, *labels: str) -> Reading:
+    return Reading(f"superconductor_{name}", documentation, labels)
+
+
+# -- the path of a boot --------------------------------------------------------------------------------------------------------
+
+_STAGE = _histogram("stage_seconds", "What each stage of a boot took.", "stage")
+STAGE = {stage: _STAGE.labels(stage) for stage in STAGES}
+BOOT = _histogram("boot_seconds", "From the acceptance of a server to ACTIVE.")
+ACCEPTED = _counter("servers_accepted_total", "Servers accepted by the API.")
+ENDED = _counter("builds_ended_total", "Builds that came to their end in a cell.", "result")
+RETRIES = _counter("build_retries_total", "Builds that went on to another attempt, by the class of the failure.", "failure")
+
+# -- deciding ------------------------------------------------------------------------------------------------------------------
+
+DECISIONS = _counter("decisions_total", "Decisions of the scheduler.", "result")
+DECISION = _histogram("decision_seconds", "What a decision took, with its claims.")
+CLAIMS = _counter("claims_total", "Claims made for servers.")
+CONFLICTS = _counter("claim_conflicts_total", "Hosts that another scheduler had taken when they were to be claimed.")
+
+# -- what is asked of others, and what goes wrong there ------------------------------------------------------------------------
+
+API_REQUEST = _histogram("api_request_seconds", "What the API's answers took.", "method", "status")
+SENT = _counter("messages_sent_total", "Messages sent on a bus; a call counts once.", "topic", "method", "kind")
+RPC_ERRORS = _counter("rpc_errors_total", "Messages that could not be sent, and calls that ended with an error.", "topic", "error")
+HANDLED = _histogram("rpc_handled_seconds", "What handling a message took.", "topic", "method")
+TRANSACTION = _histogram("transaction_seconds", "What a transaction took, with waiting for its turn and trying again.", "database")
+DATABASE_ERRORS = _counter("database_errors_total", "Transactions that the database failed at first.", "database", "trouble")
+SWEEP_ERRORS = _counter("sweep_errors_total", "Rounds of a sweep that failed.", "sweep")
+
+# -- states, read when asked for -----------------------------------------------------------------------------------------------
+
+QUEUE_DEPTH = _reading("queue_depth", "Build requests that wait for a host.", "project")
+QUEUE_AGE = _reading("queue_oldest_seconds", "Age of the oldest build request that waits for a host.", "project")
+CELL_DEPTH = _reading("cell_queue_depth", "Servers of a cell that wait, are built or are deleted.", "cell", "state")
+CELL_AGE = _reading("cell_queue_oldest_seconds", "How long one of them has been in its state at most.", "cell", "state")
+FEED_LAG = _reading("feed_lag_seconds", "How long ago the API level knew all that a cell had to tell.", "cell")
+FEED_BEHIND = _reading("feed_lag_events", "Events of a cell's feed that the API level had not applied at its last look.", "cell")
+BREAKER = _reading("breaker_open", "1 where calls to a cell are refused because it does not answer, else 0.", "cell", "resource")
+VIEW_AGE = _reading("view_age_seconds", "Age of a scheduler's view of a cell.", "cell")
+CAPACITY = _reading("cell_capacity", "What the hosts of a cell offer, overcommitment included.", "cell", "resource")
+CLAIMED = _reading("cell_claimed", "What is claimed on the hosts of a cell.", "cell", "resource")
+HOSTS = _reading("cell_hosts", "Hosts of a cell that a scheduler may choose, and others it knows.", "cell", "eligible")
+SLOTS = _reading("agent_build_slots", "Builds that an agent carries out at once at most.", "host")
+BUILDS = _reading("agent_builds", "Builds of an agent: those that wait for a slot, and those under way.", "host", "state")
+SWEEP_AGE = _reading("sweep_age_seconds", "Time since a sweep last came to the end of a round.", "sweep")
+
+
+def stage(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A decorator: each call of the function is the stage ``name`` of one request."""
+    histogram = STAGE[name]
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+            began = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                histogram.observe(time.perf_counter() - began)
+
+        return timed
+
+    return decorate
+
+
+def since(histogram: Histogram, began: float) -> None:
+    """Observe the time since ``began``, seconds since the epoch that another machine's clock may have told: never negative."""
+    histogram.observe(max(0.0, time.time() - began))

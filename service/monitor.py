@@ -1,0 +1,148 @@
+"""A small HTTP server for whoever watches a process: ``/metrics`` and ``/health``. Nothing else waits for it, or fails with it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import waitress.server
+from oslo_config import cfg
+from prometheus_client.exposition import choose_encoder
+from waitress import wasyncore
+
+from objects.base import Object
+from service import health, metrics
+from service.complaints import Complaints
+
+LOG = logging.getLogger(__name__)
+
+THREADS = 2
+CONNECTIONS = 50
+PAUSE = 2.0
+"""Seconds between two attempts to listen: the process before may hold the port until it has ended."""
+POLL = 1.0
+
+GROUP = "monitoring"
+OPTIONS = [
+    cfg.StrOpt(
+        "address",
+        default="127.0.0.1",
+        help="Address on which a process serves its metrics and its health over HTTP, to everybody who can reach it.",
+    ),
+    cfg.IntOpt(
+        "port",
+        default=0,
+        help="Port of the first worker of a process; the second worker serves on the next port, and so on. Each process of a "
+        "machine needs ports of its own. 0: neither metrics nor health are served. A port that cannot be had is told in the log, "
+        "tried again, and keeps nothing else from working.",
+    ),
+]
+
+Start = Callable[..., Any]
+
+
+class Settings(Object, frozen=True, kw_only=True):
+    """Where to serve; port 0: nowhere."""
+
+    address: str = "127.0.0.1"
+    port: int = 0
+
+
+def settings(conf: cfg.ConfigOpts, worker: int = 0) -> Settings:
+    """What the configuration says for a worker, the first being number 0."""
+    port = conf[GROUP].port
+    return Settings(address=conf[GROUP].address, port=port + worker if port else 0)
+
+
+class Monitor:
+    """Serves the metrics and the health of this process from ``start`` to ``stop``."""
+
+    def __init__(self, chosen: Settings, board: health.Board = health.BOARD) -> None:
+        self._settings = chosen
+        self._board = board
+        self._stopping = threading.Event()
+        self._sockets: dict[int, Any] = {}
+        self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
+
+    def start(self) -> Monitor:
+        """Listen as soon as that is possible. Does not wait, and never fails."""
+        if self._settings.port:
+            self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Serve no more. Whoever is being answered may be cut off."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * POLL)
+
+    def _run(self) -> None:
+        complaints = Complaints(LOG)
+        while not self._stopping.is_set():
+            try:
+                server = self._listen()
+            except (OSError, OverflowError) as error:
+                where = f"{self._settings.address} port {self._settings.port}"
+                why = getattr(error, "strerror", None) or str(error)
+                text = "[monitoring] address, port: metrics and health cannot be served on %s, trying again and again: %s"
+                complaints(why, logging.WARNING, text, where, why)
+                self._stopping.wait(PAUSE)
+            else:
+                LOG.info("metrics and health are served on %s port %d", self._settings.address, self._settings.port)
+                self._serve(server)
+
+    def _listen(self) -> Any:
+        host, port = self._settings.address, self._settings.port
+        if not 0 < port < 65536:
+            raise OverflowError("there is no such port")
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address[:2])
+            listener.listen()
+        except OSError:
+            listener.close()
+            raise
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits for a thread
+        return waitress.server.create_server(
+            self.answer,
+            map=self._sockets,
+            sockets=[listener],
+            threads=THREADS,
+            connection_limit=CONNECTIONS,
+            ident=None,
+            asyncore_use_poll=True,
+        )
+
+    def _serve(self, server: Any) -> None:
+        try:
+            while not self._stopping.is_set():
+                wasyncore.loop(timeout=POLL / 4, use_poll=True, map=self._sockets, count=1)
+        finally:
+            server.task_dispatcher.shutdown(timeout=0.1)
+            wasyncore.close_all(self._sockets, ignore_all=True)
+
+    def answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+        """The WSGI application."""
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return _send(start, "405 Method Not Allowed", "text/plain", b"only GET\n")
+        match environ.get("PATH_INFO", "/").rstrip("/"):
+            case "/metrics":
+                encode, kind = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+                return _send(start, "200 OK", kind, encode(metrics.REGISTRY))
+            case "/health" | "/healthcheck":
+                found = self._board.look()
+                body = {"healthy": found.well, "checks": found.findings}
+                status = "200 OK" if found.well else "503 Service Unavailable"
+                return _send(start, status, "application/json", msgspec.json.encode(body) + b"\n")
+        return _send(start, "404 Not Found", "text/plain", b"/metrics and /health are here\n")
+
+
+def _send(start: Start, status: str, kind: str, body: bytes) -> Iterable[bytes]:
+    start(status, [("Content-Type", kind), ("Content-Length", str(len(body))), ("Cache-Control", "no-store")])
+    return [body]
