@@ -21,13 +21,14 @@ from objects import errors, extra_specs
 from scheduler import opts as scheduler_opts
 from scheduler.plugins import load_driver
 from scheduler.settings import Settings as SchedulerSettings
-from service import config
+from service import config, guru, monitor
+from service.monitor import Monitor
 
 
 class Standalone(Admin):
     """Run API, conductors, scheduler and simulated hosts in this one process, until Ctrl-C.
 
-    Of the files named with --config-file, and of the environment, the options of [scheduler] count.
+    Of the files named with --config-file, and of the environment, the options of [scheduler] and of [monitoring] count.
 
     Examples:
       superconductor standalone --state ./region
@@ -55,6 +56,7 @@ class Standalone(Admin):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         pace = Pace()
         scheduler = scheduling(self.deployment.arguments, pace)
+        watched = Monitor(monitoring(self.deployment.arguments))
         folder = StateFolder(Path(self.app.options.state or "superconductor-state"))
         commands = Commands(folder, sys.stderr)
         bootstrap(folder, [f"cell{n + 1}" for n in range(parsed_args.cells)], commands)
@@ -70,6 +72,8 @@ class Standalone(Admin):
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())
+        guru.on_signal("superconductor-standalone", None, folder.path)
+        watched.start()
         region.start()
         try:
             discover_until(folder, region, {host.name for host in hosts}, commands, stopped)
@@ -80,6 +84,12 @@ class Standalone(Admin):
         finally:
             self.app.say("stopping")
             region.stop()
+            watched.stop()
+
+
+def monitoring(arguments: Sequence[str]) -> monitor.Settings:
+    """The options of [monitoring] in files that were named, and in the environment. Raises Misconfigured."""
+    return monitor.settings(config.load(arguments, [(monitor.GROUP, monitor.OPTIONS)], files=[]))
 
 
 def scheduling(arguments: Sequence[str], pace: Pace) -> SchedulerSettings:

@@ -68,7 +68,8 @@ class Reading(Collector):
             try:
                 values.update(read())
             except Exception as error:  # noqa: BLE001 - the other metrics are as good as ever; the error is logged
-                self._complaints(self.name, logging.WARNING, "metric %s cannot be read: %s", self.name, error)
+                text = f"{type(error).__name__}: {error}"  # the error itself would keep alive whoever was asked
+                self._complaints(self.name, logging.WARNING, "metric %s cannot be read: %s", self.name, text)
         family = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
         for labels, value in values.items():
             family.add_metric(labels, value)

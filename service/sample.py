@@ -52,7 +52,8 @@ class Sample(Generic[T]):
         try:
             answer = self._ask()
         except Exception as error:  # noqa: BLE001 - asked again; the error is logged
-            self._complaints(f"{type(error).__name__}: {error}", logging.WARNING, "%s cannot be looked at: %s", self._name, error)
+            text = f"{type(error).__name__}: {error}"
+            self._complaints(text, logging.WARNING, "%s cannot be looked at: %s", self._name, text)
             answer = None
         now = time.monotonic()
         with self._changed:

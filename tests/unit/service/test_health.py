@@ -1,0 +1,88 @@
+"""The board tells what is wedged from what is idle, in bounded time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from service.health import Asked, Board, Health, UnderWay
+from service.periodic import wait_until
+
+PATIENCE = 20.0
+
+
+def refused(text: str) -> Callable[[], str]:
+    def ask() -> str:
+        raise ConnectionError(text)
+
+    return ask
+
+
+def troubles(found: Health) -> dict[str, str]:
+    return {finding.check: finding.trouble for finding in found.findings if finding.trouble}
+
+
+def test_a_board_without_parts_is_well() -> None:
+    assert Board().look().well
+
+
+def test_what_parts_say_and_raise_is_told_trouble_first() -> None:
+    board = Board()
+    parts = [Asked("a", lambda: None), Asked("b", lambda: "no rounds"), Asked("c", refused("mysql://u:secret@h/ is away"))]
+    for part in parts:
+        board.watch(part)
+    found = board.look(PATIENCE)
+    assert not found.well
+    assert [finding.check for finding in found.findings] == ["b", "c", "a"]
+    assert troubles(found) == {"b": "no rounds", "c": "mysql://u:***@h/ is away"}
+
+
+def test_who_is_forgotten_or_gone_is_not_asked() -> None:
+    board = Board()
+    kept, ended = Asked("kept", lambda: None), Asked("ended", lambda: "ended")
+    board.watch(kept)
+    board.watch(ended)
+    board.watch(Asked("gone", lambda: "gone"))
+    board.forget(ended)
+    assert wait_until(lambda: board.parts() == [kept], PATIENCE)
+    assert board.look(PATIENCE).well
+
+
+def test_a_part_that_never_answers_is_wedged_once_it_is_late_and_costs_one_thread() -> None:
+    board, going_on = Board(late=0.2), threading.Event()
+    asked: list[None] = []
+
+    def hang() -> None:
+        asked.append(None)
+        going_on.wait(PATIENCE)
+
+    part = Asked("database", hang)
+    board.watch(part)
+    try:
+        assert wait_until(lambda: not board.look(0.01).well, PATIENCE)
+        (finding,) = board.look(0.01).findings
+        assert finding.trouble.startswith("no answer since")
+        assert len(asked) == 1
+    finally:
+        going_on.set()
+    assert wait_until(lambda: board.look(0.01).well, PATIENCE)
+
+
+def test_a_part_that_is_slow_is_well_and_is_noted() -> None:
+    board, going_on = Board(late=PATIENCE * 10), threading.Event()
+    part = Asked("database", lambda: None if going_on.wait(PATIENCE) else "never")
+    board.watch(part)
+    found = board.look(0.01)
+    assert found.well
+    assert found.findings[0].note
+    going_on.set()
+
+
+def test_work_under_way_is_stuck_after_long_only() -> None:
+    work = UnderWay()
+    with work.piece():
+        assert work.count == 1
+        assert not work.trouble("request")
+        work._begun = {1: -1e9}
+        assert work.trouble("request").startswith("1 of 1 requests under way do not end")
+    assert UnderWay().count == 0

@@ -1,0 +1,110 @@
+"""Metrics and health over HTTP; an address that cannot be had costs a line in the log and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import requests
+
+from service import config, metrics, monitor
+from service.health import Asked, Board
+from service.monitor import Monitor, Settings
+from service.periodic import wait_until
+
+PATIENCE = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def serving(board: Board, port: int) -> Iterator[str]:
+    served = Monitor(Settings(port=port), board).start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        served.stop()
+
+
+def answers(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/metrics", timeout=PATIENCE).ok
+    except requests.ConnectionError:
+        return False
+
+
+def test_metrics_and_health_are_served() -> None:
+    board, trouble = Board(), [""]
+    part = Asked("sweep", lambda: trouble[0])
+    with serving(board, free_port()) as url:
+        assert wait_until(lambda: answers(url), PATIENCE)
+        text = requests.get(f"{url}/metrics", timeout=PATIENCE)
+        assert text.headers["Content-Type"].startswith("text/plain")
+        assert "superconductor_stage_seconds_count" in text.text
+        for path in ("health", "healthcheck", "health/"):
+            answer = requests.get(f"{url}/{path}", timeout=PATIENCE)
+            assert (answer.status_code, answer.json()) == (200, {"healthy": True, "checks": []})
+        trouble[0] = "its thread has ended"
+        board.watch(part)
+        answer = requests.get(f"{url}/health", timeout=PATIENCE)
+        assert answer.status_code == 503
+        assert answer.json()["checks"] == [{"check": "sweep", "trouble": "its thread has ended", "note": ""}]
+        assert requests.get(url, timeout=PATIENCE).status_code == 404
+        assert requests.post(f"{url}/metrics", timeout=PATIENCE).status_code == 405
+
+
+def test_a_port_that_is_taken_is_told_and_had_once_it_is_free(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with serving(Board(), port) as url:
+            assert wait_until(lambda: "Address already in use" in caplog.text, PATIENCE)
+            assert f"[monitoring] address, port: metrics and health cannot be served on 127.0.0.1 port {port}" in caplog.text
+            taken.close()
+            assert wait_until(lambda: answers(url), PATIENCE)
+
+
+@pytest.mark.parametrize("chosen", [Settings(port=70000), Settings(port=-1), Settings(address="192.0.2.1", port=9)])
+def test_an_address_that_can_never_be_had_is_told(chosen: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    served = Monitor(chosen, Board()).start()
+    assert wait_until(lambda: "cannot be served on" in caplog.text, PATIENCE)
+    served.stop()
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_each_worker_has_a_port_of_its_own_and_by_default_none_has() -> None:
+    options = [(monitor.GROUP, monitor.OPTIONS)]
+    assert monitor.settings(config.load([], options, files=[]), 3).port == 0
+    conf = config.load([], options, files=[], overrides={"monitoring.port": 9100})
+    assert [monitor.settings(conf, worker).port for worker in (0, 1, 2)] == [9100, 9101, 9102]
+
+
+class Readers:
+    def __init__(self, value: float | None) -> None:
+        self.value = value
+
+    def read(self) -> metrics.Values:
+        if self.value is None:
+            raise ValueError("not now")
+        return [(("east", "database"), self.value)]
+
+
+def test_a_reading_that_fails_costs_itself_only_and_one_that_is_gone_is_forgotten() -> None:
+    def told() -> dict[str, float]:
+        (family,) = metrics.BREAKER.collect()
+        return {sample.labels["cell"]: sample.value for sample in family.samples if sample.labels["cell"] == "east"}
+
+    failing, one = Readers(None), Readers(1.0)
+    metrics.BREAKER.follow(failing.read)
+    metrics.BREAKER.follow(one.read)
+    assert told() == {"east": 1.0}
+    del one
+    assert wait_until(lambda: told() == {}, PATIENCE)
