@@ -27,6 +27,7 @@ from compute.opts import SimulatedSettings
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.notify import of_api_level, of_cell
 from conductor.opts import ConductorSettings
+from db import ready
 from db.engine import Database
 from objects import errors, stored
 from objects.base import Object
@@ -35,7 +36,7 @@ from rpc.counting import Observer
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
 from scheduler.opts import Settings as SchedulerSettings
-from service import config, logs
+from service import config, health, logs
 from service.notifications import Settings as Notifications
 from service.vault import Vault
 
@@ -185,6 +186,8 @@ class AllInOne:
         self._api_presence = Presence(self._api_database, "api", presence.API)
         self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault)
         self._api_host = api.host
+        database = self._api_database
+        self._sign = health.Asked("the API database", lambda: ready.check(database, "api"))
 
     def _add_cell(self, mapping: CellMapping, vault: Vault, settings: ConductorSettings, hosts: Sequence[SimulatedHost]) -> None:
         name, mapping = mapping.name, template.expand(mapping, self._local)
@@ -236,6 +239,7 @@ class AllInOne:
 
     def start(self) -> None:
         """Start every role but the API, the ones that others call first."""
+        health.BOARD.watch(self._sign)
         for service in self._services:
             service.start()
 
@@ -246,6 +250,7 @@ class AllInOne:
 
     def stop(self) -> None:
         """Stop in the opposite order; what is still building goes on at the next start."""
+        health.BOARD.forget(self._sign)
         self._api.stop()
         self._api_presence.stop()
         for service in reversed(self._services):
