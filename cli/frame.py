@@ -1,0 +1,118 @@
+"""One look at a deployment, and the picture that ``top`` makes of it and the look before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.explain import table_of
+from cli.scrape import Key, Scrape
+from objects.base import Object
+from service.metrics import STAGES
+
+STATES = ("building", "active", "error")
+
+
+class Look(Object, frozen=True, kw_only=True):
+    """What the API and the processes told at ``at`` (monotonic seconds). ``trouble``: why ``status`` is not of now, or missing."""
+
+    at: float
+    status: dict[str, Any] | None
+    trouble: str
+    counts: Scrape
+
+
+def frame(endpoint: str, now: Look, before: Look | None) -> RenderableType:
+    """The whole picture. ``before`` None: what is counted is told from the beginning of the processes, and no rate."""
+    return Group(*_parts(endpoint, now, before))
+
+
+def _parts(endpoint: str, now: Look, before: Look | None) -> Iterator[RenderableType]:
+    yield Text(f"superconductor  {endpoint}  {time.strftime('%H:%M:%S')}", style="bold")
+    if now.trouble:
+        yield Text(now.trouble + ("" if now.status is None else " What it said last is shown."), style="bold red")
+    for address, why in now.counts.silent.items():
+        yield Text(f"{address} {why}: what it counts is missing.", style="red")
+    if now.status is not None:
+        yield from _deployment(now, before)
+    if now.counts.told:
+        yield from _work(now, before)
+
+
+def _deployment(now: Look, before: Look | None) -> Iterator[RenderableType]:
+    status = now.status or {}
+    columns = ("Cell", "State", "View", "Hosts up", "Down", *STATES, "Net active/s", "Feed lag")
+    yield table_of("Cells", columns, [_cell(cell, now, before) for cell in status["cells"]])
+    for cell in status["cells"]:
+        for part in ("database", "bus"):
+            reached = cell.get(part)
+            if isinstance(reached, dict) and not reached.get("reachable", True):
+                yield Text(f"Cell {cell['name']}: its {part} does not answer since {reached.get('since')}: {reached.get('reason')}")
+    for cell in status["broken_cells"]:
+        yield Text(f"Cell {cell['uuid']} cannot be used: {cell['view']}", style="red")
+    queue = status["queue"]
+    oldest = "" if queue["oldest_seconds"] is None else f", the oldest for {queue['oldest_seconds']:.1f} s"
+    yield Text(
+        f"Waiting for a host: {queue['depth']}{oldest}. In ERROR without ever having had one: {sum(status['buried'].values())}."
+    )
+
+
+def _cell(cell: dict[str, Any], now: Look, before: Look | None) -> tuple[Any, ...]:
+    up = cell["hosts"].get("UP", 0)
+    states = [cell["servers"].get(state, 0) for state in STATES]
+    feed = cell.get("feed") or {}
+    lag = None if feed.get("seconds") is None else f"{feed['seconds']:.1f} s"
+    return (cell["name"], cell["state"], cell["view"], up, sum(cell["hosts"].values()) - up, *states, _net(cell, now, before), lag)
+
+
+def _net(cell: dict[str, Any], now: Look, before: Look | None) -> str | None:
+    """Servers that became ACTIVE, less those that were deleted, for each second."""
+    earlier = () if before is None or before.status is None or now.trouble or before.trouble else before.status["cells"]
+    for other in earlier:
+        if before is not None and other["uuid"] == cell["uuid"]:
+            change = cell["servers"].get("active", 0) - other["servers"].get("active", 0)
+            return f"{change / max(0.001, now.at - before.at):+.1f}"
+    return None
+
+
+def _work(now: Look, before: Look | None) -> Iterator[RenderableType]:
+    if before is None:
+        yield Text("\nSince the processes began:")
+        counted, seconds = now.counts.total(), None
+    else:
+        counted, seconds = now.counts.since(before.counts), max(0.001, now.at - before.at)
+    yield Text(
+        f"accepted {_amount(counted.get(('servers_accepted_total', ''), 0.0), seconds)}, "
+        f"ACTIVE {_amount(counted.get(('builds_ended_total', 'active'), 0.0), seconds)}, "
+        f"failed {_amount(_failed(counted), seconds)}, "
+        f"tried again {_amount(sum(n for (name, _), n in counted.items() if name == 'build_retries_total'), seconds)}"
+    )
+    means = {stage: mean for stage in STAGES if (mean := _mean(counted, stage)) is not None}
+    slowest = max(means, key=means.__getitem__, default=None)
+    rows = [
+        (
+            stage,
+            _amount(counted["stage_seconds_count", stage], seconds),
+            f"{mean * 1000:.1f}",
+            "slowest" if stage == slowest else "",
+        )
+        for stage, mean in means.items()
+    ]
+    yield table_of("Stages", ("Stage", "Count", "Mean ms", ""), rows) if rows else Text("No boot was under way.")
+
+
+def _failed(counted: dict[Key, float]) -> float:
+    return sum(number for (name, result), number in counted.items() if name == "builds_ended_total" and result != "active")
+
+
+def _mean(counted: dict[Key, float], stage: str) -> float | None:
+    count = counted.get(("stage_seconds_count", stage), 0.0)
+    return counted.get(("stage_seconds_sum", stage), 0.0) / count if count else None
+
+
+def _amount(number: float, seconds: float | None) -> str:
+    return f"{number:.0f}" if seconds is None else f"{number / seconds:.1f}/s"

@@ -1,0 +1,87 @@
+"""Read the metrics of processes over HTTP, and tell what happened between two looks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from objects.base import Object
+
+TIMEOUT = (1.0, 4.0)
+"""Seconds to connect, and to wait for what is read."""
+PREFIX = "superconductor_"
+WANTED = ("stage_seconds_sum", "stage_seconds_count", "builds_ended_total", "servers_accepted_total", "build_retries_total")
+"""Those that ``top`` shows, without the prefix."""
+
+Key = tuple[str, str]
+"""A name without the prefix, and the value of its only label, empty where it has none."""
+
+
+class Scrape(Object, frozen=True, kw_only=True):
+    """What each address told; ``silent``: why others told nothing. Counters rise for as long as a process lives."""
+
+    told: dict[str, dict[Key, float]]
+    silent: dict[str, str]
+
+    def total(self) -> dict[Key, float]:
+        """Summed over the addresses."""
+        sums: defaultdict[Key, float] = defaultdict(float)
+        for counts in self.told.values():
+            for key, count in counts.items():
+                sums[key] += count
+        return dict(sums)
+
+    def since(self, before: Scrape) -> dict[Key, float]:
+        """What was counted between the two looks. A process that was replaced in between counts from its beginning."""
+        sums: defaultdict[Key, float] = defaultdict(float)
+        for address, counts in self.told.items():
+            earlier: Mapping[Key, float] = before.told.get(address, counts)
+            for key, count in counts.items():
+                rise = count - earlier.get(key, 0.0)
+                sums[key] += rise if rise >= 0 else count
+        return dict(sums)
+
+
+def scrape(addresses: Sequence[str]) -> Scrape:
+    """Ask all of them at the same time."""
+    if not addresses:
+        return Scrape(told={}, silent={})
+    told: dict[str, dict[Key, float]] = {}
+    silent: dict[str, str] = {}
+    with ThreadPoolExecutor(len(addresses)) as pool:
+        for address, answer in zip(addresses, pool.map(_ask, addresses), strict=True):
+            if isinstance(answer, str):
+                silent[address] = answer
+            else:
+                told[address] = answer
+    return Scrape(told=told, silent=silent)
+
+
+def _ask(address: str) -> dict[Key, float] | str:
+    url = address if address.rstrip("/").endswith("/metrics") else f"{address.rstrip('/')}/metrics"
+    try:
+        with requests.Session() as session:
+            session.trust_env = False  # as the commands that ask the API
+            answer = session.get(url, timeout=TIMEOUT)
+            answer.raise_for_status()
+        return _parse(answer.text)
+    except requests.HTTPError:
+        return f"answers {answer.status_code}"
+    except requests.RequestException:
+        return "does not answer"
+    except ValueError:
+        return "does not answer with metrics"
+
+
+def _parse(text: str) -> dict[Key, float]:
+    found: dict[Key, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            name = sample.name.removeprefix(PREFIX)
+            if name in WANTED and name != sample.name:
+                found[name, next(iter(sample.labels.values()), "")] = sample.value
+    return found
