@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from objects.context import RequestContext
 
@@ -16,35 +18,53 @@ WAITING = 1000
 """Rings kept while the bus is slow. Beyond that they are dropped: whoever could not keep up has sweeps that find the rows."""
 
 
+PACE = 0.02
+"""Seconds from one ring to the next, at least."""
+TOGETHER = 49
+"""Rings that may join one."""
+
+
 class Bell(Protocol):
     """What rings: ``rpc.super_conductor.SuperConductorClient``."""
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None: ...
 
+    def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None: ...
+
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None: ...
+
+
+class Ring(NamedTuple):
+    """One of the two is given: a batch that waits, or a server that is to go."""
+
+    context: RequestContext
+    batch_id: str = ""
+    deleted: str = ""
 
 
 class Doorbell:
     """Rings from a thread of its own, started with the first ring (so after a server has forked).
 
     What is rung for is committed already. A broker that hangs would otherwise hold up every request for as long as a send may take.
+    The batches of one moment share a ring: the first rings at once, and those that come within ``PACE`` after it are rung together.
     """
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
-        self._rings: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
+        self._rings: queue.Queue[Ring] = queue.Queue(WAITING)
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._rung = -PACE
 
     def accepted(self, context: RequestContext, batch_id: str) -> None:
         """This batch waits in the queue."""
-        self._ring(lambda: self._bell.schedule_and_build_instances(context, batch_id))
+        self._put(Ring(context, batch_id=batch_id))
 
     def deleted(self, context: RequestContext, uuid: str) -> None:
         """This server is to go, and its cell does not know yet."""
-        self._ring(lambda: self._bell.delete_instances(context, [uuid]))
+        self._put(Ring(context, deleted=uuid))
 
-    def _ring(self, ring: Callable[[], None]) -> None:
+    def _put(self, ring: Ring) -> None:
         try:
             self._rings.put_nowait(ring)
         except queue.Full:
@@ -57,8 +77,35 @@ class Doorbell:
 
     def _run(self) -> None:
         while True:
-            ring = self._rings.get()
-            try:
-                ring()
-            except Exception:
-                LOG.exception("a doorbell could not be rung: left to the sweeps")
+            first = self._rings.get()
+            pause = self._rung + PACE - time.monotonic()
+            if pause > 0:
+                time.sleep(pause)
+            self._rung = time.monotonic()
+            self._ring([first, *self._waiting()])
+
+    def _waiting(self) -> list[Ring]:
+        found: list[Ring] = []
+        try:
+            while len(found) < TOGETHER:
+                found.append(self._rings.get_nowait())
+        except queue.Empty:
+            pass
+        return found
+
+    def _ring(self, rings: Sequence[Ring]) -> None:
+        batches = [ring for ring in rings if ring.batch_id]
+        if len(batches) == 1:
+            self._safely(lambda: self._bell.schedule_and_build_instances(batches[0].context, batches[0].batch_id))
+        elif batches:
+            ids = [ring.batch_id for ring in batches]
+            self._safely(lambda: self._bell.schedule_and_build_batches(batches[0].context, ids))
+        for ring in rings:
+            if ring.deleted:
+                self._safely(partial(self._bell.delete_instances, ring.context, [ring.deleted]))
+
+    def _safely(self, ring: Callable[[], None]) -> None:
+        try:
+            ring()
+        except Exception:
+            LOG.exception("a doorbell could not be rung: left to the sweeps")

@@ -1,4 +1,4 @@
-"""The super conductor's main job: a leased batch becomes instances in their cells.
+"""The super conductor's main job: leased batches become instances in their cells.
 
 ``docs/life-of-a-boot.md`` walks the hops. Whoever loses - a delete came first, a successor holds a newer fence - is left alone:
 what a losing conductor staged is settled by a sweep that reads the decided mapping.
@@ -6,11 +6,11 @@ what a losing conductor staged is settled by a sweep that reads the decided mapp
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 
 import msgspec
 
@@ -20,13 +20,13 @@ from conductor.bury import Undertaker
 from conductor.confidential import Confidential
 from conductor.driving import Driving
 from conductor.orders import send_orders
-from db import batches, builds, instances, leases, staging
+from conductor.placed import Placed, asked, by_batch, by_cell, context_of
+from db import batches, builds, leases, staging
 from db.engine import Database
 from objects import errors
-from objects.context import RequestContext
-from objects.instance import Instance, State
 from objects.selection import Selection
-from objects.spec import BootSecrets, RequestSpec
+from objects.spec import BootSecrets
+from rpc.errors import RemoteFault
 from rpc.scheduler import SchedulerClient
 from service import metrics
 from service.complaints import Complaints
@@ -34,15 +34,10 @@ from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
+LARGE = 50
+"""Servers of a batch that is not built together with others: they would wait for it."""
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Placed:
-    """One request with the host it was given, and the cell that host is mapped to."""
-
-    request: leases.Request
-    selection: Selection
-    alternates: tuple[Selection, ...]
-    cell: Cell
+NONE: Mapping[str, BootSecrets | None] = MappingProxyType({})
 
 
 class Builder:
@@ -64,7 +59,7 @@ class Builder:
         self._registry = registry
         self._scheduler = scheduler
         self._undertaker = undertaker
-        self._confidential = Confidential(api_database, vault or Vault())
+        self._confidential = Confidential(vault or Vault())
         self._owner = owner
         self._lease_seconds = lease_seconds
         self.driving = Driving(api_database, lease_seconds)
@@ -73,38 +68,67 @@ class Builder:
         self._complaints = Complaints(LOG)
 
     def schedule_and_build(self, batch_ids: Sequence[str]) -> None:
-        """Lease what nobody drives of these batches, and build it."""
+        """Lease what nobody drives of these batches, and build it: small ones together, a large one holds up none of them."""
         leased = self._database.write(leases.lease, self._owner, batch_ids, time.time(), self._lease_seconds)
-        with self.driving.of(request for batch in leased for request in batch.requests):
+        with self.driving.each(leased):
             for batch in leased:
                 metrics.since(metrics.STAGE["queue"], batch.requests[0].created_at)
-                self.build(batch)
+            for batches in _grouped(leased):
+                self.build(*batches)
 
-    def build(self, batch: leases.Batch, excluded_cells: tuple[str, ...] = ()) -> None:
-        """One scheduler call for the batch, one transaction per cell, one hand-over, one cast per host."""
-        with self.driving.of(batch.requests):  # under new fences, where it comes from elsewhere
-            self._drive(batch, excluded_cells)
+    def build(self, *batches: leases.Batch, excluded_cells: tuple[str, ...] = ()) -> None:
+        """One scheduler call for these batches, one transaction per cell, one hand-over, one cast per host and batch.
 
-    def _drive(self, batch: leases.Batch, excluded_cells: tuple[str, ...]) -> None:
-        context = context_of(batch.spec)
+        Each stands or falls by itself: where something fails that was not foreseen, each is tried alone, which repeats nothing
+        that counts twice.
+        """
+        with self.driving.each(batches):  # under new fences, where it comes from elsewhere
+            try:
+                self._drive(batches, excluded_cells)
+            except errors.DatabaseUnavailable:  # the API level's: none of them could be built
+                raise
+            except Exception:
+                if len(batches) < 2:
+                    raise
+                LOG.exception("%d batches could not be built together: each is tried alone", len(batches))
+                self._build_each(batches, excluded_cells)
+
+    def _build_each(self, batches: Sequence[leases.Batch], excluded_cells: tuple[str, ...]) -> None:
+        """Raises what the last of those raised that cannot be built; the others are."""
+        fault: Exception | None = None
+        for batch in batches:
+            try:
+                self.build(batch, excluded_cells=excluded_cells)
+            except Exception as error:  # noqa: BLE001 - raised when the others have had their turn
+                fault = error
+        if fault is not None:
+            raise fault
+
+    def _drive(self, batches: Sequence[leases.Batch], excluded_cells: tuple[str, ...]) -> None:
+        secrets: dict[str, BootSecrets | None] = {}
+        ready = [timely for batch in batches if (timely := self._ready(batch, secrets)) is not None]
+        placed: list[Placed] = []
+        for batch, answers in zip(ready, self._select_all(ready, excluded_cells), strict=True):
+            if answers is not None:
+                placed += self._map_to_cells(batch, self._spare(batch, answers, excluded_cells))
+        staged, refused = self._stage(placed, secrets)
+        self._hand_over(staged)
+        for members in by_batch(refused).values():
+            self._go_elsewhere(members, excluded_cells)
+
+    def _ready(self, batch: leases.Batch, secrets: dict[str, BootSecrets | None]) -> leases.Batch | None:
+        """What of the batch may be built now, its secrets put with the others'; None: nothing."""
         if self._bury_rolled_back(batch):
-            return
+            return None
         timely = self._bury_overdue(batch)
         if not timely.requests:
-            return
+            return None
         try:
-            secrets = self._confidential.of(timely)  # before anything is claimed that could not be built
+            secrets[batch.batch_id] = self._confidential.of(timely)  # before anything is claimed that could not be built
         except (errors.NotFound, errors.Misconfigured) as error:
             self._withhold(timely, error)
-            return
-        answers = self._select(context, timely, excluded_cells)
-        if answers is None:
-            return
-        placed = self._map_to_cells(timely, self._spare(timely, answers, excluded_cells))
-        staged, refused = self._stage(timely.spec, placed, secrets)
-        self._hand_over(context, timely.spec, staged)
-        if refused:
-            self._go_elsewhere(timely, refused, excluded_cells)
+            return None
+        return timely
 
     # -- the steps, in their order ---------------------------------------------------------------------------------------------
 
@@ -124,14 +148,36 @@ class Builder:
         return msgspec.structs.replace(batch, requests=tuple(r for r in batch.requests if r not in late))
 
     @metrics.stage("plan")
-    def _select(
-        self, context: RequestContext, batch: leases.Batch, excluded_cells: tuple[str, ...]
-    ) -> list[list[Selection]] | None:
-        """The scheduler's answer in request order; None if there is nothing to go on with now."""
-        fences = {r.instance_uuid: r.fence for r in batch.requests}
-        spec = msgspec.structs.replace(batch.spec, fences=fences, excluded_cells=excluded_cells)
+    def _select_all(
+        self, batches: Sequence[leases.Batch], excluded_cells: tuple[str, ...]
+    ) -> Sequence[list[list[Selection]] | None]:
+        """The scheduler's answers, each in request order; None where there is nothing to go on with now."""
+        if len(batches) < 2:
+            return [self._select(batch, excluded_cells) for batch in batches]
+        specs = [asked(batch, excluded_cells) for batch in batches]
         try:
-            return self._scheduler.select_destinations(context, spec, list(fences))
+            choices = self._scheduler.select_for_each(context_of(specs[0]), specs)
+        except (errors.Unsupported, RemoteFault) as trouble:  # a scheduler of the release before; or one of them is at fault
+            LOG.info("%d batches are scheduled one by one: %s", len(batches), trouble)
+            return [self._select(batch, excluded_cells) for batch in batches]
+        except errors.SuperconductorError as trouble:
+            for batch in batches:
+                self._leave(batch, str(trouble))
+            return [None] * len(batches)
+        pairs = zip(batches, choices, strict=True)
+        return [self._answered(batch, excluded_cells, choice.answer) for batch, choice in pairs]
+
+    def _select(self, batch: leases.Batch, excluded_cells: tuple[str, ...]) -> list[list[Selection]] | None:
+        spec = asked(batch, excluded_cells)
+        ask = partial(self._scheduler.select_destinations, context_of(spec), spec, list(spec.fences))
+        return self._answered(batch, excluded_cells, ask)
+
+    def _answered(
+        self, batch: leases.Batch, excluded_cells: tuple[str, ...], answer: Callable[[], list[list[Selection]]]
+    ) -> list[list[Selection]] | None:
+        """What the scheduler answers, in request order; None if there is nothing to go on with now."""
+        try:
+            return answer()
         except errors.NoValidHost as refusal:
             if excluded_cells:  # a cell that cannot be reached may be the one with room: wait for it, up to the deadline
                 self._leave(batch, f"{refusal} (without {len(excluded_cells)} unreachable cells)")
@@ -173,23 +219,22 @@ class Builder:
                 LOG.error("instance %s: %s; map the host with 'superconductor host discover'", request.instance_uuid, error)
                 unmapped[request] = "No valid host was found. The chosen host is not mapped to a cell."
             else:
-                placed.append(Placed(request=request, selection=selection, alternates=tuple(alternates), cell=cell))
+                placed.append(Placed(batch=batch, request=request, selection=selection, alternates=tuple(alternates), cell=cell))
         if unmapped:
             self._bury(batch, unmapped)
         return placed
 
     @metrics.stage("stage")
     def _stage(
-        self, spec: RequestSpec, placed: Sequence[Placed], secrets: BootSecrets | None = None
+        self, placed: Sequence[Placed], secrets: Mapping[str, BootSecrets | None] = NONE
     ) -> tuple[list[Placed], list[Placed]]:
-        """One transaction per cell. Returns (staged, in a cell that could not take them)."""
+        """One transaction per cell. Returns (staged, in a cell that could not take them). ``secrets``: by batch."""
         staged: list[Placed] = []
         unreachable: list[Placed] = []
-        for cell, members in _by_cell(placed).items():
-            rows = [_new_instance(spec, p) for p in members]
-            sealed = self._confidential.sealed_for(cell.uuid, spec.batch_id, secrets)
+        for cell, members in by_cell(placed).items():
+            parts = [self._part(cell, batch, secrets) for batch in by_batch(members).values()]
             try:
-                accepted = set(cell.write(staging.stage, spec, rows, time.time(), sealed))
+                accepted = set(_write(cell, parts))
             except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
                 cell.complaints("builds", logging.WARNING, "cell %s cannot take %d builds: %s", cell.name, len(members), error)
                 unreachable += members
@@ -197,40 +242,34 @@ class Builder:
                 staged += [p for p in members if p.request.instance_uuid in accepted]
         return staged, unreachable
 
-    def _hand_over(self, context: RequestContext, spec: RequestSpec, staged: Sequence[Placed]) -> None:
-        """The point of no return, for the whole batch in one transaction; then the orders, one cast per host."""
+    def _part(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> staging.Part:
+        batch = members[0].batch
+        sealed = self._confidential.sealed_for(cell.uuid, batch.batch_id, secrets.get(batch.batch_id))
+        return staging.Part(spec=batch.spec, news=tuple(p.new_instance for p in members), sealed=sealed)
+
+    def _hand_over(self, staged: Sequence[Placed]) -> None:
+        """The point of no return, for all of them in one transaction; then the orders, one cast per host and batch."""
         if not staged:
             return
-        items = [
-            builds.HandOver(
-                instance_uuid=p.request.instance_uuid,
-                fence=p.request.fence,
-                cell_uuid=p.cell.uuid,
-                host=p.selection.host,
-                node=p.selection.node,
-                availability_zone=p.selection.availability_zone,
-            )
-            for p in staged
-        ]
         with metrics.STAGE["hand_over"].time():
-            won = set(self._database.write(builds.hand_over, items, time.time()))
+            won = set(self._database.write(builds.hand_over, [p.hand_over for p in staged], time.time()))
         mine = [p for p in staged if p.request.instance_uuid in won]
-        if len(mine) < len(staged):
-            LOG.info(
-                "batch %s: %d of %d hand-overs lost to a delete or a successor", spec.batch_id, len(staged) - len(mine), len(staged)
-            )
-        for cell, members in _by_cell(mine).items():
-            orders = [instances.Order(instance=_instance(spec, p), name=p.request.name, spec=spec) for p in members]
-            send_orders(cell, context, orders)
+        for p in staged:
+            if p.request.instance_uuid not in won:
+                LOG.info("batch %s: hand-over of %s lost to a delete or a successor", p.batch.batch_id, p.request.instance_uuid)
+        for cell, members in by_cell(mine).items():
+            for batch in by_batch(members).values():
+                send_orders(cell, context_of(batch[0].batch.spec), [p.order for p in batch])
 
-    def _go_elsewhere(self, batch: leases.Batch, refused: Sequence[Placed], excluded_cells: tuple[str, ...]) -> None:
+    def _go_elsewhere(self, refused: Sequence[Placed], excluded_cells: tuple[str, ...]) -> None:
         """A new fence before a new Selection: a copy left in the first cell can then never be handed over."""
+        batch = refused[0].batch
         fences = self._database.write(leases.refence, {p.request.instance_uuid: p.request.fence for p in refused})
         requests = tuple(
             msgspec.structs.replace(r, fence=fences[r.instance_uuid]) for r in batch.requests if r.instance_uuid in fences
         )
         excluded = (*excluded_cells, *sorted({p.cell.uuid for p in refused}))
-        self.build(msgspec.structs.replace(batch, requests=requests), excluded)
+        self.build(msgspec.structs.replace(batch, requests=requests), excluded_cells=excluded)
 
     # -- not now, or never -------------------------------------------------------------------------------------------------------
 
@@ -254,35 +293,13 @@ class Builder:
         self.driving.leave({r.instance_uuid: r.fence for r in batch.requests}, time.time() + self._retry_pause)
 
 
-def context_of(spec: RequestSpec) -> RequestContext:
-    """The identity under which the work for a request goes on."""
-    return RequestContext(request_id=spec.request_id, project_id=spec.project_id, user_id=spec.user_id)
+def _grouped(leased: Sequence[leases.Batch]) -> list[list[leases.Batch]]:
+    """The small batches together, each large one by itself after them."""
+    small = [batch for batch in leased if len(batch.requests) < LARGE]
+    return [*([small] if small else []), *([batch] for batch in leased if len(batch.requests) >= LARGE)]
 
 
-def _by_cell(placed: Iterable[Placed]) -> dict[Cell, list[Placed]]:
-    groups: dict[Cell, list[Placed]] = defaultdict(list)
-    for p in placed:
-        groups[p.cell].append(p)
-    return groups
-
-
-def _instance(spec: RequestSpec, p: Placed) -> Instance:
-    return Instance(
-        uuid=p.request.instance_uuid,
-        state=State.STAGED,
-        fence=p.request.fence,
-        host=p.selection.host,
-        node=p.selection.node,
-        limits=p.selection.limits,
-        availability_zone=p.selection.availability_zone,
-        alternates=p.alternates,
-        max_attempts=spec.max_attempts,
-        deadline=p.request.deadline,
-        has_group=spec.group is not None and spec.group.policy.strict,
-    )
-
-
-def _new_instance(spec: RequestSpec, p: Placed) -> staging.NewInstance:
-    return staging.NewInstance(
-        instance=_instance(spec, p), name=p.request.name, launch_index=p.request.launch_index, created_at=p.request.created_at
-    )
+def _write(cell: Cell, parts: Sequence[staging.Part]) -> list[str]:
+    if len(parts) == 1:
+        return cell.write(staging.stage, parts[0].spec, parts[0].news, time.time(), parts[0].sealed)
+    return cell.write(staging.stage_all, parts, time.time())

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from db import leases, secrets
-from db.engine import Database
+from db import leases
 from objects import errors
 from objects.spec import BootSecrets
 from service.vault import OPTION, Vault
 
 
 class Confidential:
-    """Reads and seals; what it opened is kept nowhere."""
+    """Opens and seals; what it opened is kept nowhere."""
 
-    def __init__(self, api_database: Database, vault: Vault) -> None:
-        self._database = api_database
+    def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
     def of(self, batch: leases.Batch) -> BootSecrets | None:
@@ -27,10 +25,9 @@ class Confidential:
             raise errors.Misconfigured(
                 f"{OPTION}: no master key, which it takes to open what tenants give and to seal it for a cell."
             )
-        sealed = self._database.read(secrets.of_request, batch.batch_id)
-        if sealed is None:
+        if batch.sealed is None:
             raise errors.NotFound("its user data and password are no longer stored")
-        return self._vault.open(batch.batch_id, sealed)
+        return self._vault.open(batch.batch_id, batch.sealed)
 
     def sealed_for(self, cell_uuid: str, batch_id: str, content: BootSecrets | None) -> str | None:
         """As that cell is to keep them. None for None."""

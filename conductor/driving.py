@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from db import leases
 from db.engine import Database
@@ -47,6 +47,14 @@ class Driving:
         finally:
             with self._lock:
                 self._drives.remove(drive)
+
+    @contextmanager
+    def each(self, batches: Iterable[leases.Batch]) -> Iterator[None]:
+        """While these batches are under way, each up to its own deadline."""
+        with ExitStack() as stack:
+            for batch in batches:
+                stack.enter_context(self.of(batch.requests))
+            yield
 
     def leave(self, fences: Mapping[str, int], until: float) -> None:
         """Let the leases of these requests run out at ``until``, in seconds since the epoch: not extended from now on.

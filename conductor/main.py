@@ -37,6 +37,7 @@ from rpc.compute import ComputeClient
 from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
 from service.complaints import Complaints
+from service.gather import Gatherer
 from service.periodic import Periodic
 from service.vault import Vault
 
@@ -72,8 +73,9 @@ class SuperConductorService:
         batches = BatchSweep(api_database, registry, idle=settings.sweep_interval)
         self._bus = bus
         self._settings = settings
-        self._endpoint = SuperConductor(builder, deleter)
-        self._queue = QueueSweep(api_database, builder, settings.workers)
+        self._rung = Gatherer("build", builder.schedule_and_build, pace=settings.round_pace, workers=settings.workers)
+        self._endpoint = SuperConductor(builder, deleter, self._rung.add)
+        self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2)
         self._waiting = Queue(api_database)
 
         def keeper(cell: Cell) -> CellKeeper:
@@ -114,6 +116,7 @@ class SuperConductorService:
             sweep.stop()
         self._keepers.stop()
         self._queue.stop()
+        self._rung.stop()
 
 
 class _OwnCell:

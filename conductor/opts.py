@@ -31,6 +31,14 @@ CONDUCTOR_OPTS = [
         "harm. It also waits so long for a scheduler's answer before it asks again.",
     ),
     cfg.FloatOpt("sweep_interval", default=2.0, min=0.05, help="Seconds between two looks at the queue and at pending deletes."),
+    cfg.FloatOpt(
+        "round_pace",
+        default=0.02,
+        min=0.0,
+        max=1.0,
+        help="Seconds from one round of builds to the next, at least. What is accepted meanwhile is built together: under load "
+        "fewer transactions and messages for each server, for this much more time in the queue.",
+    ),
     cfg.FloatOpt("feed_interval", default=0.5, min=0.02, help="Seconds between two looks at each cell's change feed."),
     cfg.FloatOpt("retry_pause", default=2.0, min=0.1, help="Seconds before a build that could not go on is tried again."),
     cfg.FloatOpt("settle_age", default=5.0, min=0.1, help="Age in seconds at which a staged row is settled against its mapping."),
@@ -81,6 +89,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     workers: int = 8
     lease_seconds: float = 10.0
     sweep_interval: float = 2.0
+    round_pace: float = 0.02
     feed_interval: float = 0.5
     retry_pause: float = 2.0
     settle_age: float = 5.0

@@ -1,8 +1,8 @@
-"""What the API level's conductor answers to. Both methods are doorbells: what they announce is in rows already."""
+"""What the API level's conductor answers to. All methods are doorbells: what they announce is in rows already."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from conductor.build import Builder
 from conductor.delete import Deleter
@@ -10,15 +10,19 @@ from objects.context import RequestContext
 
 
 class SuperConductor:
-    """The endpoint of topic ``super-conductor``."""
+    """The endpoint of topic ``super-conductor``. ``build``: what is told of batches that were rung for; None: build at once."""
 
-    def __init__(self, builder: Builder, deleter: Deleter) -> None:
-        self._builder = builder
+    def __init__(self, builder: Builder, deleter: Deleter, build: Callable[[Sequence[str]], None] | None = None) -> None:
+        self._build = build or builder.schedule_and_build
         self._deleter = deleter
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """A batch was accepted: build it now rather than at the next sweep."""
-        self._builder.schedule_and_build([batch_id])
+        self._build([batch_id])
+
+    def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
+        """Several batches were accepted in one moment."""
+        self._build(batch_ids)
 
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Deletes were decided: carry them into their cells now rather than at the next sweep."""

@@ -10,20 +10,24 @@ from db import leases
 from db.engine import Database
 
 PAGE = 50
+TOGETHER = 10
+"""Batches that are built together: who is slow holds up no more of them."""
 
 
 class QueueSweep:
-    """Lease and build what waits, a bounded number of batches at a time."""
+    """Lease and build what waits for ``age`` seconds or was left, a bounded number of batches at a time."""
 
-    def __init__(self, api_database: Database, builder: Builder, workers: int) -> None:
+    def __init__(self, api_database: Database, builder: Builder, workers: int, age: float = 0.0) -> None:
+        self._age = age
         self._database = api_database
         self._builder = builder
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="build")
 
     def sweep(self) -> bool:
         """One page of batches; returns whether there may be more."""
-        batch_ids = self._database.read(leases.waiting, time.time(), PAGE)
-        builds: list[Future[None]] = [self._pool.submit(self._builder.schedule_and_build, [batch]) for batch in batch_ids]
+        batch_ids = self._database.read(leases.waiting, time.time(), PAGE, self._age)
+        groups = [batch_ids[start : start + TOGETHER] for start in range(0, len(batch_ids), TOGETHER)]
+        builds: list[Future[None]] = [self._pool.submit(self._builder.schedule_and_build, group) for group in groups]
         for build in builds:
             build.result()
         return len(batch_ids) == PAGE

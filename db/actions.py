@@ -10,13 +10,20 @@ from sqlalchemy import Connection
 from db.tables.cell import instance_actions
 from objects.action import Kind, Started
 
+_INSERT = sa.insert(instance_actions)
+
 
 def begin(tx: Connection, kind: Kind, starts: Iterable[tuple[str, float]], request_id: str | None, now: float) -> None:
     """Note that an action began for each ``(instance, time)``: one statement, in the transaction that brings it into the cell."""
-    common = {"action": kind, "request_id": request_id, "written_at": now}
-    rows = [common | {"instance_uuid": uuid, "started_at": started_at} for uuid, started_at in starts]
+    begin_all(tx, kind, [(uuid, started_at, request_id) for uuid, started_at in starts], now)
+
+
+def begin_all(tx: Connection, kind: Kind, starts: Iterable[tuple[str, float, str | None]], now: float) -> None:
+    """The same for actions of several requests: ``(instance, time, request)``."""
+    common = {"action": kind, "written_at": now}
+    rows = [common | {"instance_uuid": uuid, "request_id": request, "started_at": at} for uuid, at, request in starts]
     if rows:
-        tx.execute(sa.insert(instance_actions), rows)
+        tx.execute(_INSERT, rows)
 
 
 def read(tx: Connection, uuid: str) -> list[Started]:

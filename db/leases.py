@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import dialect
+from db import dialect, secrets
 from db.keyed import by_index
 from db.tables.api import build_requests, instance_mappings, request_specs
 from objects import stored
@@ -31,17 +31,21 @@ class Request(Object, frozen=True, kw_only=True):
 
 
 class Batch(Object, frozen=True, kw_only=True):
-    """The requests of one batch that were leased together."""
+    """The requests of one batch that were leased together. ``sealed``: the batch's secrets, where it has some and they are kept."""
 
     batch_id: str
     spec: RequestSpec
     requests: tuple[Request, ...]
+    sealed: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Batch({self.batch_id}, {len(self.requests)} requests)"
 
 
 _FREE = build_requests.c.lease_until <= sa.bindparam("now")
 _WAITING = (
     sa.select(build_requests.c.batch_id)
-    .where(_FREE)
+    .where(_FREE, sa.or_(build_requests.c.lease_until > 0.0, build_requests.c.created_at <= sa.bindparam("before")))
     .group_by(build_requests.c.batch_id)
     .order_by(sa.func.max(build_requests.c.priority).desc(), sa.func.min(build_requests.c.created_at))
     .limit(sa.bindparam("limit"))
@@ -94,9 +98,12 @@ _RENEW = by_index(
 )
 
 
-def waiting(tx: Connection, now: float, limit: int) -> list[str]:
-    """Batches with requests that nobody drives, the most urgent and oldest first."""
-    return list(tx.execute(_WAITING, {"now": now, "limit": limit}).scalars())
+def waiting(tx: Connection, now: float, limit: int, age: float = 0.0) -> list[str]:
+    """Batches with requests that nobody drives, the most urgent and oldest first.
+
+    Without those accepted in the last ``age`` seconds that nobody has begun with: somebody is about to, unless a doorbell was lost.
+    """
+    return list(tx.execute(_WAITING, {"now": now, "limit": limit, "before": now - age}).scalars())
 
 
 def lease(tx: Connection, owner: str, batch_ids: Sequence[str], now: float, seconds: float) -> list[Batch]:
@@ -123,8 +130,10 @@ def lease(tx: Connection, owner: str, batch_ids: Sequence[str], now: float, seco
                 created_at=r.created_at,
             )
         )
+    read = {batch: stored.load(specs[batch], RequestSpec) for batch in requests}
+    sealed = secrets.of_requests(tx, [batch for batch, spec in read.items() if spec.has_secrets])
     return [
-        Batch(batch_id=batch, spec=stored.load(specs[batch], RequestSpec), requests=tuple(members))
+        Batch(batch_id=batch, spec=read[batch], requests=tuple(members), sealed=sealed.get(batch))
         for batch, members in requests.items()
     ]
 

@@ -8,7 +8,7 @@ DELETE with a condition would not do: PostgreSQL, having waited for the row, jud
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -37,6 +37,9 @@ class Kept(Object, frozen=True, kw_only=True):
 # -- in the API database -----------------------------------------------------------------------------------------------------
 
 _OF_REQUEST = sa.select(request_secrets.c.sealed).where(request_secrets.c.batch_id == sa.bindparam("batch"))
+_OF_REQUESTS = sa.select(request_secrets.c.batch_id, request_secrets.c.sealed).where(
+    request_secrets.c.batch_id.in_(dialect.uuids("batches"))
+)
 _DECIDED = (
     sa.select(request_secrets.c.batch_id)
     .where(~sa.exists().where(build_requests.c.batch_id == request_secrets.c.batch_id))
@@ -52,6 +55,15 @@ def keep_request(tx: Connection, batch_id: str, sealed: str, now: float) -> None
 def of_request(tx: Connection, batch_id: str) -> str | None:
     """What was kept for a batch; None once erased, or if there was nothing."""
     return tx.execute(_OF_REQUEST, {"batch": batch_id}).scalar_one_or_none()
+
+
+def of_requests(tx: Connection, batch_ids: Sequence[str]) -> dict[str, str]:
+    """What is kept for these batches, by batch."""
+    found: dict[str, str] = {}
+    for start in range(0, len(batch_ids), dialect.IN_LIST):
+        for row in tx.execute(_OF_REQUESTS, {"batches": list(batch_ids[start : start + dialect.IN_LIST])}):
+            found[row.batch_id] = row.sealed
+    return found
 
 
 def decided(tx: Connection) -> list[str]:
@@ -89,7 +101,12 @@ _STILL_NEEDED = (
 
 def keep_build(tx: Connection, batch_id: str, sealed: str, now: float) -> None:
     """At the beginning of the transaction that stages instances of the batch: the row's lock keeps ``erase_builds`` away."""
-    _KEEP_BUILD(tx, [{"batch_id": batch_id, "sealed": sealed, "created_at": now}])
+    keep_builds(tx, {batch_id: sealed}, now)
+
+
+def keep_builds(tx: Connection, sealed: Mapping[str, str], now: float) -> None:
+    """The same for several batches, by batch: locked in the order of their ids."""
+    _KEEP_BUILD(tx, [{"batch_id": batch_id, "sealed": sealed[batch_id], "created_at": now} for batch_id in sorted(sealed)])
 
 
 def of_builds(tx: Connection, uuids: Iterable[str]) -> dict[str, Kept]:

@@ -19,6 +19,9 @@ from objects.base import Object
 from objects.instance import Instance, State
 from objects.spec import RequestSpec
 
+# made once: to look a new statement up among the compiled ones costs as much as to run it
+_BUILDS, _TAGS, _DEVICES, _FAULTS = (sa.insert(table) for table in (builds, tags, block_device_mappings, instance_faults))
+
 
 class NewInstance(Object, frozen=True, kw_only=True):
     """An instance row to be staged: the protocol's view and what only the tenant cares about."""
@@ -29,6 +32,17 @@ class NewInstance(Object, frozen=True, kw_only=True):
     created_at: float
 
 
+class Part(Object, frozen=True, kw_only=True):
+    """Rows of one batch that are to be staged. ``sealed``: the batch's secrets, where it has some and a host is to have them."""
+
+    spec: RequestSpec
+    news: tuple[NewInstance, ...]
+    sealed: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Part({self.spec.batch_id}, {len(self.news)} instances)"
+
+
 def stage(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: float, sealed: str | None = None) -> list[str]:
     """Write STAGED rows; nobody in the cell acts on them. Returns the uuids that now stand as asked.
 
@@ -36,16 +50,28 @@ def stage(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: f
     refused and left alone: the caller has lost that one. ``sealed``: the batch's secrets, where it has some and a host is to have
     them; they are written first (``db/secrets.py`` says why).
     """
-    if sealed is not None:
-        secrets.keep_build(tx, spec.batch_id, sealed, now)
-    text = stored.dump(spec)
-    rows = [_instance_row(spec, new, now) for new in news]
-    inserted = dialect.insert_new(tx, instances, rows)
-    if inserted == len(rows):
-        tx.execute(sa.insert(builds), [_build_row(new.instance, text) for new in news])
-        _attach(tx, spec, news, now)
-        return [new.instance.uuid for new in news]
-    return _restage(tx, spec, news, now)
+    return stage_all(tx, [Part(spec=spec, news=tuple(news), sealed=sealed)], now)
+
+
+def stage_all(tx: Connection, parts: Sequence[Part], now: float) -> list[str]:
+    """The same for several batches: in as many statements as for one, unless some of these rows were there before."""
+    secrets.keep_builds(tx, {part.spec.batch_id: part.sealed for part in parts if part.sealed is not None}, now)
+    rows = [_instance_row(part.spec, new, now) for part in parts for new in part.news]
+    inserted = dialect.insert_new(tx, instances, sorted(rows, key=_uuid))
+    if inserted < len(rows):
+        return [uuid for part in sorted(parts, key=_batch) for uuid in _restage(tx, part.spec, part.news, now)]
+    texts = {part.spec.batch_id: stored.dump(part.spec) for part in parts}
+    tx.execute(_BUILDS, [_build_row(new.instance, texts[part.spec.batch_id]) for part in parts for new in part.news])
+    _attach(tx, parts, now)
+    return [str(row["uuid"]) for row in rows]
+
+
+def _uuid(row: dict[str, Any]) -> str:
+    return str(row["uuid"])
+
+
+def _batch(part: Part) -> str:
+    return part.spec.batch_id
 
 
 def _restage(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> list[str]:
@@ -66,14 +92,14 @@ def _restage(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now
             continue
         staged.append(row.uuid)
         if row.build is None:
-            tx.execute(sa.insert(builds), _build_row(new.instance, text))
-            _attach(tx, spec, [new], now)
+            tx.execute(_BUILDS, _build_row(new.instance, text))
+            _attach(tx, [Part(spec=spec, news=(new,))], now)
         elif row.fence < new.instance.fence:
             tx.execute(sa.update(instances).where(instances.c.uuid == row.uuid), _instance_row(spec, new, now) | {"uuid": row.uuid})
             tx.execute(sa.update(builds).where(builds.c.instance_uuid == row.uuid), _build_row(new.instance, text))
             tx.execute(sa.delete(instance_faults).where(instance_faults.c.instance_uuid == row.uuid))
             if new.instance.fault:
-                tx.execute(sa.insert(instance_faults), fault_row(new.instance, now))
+                tx.execute(_FAULTS, fault_row(new.instance, now))
     return [new.instance.uuid for new in news if new.instance.uuid in staged]
 
 
@@ -114,19 +140,22 @@ def _build_row(row: Instance, spec_text: str) -> dict[str, Any]:
     }
 
 
-def _attach(tx: Connection, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> None:
+def _attach(tx: Connection, parts: Sequence[Part], now: float) -> None:
     """What hangs off an instance from its first moment: who asked for it, tags, block devices, and in cell0 the fault."""
-    uuids = [new.instance.uuid for new in news]
-    actions.begin(tx, Kind.CREATE, [(new.instance.uuid, new.created_at) for new in news], spec.request_id, now)
-    if spec.properties.tags:
-        tx.execute(sa.insert(tags), [{"instance_uuid": uuid, "tag": tag} for uuid in uuids for tag in spec.properties.tags])
-    if spec.properties.block_devices:
-        devices = [(position, stored.dump(device)) for position, device in enumerate(spec.properties.block_devices)]
-        rows = [{"instance_uuid": u, "position": position, "mapping": text} for u in uuids for position, text in devices]
-        tx.execute(sa.insert(block_device_mappings), rows)
-    faults = [fault_row(new.instance, now) for new in news if new.instance.fault]
-    if faults:
-        tx.execute(sa.insert(instance_faults), faults)
+    started = [(new.instance.uuid, new.created_at, part.spec.request_id) for part in parts for new in part.news]
+    actions.begin_all(tx, Kind.CREATE, started, now)
+    words: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
+    for part in parts:
+        mappings = [(position, stored.dump(device)) for position, device in enumerate(part.spec.properties.block_devices)]
+        for new in part.news:
+            uuid = new.instance.uuid
+            words += [{"instance_uuid": uuid, "tag": tag} for tag in part.spec.properties.tags]
+            devices += [{"instance_uuid": uuid, "position": position, "mapping": text} for position, text in mappings]
+    faults = [fault_row(new.instance, now) for part in parts for new in part.news if new.instance.fault]
+    for statement, rows in ((_TAGS, words), (_DEVICES, devices), (_FAULTS, faults)):
+        if rows:
+            tx.execute(statement, rows)
 
 
 def staged(tx: Connection, before: float, limit: int, after: str = "") -> dict[str, int]:
@@ -153,8 +182,8 @@ def replace_lost(tx: Connection, spec: RequestSpec, new: NewInstance, now: float
     if not dialect.insert_new(tx, instances, [_instance_row(spec, new, now)]):
         return False
     _remove_parts(tx, new.instance.uuid)  # of the lost row
-    tx.execute(sa.insert(builds), _build_row(new.instance, stored.dump(spec)))
-    _attach(tx, spec, [new], now)
+    tx.execute(_BUILDS, _build_row(new.instance, stored.dump(spec)))
+    _attach(tx, [Part(spec=spec, news=(new,))], now)
     return True
 
 

@@ -1,4 +1,4 @@
-"""The scheduler's seam: the two calls there are, as the library that everyone else uses."""
+"""The scheduler's seam: the two calls there are, and the first of them for many, as the library that everyone else uses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from objects import stats as checked
+from objects.choice import Choice
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.selection import Selection
@@ -25,6 +26,10 @@ class SchedulerEndpoint(Protocol):
         self, context: RequestContext, request_spec: RequestSpec, instance_uuids: Sequence[str]
     ) -> list[list[Selection]]:
         """See ``SchedulerClient.select_destinations``."""
+        ...
+
+    def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
+        """See ``SchedulerClient.select_for_each``."""
         ...
 
 
@@ -51,6 +56,16 @@ class SchedulerClient:
         return self._client.call(
             context, "select_destinations", list[list[Selection]], request_spec=request_spec, instance_uuids=uuids
         )
+
+    def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
+        """``select_destinations`` for batches of one moment, all instances of each spec's ``fences``: one message, one claim.
+
+        Each batch stands or falls by itself; the answers come in the order asked, and each is taken with ``Choice.answer``. Nobody
+        is waited for: a batch that no host is known for yet is told to come again.
+
+        Raises Timeout, Unreachable, RemoteFault, and Unsupported where the scheduler that answers is too old: ask for each alone.
+        """
+        return self._client.call(context, "select_for_each", list[Choice], request_specs=list(request_specs))
 
     def update_resource_stats(self, context: RequestContext, name: checked.Name, stats: ComputeNode | Mapping[str, Any]) -> None:
         """Tell what a host, or a ``(host, node)``, offers and uses now: the fields of ``ComputeNode``, or such an object.

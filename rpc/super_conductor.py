@@ -18,10 +18,14 @@ TOPIC = "super-conductor"
 
 
 class SuperConductorEndpoint(Protocol):
-    """What a super conductor serves. Both are hints: they may come never, twice, or late."""
+    """What a super conductor serves. All are hints: they may come never, twice, or late."""
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """The batch was accepted and waits in the build queue."""
+        ...
+
+    def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
+        """These batches were accepted in one moment, and wait in the build queue."""
         ...
 
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
@@ -39,6 +43,10 @@ class SuperConductorClient:
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """A batch was accepted."""
         self._ring(context, "schedule_and_build_instances", batch_id=batch_id)
+
+    def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
+        """Several were accepted in one moment."""
+        self._ring(context, "schedule_and_build_batches", batch_ids=list(batch_ids))
 
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Servers were deleted at the API level; their cells do not know it yet."""

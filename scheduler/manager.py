@@ -7,8 +7,11 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from db import claims, places
 from objects import errors, hints
+from objects.choice import Choice, refused
 from objects.context import RequestContext
 from objects.selection import Selection
 from objects.spec import RequestSpec
@@ -58,7 +61,7 @@ class SchedulerManager:
         self._stripes = Stripes()
         self.conflicts = 0
         """How often a host that was planned for an instance had been taken by another scheduler when its row was locked."""
-        self._schedule: Coalescer[Job, Job] = Coalescer(self._schedule_all, window=settings.claim_window)
+        self._schedule: Coalescer[Sequence[Job], None] = Coalescer(self._schedule_all, window=settings.claim_window)
 
     def reload(self, settings: Settings, driver: Driver) -> None:
         """Choose by another driver, filters and weighers from the next transaction on."""
@@ -82,6 +85,48 @@ class SchedulerManager:
         self._log(job)
         return job.answer()
 
+    def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
+        """The same for several batches in one transaction, each with all instances of its fences; answers in the order asked.
+
+        A batch that finds no host because this process does not know the fleet yet is told to come again: it holds up nobody.
+        """
+        found: dict[int, Choice] = {}
+        jobs: dict[int, Job] = {}
+        for number, spec in enumerate(request_specs):
+            own = msgspec.structs.replace(context, request_id=spec.request_id, project_id=spec.project_id, user_id=spec.user_id)
+            try:
+                jobs[number] = checked(own, spec, list(spec.fences))
+                jobs[number].places = self._places(spec)
+            except errors.SuperconductorError as error:
+                found[number] = refused(error)
+        self._try_all([job for number, job in jobs.items() if number not in found])
+        for number, job in jobs.items():
+            if number not in found:
+                found[number] = self._choice(job)
+        return [found[number] for number in range(len(request_specs))]
+
+    def _try_all(self, jobs: Sequence[Job]) -> None:
+        for tries in range(TRIES):
+            if tries:
+                time.sleep(random.uniform(0.0, 0.005 * 2**tries))
+            if jobs:
+                self._schedule(jobs)
+            jobs = [job for job in jobs if job.lost and job.error is None]
+
+    def _choice(self, job: Job) -> Choice:
+        """Errors of ours are this batch's answer. Any other ends the call: the batches are then asked about one by one."""
+        try:
+            if job.error is not None:
+                raise job.error
+            if job.lost:
+                raise _lost(job)
+            if job.premature:
+                raise errors.Conflict(f"batch {job.spec.batch_id}: not all hosts are known yet; ask again")
+            self._log(job)
+            return Choice(selections=tuple(map(tuple, job.answer())))
+        except errors.SuperconductorError as error:
+            return refused(error)
+
     def _places(self, spec: RequestSpec) -> Mapping[str, str]:
         """Where the servers are that hints name."""
         named = [uuid for name in (hints.SAME_HOST, hints.DIFFERENT_HOST) for uuid in hints.servers(spec.scheduler_hints, name)]
@@ -91,17 +136,19 @@ class SchedulerManager:
         for tries in range(TRIES):
             if tries:  # full jitter, so that who met once does not meet again
                 time.sleep(random.uniform(0.0, 0.005 * 2**tries))
-            job = self._schedule(job)
-            while job.premature:
+            self._schedule([job])
+            while job.premature and job.error is None:
                 time.sleep(PAUSE)
-                job = self._schedule(job)
+                self._schedule([job])
+            if job.error is not None:
+                raise job.error
             if not job.lost:
                 return job
-        raise errors.Conflict(f"batch {job.spec.batch_id}: hosts were taken by others {TRIES} times in a row; ask again")
+        raise _lost(job)
 
-    def _schedule_all(self, jobs: Sequence[Job]) -> list[Job | Exception]:
+    def _schedule_all(self, calls: Sequence[Sequence[Job]]) -> list[Exception | None]:
         """Calls for the same instances - a conductor that asks again while it is being answered - come one after the other."""
-        waiting = list(jobs)
+        waiting = [job for jobs in calls for job in jobs]
         while waiting:
             together: list[Job] = []
             taken: set[str] = set()
@@ -114,7 +161,7 @@ class SchedulerManager:
                     later.append(job)
             self._claim(together)
             waiting = later
-        return [job.error or job for job in jobs]
+        return [None] * len(calls)
 
     def _claim(self, jobs: Sequence[Job]) -> None:
         asks = [job.ask for job in jobs]
@@ -160,3 +207,7 @@ class SchedulerManager:
             placed = f"{len(job.placements)} placed"
             outcome = f"{placed}; {decision.message}" if job.partial else decision.message or placed
             LOG.info("batch %s (%s): %s, decision %s", job.spec.batch_id, job.context.request_id, outcome, decision.id)
+
+
+def _lost(job: Job) -> errors.Conflict:
+    return errors.Conflict(f"batch {job.spec.batch_id}: hosts were taken by others {TRIES} times in a row; ask again")

@@ -115,6 +115,16 @@ class Schedules(RuleBasedStateMachine):
     def boot_group_or_too_large(self, count: int, policy: Policy | None) -> None:
         self._boot(count, "ok", (), policy, fits=policy is not None)
 
+    @precondition(lambda self: len(self.story.asked) < MOST)
+    @rule(counts=st.lists(st.integers(1, 2), min_size=2, max_size=3))
+    def boot_together(self, counts: list[int]) -> None:
+        """Batches of one moment, with one ring for them all."""
+        self._note("boot together", f"{counts}")
+        for uuids in self.world.boot_together(*counts):
+            self._batches += 1
+            for uuid in uuids:
+                self.story.asked[uuid] = Asked(batch=self._batches)
+
     def _boot(self, count: int, outcome: str, hosts: tuple[str, ...], policy: Policy | None = None, *, fits: bool = True) -> None:
         self._note("boot", f"{count} {outcome} {hosts} {policy} {fits}")
         self._batches += 1

@@ -48,6 +48,13 @@ class Scene:
         self.story.asked[uuid] = Asked(batch=len(self.story.asked), outcome=outcome, hosts=("a1", "b1"))
         return uuid
 
+    def boot_together(self, *counts: int) -> None:
+        """Batches of these sizes, accepted in one moment."""
+        for uuids in self.world.boot_together(*counts):
+            number = len(self.story.asked)
+            for uuid in uuids:
+                self.story.asked[uuid] = Asked(batch=number, outcome="ok", hosts=("a1", "b1"))
+
     def delete(self, uuid: str) -> None:
         self.story.asked[uuid].deleted = True
         self.world.delete(uuid)
@@ -124,10 +131,17 @@ def look_around(scene: Scene) -> None:
         agent.begin("beat")
 
 
+def boot_together(scene: Scene) -> None:
+    """One ring for several batches, which are built in one go."""
+    scene.boot_together(2, 1, 1)
+
+
 CASES: dict[str, Callable[[Scene], None]] = {
     "super-conductor.schedule_and_build_instances": boot,
+    "super-conductor.schedule_and_build_batches": boot_together,
     "super-conductor.delete_instances": delete_active,
     "scheduler.select_destinations": boot,
+    "scheduler.select_for_each": boot_together,
     "compute.build_instances": boot,
     "compute.delete_instances": delete_active,
     "cell-conductor.report accept": boot,

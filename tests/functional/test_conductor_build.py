@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -166,6 +167,67 @@ class TestBuried:
         conductor.lease(spec.batch_id).stage_in_cell0("an earlier reason")
         conductor.lease(spec.batch_id).bury("the reason")
         assert self.reasons(cloud, spec) == {"the reason"}
+
+
+class TestTogether:
+    """Batches of one moment, which one process builds in one go."""
+
+    def test_they_cost_one_question_one_transaction_per_step_and_one_order_per_host_and_batch(
+        self, cloud: World, conductor: Conductor
+    ) -> None:
+        asked = MessageCounter()
+        conductor.bus.observer = asked
+        specs = [cloud.accept(3), cloud.accept(), cloud.accept()]
+        conductor.build(*specs)
+        assert asked.counts() == {("scheduler", "select_for_each", Kind.CALL): 1}
+        for spec in specs:
+            assert {row.state for row in rows(cloud, spec)} == {State.STAGED}
+        placed = {(spec.batch_id, row.host) for spec in specs for row in rows(cloud, spec)}
+        assert conductor.sent.counts() == {("compute", "build_instances", Kind.CAST): len(placed)}
+        assert cloud.requests() == {}
+
+    def test_each_stands_or_falls_by_itself(self, cloud: World, conductor: Conductor) -> None:
+        good, full, late = cloud.accept(2), cloud.accept(size=fleet.flavor(vcpus=999)), cloud.accept(timeout=-1.0)
+        conductor.build(good, full, late)
+        assert {row.state for row in rows(cloud, good)} == {State.STAGED}
+        [reason] = TestBuried().reasons(cloud, full)
+        assert reason.startswith("No valid host was found")
+        assert TestBuried().reasons(cloud, late) == {"Build timed out in scheduling."}
+        assert set(cloud.evidence().claims) == set(cloud.uuids(good))
+
+    def test_one_that_was_staged_before_holds_up_nobody(self, cloud: World, conductor: Conductor) -> None:
+        before, new = cloud.accept(2), cloud.accept()
+        conductor.drive(before, upto="staged")
+        conductor.build(before, new)
+        for spec in (before, new):
+            assert {row.state for row in rows(cloud, spec)} == {State.STAGED}
+        assert cloud.requests() == {}
+
+    def test_a_cell_that_is_away_costs_those_meant_for_it_their_first_choice(self, cloud: World, conductor: Conductor) -> None:
+        specs = [cloud.accept(2), cloud.accept(2)]
+        conductor.cell("cell1")
+        conductor.databases["cell1"].away = True
+        conductor.build(*specs)
+        hosts = {row.host or "" for spec in specs for row in rows(cloud, spec)}
+        assert {cloud.homes[host] for host in hosts} == {"cell2"}
+        assert cloud.requests() == {}
+
+    def test_what_nobody_foresaw_in_one_of_them_ends_that_one_alone(
+        self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        good, bad = cloud.accept(2), cloud.accept()
+        real = conductor.builder._spare
+
+        def spare(batch: leases.Batch, *arguments: Any) -> Any:
+            if batch.batch_id == bad.batch_id:
+                raise LookupError("a fault of the program")
+            return real(batch, *arguments)
+
+        monkeypatch.setattr(conductor.builder, "_spare", spare)
+        with pytest.raises(LookupError):
+            conductor.build(bad, good)
+        assert {row.state for row in rows(cloud, good)} == {State.STAGED}
+        assert set(cloud.requests()) == set(cloud.uuids(bad))
 
 
 class TestFewerThanAskedFor:

@@ -10,6 +10,7 @@ import pytest
 
 from objects import errors
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Holding, Report, ReportKind, Verdict
+from objects.choice import Choice, refused
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.flavor import Flavor
@@ -51,6 +52,15 @@ class Recorder:
         if len(instance_uuids) > 2:
             raise errors.NoValidHost("There is no room for 3.", "decision-1")
         return [[Selection(host=f"h-{uuid}", node="n", cell_uuid="c", fence=1)] for uuid in instance_uuids]
+
+    def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
+        self.calls.append(("select_for_each", context, *request_specs))
+        refusals = [errors.NoValidHost("There is no room.", "decision-1"), errors.StorageFull("The disk is full.")]
+        found = [Choice(selections=((Selection(host="h1", node="n", cell_uuid="c", fence=1),), ())), *map(refused, refusals)]
+        return found[: len(request_specs)]
+
+    def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
+        self.calls.append(("schedule_and_build_batches", context, *batch_ids))
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         self.calls.append(("schedule_and_build_instances", context, batch_id))
@@ -117,16 +127,36 @@ def test_the_scheduler_is_asked_and_answers_or_refuses(bus: Bus) -> None:
     assert refused.value.decision_id == "decision-1"
 
 
+def test_the_scheduler_answers_for_each_of_several_batches(bus: Bus) -> None:
+    """What one of them is refused for is an error of its own."""
+    endpoint = Recorder()
+    scheduler.serve(bus, "s1", endpoint)
+    first, second, third = SchedulerClient(bus).select_for_each(CONTEXT, [SPEC, SPEC, SPEC])
+
+    assert first.answer() == [[Selection(host="h1", node="n", cell_uuid="c", fence=1)], []]
+    with pytest.raises(errors.NoValidHost, match=r"no room") as no_host:
+        second.answer()
+    with pytest.raises(errors.DatabaseUnavailable, match="disk is full"):
+        third.answer()
+    assert no_host.value.decision_id == "decision-1"
+    assert endpoint.calls == [("select_for_each", CONTEXT, SPEC, SPEC, SPEC)]
+
+
 def test_the_super_conductor_hears_the_doorbells(bus: Bus) -> None:
     endpoint = Conductor()
     super_conductor.serve(bus, "c1", endpoint, threads=1)
     client = SuperConductorClient(bus)
 
     client.schedule_and_build_instances(CONTEXT, "b1")
+    client.schedule_and_build_batches(CONTEXT, ("b2", "b3"))
     client.delete_instances(CONTEXT, ("i1", "i2"))
 
-    assert wait_until(lambda: len(endpoint.calls) == 2, PATIENCE)
-    assert endpoint.calls == [("schedule_and_build_instances", CONTEXT, "b1"), ("delete_instances", CONTEXT, ["i1", "i2"])]
+    assert wait_until(lambda: len(endpoint.calls) == 3, PATIENCE)
+    assert endpoint.calls == [
+        ("schedule_and_build_instances", CONTEXT, "b1"),
+        ("schedule_and_build_batches", CONTEXT, "b2", "b3"),
+        ("delete_instances", CONTEXT, ["i1", "i2"]),
+    ]
 
 
 def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:

@@ -53,6 +53,10 @@ class Doorbells:
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         self.heard.put(("build", batch_id))
 
+    def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
+        for batch_id in batch_ids:
+            self.heard.put(("build", batch_id))
+
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         self.heard.put(("delete", tuple(uuids)))
 

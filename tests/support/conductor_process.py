@@ -13,11 +13,12 @@ from cells.cell import Cell
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from cli.all_in_one import StateFolder
-from conductor.build import Builder, Placed, context_of
+from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.delete import Deleter
 from conductor.keep import CellKeeper
 from conductor.orders import send_orders
+from conductor.placed import Placed, context_of
 from conductor.roll_back import BatchSweep
 from conductor.settle import settle
 from db import builds, instances, leases, staging
@@ -182,14 +183,14 @@ class Drive:
 
     def claim(self, excluded_cells: tuple[str, ...] = ()) -> list[list[Selection]]:
         """Ask the scheduler; [] for each request that is lost."""
-        answers = self._builder._select(self._context, self.batch, excluded_cells)
+        answers = self._builder._select(self.batch, excluded_cells)
         assert answers is not None
         self.placed = self._builder._map_to_cells(self.batch, self._builder._spare(self.batch, answers, excluded_cells))
         return answers
 
     def stage(self) -> list[str]:
         """The uuids that are staged now."""
-        staged, unreachable = self._builder._stage(self.spec, self.placed)
+        staged, unreachable = self._builder._stage(self.placed)
         assert not unreachable
         return [placed.request.instance_uuid for placed in staged]
 
@@ -225,7 +226,7 @@ class Drive:
 
     def finish(self) -> None:
         """What the conductor's own code does once its rows are staged, or it believes so."""
-        self._builder._hand_over(self._context, self.spec, self.placed)
+        self._builder._hand_over(self.placed)
 
     def bury(self, reason: str = "No valid host was found.") -> None:
         self.conductor.undertaker.bury(self.spec, dict.fromkeys(self.batch.requests, reason))

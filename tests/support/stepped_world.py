@@ -64,6 +64,8 @@ from tests.support.world import Sender
 CONTEXT = RequestContext(request_id="req-test")
 SCHEDULER = SchedulerSettings(warm_up=0.0, claim_window=0.0, service_down_time=EVER)
 PAGE = 50
+TOGETHER = 3
+"""Batches that wait and are built in one go: so few that there are several such groups."""
 ENDLESS = 1000
 """Times round within which what is under way must have come to its end."""
 
@@ -114,9 +116,11 @@ class SuperProcess(Process):
         )
 
     def _queue(self) -> None:
-        """As ``QueueSweep`` does: what waits is built, each batch in a thread."""
-        for batch in self.world.files.databases["api"].read(leases.waiting, time.time(), PAGE):
-            self.world.begin(self.owner, "build", partial(self._builder.schedule_and_build, [batch]), True)
+        """As ``QueueSweep`` does: what waits is built, several batches together in each thread."""
+        batches = self.world.files.databases["api"].read(leases.waiting, time.time(), PAGE)
+        for start in range(0, len(batches), TOGETHER):
+            group = batches[start : start + TOGETHER]
+            self.world.begin(self.owner, "build", partial(self._builder.schedule_and_build, group), True)
 
 
 class CellProcess(Process):
@@ -310,6 +314,17 @@ class SteppedWorld:
 
     def boot(self, count: int, **asked: Any) -> list[str]:
         """Accepted, and the doorbell rung. The uuids."""
+        batch, new = self._accept(count, **asked)
+        self._bell.schedule_and_build_instances(CONTEXT, batch)
+        return new
+
+    def boot_together(self, *counts: int) -> list[list[str]]:
+        """A batch of each size, all accepted in one moment, with one ring for them all. The uuids of each."""
+        accepted = [self._accept(count) for count in counts]
+        self._bell.schedule_and_build_batches(CONTEXT, [batch for batch, _ in accepted])
+        return [new for _, new in accepted]
+
+    def _accept(self, count: int, **asked: Any) -> tuple[str, list[str]]:
         self._numbers["batch"] += 1
         batch = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"batch {self._numbers['batch']}"))
         spec, now = fleet.spec(batch_id=batch, num_instances=count, **asked), time.time()
@@ -317,8 +332,7 @@ class SteppedWorld:
         servers = [builds.NewServer(uuid=key, name=f"server-{n}", launch_index=n) for n, key in enumerate(new)]
         with self.files.well():
             self.files.databases["api"].write(builds.accept, spec, servers, now=now, deadline=now + EVER)
-        self._bell.schedule_and_build_instances(CONTEXT, spec.batch_id)
-        return new
+        return spec.batch_id, new
 
     def group(self, policy: Policy) -> ServerGroup:
         self._numbers["group"] += 1

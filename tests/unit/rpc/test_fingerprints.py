@@ -15,6 +15,7 @@ FINGERPRINTS = {
     "About": "1.0-1601323694bc",
     "BuildOrder": "1.1-1141967c8a9b",
     "BuildOrders": "2.2-ea30f6ece63d",
+    "Choice": "1.0-cc03f5141009",
     "ComputeNode": "1.1-6beaf32218e3",
     "Decision": "1.1-d10acfb4a0f6",
     "DeleteOrder": "1.1-a89b1ce43178",

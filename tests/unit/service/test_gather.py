@@ -1,0 +1,75 @@
+"""What is added while a round is under way is handled together in the next one."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from service.gather import Gatherer
+
+PATIENCE = 30.0
+
+
+class Handler:
+    """Notes each round, which lasts until it is let go."""
+
+    def __init__(self) -> None:
+        self.rounds: queue.Queue[list[str]] = queue.Queue()
+        self.go = threading.Event()
+
+    def __call__(self, items: Sequence[str]) -> None:
+        self.rounds.put(list(items))
+        self.go.wait(PATIENCE)
+        if "broken" in items:
+            raise RuntimeError("a fault")
+
+
+@pytest.fixture
+def handler() -> Iterator[Handler]:
+    handler = Handler()
+    yield handler
+    handler.go.set()
+
+
+def test_a_round_takes_all_that_came_during_the_one_before(handler: Handler) -> None:
+    gatherer = Gatherer("test", handler, pace=0.0, patience=PATIENCE)
+    gatherer.add(["a"])
+    assert handler.rounds.get(timeout=PATIENCE) == ["a"]
+    for items in (["b"], ["c", "b"], ["broken"]):
+        gatherer.add(items)
+    handler.go.set()
+    assert handler.rounds.get(timeout=PATIENCE) == ["b", "c", "broken"]
+    gatherer.add(["d"])  # after one that failed
+    assert handler.rounds.get(timeout=PATIENCE) == ["d"]
+    gatherer.stop()
+
+
+def test_a_round_that_takes_long_holds_up_others_for_a_moment_only(handler: Handler) -> None:
+    gatherer = Gatherer("test", handler, pace=0.0, patience=0.01, workers=3, limit=2)
+    for item in "abcde":
+        gatherer.add([item])
+    found = [handler.rounds.get(timeout=PATIENCE) for _ in range(3)]
+    assert handler.rounds.empty()  # no more at a time
+    handler.go.set()
+    while sum(map(len, found)) < 5:
+        found.append(handler.rounds.get(timeout=PATIENCE))
+    assert sorted(item for items in found for item in items) == list("abcde")
+    assert max(map(len, found)) <= 2
+    gatherer.stop()
+
+
+def test_after_stop_nothing_begins_and_nothing_is_under_way(handler: Handler) -> None:
+    gatherer = Gatherer("test", handler, pace=0.0, patience=PATIENCE)
+    gatherer.add(["a"])
+    assert handler.rounds.get(timeout=PATIENCE) == ["a"]
+    gatherer.add(["b"])
+    stopping = threading.Thread(target=gatherer.stop)
+    stopping.start()
+    handler.go.set()
+    stopping.join(PATIENCE)
+    gatherer.add(["c"])
+    assert not stopping.is_alive()
+    assert handler.rounds.empty()
