@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +12,10 @@ import msgspec
 from conductor.measure import measure
 from conductor.orders import Sender, send_orders
 from conductor.release import LOST, Release
-from db import compute_nodes, instances, services
+from db import compute_nodes, instances, secrets, services
+from db.connection import Connection
 from db.engine import Database
+from db.secrets import Kept
 from db.services import Beat
 from objects import errors, lifecycle, stats
 from objects.build import Holding, Report, ReportKind, Verdict
@@ -27,14 +30,22 @@ from service.vault import Vault
 LOG = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Settled:
+    """What became of the reports of one call, by instance, and what is kept in confidence for those that were granted."""
+
+    outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)
+    kept: dict[str, Kept] = dataclasses.field(default_factory=dict)
+
+
 class CellConductor:
     """The endpoint of topic ``cell-conductor``. Reports of one moment share a transaction."""
 
     def __init__(self, database: Database, sender: Sender, vault: Vault | None = None) -> None:
         self._database = database
         self._sender = sender
-        self._release = Release(database, vault or Vault())
-        self._settle: Coalescer[Sequence[Report], Mapping[str, Outcome]] = Coalescer(self._write)
+        self._release = Release(vault or Vault())
+        self._settle: Coalescer[Sequence[Report], Settled] = Coalescer(self._write)
         self._heartbeat: Coalescer[Beat, None] = Coalescer(self._heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
@@ -43,17 +54,18 @@ class CellConductor:
         Raises errors.Misconfigured where no key opens the secrets of a build that was accepted. Nothing is spawned without an
         answer; the agent asks again, alone, until this or another conductor of the cell has the key, or the deadline ends it.
         """
-        verdicts = self._verdicts(reports, self._settle(reports))
+        settled = self._settle(reports)
+        verdicts = self._verdicts(reports, settled.outcomes)
         granted = [r.instance_uuid for r, v in zip(reports, verdicts, strict=True) if v.accepted and r.wants_secrets]
         if not granted:
             return verdicts
-        released = self._release.of(granted)
+        released = self._release.of(granted, settled.kept)
         self._give_up([r for r in reports if r.instance_uuid in released.lost])
         return [released.attached(verdict) for verdict in verdicts]
 
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Failed builds: on to the next alternate of this cell, left to right, or ERROR with the attempts' whole history."""
-        outcomes = self._settle(reports)
+        outcomes = self._settle(reports).outcomes
         self.resend(context, [uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)])
         return self._verdicts(reports, outcomes)
 
@@ -107,25 +119,24 @@ class CellConductor:
         for report in reports:
             LOG.error("instance %s: %s", report.instance_uuid, LOST)
 
-    def _write(self, groups: Sequence[Sequence[Report]]) -> list[Mapping[str, Outcome] | Exception]:
+    def _write(self, groups: Sequence[Sequence[Report]]) -> list[Settled | Exception]:
         """One transaction for every group in which no instance is reported on twice; a second report waits for the next."""
-        results: list[dict[str, Outcome]] = [{} for _ in groups]
+        results = [Settled() for _ in groups]
         left = [(index, report) for index, group in enumerate(groups) for report in group]
         while left:
             first: dict[str, tuple[int, Report]] = {}
             for index, report in left:
                 first.setdefault(report.instance_uuid, (index, report))
-            outcomes = self._transition({uuid: report for uuid, (_, report) in first.items()})
+            reports = {uuid: report for uuid, (_, report) in first.items()}
+            now = time.time()
+            outcomes, kept = self._database.write(transition, reports, now)
+            measure(outcomes.values(), now)
             for uuid, (index, _) in first.items():
-                results[index][uuid] = outcomes[uuid]
+                results[index].outcomes[uuid] = outcomes[uuid]
+                if uuid in kept:
+                    results[index].kept[uuid] = kept[uuid]
             left = [(index, report) for index, report in left if first[report.instance_uuid][1] is not report]
         return list(results)
-
-    def _transition(self, reports: Mapping[str, Report]) -> dict[str, Outcome]:
-        now = time.time()
-        outcomes = self._database.write(instances.transition, reports, lambda row: decide(row, reports[row.uuid], now), now)
-        measure(outcomes.values(), now)
-        return outcomes
 
     def _heartbeats(self, beats: Sequence[Beat]) -> list[Exception | None]:
         self._database.write(services.heartbeats, list(dict.fromkeys(beats)))
@@ -145,6 +156,13 @@ class CellConductor:
                 f" refused: {verdict.reason}" if not verdict.accepted else f": {report.failure.message}" if report.failure else "",
             )
         return verdicts
+
+
+def transition(tx: Connection, reports: Mapping[str, Report], now: float) -> tuple[dict[str, Outcome], dict[str, Kept]]:
+    """What these reports, by instance, come to; and of those that are granted with secrets, what is kept of these."""
+    outcomes = instances.transition(tx, reports, lambda row: decide(row, reports[row.uuid], now), now)
+    granted = [uuid for uuid, report in reports.items() if report.wants_secrets and _verdict(report, outcomes[uuid]).accepted]
+    return outcomes, secrets.of_builds(tx, granted) if granted else {}
 
 
 def decide(row: Instance, report: Report, now: float) -> Outcome:

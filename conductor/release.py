@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from db import secrets
-from db.engine import Database
+from db.secrets import Kept
 from objects import errors
 from objects.build import Verdict
 from objects.spec import BootSecrets
@@ -37,16 +36,17 @@ class Released:
 
 
 class Release:
-    """Reads and opens, once per batch and answer."""
+    """Opens, once per batch and answer."""
 
-    def __init__(self, cell_database: Database, vault: Vault) -> None:
-        self._database = cell_database
+    def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
-    def of(self, uuids: Iterable[str]) -> Released:
-        """The secrets for these instances. Raises errors.Misconfigured if no key opens one of them, and logs which batch."""
+    def of(self, uuids: Iterable[str], kept: Mapping[str, Kept]) -> Released:
+        """The secrets for these instances, of what is ``kept`` for them.
+
+        Raises errors.Misconfigured if no key opens one of them, and logs which batch.
+        """
         wanted = list(uuids)
-        kept = self._database.read(secrets.of_builds, wanted)
         carried: dict[str, BootSecrets] = {}
         referring: dict[str, str] = {}
         first: dict[str, str] = {}

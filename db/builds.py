@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from db import batches, claims, dialect, leases, outbox, quotas, secrets
 from db.engine import DuplicateEntry
 from db.keyed import KeyedDelete
+from db.many import UpdateMany
 from db.tables.api import build_requests, client_tokens, instance_mappings, request_specs
 from objects import errors, notification, stored
 from objects.base import Object
@@ -168,18 +169,23 @@ _UNDECIDED = sa.and_(
     instance_mappings.c.cell_uuid.is_(None),
     instance_mappings.c.deleted.is_(sa.false()),
 )
-_MAP = (
+_MAPPED = {
+    "cell_uuid": "to_cell",
+    "fence": "to_fence",
+    "host": "to_host",
+    "node": "to_node",
+    "availability_zone": "to_zone",
+    "mapped_at": "now",
+    "updated_at": "now",
+}
+_MAP = UpdateMany(
     sa.update(instance_mappings)
     .where(_UNDECIDED)
-    .values(
-        cell_uuid=sa.bindparam("to_cell"),
-        fence=sa.bindparam("to_fence"),
-        host=sa.bindparam("to_host"),
-        node=sa.bindparam("to_node"),
-        availability_zone=sa.bindparam("to_zone"),
-        mapped_at=sa.bindparam("now"),
-        updated_at=sa.bindparam("now"),
-    )
+    .values({column: sa.bindparam(parameter) for column, parameter in _MAPPED.items()}),
+    instance_mappings,
+    key=("instance_uuid", "uuid"),
+    values=_MAPPED,
+    where="t.cell_uuid IS NULL AND t.deleted = false",
 )
 _BURY = (
     sa.update(instance_mappings)
@@ -214,7 +220,7 @@ def hand_over(tx: Connection, items: Sequence[HandOver], now: float) -> list[str
         for item in items
         if item.instance_uuid in won
     ]
-    _decide(tx, _MAP, rows)
+    _decided(_MAP(tx, rows), rows)
     if outbox.kept(tx):
         handed = [item for item in items if item.instance_uuid in won]
         outbox.put(tx, "api", [notification.of_hand_over(i.instance_uuid, i.fence, i.host, i.node, now) for i in handed])
@@ -229,7 +235,7 @@ def bury(tx: Connection, stamp: claims.Stamp, items: Sequence[Burial], now: floa
         for item in items
         if item.instance_uuid in won
     ]
-    _decide(tx, _BURY, rows)
+    _decided(tx.execute(_BURY, rows).rowcount if rows else 0, rows)
     claims.release(tx, stamp, sorted(won))
     if outbox.kept(tx):
         buried = [item for item in items if item.instance_uuid in won]
@@ -244,8 +250,8 @@ def _take(tx: Connection, fences: Mapping[str, int]) -> set[str]:
     return won
 
 
-def _decide(tx: Connection, statement: sa.Update, rows: list[dict[str, Any]]) -> None:
-    if rows and tx.execute(statement, rows).rowcount != len(rows):
+def _decided(matched: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    if matched != len(rows):
         # A request and a decided mapping never exist together (invariant S6), so this rolls back rather than overwrite one.
         raise errors.Conflict("an instance mapping was decided while its build request was still queued")
 

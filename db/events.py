@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from db import claims, dialect
 from db.keyed import by_index
+from db.many import UpdateMany
 from db.tables.api import feed_cursors, instance_mappings
 from objects import errors, stored
 from objects.base import Object
@@ -43,24 +44,29 @@ _ADVANCE = (
     .where(feed_cursors.c.cell_uuid == sa.bindparam("cell"), feed_cursors.c.sequence == sa.bindparam("read"))
     .values(sequence=sa.bindparam("upto"))
 )
-_APPLY = (
+_SUMMARY = {
+    "seen": "version",
+    "state": "new_state",
+    "host": "new_host",
+    "node": "new_node",
+    "availability_zone": "new_zone",
+    "updated_at": "new_updated_at",
+    "launched_at": "new_launched_at",
+    "terminated_at": "new_terminated_at",
+    "fault": "new_fault",
+}
+_APPLY = UpdateMany(
     sa.update(instance_mappings)
     .where(
         instance_mappings.c.instance_uuid == sa.bindparam("uuid"),
         instance_mappings.c.cell_uuid == sa.bindparam("cell"),
         instance_mappings.c.seen < sa.bindparam("version"),
     )
-    .values(
-        seen=sa.bindparam("version"),
-        state=sa.bindparam("new_state"),
-        host=sa.bindparam("new_host"),
-        node=sa.bindparam("new_node"),
-        availability_zone=sa.bindparam("new_zone"),
-        updated_at=sa.bindparam("new_updated_at"),
-        launched_at=sa.bindparam("new_launched_at"),
-        terminated_at=sa.bindparam("new_terminated_at"),
-        fault=sa.bindparam("new_fault"),
-    )
+    .values({column: sa.bindparam(parameter) for column, parameter in _SUMMARY.items()}),
+    instance_mappings,
+    key=("instance_uuid", "uuid"),
+    values=_SUMMARY,
+    where="t.cell_uuid = w.cell AND t.seen < w.version",
 )
 _FRESH = by_index(
     sa.select(instance_mappings.c.instance_uuid, instance_mappings.c.seen)
@@ -91,7 +97,7 @@ def apply(
             by_uuid.setdefault(event.key, []).append(event)
     if by_uuid:
         _apply_claims(tx, stamp, position.cell_uuid, by_uuid, [node.host for node in nodes])
-        tx.execute(_APPLY, [_values(position.cell_uuid, by_uuid[uuid][-1]) for uuid in sorted(by_uuid)])
+        _APPLY(tx, [_values(position.cell_uuid, by_uuid[uuid][-1]) for uuid in sorted(by_uuid)])
     if nodes:
         claims.set_inventory(tx, stamp, nodes, position.cell_uuid)
 

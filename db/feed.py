@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -32,7 +33,8 @@ class Page(Object, frozen=True, kw_only=True):
 
 _ADVANCE = sa.update(feed_head).where(feed_head.c.id == 1).values(sequence=feed_head.c.sequence + sa.bindparam("count"))
 _HEAD = sa.select(feed_head.c.sequence).where(feed_head.c.id == 1)
-_APPEND = sa.insert(feed).values(sequence=_HEAD.scalar_subquery() - sa.bindparam("behind"))
+_APPEND = sa.insert(feed)
+_APPEND_ONE = sa.insert(feed).values(sequence=_HEAD.scalar_subquery())
 _READ = (
     sa.select(feed_head.c.sequence.label("head"), feed_head.c.trimmed, feed)
     .select_from(feed_head.outerjoin(feed, feed.c.sequence > sa.bindparam("after")))
@@ -50,20 +52,15 @@ def append(tx: Connection, events: Sequence[NewEvent], now: float) -> None:
     if not events:
         return
     tx.execute(_ADVANCE, {"count": len(events)})
-    tx.execute(
-        _APPEND,
-        [
-            {
-                "behind": len(events) - 1 - index,
-                "kind": event.kind,
-                "key": event.key,
-                "version": event.version,
-                "payload": event.payload,
-                "created_at": now,
-            }
-            for index, event in enumerate(events)
-        ],
-    )
+    if len(events) == 1:  # one statement less
+        tx.execute(_APPEND_ONE, _values(events[0], now))
+        return
+    first = tx.execute(_HEAD).scalar_one() - len(events) + 1
+    tx.execute(_APPEND, [{"sequence": first + index} | _values(event, now) for index, event in enumerate(events)])
+
+
+def _values(event: NewEvent, now: float) -> dict[str, Any]:
+    return {"kind": event.kind, "key": event.key, "version": event.version, "payload": event.payload, "created_at": now}
 
 
 def read(tx: Connection, after: int, limit: int) -> Page:

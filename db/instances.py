@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from db import actions, dialect, feed, outbox, staging
 from db.keyed import by_index
+from db.many import UpdateMany
 from db.tables.cell import builds, instance_faults, instances
 from objects import lifecycle, notification, stored
 from objects.action import Kind
@@ -49,17 +50,22 @@ _OF_UUIDS = _PROTOCOL.where(instances.c.uuid.in_(dialect.uuids())).order_by(inst
 _LOCKED = by_index(_OF_UUIDS.with_for_update(of=instances), instances)
 # PostgreSQL, having waited for a row, shows it as it is now, but what is joined to it as it was before: so it must be asked twice.
 _LOCK = sa.select(instances.c.uuid).where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid).with_for_update()
-_WRITE = (
+_CHANGED = {
+    name: f"new_{name}"
+    for name in (
+        "state", "attempt", "builder", "version", "host", "node", "availability_zone", "building_at", "launched_at",
+        "terminated_at", "rolled_back", "updated_at",
+    )
+}  # fmt: skip
+_WRITE = UpdateMany(
     sa.update(instances)
-    .where(instances.c.uuid == sa.bindparam("row"), instances.c.version == sa.bindparam("read_version"))
-    .values({
-        name: sa.bindparam(f"new_{name}")
-        for name in (
-            "state", "attempt", "builder", "version", "host", "node", "availability_zone", "building_at", "launched_at",
-            "terminated_at", "rolled_back", "updated_at",
-        )
-    })
-)  # fmt: skip
+    .where(instances.c.uuid == sa.bindparam("row_uuid"), instances.c.version == sa.bindparam("read_version"))
+    .values({column: sa.bindparam(parameter) for column, parameter in _CHANGED.items()}),
+    instances,
+    key=("uuid", "row_uuid"),
+    values=_CHANGED,
+    where="t.version = w.read_version",
+)
 _WRITE_BUILD = (
     sa.update(builds)
     .where(builds.c.instance_uuid == sa.bindparam("row"))
@@ -135,7 +141,7 @@ def delete(tx: Connection, uuids: Iterable[str], now: float, request_id: str | N
 def _write(tx: Connection, changes: Sequence[tuple[Instance, Change]], now: float) -> None:
     if not changes:
         return
-    written = tx.execute(_WRITE, [_new_values(old, change.row, now) for old, change in changes]).rowcount
+    written = _WRITE(tx, [_new_values(old, change.row, now) for old, change in changes])
     if written != len(changes):
         raise RuntimeError(f"{len(changes) - written} locked instance rows changed under their lock")
     rebuilt = [
@@ -162,7 +168,7 @@ def _write(tx: Connection, changes: Sequence[tuple[Instance, Change]], now: floa
 
 def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
     return {
-        "row": row.uuid,
+        "row_uuid": row.uuid,
         "read_version": old.version,
         "new_state": row.state,
         "new_attempt": row.attempt,

@@ -104,8 +104,10 @@ class TestCellConductor:
         assert "user data and password of this build are no longer stored" in (row.fault or "")
         assert "u1" in caplog.text
 
-    def test_a_build_that_was_deleted_as_it_was_granted_is_left_to_its_delete(self, site: Site) -> None:
-        self.stage(site, "u1")
+    @pytest.mark.parametrize("lost", [True, False])
+    def test_a_build_that_was_deleted_as_it_was_granted_is_left_to_its_delete(self, site: Site, *, lost: bool) -> None:
+        """What was granted in time keeps its secrets, which were read with the grant: the delete reaches the host as well."""
+        self.stage(site, "u1", vault=None if lost else MASTER)
         conductor = site.conductor
         settle = conductor._settle
 
@@ -116,7 +118,7 @@ class TestCellConductor:
             return outcomes
 
         conductor._settle = deleted_after  # type: ignore[assignment]  # as above
-        assert [v.accepted for v in self.ask(site, "u1")] == [False]
+        assert [(v.accepted, v.secrets) for v in self.ask(site, "u1")] == [(False, None) if lost else (True, SECRETS)]
         assert site.state("u1")[0] == "deleting"
 
     def test_nothing_shows_them(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
