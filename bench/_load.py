@@ -42,6 +42,15 @@ class Took(Object, frozen=True, kw_only=True):
         return sum(self.cpu.values())
 
 
+class Paced(Object, frozen=True, kw_only=True):
+    """Single boots that come by the clock, whatever became of those before: how many per second, and ms of a POST."""
+
+    took: Took
+    rate: float
+    post_p50: float
+    post_p99: float
+
+
 class Idle(Object, frozen=True, kw_only=True):
     """Per second, while nobody asks for anything: what is counted, and CPU ms by role."""
 
@@ -57,8 +66,10 @@ class Measured(Object, frozen=True, kw_only=True):
     each: Counts
     crowds: tuple[Took, ...]
     crowd_each: Counts
+    large: Took
     opened: Took
     closed: Took
+    half: Paced
     memory: Mapping[str, Memory]
 
 
@@ -70,6 +81,7 @@ class Sizes(Object, frozen=True, kw_only=True):
     singles: int = 400
     crowds: int = 5
     crowd: int = 50
+    large: int = 1000
 
 
 class Load:
@@ -89,10 +101,15 @@ class Load:
         alone, each = self._counted("alone", [1] * sizes.alone, idle)
         say(f"{sizes.crowds} multi-creates of {sizes.crowd}, one at a time")
         crowds, crowd_each = self._each_counted("crowd", sizes, idle)
+        say(f"a multi-create of {sizes.large}")
+        large = self._took("large", sizes.large, lambda: self._one_by_one("large", [sizes.large]))
+        time.sleep(SETTLE)
         say(f"{sizes.singles} single boots from {CLIENTS} clients that do not wait")
         opened = self._took("open", sizes.singles, lambda: self._singles("open", sizes.singles))
         say(f"{sizes.singles} single boots from {CLIENTS} clients that poll until ACTIVE")
         closed = self._took("closed", sizes.singles, lambda: self._polled("closed", sizes.singles))
+        say(f"{sizes.singles} single boots by the clock, {opened.rate / 2:.0f} per second")
+        half = self._paced("half", sizes.singles, opened.rate / 2)
         memory = self._meter.memory()
         return Measured(
             idle=idle,
@@ -100,8 +117,10 @@ class Load:
             each=each,
             crowds=crowds,
             crowd_each=crowd_each,
+            large=large,
             opened=opened,
             closed=closed,
+            half=half,
             memory=memory,
         )
 
@@ -153,6 +172,27 @@ class Load:
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(boot, range(count)))
         self._wait(name, count, 0.2)
+
+    def _paced(self, name: str, count: int, rate: float) -> Paced:
+        """``rate`` boots per second, each posted when it is due as long as one of many clients is free."""
+        posts: list[float] = []
+
+        def post(number: int) -> None:
+            begun = time.monotonic()
+            self._client.post(f"{name}{number}-")
+            posts.append(1000 * (time.monotonic() - begun))
+
+        def run() -> None:
+            with ThreadPoolExecutor(4 * CLIENTS) as pool:
+                begun = time.monotonic()
+                for number in range(count):
+                    time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+                    pool.submit(post, number)
+            self._wait(name, count, 0.2)
+
+        took = self._took(name, count, run)
+        posts.sort()
+        return Paced(took=took, rate=rate, post_p50=posts[len(posts) // 2], post_p99=posts[int(len(posts) * 0.99)])
 
     def _took(self, name: str, boots: int, run: Callable[[], None]) -> Took:
         cpu, ours, machine = self._meter.cpu(), _own(), _machine()

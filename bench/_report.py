@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench._counters import PING, Memory
-from bench._load import Idle, Measured, Took
+from bench._load import Idle, Measured, Paced, Took
 
 PEER = "Nova 34 with Placement*"
 NOTE = (
@@ -28,10 +28,15 @@ def report(classic: Measured, quorum: Measured, console: Console) -> None:
     _show(
         console,
         "CPU ms per boot, all processes and both servers, classic queues",
-        ("one at a time", "8 clients", "8 that poll", "batch of 50", PEER),
+        ("one at a time", "8 clients", "8 that poll", "half of it", "batch of 50", "of 1,000", PEER),
         _cpu(classic),
     )
-    _show(console, "The same, quorum queues", ("one at a time", "8 clients", "8 that poll", "batch of 50"), [_cpu(quorum)[0][:-1]])
+    _show(
+        console,
+        "The same, quorum queues",
+        ("one at a time", "8 clients", "8 that poll", "half of it", "batch of 50", "of 1,000"),
+        [_cpu(quorum)[0][:-1]],
+    )
     _show(
         console,
         "SQL statements per boot, as MariaDB counts them",
@@ -76,6 +81,7 @@ def _rates(classic: Measured, quorum: Measured) -> list[tuple[str, ...]]:
         ("single boots from 8 clients that do not wait", rate(classic.opened), rate(quorum.opened), "2.8 to 4.4"),
         ("single boots from 8 clients that poll until ACTIVE", rate(classic.closed), rate(quorum.closed), "2.8 to 4.4"),
         ("multi-create of 50: median (of several)", batches(classic), batches(quorum), "5.2"),
+        (f"multi-create of {classic.large.boots}", rate(classic.large), rate(quorum.large), "-"),
     ]
 
 
@@ -83,16 +89,22 @@ def _waits(classic: Measured, quorum: Measured) -> list[tuple[str, ...]]:
     def wait(took: Took) -> str:
         return f"{took.p50:.0f} / {took.p99:.0f}"
 
+    def post(paced: Paced) -> str:
+        return f"{paced.post_p50:.0f} / {paced.post_p99:.0f}"
+
     return [
         ("one boot at a time", wait(classic.alone), wait(quorum.alone), "360"),
         ("single boots from 8 clients that poll", wait(classic.closed), wait(quorum.closed), "-"),
         ("single boots from 8 clients that do not wait", wait(classic.opened), wait(quorum.opened), "-"),
+        ("single boots at half the rate of the line above", wait(classic.half.took), wait(quorum.half.took), "-"),
+        ("the POST of these", post(classic.half), post(quorum.half), "-"),
         ("multi-create of 50", wait(_best(classic.crowds)), wait(_best(quorum.crowds)), "-"),
+        (f"multi-create of {classic.large.boots}", wait(classic.large), wait(quorum.large), "-"),
     ]
 
 
 def _cpu(measured: Measured) -> list[tuple[str, ...]]:
-    tooks = (measured.alone, measured.opened, measured.closed, _best(measured.crowds))
+    tooks = (measured.alone, measured.opened, measured.closed, measured.half.took, _best(measured.crowds), measured.large)
     rows = [(EVERY, *(f"{took.cpu_all:.0f}" for took in tooks), "440 to 560")]
     for role in sorted({role for took in tooks for role in took.cpu}, key=lambda role: -measured.opened.cpu.get(role, 0.0)):
         rows.append((role, *(f"{took.cpu.get(role, 0.0):.1f}" for took in tooks), ""))  # noqa: PERF401 - one of several kinds of rows

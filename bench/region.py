@@ -39,7 +39,7 @@ from deploy.local.shape import Shape
 from deploy.servers import Unavailable
 
 SMALL = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2)
-SHORT = Sizes(idle=2.0, alone=3, singles=24, crowds=1, crowd=10)
+SHORT = Sizes(idle=2.0, alone=3, singles=24, crowds=1, crowd=10, large=60)
 
 
 def measure(shape: Shape, sizes: Sizes, *, quorum: bool, console: Console) -> Measured:
