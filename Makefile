@@ -29,7 +29,7 @@ help:
 	@echo "make chaos [CHAOS='...']  two minutes of load and faults on such a region, and a strict verdict (docs/chaos.md)"
 	@echo "make lint                 ruff, its formatter and the import contracts"
 	@echo "make format               rewrite the sources as the formatter wants them"
-	@echo "make sample               regenerate etc/superconductor/superconductor.conf.sample"
+	@echo "make sample               regenerate the samples of configuration and policy in etc/superconductor"
 	@echo "make venv                 only the virtual environment, in $(VENV)"
 	@echo "make clean                remove what the above have made"
 
@@ -43,7 +43,7 @@ $(STAMP): setup.cfg pyproject.toml
 	  || { echo "$(PYTHON) cannot make virtual environments: install its venv package (on Debian: python3-venv)"; exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --editable '.[test,lint,mysql,postgres,clients]'
+	$(VENV)/bin/pip install --quiet --editable '.[test,lint,mysql,postgres,keystone,clients]'
 	@touch $@
 
 test: $(STAMP)
@@ -82,6 +82,7 @@ format: $(STAMP)
 
 sample: $(STAMP)
 	$(VENV)/bin/oslo-config-generator --config-file etc/superconductor/config-generator.conf
+	$(VENV)/bin/oslopolicy-sample-generator --namespace superconductor --output-file etc/superconductor/policy.yaml.sample
 
 clean:
 	rm -rf $(VENV) .tox build dist superconductor.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -6,7 +6,7 @@ import os
 import time
 from uuid import UUID
 
-from api import create
+from api import create, policies
 from api.call import Call
 from api.catalog import Catalog
 from api.confidence import Confidence
@@ -117,7 +117,7 @@ class Acceptor:
         )
 
     def _flavor(self, call: Call, flavor_id: str) -> Flavor:
-        flavor = self._catalog.flavor(flavor_id, call.context)
+        flavor = self._catalog.flavor(flavor_id, call)
         if flavor is None or flavor.disabled:
             raise errors.Invalid(f"server.flavorRef: flavor {flavor_id[:80]!r} could not be found")
         try:
@@ -131,8 +131,8 @@ class Acceptor:
             return Destination()
         zone, _, rest = given.partition(":")
         host, _, node = rest.partition(":")
-        if ":" in given and not call.context.is_admin:
-            raise errors.Forbidden("server.availability_zone: only an administrator may name a host (zone:host:node)")
+        if ":" in given and not call.may(policies.FORCED_HOST):
+            raise errors.Forbidden("server.availability_zone: policy does not let you name a host (zone:host:node)")
         if ":" in node or (":" in given and not (host or node)):
             raise errors.Invalid(f"server.availability_zone: {given[:80]!r} is neither a zone nor zone:host:node")
         if zone and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone):
@@ -144,7 +144,7 @@ class Acceptor:
             return None
         if len(references) > 1:
             raise errors.Invalid(f"{field}.group: a server can be in one group only")
-        group = self._catalog.group(references[0], call.context)
+        group = self._catalog.group(references[0], call)
         if group is None:
             raise errors.Invalid(f"{field}.group: server group {references[0][:80]!r} could not be found")
         return group
@@ -164,6 +164,6 @@ def _check(given: scheduler_hints.Hints, field: str) -> None:
 
 
 def _ignored(call: Call, hosts: tuple[str, ...], field: str) -> tuple[str, ...]:
-    if hosts and not call.context.is_admin:
-        raise errors.Forbidden(f"{field}.ignore_hosts: only an administrator may name hosts")
+    if hosts and not call.may(policies.FORCED_HOST):
+        raise errors.Forbidden(f"{field}.ignore_hosts: policy does not let you name hosts")
     return hosts

@@ -7,7 +7,7 @@ from typing import Any
 import falcon
 
 from api import call as calls
-from api import server_view
+from api import policies, server_view
 from api.call import Call
 from api.finding import Finder, Found
 from api.microversions import Since
@@ -34,7 +34,7 @@ class Actions:
         if action is None:
             raise errors.NotFound(f"Action for request_id {request_id[:80]} on instance {found.server.uuid} not found")
         document = _summary(action, found, call)
-        if call.context.is_admin or call.has(Since.ACTION_EVENTS):
+        if call.may(policies.ACTION_EVENTS) or call.has(Since.ACTION_EVENTS):
             document["events"] = [_event(event, call) for event in reversed(action.events)]
         answer(resp, {"instanceAction": document})
 
@@ -57,7 +57,7 @@ def _summary(action: Action, found: Found, call: Call) -> dict[str, Any]:
 
 def _fault(fault: str | None, call: Call) -> str | None:
     """Hosts are the administrator's to know."""
-    return fault if fault is None or call.context.is_admin else server_view.tenant_fault(fault)
+    return fault if fault is None or call.may(policies.ACTION_DETAILS) else server_view.tenant_fault(fault)
 
 
 def _event(event: Event, call: Call) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _event(event: Event, call: Call) -> dict[str, Any]:
         "finish_time": server_view.micro(event.finished_at),
         "result": ("Error" if event.error else "Success") if ended else None,
     }
-    if call.context.is_admin:
+    if call.may(policies.ACTION_DETAILS):
         document["host"] = event.host
         document["traceback"] = f"{event.error}: {event.message}" if event.error else None
     return document

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import falcon
 
 from api import faults
+from api import policies as may
 from api.accept import Acceptor
 from api.actions import Actions
 from api.catalog import Catalog
@@ -17,6 +20,10 @@ from api.hosts import HostWatch
 from api.limits import ProjectLimits
 from api.middleware import Intake
 from api.opts import Settings
+from api.pace import Pace
+from api.paths import Paths
+from api.policies import PUBLIC
+from api.policy import Policy
 from api.quota_sets import QuotaSets
 from api.servers import BootServers, OneServer, Servers
 from api.silence import Silences
@@ -31,42 +38,46 @@ App = falcon.App[falcon.Request, falcon.Response]
 
 
 def make_app(settings: Settings, database: Database, registry: CellRegistry, ledger: Ledger, bell: Bell, vault: Vault) -> App:
-    """The application around these. It may be called from any number of threads."""
+    """The application around these. It may be called from any number of threads. Raises Misconfigured for a wrong policy file."""
     catalog = Catalog(database)
     watch = HostWatch(registry, settings.service_down_time, settings.cell_timeout)
     doorbell = Doorbell(bell)
     finder = Finder(settings, database, registry)
-    boot = BootServers(settings, Acceptor(settings, database, catalog, Confidence(settings, vault)), doorbell)
+    acceptor = Acceptor(settings, database, catalog, Confidence(settings, vault))
+    boot = BootServers(settings, Pace(settings.boot_rate, settings.boot_burst), acceptor, doorbell)
     silences = Silences(registry)
     servers = Servers(settings, database, boot, watch, silences)
     flavors = Flavors(settings, catalog)
     flavor = OneFlavor(catalog)
     quotas = QuotaSets(settings, database)
 
-    app: App = falcon.App(middleware=[Intake(settings)])
+    actions = Actions(finder)
+
+    paths = Paths()
+    app: App = falcon.App(middleware=[Intake(settings, Policy(settings.policy_files)), paths])
     app.req_options.strip_url_path_trailing_slash = True
     faults.install(app)
-    app.add_route("/", Versions())
-    app.add_route("/v2.1", ComputeVersion())
-    app.add_route("/identity/v3", IdentityVersion())
-    app.add_route("/v2.1/extensions", Extensions())
-    app.add_route("/v2.1/images", NoImages())
-    app.add_route("/v2.1/images/{image_id}", NoImages())
-    app.add_route("/v2.1/servers", servers)
-    app.add_route("/v2.1/servers/detail", servers, suffix="detail")
-    app.add_route("/v2.1/servers/{server_id}", OneServer(finder, watch, ledger, doorbell, silences))
-    app.add_route("/v2.1/servers/{server_id}/explanation", Explanation(finder, database))
-    actions = Actions(finder)
-    app.add_route("/v2.1/servers/{server_id}/os-instance-actions", actions)
-    app.add_route("/v2.1/servers/{server_id}/os-instance-actions/{request_id}", actions, suffix="one")
-    app.add_route("/v2.1/flavors", flavors)
-    app.add_route("/v2.1/flavors/detail", flavors, suffix="detail")
-    app.add_route("/v2.1/flavors/{flavor_id}", flavor)
-    app.add_route("/v2.1/flavors/{flavor_id}/os-extra_specs", flavor, suffix="extra_specs")
-    app.add_route("/v2.1/limits", ProjectLimits(settings, database))
-    app.add_route("/v2.1/os-quota-sets/{project_id}", quotas)
-    app.add_route("/v2.1/os-quota-sets/{project_id}/detail", quotas, suffix="detail")
-    app.add_route("/v2.1/os-quota-sets/{project_id}/defaults", quotas, suffix="defaults")
-    app.add_route("/v2.1/superconductor/requests/{request_id}/explanation", RequestExplanation(database))
-    app.add_route("/v2.1/superconductor/status", Status(settings, database, registry, watch))
+    add = partial(paths.add, app)
+    add("/", Versions(), get=PUBLIC)
+    add("/v2.1", ComputeVersion(), get=PUBLIC)
+    add("/identity/v3", IdentityVersion(), get=PUBLIC)
+    add("/v2.1/extensions", Extensions(), get=may.EXTENSIONS)
+    add("/v2.1/images", NoImages(), get=may.IMAGES)
+    add("/v2.1/images/{image_id}", NoImages(), get=may.IMAGES)
+    add("/v2.1/servers", servers, get=may.LIST, post=may.CREATE)
+    add("/v2.1/servers/detail", servers, "detail", get=may.LIST_DETAIL)
+    add("/v2.1/servers/{server_id}", OneServer(finder, watch, ledger, doorbell, silences), get=may.SHOW, delete=may.DELETE)
+    add("/v2.1/servers/{server_id}/explanation", Explanation(finder, database), get=may.EXPLAIN)
+    add("/v2.1/servers/{server_id}/os-instance-actions", actions, get=may.ACTIONS)
+    add("/v2.1/servers/{server_id}/os-instance-actions/{request_id}", actions, "one", get=may.ACTION)
+    add("/v2.1/flavors", flavors, get=may.FLAVORS)
+    add("/v2.1/flavors/detail", flavors, "detail", get=may.FLAVORS)
+    add("/v2.1/flavors/{flavor_id}", flavor, get=may.FLAVORS)
+    add("/v2.1/flavors/{flavor_id}/os-extra_specs", flavor, "extra_specs", get=may.EXTRA_SPECS)
+    add("/v2.1/limits", ProjectLimits(settings, database), get=may.LIMITS)
+    add("/v2.1/os-quota-sets/{project_id}", quotas, get=may.QUOTA_SHOW, put=may.QUOTA_UPDATE, delete=may.QUOTA_DELETE)
+    add("/v2.1/os-quota-sets/{project_id}/detail", quotas, "detail", get=may.QUOTA_DETAIL)
+    add("/v2.1/os-quota-sets/{project_id}/defaults", quotas, "defaults", get=may.QUOTA_DEFAULTS)
+    add("/v2.1/superconductor/requests/{request_id}/explanation", RequestExplanation(database), get=may.EXPLAIN)
+    add("/v2.1/superconductor/status", Status(settings, database, registry, watch), get=may.STATUS)
     return app

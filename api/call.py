@@ -5,36 +5,47 @@ from __future__ import annotations
 from typing import cast
 
 import falcon
+import msgspec
 
 from api.microversions import Since, Version
-from objects import errors
+from api.policies import ADMIN
+from api.policy import Rights
 from objects.base import Object
 from objects.context import RequestContext
+
+ANOTHER = ""
+"""Stands for a project that is not the caller's: no project has this id."""
 
 
 class Call(Object, frozen=True, kw_only=True):
     """Who asks, in which microversion, and what links in the answer begin with.
 
     ``prefix`` is scheme, host and port; ``project_path`` is ``/{project_id}`` where the request's path has it: links keep it.
+    ``rule`` is the one that guards the handler.
     """
 
     context: RequestContext
     version: Version
     prefix: str
+    rights: Rights
+    rule: str = ADMIN
     project_path: str = ""
 
     def has(self, feature: Since) -> bool:
         return feature.holds(self.version)
 
+    def may(self, rule: str, project_id: str | None = None) -> bool:
+        """Whether the caller may do what ``rule`` guards, to what is of ``project_id`` or else of the own project."""
+        return self.rights.has(rule, project_id)
+
+    def under(self, rule: str) -> Call:
+        """The same call, to something that ``rule`` guards."""
+        return msgspec.structs.replace(self, rule=rule)
+
     @property
     def scope(self) -> str | None:
-        """The project whose servers may be named one by one: None, that is any, for an administrator."""
-        return None if self.context.is_admin else self.context.project_id
-
-    def require_admin(self, what: str) -> None:
-        """Raises errors.Forbidden for anyone else."""
-        if not self.context.is_admin:
-            raise errors.Forbidden(f"{what}: only an administrator may do this")
+        """The project whose servers may be named one by one: None, that is any, for whom the rule holds for another's, too."""
+        return None if self.may(self.rule, ANOTHER) else self.context.project_id
 
     def link(self, collection: str, item: str) -> list[dict[str, str]]:
         """The self and bookmark links of one item."""

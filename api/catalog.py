@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from api import policies
+from api.call import Call
 from db import aggregates, flavors, server_groups
 from db.cache import EpochCache
 from db.connection import Connection
 from db.engine import Database
 from objects.base import Object
-from objects.context import RequestContext
 from objects.flavor import Flavor
 from objects.group import ServerGroup
 
@@ -37,17 +38,17 @@ class Catalog:
         self._offer = EpochCache(database, ("flavors", "aggregates"), _load_offer, interval=POLL)
         self._groups = EpochCache(database, ("groups",), _load_groups, interval=POLL)
 
-    def flavors(self, context: RequestContext) -> list[Flavor]:
+    def flavors(self, call: Call) -> list[Flavor]:
         """Those the caller may see: private ones are an administrator's, as no project is given access to any."""
-        return [flavor for flavor in self._offer.get().flavors.values() if _visible(flavor, context)]
+        return [flavor for flavor in self._offer.get().flavors.values() if _visible(flavor, call)]
 
-    def flavor(self, flavor_id: str, context: RequestContext) -> Flavor | None:
+    def flavor(self, flavor_id: str, call: Call) -> Flavor | None:
         """By id, else by name: who types a flavor knows its name."""
         found = _find_flavor(self._offer.get(), flavor_id)
         if found is None:
             self._offer.refresh()
             found = _find_flavor(self._offer.get(), flavor_id)
-        return found if found is not None and _visible(found, context) else None
+        return found if found is not None and _visible(found, call) else None
 
     def has_zone(self, name: str) -> bool:
         if name in self._offer.get().zones:
@@ -55,12 +56,12 @@ class Catalog:
         self._offer.refresh()
         return name in self._offer.get().zones
 
-    def group(self, reference: str, context: RequestContext) -> ServerGroup | None:
+    def group(self, reference: str, call: Call) -> ServerGroup | None:
         """A group of the caller's project by uuid or name; an administrator may name any group by its uuid."""
-        found = _find_group(self._groups.get(), reference, context)
+        found = _find_group(self._groups.get(), reference, call)
         if found is None:
             self._groups.refresh()
-            found = _find_group(self._groups.get(), reference, context)
+            found = _find_group(self._groups.get(), reference, call)
         return found
 
 
@@ -80,12 +81,12 @@ def _find_flavor(offer: Offer, reference: str) -> Flavor | None:
     return offer.flavors.get(reference) or offer.flavors_by_name.get(reference)
 
 
-def _visible(flavor: Flavor, context: RequestContext) -> bool:
-    return flavor.is_public or context.is_admin
+def _visible(flavor: Flavor, call: Call) -> bool:
+    return flavor.is_public or call.may(policies.PRIVATE_FLAVORS)
 
 
-def _find_group(groups: Groups, reference: str, context: RequestContext) -> ServerGroup | None:
-    group = groups.by_uuid.get(reference) or groups.by_name.get((context.project_id, reference))
-    if group is None or (group.project_id != context.project_id and not context.is_admin):
+def _find_group(groups: Groups, reference: str, call: Call) -> ServerGroup | None:
+    group = groups.by_uuid.get(reference) or groups.by_name.get((call.context.project_id, reference))
+    if group is None or (group.project_id != call.context.project_id and not call.context.is_admin):
         return None
     return group

@@ -12,7 +12,7 @@ from uuid import UUID
 import falcon
 
 from api import call as calls
-from api import server_view
+from api import policies, server_view
 from api.finding import Finder, Found, about
 from api.versions import answer
 from db import decisions, mappings
@@ -38,7 +38,7 @@ class Explanation:
         found = self._finder.find(server_id, call)
         made = about(self._database.read(decisions.of_batch, found.server.batch_id), found.server.uuid)
         document = _summary(found.server, made) | {"would_have_fitted": _words(made)}
-        if call.context.is_admin:
+        if call.may(policies.EXPLAIN_ALL):
             document |= _everything(found, made)
         answer(resp, {"explanation": document})
 
@@ -66,7 +66,7 @@ class RequestExplanation:
             "servers": [_summary(server, about(made, server.uuid)) for server in servers],
             "would_have_fitted": _words(made),
         }
-        if call.context.is_admin:
+        if call.may(policies.EXPLAIN_ALL):
             document["decisions"] = made
         answer(resp, {"explanation": document})
 

@@ -9,6 +9,7 @@ from typing import Any
 import falcon
 import msgspec
 
+from api.pace import TooFast
 from objects import errors
 from service.complaints import Complaints
 
@@ -34,6 +35,7 @@ _STATUS: tuple[tuple[type[errors.SuperconductorError], int], ...] = (
     (errors.Forbidden, 403),
     (errors.NotFound, 404),
     (errors.Conflict, 409),
+    (TooFast, 429),
     (errors.StorageFull, 503),
     (errors.DatabaseUnavailable, 503),
     (errors.CellUnavailable, 503),
@@ -80,7 +82,9 @@ def _ours(complaints: Complaints, req: falcon.Request, resp: falcon.Response, er
             if status >= 500:
                 complaints(str(error), logging.WARNING, "%s: %s %s: %s", _request_id(req), req.method, req.path, error)
             write(resp, status, _FULL if kind is errors.StorageFull else _HIDDEN.get(status, str(error)))
-            if status == 503:
+            if isinstance(error, TooFast):
+                resp.set_header("Retry-After", str(error.retry_after))
+            elif status == 503:
                 resp.set_header("Retry-After", str(RETRY_AFTER))
             return
     _unexpected(req, resp, error, params)

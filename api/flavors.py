@@ -7,6 +7,7 @@ from typing import Any
 import falcon
 
 from api import call as calls
+from api import policies
 from api.call import Call
 from api.catalog import Catalog
 from api.opts import Settings
@@ -36,7 +37,7 @@ class Flavors:
 
     def _wanted(self, req: falcon.Request, call: Call) -> list[Flavor]:
         public = _is_public(req, call)
-        found = [f for f in self._catalog.flavors(call.context) if public is None or f.is_public is public]
+        found = [f for f in self._catalog.flavors(call) if public is None or f.is_public is public]
         least_memory, least_disk = _least(req, "minRam"), _least(req, "minDisk")
         return [f for f in found if f.memory_mb >= least_memory and f.root_gb >= least_disk]
 
@@ -65,7 +66,7 @@ class OneFlavor:
         answer(resp, {"extra_specs": self._find(flavor_id, calls.of(req)).extra_specs})
 
     def _find(self, flavor_id: str, call: Call) -> Flavor:
-        flavor = self._catalog.flavor(flavor_id, call.context)
+        flavor = self._catalog.flavor(flavor_id, call)
         if flavor is None:
             raise errors.NotFound(f"Flavor {flavor_id[:80]} could not be found.")
         return flavor
@@ -91,7 +92,7 @@ def _detail(flavor: Flavor, call: Call) -> dict[str, Any]:
 def _is_public(req: falcon.Request, call: Call) -> bool | None:
     """Which kind is asked for (None: both). Anybody but an administrator sees the public ones whatever is asked."""
     given = req.get_param("is_public")
-    if not call.context.is_admin or given is None:
+    if not call.may(policies.PRIVATE_FLAVORS) or given is None:
         return True
     word = given.strip().lower()
     if word == "none":

@@ -5,14 +5,15 @@ from __future__ import annotations
 import falcon
 
 from api import call as calls
+from api import policies
 from api.call import Call
 from api.microversions import Since
-from api.middleware import checked_identifier
 from api.opts import Settings
 from api.versions import answer
 from db import quotas
 from db.engine import Database
 from objects import errors
+from objects.ids import checked_identifier
 from objects.quota import UNLIMITED
 
 UNCOUNTED_LIMITS = (
@@ -31,7 +32,7 @@ IMAGE_LIMITS = ("maxImageMeta",)
 
 
 class ProjectLimits:
-    """Of the caller's project; an administrator may name another in ``tenant_id``."""
+    """Of the caller's project; who is allowed to, an administrator, may name another in ``tenant_id``."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
@@ -56,9 +57,10 @@ def _project(req: falcon.Request, call: Call) -> str:
     named = req.get_param("tenant_id")
     if named is None or named == call.context.project_id:
         return call.context.project_id
-    if not call.context.is_admin:
-        raise errors.Forbidden("tenant_id: only an administrator may see the limits of another project")
-    return checked_identifier("tenant_id", named)
+    project = checked_identifier("tenant_id", named)
+    if not call.may(policies.OTHER_LIMITS, project):
+        raise errors.Forbidden("tenant_id: policy does not let you see the limits of another project")
+    return project
 
 
 def _uncounted(call: Call) -> dict[str, int]:

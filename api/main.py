@@ -15,6 +15,7 @@ import waitress.server
 from waitress import wasyncore
 
 from api.app import App, make_app
+from api.keystone import Application
 from api.opts import Settings
 from cells.registry import CellRegistry
 from db.claims import Ledger
@@ -27,8 +28,14 @@ from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
+Guard = Callable[[Application], Application]
+
 BACKLOG = 1024
 CONNECTIONS = 1000
+LARGEST_HEADER = 65536
+"""Bytes; a token of an identity service may take a good part of it."""
+LARGEST_BODY = 8 * 1024 * 1024
+"""Bytes that are read of a request at all, before ``max_body_size`` says in the API's own words that it is too large."""
 POLL = 1.0
 """Seconds after which the loop looks whether it is to end, should the wake-up be lost."""
 DRAIN = 20
@@ -53,14 +60,19 @@ class ApiService:
         *,
         listener: socket.socket | None = None,
         vault: Vault | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        """``listener``: a bound socket that is shared with other processes; None: one is made as ``settings`` say."""
+        """``listener``: a bound socket that is shared with other processes; None: one is made as ``settings`` say.
+
+        ``guard`` puts around the application what authenticates callers. Raises Misconfigured for a wrong policy file.
+        """
         self._settings = settings
         self._listener = listener
         self._build: Callable[[Settings], App] = partial(
             build_app, registry=registry, api_database=api_database, bus=bus, vault=vault
         )
-        self._app = self._build(settings)
+        self._guard = guard or (lambda application: application)
+        self._app = self._guard(self._build(settings))
         self._stopping = False
         self._ending = threading.Lock()
         self._ended = False
@@ -101,6 +113,8 @@ class ApiService:
             threads=self._settings.threads,
             connection_limit=CONNECTIONS,
             ident=None,
+            max_request_header_size=LARGEST_HEADER,
+            max_request_body_size=LARGEST_BODY,
             asyncore_use_poll=True,
         )
         self._turned_at = time.monotonic()
@@ -110,7 +124,7 @@ class ApiService:
 
     def reload(self, settings: Settings) -> None:
         """Go on with ``settings``; requests under way end with those they began with. Where it listens stays as it is."""
-        self._app = self._build(settings)
+        self._app = self._guard(self._build(settings))
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
         with self._under_way.piece():
@@ -148,10 +162,11 @@ def bind(settings: Settings) -> socket.socket:
     host, port = settings.host, settings.port
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        if not (settings.noauth_anywhere or ipaddress.ip_address(address[0]).is_loopback):
+        anywhere = settings.noauth_anywhere or settings.auth_strategy != "noauth"
+        if not (anywhere or ipaddress.ip_address(address[0]).is_loopback):
             raise errors.Misconfigured(
                 f"[api] host: {host} can be reached by other machines, and this API authenticates nobody. "
-                "Listen on 127.0.0.1, or set [api] noauth_anywhere = true."
+                "Listen on 127.0.0.1, have callers authenticated ([api] auth_strategy), or set [api] noauth_anywhere = true."
             )
         bound = socket.socket(family)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
 
+from objects import errors
 from objects.base import Object
 from objects.quota import UNLIMITED, Limits
 
@@ -15,9 +17,22 @@ QUOTA_GROUP = "quota"
 WORKERS = cfg.IntOpt("workers", default=1, min=1, help="Processes that share the port. Each serves its own requests.")
 
 OPTIONS: tuple[cfg.Opt, ...] = (
-    cfg.StrOpt("host", default="127.0.0.1", help="Address to listen on. Anything but loopback needs noauth_anywhere."),
+    cfg.StrOpt(
+        "host",
+        default="127.0.0.1",
+        help="Address to listen on. With auth_strategy noauth all but loopback needs noauth_anywhere.",
+    ),
     cfg.PortOpt("port", default=8774, help="Port to listen on; 0 takes a free one."),
     cfg.IntOpt("threads", default=8, min=1, help="Requests that each worker serves at once."),
+    cfg.StrOpt(
+        "auth_strategy",
+        default="noauth",
+        choices=[
+            ("noauth", "Nobody is authenticated: callers say who they are, and are served on this machine only."),
+            ("keystone", "Tokens are checked by an identity service: see [keystone_authtoken] of keystonemiddleware."),
+        ],
+        help="How callers are known.",
+    ),
     cfg.BoolOpt(
         "noauth_anywhere",
         default=False,
@@ -44,6 +59,15 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     ),
     cfg.IntOpt("max_limit", default=1000, min=1, mutable=True, help="Most servers on one page of a list."),
     cfg.IntOpt("max_body_size", default=114688, min=1024, mutable=True, help="Largest request body accepted, in bytes."),
+    cfg.FloatOpt(
+        "boot_rate",
+        default=0.0,
+        min=0.0,
+        mutable=True,
+        help="Boot requests per second that each worker takes from one project in the long run; more are answered with 429. "
+        "0: no limit.",
+    ),
+    cfg.IntOpt("boot_burst", default=10, min=1, mutable=True, help="Boot requests of a project that boot_rate lets pass at once."),
     cfg.IntOpt("max_servers_per_request", default=1000, min=1, mutable=True, help="Largest max_count of one request."),
     cfg.IntOpt(
         "max_attempts", default=3, min=1, mutable=True, help="Hosts of a cell that one build may try before its server is in ERROR."
@@ -81,6 +105,21 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     ),
 )
 
+POLICY_GROUP = "oslo_policy"
+POLICY: tuple[cfg.Opt, ...] = (
+    cfg.StrOpt(
+        "policy_file",
+        default="policy.yaml",
+        help="File with policy rules that differ from the defaults, by its path or by its name beside the configuration. The "
+        "default one may be missing. A change takes effect within a second.",
+    ),
+    cfg.MultiStrOpt(
+        "policy_dirs",
+        default=["policy.d"],
+        help="Folders of more such files, *.yaml, read after it in the order of their names.",
+    ),
+)
+
 _MOST = 2**31 - 1
 
 QUOTAS: tuple[cfg.Opt, ...] = (
@@ -106,6 +145,7 @@ class Settings(Object, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8774
     threads: int = 8
+    auth_strategy: str = "noauth"
     noauth_anywhere: bool = False
     allowed_hosts: tuple[str, ...] = ()
     default_project: str = "admin"
@@ -113,6 +153,8 @@ class Settings(Object, frozen=True, kw_only=True):
     public_endpoint: str = ""
     max_limit: int = 1000
     max_body_size: int = 114688
+    boot_rate: float = 0.0
+    boot_burst: int = 10
     max_servers_per_request: int = 1000
     max_attempts: int = 3
     enable_instance_password: bool = True
@@ -121,11 +163,12 @@ class Settings(Object, frozen=True, kw_only=True):
     list_records_by_skipping_down_cells: bool = True
     service_down_time: float = 60.0
     quota: Limits = Limits()
+    policy_files: tuple[str, ...] = ()
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """For the generator of the sample configuration."""
-    return [(GROUP, [WORKERS, *OPTIONS]), (QUOTA_GROUP, list(QUOTAS))]
+    return [(GROUP, [WORKERS, *OPTIONS]), (QUOTA_GROUP, list(QUOTAS)), (POLICY_GROUP, list(POLICY))]
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
@@ -133,7 +176,8 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
     values: dict[str, Any] = {option.dest: group[option.dest] for option in OPTIONS}
-    return Settings(**values | {"allowed_hosts": tuple(group.allowed_hosts), "quota": default_limits(conf)})
+    more = {"allowed_hosts": tuple(group.allowed_hosts), "quota": default_limits(conf), "policy_files": policy_files(conf)}
+    return Settings(**values | more)
 
 
 def default_limits(conf: cfg.ConfigOpts) -> Limits:
@@ -141,3 +185,19 @@ def default_limits(conf: cfg.ConfigOpts) -> Limits:
     conf.register_opts(QUOTAS, group=QUOTA_GROUP)
     group = conf[QUOTA_GROUP]
     return Limits(instances=group.instances, cores=group.cores, ram=group.ram)
+
+
+def policy_files(conf: cfg.ConfigOpts) -> tuple[str, ...]:
+    """The paths of the policy files, weakest first. Raises Misconfigured for one that is named and not there."""
+    conf.register_opts(POLICY, group=POLICY_GROUP)
+    group = conf[POLICY_GROUP]
+    file = conf.find_file(group.policy_file)
+    if file is None and _is_given(conf, "policy_file"):
+        raise errors.Misconfigured(f"[{POLICY_GROUP}] policy_file: {group.policy_file} cannot be found")
+    folders = [found for name in group.policy_dirs if (found := conf.find_file(name)) is not None]
+    return (*([file] if file else []), *(str(path) for folder in folders for path in sorted(Path(folder).glob("*.yaml"))))
+
+
+def _is_given(conf: cfg.ConfigOpts, option: str) -> bool:
+    found = conf.get_location(option, POLICY_GROUP)
+    return found is not None and found.location.is_user_controlled

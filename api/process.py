@@ -7,11 +7,14 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 from oslo_config import cfg
 
-from api import opts
+from api import keystone, opts
+from api.identity import PUBLIC_PATHS
 from api.main import ApiService, bind
+from api.policy import Policy
 from cells import api_level, presence
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel
@@ -31,7 +34,8 @@ class ApiRole:
         settings = opts.settings(conf)
         self._level = ApiLevel(conf, pool_size=settings.threads)
         level, vault = self._level, Vault(conf.secrets["keys"])
-        self._service = ApiService(settings, level.registry, level.database, level.bus, listener=listener, vault=vault)
+        guard = partial(keystone.guarded, conf=conf, public=PUBLIC_PATHS) if settings.auth_strategy == "keystone" else None
+        self._service = ApiService(settings, level.registry, level.database, level.bus, listener=listener, vault=vault, guard=guard)
         self._presence = Presence(level.database, "api", presence.API, conf.report_interval)
 
     def start(self, stopped: threading.Event) -> None:
@@ -52,10 +56,19 @@ class ApiRole:
 def plan(conf: cfg.ConfigOpts) -> Plan:
     """Binds, so that an address that is taken is told at once. Raises Misconfigured."""
     api_level.check(conf)
+    check_callers(conf)
     vault, listener = Vault(conf.secrets["keys"]), bind(opts.settings(conf))
     if not vault.sealing:
         LOG.warning("[secrets] keys holds no master key: no admin passwords are made, and boots with user data are refused")
     return Plan(make=lambda: ApiRole(conf, listener), workers=conf.api.workers)
+
+
+def check_callers(conf: cfg.ConfigOpts) -> None:
+    """Raises Misconfigured where callers could not be authenticated, or a policy rule is wrong."""
+    settings = opts.settings(conf)
+    Policy(settings.policy_files)
+    if settings.auth_strategy == "keystone":
+        keystone.check(conf)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

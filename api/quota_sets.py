@@ -11,13 +11,13 @@ from api import call as calls
 from api import schemas
 from api.call import Call
 from api.microversions import Since
-from api.middleware import checked_identifier
 from api.opts import Settings
 from api.validation import Validator, read_body
 from api.versions import answer
 from db import quotas
 from db.engine import Database
 from objects import errors
+from objects.ids import checked_identifier
 from objects.quota import RESOURCES, UNLIMITED, Limits, OwnLimits, Quota
 
 UNCOUNTED = (
@@ -36,7 +36,7 @@ NETWORK = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups
 
 
 class QuotaSets:
-    """Anyone may read the quotas of the own project; the rest is for administrators."""
+    """By default anyone may read the quotas of the own project, and the rest is for administrators."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
@@ -44,12 +44,12 @@ class QuotaSets:
         self._validator = Validator(schemas.quota_update())
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        call = _may_read(req, project_id)
+        call = _call(req, project_id)
         limits = self._read(project_id).own.over(self._settings.quota)
         answer(resp, {"quota_set": {"id": project_id} | _numbers(limits, call)})
 
     def on_get_detail(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        call = _may_read(req, project_id)
+        call = _call(req, project_id)
         quota = self._read(project_id)
         used = msgspec.structs.asdict(quota.used)
         shown = {
@@ -59,11 +59,11 @@ class QuotaSets:
         answer(resp, {"quota_set": {"id": project_id} | shown})
 
     def on_get_defaults(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        call = _may_read(req, project_id)
+        call = _call(req, project_id)
         answer(resp, {"quota_set": {"id": project_id} | _numbers(self._settings.quota, call)})
 
     def on_put(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        call = _may_change(req, project_id)
+        call = _call(req, project_id)
         document = read_body(req, self._settings.max_body_size)
         self._validator.check(document)
         body = document["quota_set"]
@@ -72,7 +72,7 @@ class QuotaSets:
         answer(resp, {"quota_set": _numbers(changed.own.over(self._settings.quota), call)})
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        _may_change(req, project_id)
+        _check(req, project_id)
         self._database.write(quotas.forget, project_id)
         resp.status = 202
 
@@ -80,19 +80,9 @@ class QuotaSets:
         return self._database.read(quotas.get, project_id)
 
 
-def _may_read(req: falcon.Request, project_id: str) -> Call:
-    call = calls.of(req)
+def _call(req: falcon.Request, project_id: str) -> Call:
     _check(req, project_id)
-    if not call.context.is_admin and project_id != call.context.project_id:
-        raise errors.Forbidden("os-quota-sets: only an administrator may see the quotas of another project")
-    return call
-
-
-def _may_change(req: falcon.Request, project_id: str) -> Call:
-    call = calls.of(req)
-    _check(req, project_id)
-    call.require_admin("os-quota-sets")
-    return call
+    return calls.of(req)
 
 
 def _check(req: falcon.Request, project_id: str) -> None:

@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from api import policies
 from api.call import Call
 from api.microversions import Since
 from objects.flavor import Flavor
@@ -69,7 +70,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
     if server.state == "error":
         document["fault"] = _fault(server, call)
     _add_newer(document, asked, call)
-    if call.context.is_admin:
+    if call.may(policies.ATTRIBUTES):
         _add_administrators(document, server, asked, call, host_status)
     return document
 
@@ -170,14 +171,14 @@ def _flavor(flavor: Flavor, call: Call) -> Document:
         "ephemeral": flavor.ephemeral_gb,
         "swap": flavor.swap_mb,
     }
-    if call.context.is_admin or flavor.is_public:
+    if flavor.is_public or call.may(policies.PRIVATE_FLAVORS):
         document["extra_specs"] = flavor.extra_specs
     return document
 
 
 def _fault(server: Server, call: Call) -> Document:
     message = server.fault or "The build failed."
-    if not call.context.is_admin:
+    if not call.may(policies.ATTRIBUTES):
         message = tenant_fault(message)
     return {"code": 500, "created": iso(server.updated_at), "message": message}
 

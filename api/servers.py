@@ -10,7 +10,7 @@ import falcon
 import msgspec
 
 from api import call as calls
-from api import create, schemas, server_view
+from api import create, policies, schemas, server_view
 from api.accept import Acceptor, Taken
 from api.call import Call
 from api.doorbell import Doorbell
@@ -18,6 +18,7 @@ from api.finding import Finder, missing
 from api.hosts import HostWatch
 from api.microversions import Since, Version
 from api.opts import Settings
+from api.pace import Pace
 from api.paging import Position, next_link, page_of
 from api.query import server_query
 from api.silence import Silences, Silent
@@ -38,14 +39,16 @@ LOG = logging.getLogger(__name__)
 class BootServers:
     """``POST /servers``: 202 is safe to return once the batch is durable; the doorbell only saves the conductor's next sweep."""
 
-    def __init__(self, settings: Settings, acceptor: Acceptor, doorbell: Doorbell) -> None:
+    def __init__(self, settings: Settings, pace: Pace, acceptor: Acceptor, doorbell: Doorbell) -> None:
         self._settings = settings
+        self._pace = pace
         self._acceptor = acceptor
         self._doorbell = doorbell
         self._validators = [(since, Validator(schemas.create(since))) for since in reversed(schemas.CREATE_CHANGES)]
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
+        self._pace.take(call.context.project_id)
         document = read_body(req, self._settings.max_body_size)
         self._validator(call.version).check(document)
         body = create.parse(document)
@@ -182,7 +185,7 @@ class OneServer:
 
 def host_status(watch: HostWatch, server: Server, call: Call) -> str:
     """Asked for only where it is shown."""
-    if not call.context.is_admin or not call.has(Since.HOST_STATUS):
+    if not call.may(policies.HOST_STATUS) or not call.has(Since.HOST_STATUS):
         return ""
     return watch.status_of(server.host)
 

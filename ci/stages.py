@@ -119,6 +119,10 @@ def lint() -> None:
     )
 
 
+def audit() -> None:
+    run(sys.executable, ROOT / "ci" / "audit.py")
+
+
 def typing() -> None:
     run(sys.executable, "-m", "mypy")
 
@@ -204,6 +208,7 @@ def copy_sources(target: Path) -> None:
 
 STAGES: dict[str, Callable[[], None]] = {
     "lint": lint,
+    "audit": audit,
     "typing": typing,
     "unit": unit,
     "functional": functional,

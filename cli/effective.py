@@ -13,6 +13,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+import api.keystone
 import api.opts
 import cells.opts
 import compute.opts
@@ -28,7 +29,7 @@ from service.config import Listing
 _VARIABLE = re.compile(r"OS_([A-Z0-9_]+?)__([A-Z0-9_]+)")
 
 ROLES: dict[str, tuple[Listing, ...]] = {
-    "api": (service.opts.list_opts(), api.opts.list_opts(), cells.opts.list_opts()),
+    "api": (service.opts.list_opts(), api.opts.list_opts(), cells.opts.list_opts(), api.keystone.list_opts()),
     "conductor": (service.opts.list_opts(), conductor.opts.list_opts(), cells.opts.list_opts()),
     "scheduler": (service.opts.list_opts(), scheduler.opts.list_opts(), cells.opts.list_opts()),
     "compute": (service.opts.list_opts(), compute.opts.list_opts()),
@@ -200,11 +201,13 @@ def _secret_in(values: list[str] | None) -> bool:
 
 def check_role(role: str, conf: cfg.ConfigOpts) -> str:
     """Try what a process of that role would look at before it starts; return what it would be. Raises errors.Misconfigured."""
+    from api.process import check_callers
     from cells import api_level
     from service.vault import Vault
 
     if role == "api":  # whose own plan would listen
         api_level.check(conf)
+        check_callers(conf)
         vault = Vault(conf.secrets["keys"])
         return "api" if vault.sealing else "api, without admin passwords and user data: [secrets] keys is empty"
     if role == "conductor":

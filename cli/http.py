@@ -45,6 +45,8 @@ class Client:
             self._session.headers["X-Project-Id"] = project
         if roles:
             self._session.headers["X-Roles"] = roles
+        if token := os.environ.get("OS_TOKEN"):
+            self._session.headers["X-Auth-Token"] = token  # of an API that has tokens checked; the others take any
 
     def get(self, path: str, **query: str | None) -> Any:
         return self.ask("GET", path, params={key: value for key, value in query.items() if value is not None})

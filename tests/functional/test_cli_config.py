@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from oslo_config import cfg
 
+from api.keystone import GROUP
 from cli.effective import ROLES, Effective, shown
 from service.vault import Vault, new_key
 from tests.support.commands import Shell
@@ -214,7 +215,7 @@ def test_options_that_name_passwords_and_databases_are_secret() -> None:
     for listings in ROLES.values():
         for listing in listings:
             for group, options in listing:
-                for option in options:
+                for option in options if group != GROUP else ():  # that one is keystonemiddleware's
                     told = option.dest in ("connection", "transport_url", "api_transport_url") or group == "secrets"
                     assert option.secret == told, option.name
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import configparser
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -32,6 +34,14 @@ def test_the_sample_is_the_generated_one(tmp_path: Path) -> None:
     generator.generate(conf)
 
     assert (SAMPLES / "superconductor.conf.sample").read_text() == generated.read_text(), "regenerate it: make sample"
+
+
+def test_the_sample_policy_is_the_generated_one(tmp_path: Path) -> None:
+    generated = tmp_path / "policy"
+    command = str(Path(sys.executable).parent / "oslopolicy-sample-generator")
+    subprocess.run([command, "--namespace", "superconductor", "--output-file", str(generated)], check=True)
+
+    assert (SAMPLES / "policy.yaml.sample").read_text() == generated.read_text(), "regenerate it: make sample"
 
 
 def test_every_room_with_options_is_in_the_sample() -> None:

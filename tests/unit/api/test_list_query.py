@@ -8,19 +8,17 @@ from urllib.parse import parse_qs, urlsplit
 import falcon.testing
 import pytest
 
-from api.call import Call
 from api.microversions import MAXIMUM, MINIMUM, Version
 from api.paging import Page, Position, next_link, page_of
 from api.query import server_query
 from db.listing import ServerQuery, Value
 from objects import errors
-from objects.context import RequestContext
+from tests.support.callers import call
 
 
 def ask(query: str, *, admin: bool = True, version: Version = MAXIMUM) -> ServerQuery | None:
     request = falcon.testing.create_req(path="/v2.1/servers", query_string=query)
-    context = RequestContext(request_id="r", project_id="p1", is_admin=admin)
-    return server_query(request, Call(context=context, version=version, prefix="http://api"), page_of(request, 1000))
+    return server_query(request, call(version, admin=admin), page_of(request, 1000))
 
 
 def asked(query: str, *, admin: bool = True, version: Version = MAXIMUM) -> ServerQuery:

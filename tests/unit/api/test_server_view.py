@@ -8,11 +8,11 @@ import pytest
 
 from api import server_view
 from api.call import Call
-from api.microversions import MAXIMUM, MINIMUM, Version
-from objects.context import RequestContext
+from api.microversions import MINIMUM
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.spec import Image, RequestSpec, ServerProperties
+from tests.support.callers import call
 
 FLAVOR = Flavor(flavor_id="f1", name="small", vcpus=1, memory_mb=2048, root_gb=20, swap_mb=512, extra_specs={"a": "b"})
 SPEC = RequestSpec(
@@ -41,11 +41,6 @@ def server(state: str = "active", **fields: str | float | None) -> Server:
         updated_at=60.0,
         **(known | fields),  # type: ignore[arg-type]  # a dictionary of fields of several types
     )
-
-
-def call(version: Version = MAXIMUM, *, admin: bool = True) -> Call:
-    context = RequestContext(request_id="req-1", project_id="p1", user_id="u1", is_admin=admin)
-    return Call(context=context, version=version, prefix="http://api")
 
 
 def detail(shown: Server, asked: Call) -> server_view.Document:
@@ -152,8 +147,7 @@ def test_times_are_utc() -> None:
 
 def test_links_keep_the_project_of_the_path() -> None:
     """So that following one stays in the project."""
-    context = RequestContext(request_id="r", project_id="p1")
-    asked = Call(context=context, version=MAXIMUM, prefix="http://api", project_path="/p1")
+    asked = call(project_path="/p1")
     assert [link["href"] for link in server_view.summary(server(), asked)["links"]] == [
         f"http://api/v2.1/p1/servers/{server().uuid}",
         f"http://api/p1/servers/{server().uuid}",

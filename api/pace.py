@@ -1,0 +1,46 @@
+"""How fast one project may ask for servers: a token bucket for each."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict
+
+from objects import errors
+
+PROJECTS = 10_000
+"""Buckets that are kept. The one longest unused goes first: by then it is full again, or nearly so."""
+
+
+class TooFast(errors.SuperconductorError):
+    """``retry_after``: whole seconds after which the project may ask again."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__("This project asks for servers faster than it may. Try again later.")
+        self.retry_after = retry_after
+
+
+class Pace:
+    """At most ``burst`` boot requests at once and ``rate`` per second in the long run, for each project and in this process."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        """``rate`` 0: as many as anyone likes."""
+        self._rate = rate
+        self._burst = float(max(burst, 1))
+        self._lock = threading.Lock()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # project: (what was left, when)
+
+    def take(self, project_id: str) -> None:
+        """One request of this project. Raises TooFast."""
+        if not self._rate:
+            return
+        now = time.monotonic()
+        with self._lock:
+            left, at = self._buckets.pop(project_id, (self._burst, now))
+            left = min(self._burst, left + (now - at) * self._rate)
+            self._buckets[project_id] = (left - 1.0 if left >= 1.0 else left, now)
+            if len(self._buckets) > PROJECTS:
+                self._buckets.popitem(last=False)
+        if left < 1.0:
+            raise TooFast(math.ceil((1.0 - left) / self._rate))

@@ -1,0 +1,45 @@
+"""The paths of the application, and the policy rule that guards each method of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon
+
+from api import call as calls
+from api.policies import PUBLIC
+from objects import errors
+
+METHODS = ("get", "put", "post", "delete", "patch", "head")
+
+
+class Paths:
+    """Adds routes; as falcon's middleware, lets nobody through to a handler whom its rule does not allow."""
+
+    def __init__(self) -> None:
+        self.rules: dict[tuple[str, str], str] = {}
+        """By method and path template."""
+
+    def add(
+        self, app: falcon.App[falcon.Request, falcon.Response], path: str, resource: Any, suffix: str = "", **rules: str
+    ) -> None:
+        """Serve ``path`` with ``resource``. ``rules``: by method in lower case, one for each that the resource has.
+
+        Raises ValueError for a handler without a rule, or a rule without a handler.
+        """
+        ending = f"_{suffix}" if suffix else ""
+        served = {method for method in METHODS if hasattr(resource, f"on_{method}{ending}")}
+        if served != rules.keys():
+            raise ValueError(f"{path}: methods {sorted(served)}, rules of {sorted(rules)}")
+        app.add_route(path, resource, **({"suffix": suffix} if suffix else {}))
+        self.rules |= {(method.upper(), path): rule for method, rule in rules.items()}
+
+    def process_resource(self, req: falcon.Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
+        """Raises errors.Forbidden. A method without a handler goes on, to be told which ones there are."""
+        rule = self.rules.get((req.method, req.uri_template or ""))
+        if rule is None or rule == PUBLIC:
+            return
+        call = calls.of(req)
+        req.context.call = call = call.under(rule)
+        if not call.may(rule, params.get("project_id")):
+            raise errors.Forbidden(f"Policy doesn't allow {rule} to be performed.")

@@ -1,0 +1,154 @@
+"""Decide by oslo.policy whether a caller may do something. An operator's file overrides the defaults, live."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import yaml
+from oslo_config import cfg
+from oslo_policy import policy
+from oslo_policy._checks import BaseCheck, FalseCheck  # no public name for what a rule is parsed to
+from oslo_policy._parser import parse_rule  # Rules.load logs what it cannot read and goes on with a rule that refuses all
+
+from api.policies import list_rules
+from objects import errors
+from objects.base import Object
+
+LOG = logging.getLogger(__name__)
+
+DECISIONS = 4096
+"""Decisions that are remembered: they follow from the rules and the caller, unless a rule asks another service."""
+
+LOOK_AGAIN = 1.0
+"""Seconds after which the files are looked at again."""
+
+
+class Caller(Object, frozen=True, kw_only=True):
+    """Who asks, as rules see it. ``roles`` are in lower case."""
+
+    project_id: str
+    user_id: str
+    roles: frozenset[str]
+
+
+class Policy:
+    """The rules in force. Safe to be used from several threads."""
+
+    def __init__(self, files: tuple[str, ...] = ()) -> None:
+        """``files`` are read in order, the later ones winning; one that is gone counts as empty. Raises Misconfigured."""
+        self._files = tuple(Path(file) for file in files)
+        self._looking = threading.Lock()
+        self._seen = self._stamps()
+        self._judge = _judge(_read(self._files))
+        self._look_at = time.monotonic() + LOOK_AGAIN
+
+    def allows(self, rule: str, caller: Caller, project_id: str | None = None) -> bool:
+        """Whether ``caller`` may do what ``rule`` guards to something of ``project_id``, of the caller's own project by default."""
+        self._look()
+        return self._judge(rule, caller, caller.project_id if project_id is None else project_id)
+
+    def rights(self, caller: Caller) -> Rights:
+        return Rights(self, caller)
+
+    def _look(self) -> None:
+        """Take up changed files. What cannot be read leaves the rules as they were."""
+        if not self._files or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
+            return
+        try:
+            self._look_at = time.monotonic() + LOOK_AGAIN
+            if (stamps := self._stamps()) == self._seen:
+                return
+            self._seen = stamps
+            self._judge = _judge(_read(self._files))
+            LOG.info("the policy files have changed: their rules are in force")
+        except errors.Misconfigured as error:
+            LOG.error("%s; the rules stay as they were", error)
+        finally:
+            self._looking.release()
+
+    def _stamps(self) -> tuple[tuple[int, int] | None, ...]:
+        return tuple(_stamp(file) for file in self._files)
+
+
+class Rights:
+    """What one caller may do, while one request is served: each rule is asked once."""
+
+    def __init__(self, policy: Policy, caller: Caller) -> None:
+        self._policy = policy
+        self._caller = caller
+        self._answers: dict[tuple[str, str | None], bool] = {}
+
+    def has(self, rule: str, project_id: str | None = None) -> bool:
+        """As ``Policy.allows``."""
+        known = self._answers.get((rule, project_id))
+        if known is None:
+            known = self._answers[rule, project_id] = self._policy.allows(rule, self._caller, project_id)
+        return known
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _read(files: tuple[Path, ...]) -> dict[str, str]:
+    """The rules in the files. Raises Misconfigured."""
+    rules: dict[str, str] = {}
+    for file in files:
+        try:
+            found = yaml.safe_load(file.read_text())
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise errors.Misconfigured(f"Policy file {file}: {' '.join(str(error).split())}") from error
+        if not isinstance(found or {}, dict):
+            raise errors.Misconfigured(f"Policy file {file}: is no mapping of rules to checks")
+        for name, text in (found or {}).items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                raise errors.Misconfigured(f"Policy file {file}: {name}: a rule is a text")
+            rules[name] = text
+    return rules
+
+
+def _judge(given: Mapping[str, str]) -> Callable[[str, Caller, str], bool]:
+    """Decides by the defaults with ``given`` over them. Raises Misconfigured."""
+    enforcer = _enforcer(given)
+
+    def judge(rule: str, caller: Caller, project_id: str) -> bool:
+        target = {"project_id": project_id, "user_id": caller.user_id}
+        credentials = {"project_id": caller.project_id, "user_id": caller.user_id, "roles": caller.roles}
+        return bool(enforcer.enforce(rule, target, credentials))
+
+    asks_others = any("http:" in text or "https:" in text for text in given.values())
+    return judge if asks_others else lru_cache(DECISIONS)(judge)
+
+
+def _enforcer(given: Mapping[str, str]) -> policy.Enforcer:
+    """An enforcer with the defaults, ``given`` over them. Raises Misconfigured for rules that mean nothing."""
+    checks: dict[str, BaseCheck] = {default.name: default.check for default in list_rules()}
+    known = list(checks)
+    for name, text in given.items():
+        checks[name] = check = parse_rule(text)
+        if isinstance(check, FalseCheck) and text.strip() != "!":
+            raise errors.Misconfigured(f"Policy: {name}: {text!r} is no check that can be read")
+    enforcer = policy.Enforcer(cfg.ConfigOpts(), rules=policy.Rules(checks), use_conf=False)
+    try:
+        enforcer.check_rules(raise_on_violation=True)
+    except policy.InvalidDefinitionError as error:
+        raise errors.Misconfigured(f"Policy: {error}") from error
+    used = " ".join(given.values())
+    for name in given.keys() - set(known):
+        if f"rule:{name}" not in used:  # not a part of other rules either
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise errors.Misconfigured(f"Policy: {name}: there is no such rule{hint}")
+    return enforcer

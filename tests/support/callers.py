@@ -1,0 +1,24 @@
+"""Callers of the API as its handlers see them, under the default policy."""
+
+from __future__ import annotations
+
+from api.call import Call
+from api.identity import IMPLIED
+from api.microversions import MAXIMUM, Version
+from api.policies import ADMIN
+from api.policy import Caller, Policy
+from objects.context import RequestContext
+
+_POLICY = Policy()
+
+
+def caller(*roles: str, project: str = "p1", user: str = "u1") -> Caller:
+    """With these roles and what they imply."""
+    return Caller(project_id=project, user_id=user, roles=frozenset(name for role in roles for name in IMPLIED.get(role, (role,))))
+
+
+def call(version: Version = MAXIMUM, *, admin: bool = True, project_path: str = "") -> Call:
+    """Of an administrator, or else a member, of project p1."""
+    rights = _POLICY.rights(caller("admin" if admin else "member"))
+    context = RequestContext(request_id="req-1", project_id="p1", user_id="u1", is_admin=rights.has(ADMIN))
+    return Call(context=context, version=version, prefix="http://api", rights=rights, project_path=project_path)

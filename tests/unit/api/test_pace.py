@@ -1,0 +1,50 @@
+"""Token buckets of projects."""
+
+from __future__ import annotations
+
+import pytest
+
+from api import pace
+from api.pace import Pace, TooFast
+from service.periodic import wait_until
+
+
+def test_a_burst_passes_and_then_the_project_waits() -> None:
+    """The others do not."""
+    bucket = Pace(rate=0.001, burst=3)
+    for _ in range(3):
+        bucket.take("p1")
+    with pytest.raises(TooFast) as refused:
+        bucket.take("p1")
+    assert 900 < refused.value.retry_after <= 1000
+    bucket.take("p2")
+
+
+def test_it_fills_again() -> None:
+    bucket = Pace(rate=50.0, burst=1)
+    bucket.take("p1")
+
+    def passes() -> bool:
+        try:
+            bucket.take("p1")
+        except TooFast:
+            return False
+        return True
+
+    assert wait_until(passes, 30.0)
+
+
+def test_no_rate_is_no_limit() -> None:
+    bucket = Pace(rate=0.0, burst=1)
+    for _ in range(100):
+        bucket.take("p1")
+
+
+def test_buckets_are_bounded() -> None:
+    """The oldest one goes."""
+    bucket = Pace(rate=0.001, burst=1)
+    for number in range(pace.PROJECTS + 1):
+        bucket.take(f"p{number}")
+    bucket.take("p0")
+    with pytest.raises(TooFast):
+        bucket.take(f"p{pace.PROJECTS}")
