@@ -8,6 +8,7 @@ from typing import Any
 import falcon
 import msgspec
 
+from api import policies
 from api.call import Call
 from db import regexes
 from objects import errors
@@ -127,7 +128,7 @@ def _expressions(req: falcon.Request, call: Call) -> Filters:
 def _places(req: falcon.Request, call: Call) -> Filters:
     """Where servers are. Their hosts are an administrator's business; others get their list as if they had not asked."""
     found: Filters = {}
-    if call.context.is_admin:
+    if call.may(policies.ALL_FILTERS):
         found |= {name: given for name in ("host", "node") if (given := req.get_param(name))}
     tasks = {_TASKS[task] for task in req.get_param_as_list("task_state") or () if task in _TASKS}
     if len(tasks) == 1:

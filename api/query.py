@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import falcon
 
-from api import filters
+from api import filters, policies
 from api.call import Call
 from api.filters import Filters, boolean
 from api.microversions import Since
@@ -57,9 +57,9 @@ def _check_names(req: falcon.Request, call: Call) -> None:
 
 def _project(req: falcon.Request, call: Call) -> str | None:
     named = filters.value_of(req, "project_id")
-    if not (boolean(req, "all_tenants") or (named and call.context.is_admin)):
+    if not (boolean(req, "all_tenants") or (named and call.may(policies.ALL_TENANTS))):
         return call.context.project_id
-    if not call.context.is_admin:
+    if not call.may(policies.ALL_TENANTS):
         raise errors.Forbidden("all_tenants: only an administrator may list the servers of all projects")
     return named or None
 
@@ -81,7 +81,7 @@ def _of_status(req: falcon.Request, call: Call) -> set[str] | None:
     for status in given:
         if status not in _STATES and status not in _OTHER_STATUSES and call.has(Since.STATUS_CHECKED):
             raise errors.Invalid(f"status: {status[:40]!r} is no status of a server")
-    if "DELETED" in given and not call.context.is_admin:
+    if "DELETED" in given and not call.may(policies.ALL_TENANTS):
         raise errors.Forbidden("status: only an administrator may list deleted servers")
     return {_STATES[status] for status in given if status in _STATES} if given else None
 
@@ -91,9 +91,9 @@ def _life(req: falcon.Request, call: Call, states: frozenset[str], by_change: bo
 
     By when they changed everybody lists deleted ones too. An administrator may say otherwise, and list them without that.
     """
-    said = req.get_param("deleted") if call.context.is_admin else None
+    said = req.get_param("deleted") if call.may(policies.ALL_TENANTS) else None
     asked = said is not None and said.strip().lower() in filters.TRUE  # what is neither true nor false counts as false, as ever
-    if "deleted" in states and not call.context.is_admin:
+    if "deleted" in states and not call.may(policies.ALL_TENANTS):
         states -= {"deleted"}
         if not states:
             return None

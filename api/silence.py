@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import falcon
 
+from api import policies
 from api.call import Call
 from api.server_view import iso
 from cells.registry import CellRegistry
@@ -42,7 +43,7 @@ class Silences:
         """Put it into the answer's headers."""
         if not silent:
             return
-        if call.context.is_admin:
+        if call.may(policies.ATTRIBUTES):
             names = self._names()
             resp.set_header(
                 UNKNOWN_CELLS_HEADER,
@@ -56,7 +57,7 @@ class Silences:
         if silent:
             names = self._names()
             which = ", ".join(sorted(names.get(uuid, uuid) for uuid in silent))
-            subject = f"Cell {which}" if call.context.is_admin else "A cell"
+            subject = f"Cell {which}" if call.may(policies.ATTRIBUTES) else "A cell"
             raise falcon.HTTPInternalServerError(
                 description=f"{subject} is not responding but configuration indicates that we should fail."
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import falcon
 
+from api import policies
 from api.call import Call
 from api.microversions import Since
 from objects import errors
@@ -37,7 +38,7 @@ def sort_of(req: falcon.Request, call: Call) -> tuple[tuple[str, str], ...]:
     for direction in directions:
         if direction not in ("asc", "desc"):
             raise errors.Invalid(f"sort_dir: {direction[:40]!r} is neither asc nor desc")
-    if not call.context.is_admin and _ADMINISTRATORS.intersection(keys):
+    if not call.may(policies.ALL_FILTERS) and _ADMINISTRATORS.intersection(keys):
         raise errors.Forbidden("sort_key: only an administrator may sort by host or node")
     directions += directions[:1] * (len(keys) - len(directions))
     sort: dict[str, str] = {}

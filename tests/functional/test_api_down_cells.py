@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from api import server_view
-from api.call import Call
 from api.hosts import HostWatch
 from api.microversions import Since
 from api.opts import Settings
@@ -28,8 +27,8 @@ from db.counting import StatementCounter
 from db.silences import Silence
 from objects import errors
 from objects.cell import UNKNOWN_CELLS_HEADER, CellMapping, CellState
-from objects.context import RequestContext
 from tests.support.api import CELL1_UUID, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.callers import call
 
 SINCE = 1_700_000_000.0
 FAR_UUID = "22222222-2222-4222-8222-222222222222"
@@ -213,9 +212,8 @@ def test_from_2_69_on_servers_of_a_silent_cell_are_unknown(front: Front) -> None
     front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
 
     def listed(handler: str, version: tuple[int, int]) -> list[dict[str, object]]:
-        context = RequestContext(request_id="r", project_id="admin", is_admin=True)
         request, response = falcon.testing.create_req(path="/v2.1/servers"), falcon.Response()
-        request.context.call = Call(context=context, version=version, prefix="http://api")
+        request.context.call = call(version, project="admin")
         servers = Servers(front.settings, front.database, None, None, Silences(front.registry))  # type: ignore[arg-type]  # not used here
         getattr(servers, handler)(request, response)
         return list(msgspec.json.decode(response.data or b"")["servers"])
@@ -224,13 +222,13 @@ def test_from_2_69_on_servers_of_a_silent_cell_are_unknown(front: Front) -> None
     assert (first["id"], first["name"]) == (waiting, "waiting")
     assert (second["id"], second["status"], set(second)) == (uuid, "UNKNOWN", {"id", "status", "links"})
     assert listed("on_get", (2, 15))[1]["name"] == "web"
-    call = Call(context=RequestContext(request_id="r", project_id="admin"), version=Since.DOWN_CELLS.value, prefix="")
+    asked = call(Since.DOWN_CELLS.value, project="admin")
     server = front.database.read(mappings.get, uuid)
     assert server is not None
     common = {"id", "status", "links", "tenant_id", "created"}
-    assert set(server_view.down(server, call)) == common
+    assert set(server_view.down(server, asked)) == common
     spec = front.database.read(mappings.specs, [server.batch_id])[server.batch_id]
-    alone = server_view.down(server, call, spec)
+    alone = server_view.down(server, asked, spec)
     assert set(alone) == common | {"user_id", "image", "flavor", "OS-EXT-AZ:availability_zone", "OS-EXT-STS:power_state"}
     assert (alone["status"], alone["OS-EXT-AZ:availability_zone"], alone["OS-EXT-STS:power_state"]) == ("UNKNOWN", "north", 0)
 

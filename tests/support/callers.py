@@ -17,8 +17,8 @@ def caller(*roles: str, project: str = "p1", user: str = "u1") -> Caller:
     return Caller(project_id=project, user_id=user, roles=frozenset(name for role in roles for name in IMPLIED.get(role, (role,))))
 
 
-def call(version: Version = MAXIMUM, *, admin: bool = True, project_path: str = "") -> Call:
-    """Of an administrator, or else a member, of project p1."""
-    rights = _POLICY.rights(caller("admin" if admin else "member"))
-    context = RequestContext(request_id="req-1", project_id="p1", user_id="u1", is_admin=rights.has(ADMIN))
+def call(version: Version = MAXIMUM, *, admin: bool = True, project: str = "p1", project_path: str = "") -> Call:
+    """Of an administrator, or else a member, of ``project``."""
+    rights = _POLICY.rights(caller("admin" if admin else "member", project=project))
+    context = RequestContext(request_id="req-1", project_id=project, user_id="u1", is_admin=rights.has(ADMIN))
     return Call(context=context, version=version, prefix="http://api", rights=rights, project_path=project_path)

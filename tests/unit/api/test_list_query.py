@@ -35,7 +35,7 @@ def packed(keys: tuple[str, ...], values: tuple[Value, ...]) -> str:
 
 def falcon_request() -> falcon.Request:
     request = falcon.testing.create_req(path="/v2.1/servers")
-    request.context.call = Call(context=RequestContext(request_id="r", project_id="p1"), version=MAXIMUM, prefix="http://api")
+    request.context.call = call()
     return request
 
 
