@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from db.migrations.shorthand import Time, Uuid, column, create_table
 
 revision = "0008"
-down_revision = "0005"
+down_revision = "0006"
 
 
 def upgrade() -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from db.migrations.shorthand import BigId, Json, Name, Time, Uuid, add_column, column, create_table
 
 revision = "0010"
-down_revision = "0006"
+down_revision = "0008"
 
 
 def upgrade() -> None:
