@@ -170,7 +170,13 @@ def lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
     console.print(table)
 
     table = Table(
-        "cells down", "first page, ms", "statements", "show elsewhere, ms", "the slowest", "show in one that is down: first, then"
+        "cells down",
+        "first page, ms",
+        "of CPU",
+        "statements",
+        "show elsewhere, ms",
+        "the slowest",
+        "in one that is down: first, then",
     )
     page, well = "/v2.1/servers/detail?all_tenants=1", f"/v2.1/servers/{bench.uuids[-1]}"
     for down in (0, 1, 10):
