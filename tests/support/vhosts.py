@@ -31,6 +31,23 @@ def every() -> list[str]:
     return _ctl("list_vhosts", "name", "--no-table-headers").split()
 
 
+def create_users(names: Sequence[str], password: str, vhost: str) -> None:
+    """Make users with all permissions on the virtual host. Raises LookupError."""
+    by = '<<"tests">>'
+    made = [
+        f'rabbit_auth_backend_internal:add_user(<<"{name}">>, <<"{password}">>, {by}), '
+        f'rabbit_auth_backend_internal:set_permissions(<<"{name}">>, <<"{vhost}">>, <<".*">>, <<".*">>, <<".*">>, {by})'
+        for name in names
+    ]
+    _ctl("eval", f"{', '.join(made)}.")
+
+
+def delete_users(names: Sequence[str]) -> None:
+    """Delete those of the users that exist; the broker cuts their connections. Raises LookupError."""
+    listed = ", ".join(f'<<"{name}">>' for name in names)
+    _ctl("eval", f'[catch rabbit_auth_backend_internal:delete_user(Name, <<"tests">>) || Name <- [{listed}]].')
+
+
 def _ctl(*arguments: str, said: str = "") -> str:
     command = os.environ.get(CTL_VARIABLE) or shutil.which("rabbitmqctl", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if command is None:
