@@ -1,0 +1,48 @@
+"""Cells are drained, deleted and created beside processes that run, which follow by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cells.administration import CellChange, NewCell, change_cell, create_cell, delete_cell, find_cell
+from cells.discovery import discover
+from objects.cell import CellState
+from service.periodic import wait_until
+from tests.support import fleet
+from tests.support.ground import USUAL
+from tests.support.world import PATIENCE, World, world
+
+SMALL = fleet.flavor(vcpus=1, memory_mb=256, root_gb=0)
+
+
+@pytest.fixture(params=USUAL)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, {"cell1": ["a1"], "cell2": ["b1"]}, request.param) as made:
+        made.start()
+        yield made
+
+
+def boot(cloud: World, host: str | None = None) -> str:
+    """How a boot ends that nobody rang for."""
+    [uuid] = cloud.uuids(cloud.accept(size=SMALL, force_hosts=() if host is None else (host,)))
+    assert wait_until(lambda: cloud.mapped(uuid).state != "building", PATIENCE), cloud.mapped(uuid)
+    return cloud.mapped(uuid).state
+
+
+def test_a_cell_goes_and_comes_back_while_everything_runs(cloud: World) -> None:
+    assert boot(cloud, "a1") == "active"
+    before = find_cell(cloud.api, "cell2")
+    change_cell(cloud.api, "cell2", CellChange(state=CellState.DRAINING))
+    assert boot(cloud, "b1") == "error", "from the commit on"
+    delete_cell(cloud.api, "cell2", with_hosts=True)
+    assert boot(cloud, "b1") == "error"
+    assert boot(cloud) == "active"
+    again = NewCell(name="again", database_url=before.database_url, transport_url=before.transport_url)
+    made = create_cell(cloud.api, again)
+    found = discover(cloud.keeper.registry, cloud.api)
+    assert [(mapping.host, mapping.cell_uuid) for mapping in found.mapped] == [("b1", made.uuid)]
+    assert wait_until(lambda: boot(cloud, "b1") == "active", PATIENCE)
+    cloud.settle()
