@@ -1,0 +1,171 @@
+"""What many cells cost an operator: the health of all of them while some are down, and how fast a disabled cell is out of use.
+
+    python bench/cells.py            100 cells with 20 hosts each, on SQLite and MariaDB
+    python bench/cells.py --smoke    a few cells on SQLite; figures not to be quoted
+
+``--server mariadb|postgresql|sqlite``, ``--cells N``, ``--down N`` (may be repeated), ``--timeout SECONDS``. A cell that is down
+accepts connections and never answers, the worst there is: a closed port is known at once. The databases are new ones on the server
+that tests use, which must allow a connection for each cell: ``SC_TEST_MYSQL_URL=own python ci/servers.py python bench/cells.py``
+starts one that does. The health is what ``cell list --health`` does, with new connections each time, buses inside the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import resource
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import msgspec
+
+from bench import _ledger
+from cells import health
+from cells.administration import CellChange, NewCell, change_cell, create_cell, find_cell
+from cells.bulkhead import BulkheadSettings
+from cells.discovery import AGENT
+from cells.opts import RegistrySettings
+from cells.registry import CellRegistry
+from db import cell_mappings, claims, compute_nodes, host_mappings, services
+from db.engine import Database
+from objects import errors
+from objects.cell import CellMapping, CellState, HostMapping
+from scheduler.cursor import Cursor
+from scheduler.freshness import Freshness
+from scheduler.manager import SchedulerManager
+from scheduler.plugins import load_driver
+from scheduler.settings import Settings
+from scheduler.table import HostTable
+from tests.support import fleet
+from tests.support.bus import silent_listener
+from tests.support.fleet import CONTEXT, Site
+
+HOSTS = 20
+"""Of every cell."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a few cells on SQLite")
+    parser.add_argument("--server", choices=("mariadb", "postgresql", "sqlite"))
+    parser.add_argument("--cells", type=int)
+    parser.add_argument("--down", type=int, action="append")
+    parser.add_argument("--timeout", type=float)
+    told = parser.parse_args()
+    count = told.cells or (4 if told.smoke else 100)
+    patience = BulkheadSettings(timeout=told.timeout or (0.5 if told.smoke else 10.0))
+    servers = [told.server] if told.server else ["sqlite"] if told.smoke else ["sqlite", "mariadb"]
+    for server in servers:
+        with region(server, count) as (api, mappings):
+            for down in told.down or ((0, 1) if told.smoke else (0, 1, 10)):
+                measure_health(api, mappings, down, patience)
+            measure_disable(api, "cell000", rounds=2 if told.smoke else 20)
+
+
+@contextlib.contextmanager
+def region(server: str, count: int) -> Iterator[tuple[Database, list[CellMapping]]]:
+    """An API database, and cells whose agents have just reported."""
+    with contextlib.ExitStack() as stack:
+        url, server = stack.enter_context(_ledger.database_on(server))
+        api = Database(url, name="api", max_pool_size=12)
+        stack.callback(api.dispose)
+        mappings = [_add(api, f"cell{n:03}", stack.enter_context(_ledger.database_on(server, "cell"))[0]) for n in range(count)]
+        print(f"{count} cells with {HOSTS} hosts each, {server}")
+        yield api, mappings
+
+
+def _add(api: Database, name: str, url: str) -> CellMapping:
+    mapping = create_cell(api, NewCell(name=name, database_url=url, transport_url=f"embedded://bench/cells/{name}"))
+    nodes = [fleet.node(f"{name}-h{n}", vcpus=100_000, memory_mb=1 << 30, disk_gb=1 << 20) for n in range(HOSTS)]
+    database, now = Database(url), time.time()
+    database.write(services.heartbeats, [services.Beat(host=node.host, binary=AGENT) for node in nodes], now + 3600)
+    for node in nodes:
+        database.write(compute_nodes.store, node, now)
+    database.dispose()
+    claims.Ledger(api, f"conductor of {name}").write(claims.set_inventory, nodes, mapping.uuid)
+    api.write(host_mappings.add, [HostMapping(host=node.host, cell_uuid=mapping.uuid) for node in nodes], now)
+    return mapping
+
+
+def measure_health(api: Database, mappings: Sequence[CellMapping], down: int, patience: BulkheadSettings, runs: int = 3) -> None:
+    """Print how long it takes, how long the cells that answer took, and what it takes of this process."""
+    with contextlib.closing(silent_listener()) as frozen:
+        url = f"mysql+pymysql://sc@127.0.0.1:{frozen.getsockname()[1]}/sc?connect_timeout=3600"
+        before = [api.read(cell_mappings.get, mapping.uuid) for mapping in mappings[:down]]
+        for mapping in before:
+            api.write(cell_mappings.update, msgspec.structs.replace(mapping, database_url=url))
+        took: list[float] = []
+        cpu: list[float] = []
+        for _ in range(runs):
+            began, used = time.monotonic(), time.process_time()
+            registry = CellRegistry(api, RegistrySettings(bulkhead=patience))
+            found = health.look(registry.cells(), 60.0)
+            took.append(time.monotonic() - began)
+            cpu.append(time.process_time() - used)
+            threads = threading.active_count()
+            registry.close()
+        for mapping in before:
+            now = api.read(cell_mappings.get, mapping.uuid)
+            api.write(cell_mappings.update, msgspec.structs.replace(mapping, epoch=now.epoch))
+    answered = sorted(each.database.seconds for each in found if each.database.seconds is not None)
+    assert len(answered) == len(mappings) - down, [each.database.trouble for each in found]
+    print(
+        f"  {down:3} down: {min(took):.2f} s ({', '.join(f'{each:.2f}' for each in took)}), of CPU {min(cpu):.2f} s;"
+        f" a cell that answers: median {statistics.median(answered) * 1000:.0f} ms, last {answered[-1] * 1000:.0f} ms;"
+        f" {threads} threads, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB at most"
+    )
+
+
+def measure_disable(api: Database, name: str, rounds: int) -> None:
+    """Two threads ask for hosts all the time, while another one, as an operator, takes a cell out of use and puts it back."""
+    settings = Settings(service_down_time=1e6, warm_up=0.0)
+    site = Site(api, [])
+    registry = CellRegistry(api)
+    table, cursor = HostTable(), Cursor()
+    freshness = Freshness(settings, registry, api, table, cursor)
+    freshness.start()
+    ledger = claims.Ledger(api, "bench")
+    scheduler = SchedulerManager(settings, load_driver(settings), table, cursor, ledger, freshness.ages, freshness.topology)
+    uuid, ended = find_cell(api, name).uuid, threading.Event()
+    chosen: list[tuple[float, float, str]] = []
+
+    def choose() -> None:
+        while not ended.is_set():
+            asked, began = site.leased(fleet.spec()), time.monotonic()
+            with contextlib.suppress(errors.Conflict):
+                [[selection, *_]] = scheduler.select_destinations(CONTEXT, asked, list(asked.fences))
+                chosen.append((began, time.monotonic(), selection.cell_uuid))
+
+    threads = [threading.Thread(target=choose) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    committed: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        time.sleep(0.3)
+        change_cell(api, name, CellChange(state=CellState.DISABLED))
+        off = time.monotonic()
+        time.sleep(0.3)
+        committed.append((off, time.monotonic()))
+        change_cell(api, name, CellChange(state=CellState.ENABLED))
+    ended.set()
+    for thread in threads:
+        thread.join()
+    freshness.stop()
+    registry.close()
+    late = [[at - off for _, at, cell in chosen if cell == uuid and off < at < on] for off, on in committed]
+    after = sum(1 for off, on in committed for began, at, cell in chosen if cell == uuid and off < began and at < on)
+    slowest = max((max(times) for times in late if times), default=0.0)
+    print(
+        f"  cell disabled {rounds} times among {len(chosen)} selections: {after} of those asked for after the commit were in it;"
+        f" the last answer with it came {slowest * 1000:.1f} ms after the commit at most"
+    )
+
+
+if __name__ == "__main__":
+    main()
