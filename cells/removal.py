@@ -25,8 +25,10 @@ from objects.cell import CellMapping, CellState
 
 ROUNDS = 20
 """Times that what arrives in the cell meanwhile is looked for again: only what was on its way can, and soon nothing is."""
-_LOGIN = re.compile(r"access denied|authentication failed|no pg_hba\.conf entry|role .* does not exist", re.IGNORECASE)
-"""What a server says that is well, and refuses this user."""
+_SAID = re.compile(r"\(1\d\d\d, |FATAL:")
+"""What a server has said itself, in the words of MariaDB and PostgreSQL, and not who looked for it: so it is there."""
+_GONE = re.compile(r"\(1049, |database .* does not exist")
+"""But that it does not have the database."""
 
 
 LOST = "What held it was lost, and has been removed."
@@ -50,13 +52,14 @@ class Entry(Object, frozen=True, kw_only=True):
 
 
 def silence_of(cell: Cell) -> str | None:
-    """Why the cell's database does not answer; None if it does. Raises Conflict where it does, but refuses this login."""
+    """Why the cell's database does not answer; None if it does. Raises Conflict where its server does, and lets nobody in."""
     try:
         cell.read(cell_removal.answer)
     except errors.CellUnavailable as error:
-        if _LOGIN.search(str(error)):
-            raise errors.Conflict(f"{error}; its server is alive: give the cell a login that works with 'cell update'") from None
-        return str(error)
+        reason = str(error)
+        if _SAID.search(reason) and not _GONE.search(reason):
+            raise errors.Conflict(f"{reason}; its server is alive: 'cell update' gives the cell a login that works") from None
+        return reason
     return None
 
 

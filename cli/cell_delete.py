@@ -10,6 +10,7 @@ from cells import administration
 from cli.base import ActionLister, Row, Table
 from cli.cell import STATUSES
 from objects import errors
+from objects.cell import CellMapping
 
 
 class CellDelete(ActionLister):
@@ -32,6 +33,9 @@ class CellDelete(ActionLister):
         parser.add_argument("--with-hosts", action="store_true", help="also forget which hosts belong to it")
         parser.add_argument("--offline", action="store_true", help="remove a cell that is lost for good; refused if it answers")
         parser.add_argument("--dry-run", action="store_true", help="with --offline: do nothing, only show the account")
+        parser.add_argument(
+            "--endpoint", metavar="URL", help="where the API is, which is asked for a second opinion (default: as for 'status')"
+        )
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         if parsed_args.dry_run and not parsed_args.offline:
@@ -40,7 +44,7 @@ class CellDelete(ActionLister):
 
         def delete(cell: str) -> None:
             if parsed_args.offline:
-                rows.extend(self._remove(cell, dry_run=parsed_args.dry_run))
+                rows.extend(self._remove(cell, parsed_args.endpoint, dry_run=parsed_args.dry_run))
             else:
                 administration.delete_cell(self.deployment.api_database, cell, with_hosts=parsed_args.with_hosts)
 
@@ -52,7 +56,16 @@ class CellDelete(ActionLister):
         rows = list(data)
         return super().produce_output(parsed_args, column_names, rows) if parsed_args.offline and (rows or not self.status) else 0
 
-    def _remove(self, name: str, *, dry_run: bool) -> Iterator[Row]:
+    def _refuse_if_heard(self, mapping: CellMapping, endpoint: str | None) -> None:
+        """It may be the way from here that is cut. Where no API can be asked, there is no second opinion."""
+        from cli.http import views
+
+        if views(endpoint).get(mapping.uuid, {}).get("view") == "answers":
+            raise errors.Conflict(
+                f"Cell {mapping.name!r} cannot be reached from here, but it answers the API: run this where that runs"
+            )
+
+    def _remove(self, name: str, endpoint: str | None, *, dry_run: bool) -> Iterator[Row]:
         from cells import removal, template
         from db.claims import Ledger
 
@@ -63,6 +76,8 @@ class CellDelete(ActionLister):
             silence = removal.silence_of(self.deployment.registry.get(mapping.uuid))
         except errors.CellUnavailable as error:  # its URL cannot be used at all
             silence = str(error)
+        if silence is not None:
+            self._refuse_if_heard(mapping, endpoint)
         account = removal.remove(Ledger(database, "cell delete"), mapping, dead=silence is not None, dry_run=dry_run)
         if silence is not None:
             self.warn(f"{silence}; it {'would be' if dry_run else 'was'} removed as lost")

@@ -145,13 +145,9 @@ def _milliseconds(answer: Answer) -> float | None:
 
 def _known_since(endpoint: str | None) -> dict[str, float]:
     """By the API, which may have asked for longer than this command; nothing where it cannot be asked."""
-    from cli.http import Client, usual_endpoint
+    from cli.http import views
 
-    try:
-        cells = Client(endpoint or usual_endpoint()).get("superconductor/status")["status"]["cells"]
-    except errors.SuperconductorError:
-        return {}
-    return {cell["uuid"]: cell["silent_since"] for cell in cells if cell.get("silent_since") is not None}
+    return {uuid: view["silent_since"] for uuid, view in views(endpoint).items() if view.get("silent_since") is not None}
 
 
 def _hosts_per_cell(tx: Connection) -> dict[str, int]:

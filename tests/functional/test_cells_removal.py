@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy as sa
@@ -21,7 +22,9 @@ from objects import errors
 from objects.cell import CellMapping
 from service.periodic import wait_until
 from tests.support import fleet
+from tests.support.cell_databases import Cells
 from tests.support.conductor_process import Conductor, FaultyDatabase
+from tests.support.databases import MARIADB, POSTGRESQL, scratch_url
 from tests.support.ground import GROUNDS
 from tests.support.world import PATIENCE, World, world
 
@@ -213,3 +216,25 @@ def test_a_plain_delete_waits_for_deletes_and_claims_and_leaves_nothing(cloud: W
     cloud.keeper.ledger.write(cell_removal.confirm_deletes, dead.uuid, [uuid], 1.0)
     delete_cell(cloud.api, DEAD, with_hosts=True)
     assert left(cloud, dead.uuid) == {}
+
+
+@pytest.mark.parametrize(
+    ("server", "login", "gone"),
+    [(MARIADB, "nobody:secret", False), (MARIADB, None, True), (POSTGRESQL, "nobody:secret", False), (POSTGRESQL, None, True)],
+)
+def test_a_server_that_refuses_a_login_is_alive_and_one_without_the_database_is_not(
+    tmp_path: Path, server: str, login: str | None, gone: bool
+) -> None:
+    with scratch_url(server) as url:
+        parts = urlsplit(url)
+        netloc = parts.netloc if login is None else f"{login}@{parts.netloc.rpartition('@')[2]}"
+        lost = parts._replace(netloc=netloc, path=f"{parts.path}_gone" if gone else parts.path).geturl()
+        cells = Cells(tmp_path)
+        east = cells.add_unreachable("east", lost)
+        with cells.registry() as registry:
+            if gone:
+                assert "cell 'east'" in (removal.silence_of(registry.get(east.uuid)) or "")
+                return
+            with pytest.raises(errors.Conflict, match="its server is alive") as caught:
+                removal.silence_of(registry.get(east.uuid))
+            assert "secret" not in str(caught.value)
