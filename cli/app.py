@@ -67,6 +67,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("host set", "cli.host:HostSet", "call hosts dead, or end that"),
     ("host move", "cli.host_move:HostMove", "give an empty host to another cell"),
     ("host delete", "cli.host:HostDelete", "forget hosts that are gone for good"),
+    ("instance map", "cli.instance:InstanceMap", "map instances that only a cell knows"),
+    ("instance verify", "cli.instance:InstanceVerify", "say whether an instance is where it is mapped"),
     ("service list", "cli.service:ServiceList", "list the processes of all levels"),
     ("flavor create", "cli.flavor:FlavorCreate", "create a flavor"),
     ("flavor set", "cli.flavor:FlavorSet", "change a flavor"),

@@ -1,0 +1,111 @@
+"""``superconductor instance``: map instances of a cell, and say of one whether it is where it is mapped."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from cells import administration
+from cells.cell import Cell
+from cells.instance_mapping import map_instances
+from cli.base import ActionShow, at_least
+from db import audit_api, audit_cell
+from db.audit_api import Record
+from db.audit_cell import Row
+from objects import errors
+from objects.cell import CELL0_UUID
+from objects.instance import State
+
+MORE, STUCK = 1, 3
+"""Exit status of ``map``: run it again; there is something that running it again does not change."""
+
+FINE, UNMAPPED, NO_CELL, DELETED, NO_ROW, UNKNOWN, DISAGREES = range(7)
+"""Exit status of ``verify``."""
+
+
+class InstanceMap(ActionShow):
+    """Map the instances that a cell's database has and the API database knows nothing of, as after a restore of the latter.
+
+    What is mapped stays as it is, and so does what is deleted, was never handed over to the cell, or is in another cell as
+    well: that is told on standard error. Claims for what was mapped are made by 'superconductor verify --repair', or in time by the
+    background audit.
+
+    Exit status: 0 all done; 1 there is more to do, run it again; 3 a person has to decide something, or a cell did not answer.
+
+    Example: superconductor instance map east --max-count 1000
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("cell", metavar="CELL", help="name or UUID")
+        parser.add_argument("--max-count", metavar="N", type=partial(at_least, 1), help="map so many at most (default: all)")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
+        registry, database = self.deployment.registry, self.deployment.api_database
+        try:
+            cell = registry.get(administration.find_cell(database, parsed_args.cell).uuid)
+            done = map_instances(registry, database, cell, parsed_args.max_count)
+        except errors.SuperconductorError as error:
+            self.status = STUCK
+            self.warn(str(error))
+            return ("Mapped", "More"), (None, None)
+        for refused in done.refused:
+            self.warn(f"{refused}: delete the copy that is wrong, then run this again")
+        self.status = MORE if done.more else STUCK if done.refused else 0
+        return ("Mapped", "More"), (done.mapped, "yes" if done.more else "no")
+
+
+class InstanceVerify(ActionShow):
+    """Say whether an instance is in the cell that it is mapped to, with its claim; by exit status, too.
+
+    Exit status: 0 it is; 1 it has no mapping; 2 it is mapped to no cell, as it is being built or was deleted before; 3 it is
+    deleted and still mapped; 4 its cell has no row of it any more; 5 its cell cannot be asked; 6 it is there, and something does
+    not agree: 'superconductor verify' says more and repairs.
+
+    Example: superconductor instance verify 6f70656e-7374-4163-8b21-0123456789ab
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("uuid", metavar="UUID", help="of the instance")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
+        uuid = parsed_args.uuid
+        record = self.deployment.api_database.read(audit_api.records, [uuid])[1].get(uuid)
+        if record is None:
+            return self._say(UNMAPPED, "has no mapping", uuid)
+        if record.cell_uuid is None:
+            what = "deleted before it had a cell" if record.deleted else "being built" if record.requested else "not even queued"
+            return self._say(NO_CELL, f"is mapped to no cell: {what}", uuid)
+        try:
+            cell = self.deployment.registry.get(record.cell_uuid)
+            row = cell.read(audit_cell.rows, [uuid]).rows.get(uuid)
+        except (errors.CellUnavailable, errors.NotFound) as error:
+            return self._say(UNKNOWN, f"cannot be looked for: {error}", uuid)
+        if row is None:
+            return self._say(NO_ROW, f"is mapped to cell '{cell.name}', which has no row of it", uuid, cell)
+        if record.deleted:
+            return self._say(DELETED, f"is deleted, and still mapped to cell '{cell.name}'", uuid, cell, row)
+        if wrong := _disagreements(record, row):
+            return self._say(DISAGREES, "; ".join(wrong), uuid, cell, row)
+        return self._say(FINE, f"is in cell '{cell.name}'", uuid, cell, row)
+
+    def _say(
+        self, status: int, verdict: str, uuid: str, cell: Cell | None = None, row: Row | None = None
+    ) -> tuple[Sequence[str], Sequence[Any]]:
+        self.status = status
+        values = (cell.name if cell else None, str(row.state) if row else None, row.host if row else None)
+        return ("ID", "Verdict", "Cell", "State", "Host"), (uuid, verdict, *values)
+
+
+def _disagreements(record: Record, row: Row) -> list[str]:
+    """What should agree where nothing is on its way. What changes at this moment may be told: then look again."""
+    if row.state is State.DELETED:
+        return ["is deleted in its cell, and not at the API level"]
+    if row.state in (State.STAGED, State.ERROR, State.DELETING) or record.cell_uuid == CELL0_UUID:
+        return []
+    if record.claim is None:
+        return ["is in its cell, and nothing is claimed for it"]
+    if (record.claim.host, record.claim.node) != (row.host, row.node):
+        return [f"is on host {row.host}, and claimed for on host {record.claim.host}"]
+    return []
