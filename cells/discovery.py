@@ -67,13 +67,12 @@ def discover(registry: CellRegistry, api_database: Database, now: float | None =
     Safe to run several times at once: what is mapped stays, and the same host is never mapped twice. A host found in two cells is
     mapped to neither, unless it was mapped before.
     """
-    answers = fan_out(registry.cells(), services.list_all)
+    answers = fan_out(registry.cells(), services.hosts, AGENT)
     seen: dict[str, list[str]] = defaultdict(list)
     for answer in answers:
         if isinstance(answer, Answered):
-            for service in answer.value:
-                if service.binary == AGENT:
-                    seen[service.host].append(answer.cell.uuid)
+            for host in answer.value:
+                seen[host].append(answer.cell.uuid)
     names = {cell.uuid: cell.name for cell in registry.cells()}
     mapped, conflicts = _map(api_database, seen, names, time.time() if now is None else now)
     missing = [Unreachable(cell=a.cell.name, reason=a.reason) for a in answers if isinstance(a, Unanswered)]
@@ -94,7 +93,7 @@ def _map(
 
 
 def _known(tx: Connection) -> dict[str, str]:
-    return {mapping.host: mapping.cell_uuid for mapping in host_mappings.list_all(tx)}
+    return host_mappings.homes(tx)
 
 
 def _conflicts(seen: Mapping[str, list[str]], known: Mapping[str, str], names: Mapping[str, str]) -> Iterable[HostConflict]:

@@ -9,7 +9,7 @@ from cells import administration
 from cells.discovery import AGENT
 from cli import liveness
 from cli.base import Admin, at_least
-from db import host_move
+from db import host_move, host_removal
 from objects import errors
 
 
@@ -44,9 +44,9 @@ class HostMove(Admin):
             if not self.quiet:
                 self.warn(f"Host '{host}' is in cell '{new.name}' already")
             return
-        old.write(host_move.from_cell, host, AGENT, parsed_args.down_after)
+        old.write(host_removal.from_cell, host, AGENT, parsed_args.down_after)
         database.write(host_move.to_cell, host, old.uuid, new.uuid)
-        if late := old.read(host_move.heading_for, host):
+        if late := old.read(host_removal.heading_for, host):
             self.status = 1
             self.warn(
                 f"Cell '{old.name}' has builds that may still go to host '{host}', where they end in ERROR: {', '.join(late)}"

@@ -70,7 +70,7 @@ class Applier:
             page = self._cell.read(rebuild.snapshot, after, PAGE, time.time())
             self._write(cursor, head if page.last_uuid is None else cursor, page.events)
             after = page.last_uuid
-        self._mapped = frozenset()  # capacities are read anew as well
+        self._mapped, self._looked = frozenset(), False  # capacities are read anew as well
 
     def map_hosts(self, hosts: frozenset[str]) -> None:
         """The hosts mapped to this cell changed (or are told for the first time): take their capacities from the cell's records.
@@ -80,7 +80,11 @@ class Applier:
         if hosts == self._mapped and (self._looked or self._newcomers is None):
             return
         cursor = self._position()
-        known = self._cell.read(compute_nodes.list_all)
+        added = hosts - self._mapped
+        if self._looked and len(added) <= PAGE:  # hosts that come one by one cost what they are, not what the cell has
+            known = self._cell.read(compute_nodes.of_hosts, added)
+        else:
+            known = self._cell.read(compute_nodes.list_all)
         nodes = [node for node in known if node.host in hosts]
         for key in [key for key in self._capacities if key[0] in hosts ^ self._mapped]:
             del self._capacities[key]  # another cell may have had the host meanwhile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -89,6 +89,22 @@ _PAGE = (
 )
 FIRST = ("", "")
 """What the first page comes after."""
+
+
+_OF_HOSTS = (
+    sa.select(compute_nodes.c.stats)
+    .where(compute_nodes.c.host.in_(dialect.uuids("hosts")))
+    .order_by(compute_nodes.c.host, compute_nodes.c.node)
+)
+
+
+def of_hosts(tx: Connection, hosts: Collection[str]) -> list[ComputeNode]:
+    """Those of these hosts, likewise."""
+    ordered, found = sorted(hosts), list[ComputeNode]()
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        texts = tx.execute(_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST]}).scalars()
+        found += [node for node in map(readable, texts) if node is not None]
+    return found
 
 
 class Page(NamedTuple):

@@ -8,14 +8,16 @@ from sqlalchemy import Connection
 from db import clock, epochs, host_mappings, inventories
 from db.epochs import Epoch
 from db.tables import api, cell
-from objects import errors, lifecycle
+from objects import errors, lifecycle, stored
 from objects.instance import State
+
+UNFINISHED = (*lifecycle.LIVE, State.STAGED)
 
 
 def from_cell(tx: Connection, host: str, binary: str, silence: float) -> None:
     """Delete its agent's record and its nodes. May be repeated.
 
-    Raises Conflict where servers are on it, or its agent was heard of within the last ``silence`` seconds, by the database's clock:
+    Raises Conflict where servers are on it or unfinished builds may go on to it, or its agent was heard of within the last ``silence`` seconds, by the database's clock:
     it would only report again. An agent that has said that it stops need not have been silent for long.
     """
     servers = sa.select(sa.func.count()).where(
@@ -23,12 +25,30 @@ def from_cell(tx: Connection, host: str, binary: str, silence: float) -> None:
     )
     if count := tx.execute(servers).scalar():
         raise errors.Conflict(f"Host '{host}' has {count} servers: delete them first")
+    if builds := heading_for(tx, host):
+        raise errors.Conflict(f"Host '{host}' is an alternate of {len(builds)} unfinished builds: wait until they have ended")
     services = (cell.services.c.host == host, cell.services.c.binary == binary)
     heard = (cell.services.c.stopping.is_(sa.false()), cell.services.c.last_seen >= clock.Now() - silence)
     if tx.execute(sa.select(cell.services.c.uuid).where(*services, *heard)).scalar() is not None:
         raise errors.Conflict(f"Host '{host}' is up: stop its agent first")
     tx.execute(sa.delete(cell.services).where(*services))
     tx.execute(sa.delete(cell.compute_nodes).where(cell.compute_nodes.c.host == host))
+
+
+def heading_for(tx: Connection, host: str) -> list[str]:
+    """In a cell: unfinished builds that may go on to this host, should an earlier one fail; uuids."""
+    query = (
+        sa.select(cell.instances.c.uuid)
+        .join(cell.builds, cell.builds.c.instance_uuid == cell.instances.c.uuid)
+        .where(cell.instances.c.state.in_(sorted(UNFINISHED)), names(cell.builds.c.alternates, host))
+        .order_by(cell.instances.c.uuid)
+    )
+    return list(tx.execute(query).scalars())
+
+
+def names(selections: sa.Column[str], host: str) -> sa.ColumnElement[bool]:
+    """Stored Selections one of which is on this host."""
+    return selections.contains(f'"host":{stored.dump(host)}', autoescape=True)
 
 
 def from_api(tx: Connection, host: str) -> None:

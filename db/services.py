@@ -92,6 +92,11 @@ def list_all(tx: Connection) -> list[Service]:
     return [_service(row) for row in tx.execute(sa.select(services).order_by(services.c.host, services.c.binary))]
 
 
+def hosts(tx: Connection, binary: str) -> list[str]:
+    """The hosts that have a service of this kind."""
+    return list(tx.execute(sa.select(services.c.host).where(services.c.binary == binary).order_by(services.c.host)).scalars())
+
+
 class Seen(NamedTuple):
     """A service, and how many seconds ago it was last heard of by the database's clock."""
 

@@ -12,7 +12,7 @@ import pytest
 
 from cells.administration import list_cells
 from cells.discovery import AGENT, discover
-from db import host_mappings, host_move, inventories, services, staging
+from db import host_mappings, host_move, host_removal, inventories, services, staging
 from db.engine import Database
 from db.services import Beat
 from objects import errors
@@ -78,7 +78,7 @@ def test_an_agent_that_has_said_that_it_stops_need_not_be_silent_for_long(cells:
 def test_a_move_that_was_interrupted_is_finished_by_the_next(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1", at=time.time() - 3600)
     shell.done("-q host discover")
-    Database(sqlite_url(cells.folder, "east")).write(host_move.from_cell, "e1", AGENT, 60.0)
+    Database(sqlite_url(cells.folder, "east")).write(host_removal.from_cell, "e1", AGENT, 60.0)
     assert homes(cells) == {"e1": "east"}
     shell.done("host move e1 --to west")
     assert homes(cells) == {"e1": "west"}
@@ -163,15 +163,15 @@ def test_claims_and_builds_that_may_come_keep_a_host(cloud: World) -> None:
     cloud.settle()
     host = cloud.row(uuid).host or ""
     with pytest.raises(errors.Conflict, match=f"Host '{host}' has 1 servers"):
-        cloud.databases[cloud.homes[host]].write(host_move.from_cell, host, AGENT, NO_WAIT)
+        cloud.databases[cloud.homes[host]].write(host_removal.from_cell, host, AGENT, NO_WAIT)
     idle = next(a for a in cloud.homes if a != host and cloud.homes[a] == "cell1")
-    cloud.databases["cell1"].write(host_move.from_cell, idle, AGENT, NO_WAIT)
+    cloud.databases["cell1"].write(host_removal.from_cell, idle, AGENT, NO_WAIT)
     cloud.api.write(host_move.to_cell, idle, cells["cell1"], cells["cell2"])
 
 
 def test_a_host_that_moved_takes_servers_in_its_new_cell(cloud: World) -> None:
     cells = _uuids(cloud)
-    cloud.databases["cell1"].write(host_move.from_cell, "a1", AGENT, NO_WAIT)
+    cloud.databases["cell1"].write(host_removal.from_cell, "a1", AGENT, NO_WAIT)
     cloud.api.write(host_move.to_cell, "a1", cells["cell1"], cells["cell2"])
     cloud.homes["a1"] = "cell2"
     cloud.appear("a1")
@@ -189,6 +189,6 @@ def test_an_unfinished_build_is_found_by_its_alternates(cells: Cells) -> None:
     alternates = (Selection(host="e_2", node="e_2", cell_uuid="c"),)
     row = Instance(uuid="u1", state=State.STAGED, fence=1, host="e1", node="e1", alternates=alternates, deadline=1e12)
     east.write(staging.stage, SPEC, [staging.NewInstance(instance=row, name="u1", launch_index=0, created_at=1.0)], 1.0)
-    assert east.read(host_move.heading_for, "e_2") == ["u1"]
-    assert east.read(host_move.heading_for, "ex2") == []
-    assert east.read(host_move.heading_for, "e_") == []
+    assert east.read(host_removal.heading_for, "e_2") == ["u1"]
+    assert east.read(host_removal.heading_for, "ex2") == []
+    assert east.read(host_removal.heading_for, "e_") == []
