@@ -11,7 +11,7 @@ from cliff.columns import FormattableColumn
 
 from cells.cell import Cell
 from cells.discovery import AGENT
-from cells.fan_out import Answered, fan_out
+from cells.fan_out import Answered, Unanswered, fan_out
 from cli import liveness
 from cli.base import TWIN, AdminShow, at_least
 from db import aggregates, audit_api, audit_cell, mappings, services
@@ -73,17 +73,14 @@ class HostShow(AdminShow):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         host, registry = parsed_args.host, self.deployment.registry
         level = self.deployment.api_database.read(_level, host)
-        reports: dict[str, Report] = {}
-        for answer in fan_out(registry.cells(), _report, host):
-            if isinstance(answer, Answered):
-                reports[answer.cell.uuid] = answer.value
-            else:
-                self.warn(f"{answer.reason}; what it knows of the host is not shown")
+        answers = fan_out(registry.cells(), _report, host)
+        reports = {answer.cell.uuid: answer.value for answer in answers if isinstance(answer, Answered)}
+        silent = [answer for answer in answers if isinstance(answer, Unanswered)]
         heard = [cell for cell in registry.cells() if cell.uuid in reports and reports[cell.uuid].agent is not None]
         if level.home is None and not heard:
-            raise errors.NotFound(
-                f"There is no host {host!r}: see 'superconductor host list'. A new one appears when its agent reports."
-            )
+            raise errors.NotFound(_unknown(host, [answer.cell.name for answer in silent]))
+        for answer in silent:
+            self.warn(f"{answer.reason}; what it knows of the host is not shown")
         own = level.home or (heard[0].uuid if len(heard) == 1 else None)
         report = reports.get(own or "")
         problems = list(_problems(host, level, report, heard, _up(reports, parsed_args.down_after)))
@@ -92,6 +89,11 @@ class HostShow(AdminShow):
         shown |= _room(level, report.nodes if report else [])
         shown["Servers"] = Lines([{"id": s.uuid, "state": s.state, "name": s.name} for s in level.servers])
         return (*shown, "Problems"), (*shown.values(), Lines(problems))
+
+
+def _unknown(host: str, silent: Sequence[str]) -> str:
+    where = f" in the cells that answer ({', '.join(silent)} did not)" if silent else ""
+    return f"There is no host {host!r}{where}: see 'superconductor host list'. A new one appears when its agent reports."
 
 
 def _level(tx: Connection, host: str) -> Level:
