@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from cells import administration
 from cli.archive_file import ArchiveFile
 from cli.base import ActionLister, Table, at_least
 from cli.databases import OnDatabases, Result, Target
@@ -42,7 +41,6 @@ class _Forgetting(OnDatabases, ActionLister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         self._before: float = parsed_args.before or time.time() - parsed_args.days * DAY
-        self._everything = self.everything(parsed_args)
         self._done: set[str] = set()
         return self.on_each(parsed_args)
 
@@ -59,12 +57,7 @@ class _Forgetting(OnDatabases, ActionLister):
         most = min(most, purge.PAGE)
         if target.cell:
             return list(database.read(purge.old_rows, self._before, most))
-        return list(database.read(purge.old_servers, self._before, self._done | self._abandoned(database), most))
-
-    def _abandoned(self, database: Database) -> set[str]:
-        if not self._everything:
-            return set()
-        return database.read(purge.abandoned, {mapping.uuid for mapping in administration.list_cells(database)})
+        return list(database.read(purge.old_servers, self._before, self._done, most))
 
 
 class DbPurge(_Forgetting):

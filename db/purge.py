@@ -99,10 +99,3 @@ def batches_of(tx: Connection, uuids: Sequence[str]) -> list[str]:
     """The batches of these servers, in the order of their ids."""
     mappings = api.instance_mappings
     return sorted(set(tx.execute(sa.select(mappings.c.batch_id).where(mappings.c.instance_uuid.in_(uuids))).scalars()))
-
-
-def abandoned(tx: Connection, cells: Collection[str]) -> set[str]:
-    """The uuids of cells other than these that deleted servers are mapped to: cells that are registered no more."""
-    mappings = api.instance_mappings
-    query = sa.select(mappings.c.cell_uuid).where(mappings.c.deleted == sa.true(), mappings.c.cell_uuid.is_not(None)).distinct()
-    return {uuid for uuid in tx.execute(query).scalars() if uuid not in cells}
