@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
 import service.opts
-from cells import opts
 from cells.cell import Cell
 from cells.discovery import AGENT, in_two_cells
 from cells.fan_out import Answered, fan_out
 from cells.registry import CellRegistry
-from cli import key_file
+from cli import key_file, liveness
+from cli.base import TWIN
 from cli.deployment import Deployment
 from compute.main import VERSION as AGENT_VERSION
-from db import host_mappings, online, ready, services, sync
+from db import host_mappings, online, processes, ready, services, sync
 from db.connection import Connection
+from db.services import Seen
 from objects import errors
-from objects.compute_node import Service
 from objects.mask import mask_url
+from objects.process import Process
 from rpc.transport import Bus
 from service import config
+from service.release import release
 from service.vault import OPTION, Vault
 
-SILENCE = 60.0
-"""Seconds of silence after which an agent does not count as alive, by the last sign of any agent of its cell."""
 THREADS = 16
 NAMED = 5
-"""Hosts that are named where there are more."""
+"""Hosts or processes that are named where there are more."""
 
 
 class Level(enum.IntEnum):
@@ -53,18 +53,34 @@ class Finding(NamedTuple):
     text: str
 
 
+class Report(NamedTuple):
+    """The processes of one cell that have reported."""
+
+    conductors: list[Process]
+    agents: list[Seen]
+
+
+def _report(tx: Connection) -> Report:
+    return Report(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT))
+
+
 class _Site:
     """The deployment as it is looked at: its cells, and what those with a database that can be worked on have to say."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.database = deployment.api_database
-        self.registry = CellRegistry(self.database, opts.settings(deployment.conf))
+        self.registry = CellRegistry(self.database, deployment.registry_settings)
         self.cells = list(self.registry.cells())
         self.cell0: Cell | None = None
         with contextlib.suppress(errors.NotFound, errors.CellUnavailable):  # its own check tells
             self.cell0 = self.registry.cell0
         self.sound: list[Cell] = []
         """Cells, and cell0, whose databases answer and have a schema that this release works with."""
+
+    def reports(self) -> Mapping[Cell, Report]:
+        """What each of these cells says of its processes."""
+        answers = fan_out([cell for cell in self.sound if cell is not self.cell0], _report)
+        return {answer.cell: answer.value for answer in answers if isinstance(answer, Answered)}
 
 
 def findings(deployment: Deployment) -> Iterator[Finding]:
@@ -192,19 +208,13 @@ def _try_bus(cell: Cell) -> str:
 def _hosts(site: _Site) -> Told:
     names = {cell.uuid: cell.name for cell in site.cells}
     mapped = {mapping.host: mapping.cell_uuid for mapping in site.database.read(host_mappings.list_all)}
-    seen: dict[str, set[str]] = defaultdict(set)
-    alive: list[tuple[str, str]] = []
-    for cell, agents in _agents(site).items():
-        last = max((agent.last_seen for agent in agents), default=0.0)
-        for agent in agents:
-            seen[agent.host].add(cell.name)
-            if last - agent.last_seen <= SILENCE and not agent.forced_down:
-                alive.append((agent.host, cell.name))
-    if unmapped := seen.keys() - mapped.keys():
+    agents = [(agent, cell.name) for cell, report in site.reports().items() for agent in report.agents]
+    if unmapped := {agent.service.host for agent, _ in agents} - mapped.keys():
         level = Level.WARNING if mapped else Level.FAILURE
         yield level, f"not mapped: {_named(unmapped)}; 'superconductor host discover' maps them"
+    alive = [(agent.service.host, cell) for agent, cell in agents if liveness.is_up(agent, liveness.DOWN_AFTER)]
     for host, cells in in_two_cells(alive).items():
-        yield Level.WARNING, f"{host} reports from cells {' and '.join(cells)}: no server goes there until one of the agents stops"
+        yield Level.WARNING, TWIN.format(host=host, cells=" and ".join(cells))
     if lost := {host for host, uuid in mapped.items() if uuid not in names and uuid not in site.registry.broken()}:
         yield (
             Level.WARNING,
@@ -214,24 +224,18 @@ def _hosts(site: _Site) -> Told:
 
 
 def _services(site: _Site) -> Told:
-    """Agents of the release before are understood; those of older ones are not."""
-    agents = [agent for found in _agents(site).values() for agent in found]
-    older = {agent.host for agent in agents if agent.version < AGENT_VERSION}
-    if older:
-        yield Level.WARNING, f"agents of an older release: {_named(older)}; upgrade them after conductors and schedulers"
-    versions = Counter(agent.version for agent in agents)
-    told = ", ".join(f"{count} of version {version}" for version, count in sorted(versions.items()))
-    yield Level.SUCCESS, f"{_count(len(agents), 'agent')}{f': {told}' if told else ''}; this release has version {AGENT_VERSION}"
-
-
-def _agents(site: _Site) -> Mapping[Cell, list[Service]]:
-    """Of each cell that can be asked."""
-    answers = fan_out([cell for cell in site.sound if cell is not site.cell0], services.list_all)
-    return {
-        answer.cell: [found for found in answer.value if found.binary == AGENT]
-        for answer in answers
-        if isinstance(answer, Answered)
-    }
+    """By what processes say of themselves. Agents of the service version before are understood; those of older ones are not."""
+    reports = site.reports().values()
+    agents = [agent.service for report in reports for agent in report.agents]
+    if old := {agent.host for agent in agents if agent.version < AGENT_VERSION}:
+        yield Level.WARNING, f"agents of an older version: {_named(old)}; upgrade them after conductors and schedulers"
+    heard = [*site.database.read(processes.list_all, "api"), *(process for report in reports for process in report.conductors)]
+    said = [(process.binary, process.host, process.about.release) for process in heard if process.age <= liveness.DOWN_AFTER]
+    said += [(agent.binary, agent.host, agent.release or "") for agent in agents]
+    for told in sorted({told for _, _, told in said} - {release(), ""}):
+        of_it = {f"{binary} on {host}" for binary, host, its in said if its == told}
+        yield Level.WARNING, f"of release {told}, where this is {release()}: {_named(of_it)}"
+    yield Level.SUCCESS, f"{_count(len(said), 'process', 'es')} heard of; this is release {release()}"
 
 
 # -- rows of an older release ------------------------------------------------------------------------------------------------
@@ -252,13 +256,13 @@ def _left(tx: Connection, kind: sync.Kind) -> Counter[str]:
     return Counter({migration.name: count for migration in online.of(kind) if (count := migration.left(tx))})
 
 
-def _named(hosts: set[str]) -> str:
-    some = sorted(hosts)[:NAMED]
-    return ", ".join(some) + (f" and {len(hosts) - len(some)} more" if len(hosts) > len(some) else "")
+def _named(things: set[str]) -> str:
+    some = sorted(things)[:NAMED]
+    return ", ".join(some) + (f" and {len(things) - len(some)} more" if len(things) > len(some) else "")
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{plural}"
 
 
 _ON_SITE: tuple[tuple[str, Callable[[_Site], Told]], ...] = (

@@ -14,12 +14,16 @@ import sqlalchemy as sa
 
 from cells.discovery import AGENT, discover
 from cli import key_file
-from db import services
+from db import processes, services
 from db.connection import Connection
 from db.engine import Database
+from db.processes import Level
+from db.services import Beat
 from db.sync import latest
 from db.tables import api
 from objects.cell import CellMapping
+from objects.process import About, Process
+from service.release import release
 from service.vault import new_key
 from tests.support import tombstones
 from tests.support.cell_databases import Cells, closed_port
@@ -75,7 +79,7 @@ def test_all_is_well(site: Site) -> None:
         "Cell databases": [("Success", "the schema of 3 databases is up to date")],
         "Cell buses": [("Success", "2 cells can be reached")],
         "Hosts": [("Success", "2 hosts mapped")],
-        "Services": [("Success", "2 agents: 2 of version 1; this release has version 1")],
+        "Services": [("Success", f"2 processes heard of; this is release {release()}")],
         "Online migrations": [("Success", "nothing is left to migrate")],
     }
 
@@ -88,7 +92,7 @@ def test_a_cell_that_is_away_is_a_warning_and_the_others_are_looked_at(site: Sit
     assert away.startswith("cell 'east'")
     assert well == "the schema of 2 databases is up to date"
     assert found["Cell buses"][-1] == ("Success", "1 cell can be reached")
-    assert found["Services"] == [("Success", "1 agent: 1 of version 1; this release has version 1")]
+    assert found["Services"] == [("Success", f"1 process heard of; this is release {release()}")]
 
 
 def test_a_url_that_cannot_be_used_and_an_old_schema_are_failures(site: Site) -> None:
@@ -133,16 +137,32 @@ def test_a_host_in_two_cells_and_one_of_a_cell_that_is_gone(site: Site) -> None:
     site.cells.report("east", "east-h1")
     site.cells.api.write(_execute, sa.update(api.host_mappings).where(api.host_mappings.c.host == "west-h1").values(cell_uuid="x"))
     [twin, lost, _] = site.check(1)["Hosts"]
-    assert twin[1].startswith("east-h1 reports from cells east and west: ")
+    assert twin[1].startswith("Host east-h1 reports from cells east and west: ")
     assert lost[1].startswith("mapped to a cell that is registered no more: west-h1; ")
-    site.cells.report("west", "west-h1", at=time.time() + 3600.0)
-    assert len(site.check(1)["Hosts"]) == 2, "the agent in the west fell silent an hour ago, by the clock of its cell"
+    site.cells.report("west", "east-h1", at=time.time() - 3600.0)
+    assert len(site.check(1)["Hosts"]) == 2, "the agent in the west fell silent an hour ago"
 
 
 def test_services_of_an_older_release(site: Site) -> None:
     Database(site.east.database_url).write(services.heartbeat, "east-h1", AGENT, 0, time.time())
     older, _ = site.check(1)["Services"]
-    assert older == ("Warning", "agents of an older release: east-h1; upgrade them after conductors and schedulers")
+    assert older == ("Warning", "agents of an older version: east-h1; upgrade them after conductors and schedulers")
+
+
+def test_processes_of_another_release(site: Site) -> None:
+    def show(database: Database, level: Level, release: str, age: float = 1.0) -> None:
+        about = About(release=release)
+        process = Process(uuid=f"{level}{age}", binary=level, host="h", about=about, started_at=0.0, last_seen=0.0, age=age)
+        database.write(processes.appear, level, process)
+
+    show(site.cells.api, "api", "0.0.9")
+    show(Database(site.east.database_url), "cell", release())
+    agent = Beat(host="east-h1", binary=AGENT)
+    Database(site.east.database_url).write(services.introduce, agent, About(release="0.0.8"), 1.0)
+    agents, level, well = site.check(1)["Services"]
+    assert agents == ("Warning", f"of release 0.0.8, where this is {release()}: superconductor-compute on east-h1")
+    assert level == ("Warning", f"of release 0.0.9, where this is {release()}: api on h")
+    assert well[1].startswith("4 processes heard of")
 
 
 def test_rows_that_are_to_be_migrated(site: Site) -> None:
