@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db import host_mappings
+from db import cell_mappings, host_mappings
+from db.connection import Connection
 from db.engine import Database
 from objects.cell import HostMapping
 from service.complaints import Complaints
@@ -30,7 +31,9 @@ class Newcomers:
         new = [HostMapping(host=host, cell_uuid=self._cell.uuid) for host in sorted(hosts) if self._home(host) is None]
         elsewhere = {host for host in hosts if self._home(host) not in (None, self._cell.uuid)}
         if new:
-            taken = {mapping.host for mapping in self._database.write(host_mappings.add, new, time.time())}
+            taken = self._database.write(_add, self._cell.uuid, new)
+            if taken is None:
+                return
             mapped = [mapping.host for mapping in new if mapping.host not in taken]
             elsewhere |= taken
             if mapped:
@@ -41,6 +44,13 @@ class Newcomers:
 
     def _home(self, host: str) -> str | None:
         return self._registry.home_of(host)
+
+
+def _add(tx: Connection, cell_uuid: str, new: Sequence[HostMapping]) -> set[str] | None:
+    """Map them; return those that another cell has. None: the cell was removed a moment ago, and gets no hosts any more."""
+    if not cell_mappings.hold(tx, cell_uuid):
+        return None
+    return {mapping.host for mapping in host_mappings.add(tx, new, time.time())}
 
 
 def _some(hosts: Collection[str]) -> str:

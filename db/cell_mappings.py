@@ -38,6 +38,12 @@ def get(tx: Connection, uuid: str) -> CellMapping:
     return _mapping(named.found(tx.execute(sa.select(cell_mappings).where(cell_mappings.c.uuid == uuid)).first(), f"Cell '{uuid}'"))
 
 
+def hold(tx: Connection, uuid: str) -> bool:
+    """Whether there is such a cell. If so, it cannot be deleted before this transaction has ended."""
+    query = sa.select(cell_mappings.c.uuid).where(cell_mappings.c.uuid == uuid).with_for_update()
+    return tx.execute(query).first() is not None
+
+
 def list_all(tx: Connection) -> list[CellMapping]:
     """By name, cell0 among them."""
     return [_mapping(row) for row in tx.execute(sa.select(cell_mappings).order_by(cell_mappings.c.name))]

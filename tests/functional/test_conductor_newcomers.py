@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cells.administration import delete_cell
 from cells.registry import CellRegistry
 from conductor.keep import CellKeeper
 from db import host_mappings
@@ -58,6 +59,18 @@ def test_by_command_only_where_that_is_wanted(cells: Cells, registry: CellRegist
     cells.report("east", "e1")
     keeper(cells, registry, "east", map_hosts=False).keep()
     assert mapped(cells, registry) == {}
+
+
+def test_a_cell_that_was_removed_gets_no_hosts(cells: Cells, registry: CellRegistry) -> None:
+    """A conductor that has not heard of it yet reads the cell's hosts once more."""
+    cells.report("east", "e1")
+    first, second = keeper(cells, registry, "east"), keeper(cells, registry, "east")
+    first.keep()
+    delete_cell(cells.api, "east", with_hosts=True)
+    cells.report("east", "e2")
+    first.keep()
+    second.keep()
+    assert cells.api.read(host_mappings.list_all) == []
 
 
 def test_the_first_cell_keeps_a_name_and_the_other_is_complained_of(
