@@ -27,7 +27,8 @@ class Slow:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_an_idle_server_is_well_and_asks_rarely(shared: bool) -> None:
+def test_an_idle_server_is_well_and_asks_rarely(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "FRESH", 1000.0)
     bus = Bus(embedded_url())
     servers = [bus.serve("work", "one", [Slow()], shared_name=shared) for _ in range(2 if shared else 1)]
     sent: list[str] = []
