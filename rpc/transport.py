@@ -124,7 +124,7 @@ class Bus:
             self._link.login()
 
     def observe(self, topic: str, method: str, kind: Kind) -> None:
-        counters.SENT.labels(topic, method, kind).inc()
+        counters.sent(topic, method, kind).inc()
         if self.observer is not None:
             self.observer(topic, method, kind)
 

@@ -108,6 +108,8 @@ CONFLICTS = _counter("claim_conflicts_total", "Hosts that another scheduler had 
 
 API_REQUEST = _histogram("api_request_seconds", "What the API's answers took.", "method", "status")
 SENT = _counter("messages_sent_total", "Messages sent on a bus; a call counts once.", "topic", "method", "kind")
+sent = functools.cache(SENT.labels)
+"""The counter of a topic, method and kind, found in a tenth of the time: it is asked for at every message."""
 RPC_ERRORS = _counter("rpc_errors_total", "Messages that could not be sent, and calls that ended with an error.", "topic", "error")
 HANDLED = _histogram("rpc_handled_seconds", "What handling a message took.", "topic", "method")
 TRANSACTION = _histogram("transaction_seconds", "What a transaction took, with waiting for its turn and trying again.", "database")
