@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from uuid import UUID
 
 from api import create, policies
@@ -13,7 +14,7 @@ from api.confidence import Confidence
 from api.create import CreateBody
 from api.opts import Settings
 from db import builds, secrets
-from db.builds import Accepted, NewServer
+from db.builds import Accepted, Arrival, NewServer
 from db.connection import Connection
 from db.engine import Database
 from objects import errors, extra_specs
@@ -24,6 +25,7 @@ from objects.group import ServerGroup
 from objects.quota import Admission
 from objects.spec import RequestSpec
 from service import metrics
+from service.coalesce import Coalescer
 
 LONGEST_TOKEN = 255
 
@@ -54,6 +56,7 @@ class Acceptor:
         self._database = database
         self._catalog = catalog
         self._confidence = confidence
+        self._together: Coalescer[Arrival, Accepted] = Coalescer(self._accept_all)
 
     def accept(self, call: Call, body: CreateBody, token: str | None) -> Taken:
         """Make the batch durable. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota."""
@@ -73,17 +76,28 @@ class Acceptor:
         now = time.time()
         deadline = now + self._settings.build_timeout
         admission = Admission(limits=self._settings.quota, at_least=least)
-
-        def write(tx: Connection) -> tuple[Accepted, str | None]:
-            accepted = builds.accept(tx, spec, servers, now=now, deadline=deadline, token=token, admission=admission, sealed=sealed)
-            return accepted, secrets.of_request(tx, accepted.batch_id) if accepted.replayed else None
-
-        accepted, kept = self._database.write(write)
+        arrival = Arrival(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed)
+        accepted, kept = (self._together(arrival), None) if token is None else self._database.write(_accept, arrival, token)
         if not accepted.replayed:
             metrics.since(metrics.STAGE["accept"], now)
             metrics.ACCEPTED.inc(len(accepted.uuids))
             return Taken(accepted=accepted, admin_pass=self._confidence.answered(given))
         return Taken(accepted=accepted, admin_pass=self._confidence.told_again(accepted.batch_id, kept))
+
+    def _accept_all(self, arrivals: Sequence[Arrival]) -> list[Accepted | Exception]:
+        """One transaction for the requests of one moment; where one of them cannot come in, one for each."""
+        if len(arrivals) > 1:
+            try:
+                return list(self._database.write(builds.accept_all, arrivals, time.time()))
+            except (errors.OverQuota, errors.Conflict):
+                pass
+        return [self._accept_alone(arrival) for arrival in arrivals]
+
+    def _accept_alone(self, arrival: Arrival) -> Accepted | Exception:
+        try:
+            return self._database.write(_accept, arrival, None)[0]
+        except errors.SuperconductorError as error:
+            return error
 
     def _spec(self, call: Call, body: CreateBody, counts: tuple[int, int], batch_id: str, *, has_secrets: bool) -> RequestSpec:
         """``counts``: how many servers at least, and how many there are."""
@@ -148,6 +162,21 @@ class Acceptor:
         if group is None:
             raise errors.Invalid(f"{field}.group: server group {references[0][:80]!r} could not be found")
         return group
+
+
+def _accept(tx: Connection, arrival: Arrival, token: str | None) -> tuple[Accepted, str | None]:
+    """Besides, the sealed secrets of a batch that had been accepted before."""
+    accepted = builds.accept(
+        tx,
+        arrival.spec,
+        arrival.servers,
+        now=time.time(),
+        deadline=arrival.deadline,
+        token=token,
+        admission=arrival.admission,
+        sealed=arrival.sealed,
+    )
+    return accepted, secrets.of_request(tx, accepted.batch_id) if accepted.replayed else None
 
 
 def _new_uuids(count: int) -> list[str]:

@@ -22,7 +22,9 @@ from deploy.local.start import Start
 from deploy.local.stop import stop
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
-FLAVOR = ("bench", "--vcpus", "1", "--ram", "64", "--disk", "0")
+SIZE = 64
+"""MiB of a server."""
+FLAVOR = ("bench", "--vcpus", "1", "--ram", str(SIZE), "--disk", "0")
 QUORUM = "?rabbit_quorum_queue=true"
 ROOM = {"vcpus": "20000", "memory_mb": str(1 << 24), "disk_gb": "100000"}
 """Of every host: capacity limits nothing here."""
@@ -37,8 +39,10 @@ class QuorumBacking(Backing):
 
 
 @contextmanager
-def place(shape: Shape, *, quorum: bool) -> Iterator[Region]:
+def place(shape: Shape, *, quorum: bool, slots: int | None = None) -> Iterator[Region]:
     """A region with its servers but none of its own processes yet (``serve`` starts them); stopped and removed at the end.
+
+    ``slots``: how many servers each host takes; None: as many as come.
 
     Raises ``deploy.servers.Unavailable`` where a server cannot be had.
     """
@@ -54,7 +58,7 @@ def place(shape: Shape, *, quorum: bool) -> Iterator[Region]:
                 make(region)
                 region.commands.run("flavor", "create", *FLAVOR)
                 for host in shape.hosts():
-                    _set(folder.etc / f"{host.name}.conf", ROOM)
+                    _set(folder.etc / f"{host.name}.conf", ROOM if slots is None else {**ROOM, "memory_mb": str(slots * SIZE)})
                 for cell in shape.cell_names():
                     _set(folder.etc / f"{cell}-compute.conf", AT_ONCE)
                 yield region
@@ -81,28 +85,31 @@ class Client:
 
     def __init__(self, region: Region) -> None:
         self._addresses = [urlsplit(endpoint) for endpoint in region.notes.endpoints()]
-        self._flavor = ""
+        self.flavor = ""
         self._local = threading.local()
         self._lock = threading.Lock()
         self._threads = 0
         found: Any = self._ask("GET", "/flavors", None)["flavors"]
-        (self._flavor,) = [flavor["id"] for flavor in found if flavor["name"] == FLAVOR[0]]
+        (self.flavor,) = [flavor["id"] for flavor in found if flavor["name"] == FLAVOR[0]]
 
     def post(self, name: str, count: int = 1) -> str:
         """Boot ``count`` servers; the id of the first."""
-        body = {"name": name, "flavorRef": self._flavor, "imageRef": IMAGE, "min_count": count, "max_count": count}
+        body = {"name": name, "flavorRef": self.flavor, "imageRef": IMAGE, "min_count": count, "max_count": count}
         return str(self._ask("POST", "/servers", {"server": body})["server"]["id"])
 
     def status(self, uuid: str) -> str:
         return str(self._ask("GET", f"/servers/{uuid}", None)["server"]["status"])
+
+    def delete(self, uuid: str) -> None:
+        self._ask("DELETE", f"/servers/{uuid}", None)
 
     def _ask(self, method: str, path: str, body: object) -> dict[str, dict[str, str]]:
         connection, prefix = self._connection()
         connection.request(method, prefix + path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         said = answer.read()
-        assert answer.status in (200, 202), f"{answer.status}: {said[:300]!r}"
-        found: dict[str, dict[str, str]] = json.loads(said)
+        assert answer.status in (200, 202, 204), f"{answer.status}: {said[:300]!r}"
+        found: dict[str, dict[str, str]] = json.loads(said or b"{}")
         return found
 
     def _connection(self) -> tuple[http.client.HTTPConnection, str]:

@@ -1,4 +1,4 @@
-"""The durable queue: how requests enter it and how they leave it. Who drives them meanwhile: ``db/leases.py``.
+"""The durable queue: how requests leave it. How they enter it: ``db/accepting.py``; who drives them meanwhile: ``db/leases.py``.
 
 The guards are those of ``docs/protocol.md``. A build request's deletion is the one point where a hand-over, a burial and a user's
 delete are decided against each other: every one of them deletes the request first and touches the mapping after.
@@ -9,34 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import batches, claims, dialect, leases, outbox, quotas, secrets
-from db.engine import DuplicateEntry
+from db import claims, leases, outbox, quotas
+from db.accepting import Accepted, Arrival, NewServer, accept, accept_all
 from db.keyed import KeyedDelete
 from db.many import UpdateMany
-from db.tables.api import build_requests, client_tokens, instance_mappings, request_specs
-from objects import errors, notification, stored
+from db.tables.api import build_requests, client_tokens, instance_mappings
+from objects import errors, notification
 from objects.base import Object
 from objects.cell import CELL0_UUID
-from objects.quota import ANY, Admission, Usage
-from objects.spec import RequestSpec
+from objects.quota import Usage
 
-
-class NewServer(Object, frozen=True, kw_only=True):
-    uuid: str
-    name: str
-    launch_index: int = 0
-
-
-class Accepted(Object, frozen=True, kw_only=True):
-    """``replayed``: the client token had been used before; these are the servers of that first time."""
-
-    batch_id: str
-    uuids: tuple[str, ...]
-    replayed: bool = False
+__all__ = [
+    "Accepted",
+    "Arrival",
+    "Burial",
+    "Deleted",
+    "HandOver",
+    "NewServer",
+    "accept",
+    "accept_all",
+    "bury",
+    "delete",
+    "forget_tokens",
+    "hand_over",
+]
 
 
 class HandOver(Object, frozen=True, kw_only=True):
@@ -62,99 +61,6 @@ class Deleted(Object, frozen=True, kw_only=True):
     """A won delete. ``cell_uuid`` None: the request was still queued and nothing is left of it."""
 
     cell_uuid: str | None
-
-
-# -- accept ------------------------------------------------------------------------------------------------------------------
-
-_INSERT_SPEC = sa.insert(request_specs)
-_INSERT_REQUESTS = sa.insert(build_requests)
-_INSERT_MAPPINGS = sa.insert(instance_mappings)
-_CUT_REQUESTS = KeyedDelete(build_requests.c.instance_uuid, returning=[build_requests.c.instance_uuid])
-_CUT_MAPPINGS = KeyedDelete(instance_mappings.c.instance_uuid, returning=[instance_mappings.c.instance_uuid])
-_RENAME = (
-    sa.update(instance_mappings)
-    .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
-    .values(name=sa.bindparam("to_name"))
-)
-
-
-def accept(
-    tx: Connection,
-    spec: RequestSpec,
-    servers: Sequence[NewServer],
-    *,
-    now: float,
-    deadline: float,
-    token: str | None = None,
-    admission: Admission = ANY,
-    sealed: str | None = None,
-) -> Accepted:
-    """Make the whole batch durable and charge its project. With a client token that was used before, answer what was accepted then.
-
-    ``sealed``: the batch's secrets, where it has some.
-    Raises ``errors.Conflict`` if a uuid is taken, ``errors.OverQuota`` if the project may not have so many servers more.
-    """
-    if token is not None and (earlier := _replay(tx, spec, token, now)) is not None:
-        return earlier
-    try:
-        _insert(tx, spec, servers, now, deadline)
-    except DuplicateEntry as error:
-        raise errors.Conflict(f"batch {spec.batch_id}: its uuid, or that of one of its servers, is taken") from error
-    if sealed is not None:
-        secrets.keep_request(tx, spec.batch_id, sealed, now)
-    if spec.all_or_nothing and len(servers) > 1:
-        batches.begin(tx, spec.batch_id, now)
-    # Last: those who accept for the same project wait for this row, and so for the commit only.
-    count = quotas.charge(tx, spec, len(servers), admission)
-    if count < len(servers):
-        servers = _cut(tx, spec, servers, count)
-    return Accepted(batch_id=spec.batch_id, uuids=tuple(s.uuid for s in servers))
-
-
-def _insert(tx: Connection, spec: RequestSpec, servers: Sequence[NewServer], now: float, deadline: float) -> None:
-    tx.execute(_INSERT_SPEC, {"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now})
-    common = {"batch_id": spec.batch_id, "created_at": now}
-    request = common | {"state": "queued", "lease_until": 0.0, "fence": 0, "deadline": deadline, "priority": 0}
-    tx.execute(_INSERT_REQUESTS, [request | {"instance_uuid": s.uuid} for s in servers])
-    mapping = common | {
-        "deleted": False,
-        "fence": 0,
-        "seen": 0,
-        "project_id": spec.project_id,
-        "user_id": spec.user_id,
-        "state": "building",
-        "availability_zone": spec.availability_zone,
-        "updated_at": now,
-        "vcpus": spec.flavor.vcpus,
-        "memory_mb": spec.flavor.memory_mb,
-    }
-    tx.execute(
-        _INSERT_MAPPINGS, [mapping | {"instance_uuid": s.uuid, "name": s.name, "launch_index": s.launch_index} for s in servers]
-    )
-
-
-def _cut(tx: Connection, spec: RequestSpec, servers: Sequence[NewServer], count: int) -> Sequence[NewServer]:
-    """Take back what was just written for all but the first ``count`` servers; returns those that stay."""
-    surplus = sorted(server.uuid for server in servers[count:])
-    for delete in (_CUT_REQUESTS, _CUT_MAPPINGS):
-        delete(tx, surplus)
-    smaller = stored.dump(msgspec.structs.replace(spec, num_instances=count))
-    tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == spec.batch_id).values(spec=smaller))
-    if count == 1:  # it is called as if it had been asked for alone
-        tx.execute(_RENAME, {"uuid": servers[0].uuid, "to_name": spec.name})
-    return servers[:count]
-
-
-def _replay(tx: Connection, spec: RequestSpec, token: str, now: float) -> Accepted | None:
-    row = {"project_id": spec.project_id, "token": token, "batch_id": spec.batch_id, "created_at": now}
-    if dialect.insert_new(tx, client_tokens, [row]):
-        return None
-    batch_id = tx.execute(
-        sa.select(client_tokens.c.batch_id).where(client_tokens.c.project_id == spec.project_id, client_tokens.c.token == token)
-    ).scalar_one()
-    query = sa.select(instance_mappings.c.instance_uuid).where(instance_mappings.c.batch_id == batch_id)
-    uuids = tx.execute(query.order_by(instance_mappings.c.launch_index)).scalars()
-    return Accepted(batch_id=batch_id, uuids=tuple(uuids), replayed=True)
 
 
 # -- leaving the queue -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ marks one deleted, changes both in one transaction. What a cell does or does not
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from db.tables.api import quotas
 from db.upsert import Upsert
 from objects import errors
-from objects.quota import RESOURCES, UNLIMITED, Admission, OwnLimits, Quota, Usage, admit
+from objects.quota import RESOURCES, UNLIMITED, Admission, Limits, OwnLimits, Quota, Usage, admit
 from objects.spec import RequestSpec
 
 _USED = {name: quotas.c[f"used_{name}"] for name in RESOURCES}
@@ -52,6 +52,25 @@ def charge(tx: Connection, spec: RequestSpec, wanted: int, admission: Admission)
     if admitted < wanted:
         release(tx, spec.project_id, Usage.of(spec.flavor, wanted - admitted))
     return admitted
+
+
+def charge_all(tx: Connection, project_id: str, more: Sequence[Usage], defaults: Limits) -> None:
+    """Charge the project for several batches at once, if there is room for all of them.
+
+    Raises errors.OverQuota where there is not, or may not be: the transaction must end with it.
+    """
+    total = Usage(**{name: sum(getattr(usage, name) for usage in more) for name in RESOURCES})
+    _refuse_beyond(Quota(project_id=project_id, used=total), total, defaults)  # before a row is made that nobody commits
+    row = {"project_id": project_id} | _named("used", total) | _named("more", total)
+    _refuse_beyond(_quota(_CHARGE.one(tx, row)), total, defaults)
+
+
+def _refuse_beyond(charged: Quota, more: Usage, defaults: Limits) -> None:
+    limits = charged.own.over(defaults)
+    for name in RESOURCES:
+        limit = getattr(limits, name)
+        if limit != UNLIMITED and getattr(more, name) and getattr(charged.used, name) > limit:
+            raise errors.OverQuota(f"Quota exceeded for {name}: not all of several batches of one moment fit")
 
 
 def _refuse_if_unknown(tx: Connection, spec: RequestSpec, wanted: int, admission: Admission) -> None:

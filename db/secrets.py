@@ -36,6 +36,7 @@ class Kept(Object, frozen=True, kw_only=True):
 
 # -- in the API database -----------------------------------------------------------------------------------------------------
 
+_KEEP_REQUESTS = sa.insert(request_secrets)
 _OF_REQUEST = sa.select(request_secrets.c.sealed).where(request_secrets.c.batch_id == sa.bindparam("batch"))
 _OF_REQUESTS = sa.select(request_secrets.c.batch_id, request_secrets.c.sealed).where(
     request_secrets.c.batch_id.in_(dialect.uuids("batches"))
@@ -49,7 +50,14 @@ _DECIDED = (
 
 def keep_request(tx: Connection, batch_id: str, sealed: str, now: float) -> None:
     """In the transaction that accepts the batch."""
-    tx.execute(sa.insert(request_secrets), {"batch_id": batch_id, "sealed": sealed, "created_at": now})
+    keep_requests(tx, {batch_id: sealed}, now)
+
+
+def keep_requests(tx: Connection, sealed: Mapping[str, str], now: float) -> None:
+    """The same for several batches, by batch."""
+    if sealed:
+        rows = [{"batch_id": batch_id, "sealed": text, "created_at": now} for batch_id, text in sealed.items()]
+        tx.execute(_KEEP_REQUESTS, rows)
 
 
 def of_request(tx: Connection, batch_id: str) -> str | None:

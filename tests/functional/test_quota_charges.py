@@ -411,3 +411,34 @@ def test_a_repair_waits_for_who_is_accepting_and_counts_what_they_committed(queu
         thread.join(60)
     assert found == [None]
     assert used(queue) == of(5)
+
+
+# -- several batches in one transaction ------------------------------------------------------------------------------------------
+
+
+def arrival(count: int, *, project: str = "p", limits: Limits = NONE) -> builds.Arrival:
+    spec = fleet.spec(size=SIZE, project_id=project, name="web", num_instances=count)
+    news = tuple(builds.NewServer(uuid=str(uuid.uuid4()), name=f"web-{n + 1}", launch_index=n) for n in range(count))
+    return builds.Arrival(spec=spec, servers=news, deadline=FAR, admission=Admission(limits=limits), sealed="sealed")
+
+
+def test_batches_accepted_together_are_charged_to_their_projects(queue: Queue) -> None:
+    arrivals = [arrival(2), arrival(1, project="q"), arrival(3)]
+    with StatementCounter(queue.database) as counter:
+        accepted = queue.database.write(builds.accept_all, arrivals, NOW)
+    assert [a.uuids for a in accepted] == [tuple(s.uuid for s in a.servers) for a in arrivals]
+    assert (used(queue), used(queue, "q")) == (of(5), of(1))
+    (count,) = counter.totals().values()
+    assert count.executions == 6, counter.statements()  # specs, requests, mappings, secrets, and the two projects
+
+
+def test_batches_that_do_not_all_fit_are_not_accepted_together(queue: Queue) -> None:
+    """Nothing is left of any: who asked them together asks for each alone."""
+    limits = Limits(instances=4)
+    accept(queue, 2, limits=limits)
+    for some in ([arrival(1, limits=limits), arrival(2, limits=limits)], [arrival(5, project="new", limits=limits)]):
+        with pytest.raises(errors.OverQuota):
+            queue.database.write(builds.accept_all, some, NOW)
+    with pytest.raises(errors.Conflict):
+        queue.database.write(builds.accept_all, [arrival(1), same := arrival(1), same], NOW)
+    assert (used(queue), used(queue, "new")) == (of(2), of(0))

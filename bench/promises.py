@@ -1,0 +1,239 @@
+"""What a region of separate processes promises whatever its speed: even hosts, exact slots, and restarts that nobody notices.
+
+    python bench/promises.py            100 boots on 20 equal hosts; 120 for 100 slots, ten times; all restarted under load
+    python bench/promises.py --smoke    in small, without the race
+
+The race: 120 servers asked for in one moment, each by itself, where there is room for 100: exactly 100 become ACTIVE, and each of
+the others ends in ERROR with the scheduler's reason. The restarts: every process of the region is stopped by SIGTERM and started
+again, one after the other, while boots come by the clock. A client that an API does not answer asks the other one with the same
+Idempotency-Key, as behind a load balancer. Fails where a promise does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from rich.console import Console
+
+from bench._counters import Meter
+from bench._place import IMAGE, Client, place, serve
+from ci.stages import ACCEPT
+from deploy.local.processes import environment
+from deploy.local.region import Region
+from deploy.local.shape import Role, Shape
+from deploy.local.start import Start
+from deploy.servers import Unavailable
+from objects.base import Object
+
+PATIENCE = 180.0
+CLIENTS = 8
+SMALL = Shape(cells=2, apis=2, supers=1, schedulers=1, conductors=1, agents=2)
+REASON = "No valid host was found"
+
+
+class Sizes(Object, frozen=True, kw_only=True):
+    """Slots of each host in the race, servers beyond all slots, races; boots per second during the restarts, and of whom."""
+
+    even: int = 100
+    slots: int = 5
+    surplus: int = 20
+    races: int = 10
+    rate: float = 10.0
+    restarted: tuple[Role, ...] = tuple(Role)
+
+
+SHORT = Sizes(even=8, races=0, rate=4.0, restarted=(Role.API, Role.SUPER))
+"""Without the race, for which it would take another region."""
+
+
+class Promises:
+    """Loads on one region, and what must hold after them."""
+
+    def __init__(self, region: Region, sizes: Sizes, console: Console) -> None:
+        self._region = region
+        self._sizes = sizes
+        self._console = console
+        self._client = Client(region)
+        self._meter = Meter(region)
+        self._hosts = len(region.notes.shape.hosts())
+
+    def close(self) -> None:
+        self._meter.close()
+
+    def even(self) -> None:
+        """Concurrent boots on equal hosts, none of which is full."""
+        self._boot("even", self._sizes.even)
+        found = dict(
+            self._meter.ask(
+                "SELECT host, COUNT(*) FROM api.instance_mappings WHERE name LIKE 'even%%' AND NOT deleted GROUP BY host"
+            )
+        )
+        counts = sorted([*found.values(), *[0] * (self._hosts - len(found))])
+        self._say(f"{self._sizes.even} boots on {self._hosts} equal hosts: {counts[0]} to {counts[-1]} on each: {counts}")
+
+    def race(self, number: int) -> None:
+        """More servers than slots, all at the same moment."""
+        slots = self._sizes.slots * self._hosts
+        name = f"race{number}x"
+        begun = time.monotonic()
+        states = self._boot(name, slots + self._sizes.surplus)
+        self._say(f"race {number + 1}: {dict(states)} for {slots} slots, {time.monotonic() - begun:.1f} s")
+        assert states == {"active": slots, "error": self._sizes.surplus}, f"{dict(states)} for {slots} slots"
+        reasons = self._meter.ask("SELECT fault FROM api.instance_mappings WHERE name LIKE %s AND state = 'error'", f"{name}%")
+        assert all(REASON in str(reason) for (reason,) in reasons), reasons
+
+    def clear(self) -> None:
+        """Delete all servers, and wait until nothing of them is left."""
+        uuids = [str(row[0]) for row in self._meter.ask("SELECT instance_uuid FROM api.instance_mappings WHERE NOT deleted")]
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(self._client.delete, uuids))
+        self._wait("SELECT COUNT(*) FROM api.allocations", lambda rows: rows[0][0] == 0)
+
+    def restarts(self) -> None:
+        """Every process stopped and started again while boots come."""
+        load = Steady(self._region, self._client.flavor, self._sizes.rate)
+        names = [member.name for member in self._region.notes.shape.members() if member.role in self._sizes.restarted]
+        began = time.monotonic()
+        Start(self._region, patience=240.0).restart(names)
+        took = time.monotonic() - began
+        sent, failed = load.stop()
+        states = self._settled("steady", sent)
+        done = f"{len(names)} processes restarted one after the other in {took:.0f} s"
+        self._say(f"{done}: {sent} boots meanwhile, {len(failed)} requests failed, {dict(states)}")
+        assert not failed, failed[:3]
+        assert states == {"active": sent}, dict(states)
+
+    def _boot(self, name: str, count: int) -> Counter[str]:
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(lambda n: self._client.post(f"{name}{n}-"), range(count)))
+        return self._settled(name, count)
+
+    def _settled(self, name: str, count: int) -> Counter[str]:
+        """The states of so many servers, once none is being built."""
+        query = "SELECT state, COUNT(*) FROM api.instance_mappings WHERE name LIKE %s AND NOT deleted GROUP BY state"
+
+        def over(rows: tuple[tuple[Any, ...], ...]) -> bool:
+            found = {str(state): int(n) for state, n in rows}
+            return "building" not in found and sum(found.values()) >= count
+
+        return Counter({str(state): int(n) for state, n in self._wait(query, over, f"{name}%")})
+
+    def _wait(self, query: str, over: Callable[[tuple[tuple[Any, ...], ...]], bool], *values: str) -> tuple[tuple[Any, ...], ...]:
+        give_up = time.monotonic() + PATIENCE
+        while not over(rows := self._meter.ask(query, *values)):
+            assert time.monotonic() < give_up, f"{query}: {rows} after {PATIENCE:g} s"
+            time.sleep(0.1)
+        return rows
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+
+class Steady:
+    """Single boots by the clock, each tried at one API and then at the others until one answers."""
+
+    def __init__(self, region: Region, flavor: str, rate: float) -> None:
+        self._addresses = [urlsplit(endpoint) for endpoint in region.notes.endpoints()]
+        self._flavor = flavor
+        self._pause = 1 / rate
+        self._stopping = threading.Event()
+        self._sent = 0
+        self._failed: list[str] = []
+        self._pool = ThreadPoolExecutor(4 * CLIENTS)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> tuple[int, list[str]]:
+        """How many were asked for, and what went wrong with some."""
+        self._stopping.set()
+        self._thread.join()
+        self._pool.shutdown(wait=True)
+        return self._sent, self._failed
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._pause):
+            self._pool.submit(self._boot, self._sent)
+            self._sent += 1
+
+    def _boot(self, number: int) -> None:
+        server = {"name": f"steady{number}", "flavorRef": self._flavor, "imageRef": IMAGE, "min_count": 1, "max_count": 1}
+        trouble = ""
+        for turn in range(2 * len(self._addresses)):
+            address = self._addresses[(number + turn) % len(self._addresses)]
+            try:
+                trouble = self._post(address.hostname or "", address.port or 0, address.path, server)
+            except (OSError, http.client.HTTPException) as error:
+                trouble = f"{type(error).__name__}: {error}"
+                time.sleep(0.05 * turn)
+            else:
+                break
+        if trouble:
+            self._failed.append(trouble)
+
+    def _post(self, host: str, port: int, path: str, server: dict[str, object]) -> str:
+        connection = http.client.HTTPConnection(host, port, timeout=60)
+        try:
+            headers = {"Content-Type": "application/json", "Idempotency-Key": str(server["name"])}
+            connection.request("POST", f"{path}/servers", json.dumps({"server": server}), headers)
+            answer = connection.getresponse()
+            said = answer.read()
+        finally:
+            connection.close()
+        return "" if answer.status == 202 else f"{answer.status}: {said[:200]!r}"
+
+
+def keep(shape: Shape, sizes: Sizes, console: Console) -> None:
+    """On large hosts first; then on hosts with few slots."""
+    with place(shape, quorum=False) as region:
+        serve(region)
+        promises = Promises(region, sizes, console)
+        try:
+            promises.even()
+            promises.restarts()
+        finally:
+            promises.close()
+    if not sizes.races:
+        return
+    with place(shape, quorum=False, slots=sizes.slots) as region:
+        serve(region)
+        promises = Promises(region, sizes, console)
+        try:
+            for number in range(sizes.races):
+                promises.race(number)
+                promises.clear()
+        finally:
+            promises.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="in small, once")
+    options = parser.parse_args()
+    console = Console(width=160)
+    for name in os.environ.keys() - environment().keys():  # a region reads its files only
+        del os.environ[name]
+    shape, sizes = (SMALL, SHORT) if options.smoke else (Shape(), Sizes())
+    try:
+        keep(shape, sizes, console)
+    except Unavailable as error:
+        console.print(f"No region can be had here: {error}", markup=False)
+        return 0 if options.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
