@@ -7,6 +7,8 @@ from oslo_config import cfg
 from cells.bulkhead import BulkheadSettings
 from cells.template import NOTHING, Local
 from objects.base import Object
+from service import notifications
+from service.config import Listing
 
 GROUP = "cells"
 
@@ -58,9 +60,9 @@ OPTIONS: tuple[cfg.Opt, ...] = (
 )
 
 
-def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """For the generator of the sample configuration."""
-    return [(GROUP, list(OPTIONS))]
+def list_opts() -> Listing:
+    """For the generator of the sample configuration. What a change of a cell tells is for everyone who may change one."""
+    return [(GROUP, list(OPTIONS)), *notifications.list_opts()]
 
 
 def settings(conf: cfg.ConfigOpts) -> RegistrySettings:

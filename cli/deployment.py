@@ -89,11 +89,10 @@ class Deployment:
         """The configuration. Raises Misconfigured."""
         from api.opts import QUOTA_GROUP, QUOTAS
         from cells import opts
-        from service import config, notifications
+        from service import config
         from service.opts import API_BUS, API_DATABASE, BUS
 
-        own = [(None, [BUS, API_BUS]), ("api_database", [API_DATABASE]), (QUOTA_GROUP, QUOTAS)]
-        ours = [*own, *notifications.list_opts()]
+        ours = [(None, [BUS, API_BUS]), ("api_database", [API_DATABASE]), (QUOTA_GROUP, QUOTAS)]
         return config.load(self.arguments, ours, opts.list_opts(), files=[] if self.state else None)
 
     def close(self) -> None:

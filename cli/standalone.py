@@ -21,14 +21,15 @@ from objects import errors, extra_specs
 from scheduler import opts as scheduler_opts
 from scheduler.plugins import load_driver
 from scheduler.settings import Settings as SchedulerSettings
-from service import config, guru, monitor
+from service import config, guru, monitor, notifications
 from service.monitor import Monitor
 
 
 class Standalone(Admin):
     """Run API, conductors, scheduler and simulated hosts in this one process, until Ctrl-C.
 
-    Of the files named with --config-file, and of the environment, the options of [scheduler] and of [monitoring] count.
+    Of the files named with --config-file, and of the environment, the options of [scheduler], [monitoring] and
+    [oslo_messaging_notifications] count.
 
     Examples:
       superconductor standalone --state ./region
@@ -57,6 +58,7 @@ class Standalone(Admin):
         pace = Pace()
         scheduler = scheduling(self.deployment.arguments, pace)
         watched = Monitor(monitoring(self.deployment.arguments))
+        notify = notifications.settings(config.load(self.deployment.arguments, notifications.list_opts(), files=[]))
         folder = StateFolder(Path(self.app.options.state or "superconductor-state"))
         commands = Commands(folder, sys.stderr)
         bootstrap(folder, [f"cell{n + 1}" for n in range(parsed_args.cells)], commands)
@@ -68,7 +70,7 @@ class Standalone(Admin):
         ]
         log_to(folder)
         api = ApiSettings(host=parsed_args.host, port=parsed_args.port, noauth_anywhere=parsed_args.noauth_anywhere)
-        region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler)
+        region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler, notify=notify)
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())

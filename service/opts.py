@@ -5,7 +5,7 @@ from __future__ import annotations
 from oslo_config import cfg
 
 from objects import errors
-from service import monitor, notifications
+from service import monitor
 from service.config import Listing
 
 BUS = cfg.StrOpt(
@@ -73,7 +73,6 @@ def list_opts() -> Listing:
         ("api_database", [API_DATABASE]),
         ("cell_database", [CELL_DATABASE]),
         ("secrets", [KEYS]),
-        *notifications.list_opts(),
         (monitor.GROUP, monitor.OPTIONS),
     ]
 

@@ -19,6 +19,7 @@ from cli.demo.plan import HostPlan
 from cli.demo.verdict import Evidence, at_rest, gather, judge_leftovers
 from cli.discovering import discover_until
 from objects import errors
+from service.notifications import Settings as Notifications
 from service.periodic import wait_until
 from tests.support.ground import Ground, GroundFolder
 
@@ -55,13 +56,16 @@ class GroundCommands(Commands):
 class Region:
     """A running deployment and what tests do with it. It stands on a folder as users' do, or on the ground given."""
 
-    def __init__(self, path: Path | GroundFolder, hosts: Sequence[SimulatedHost], pace: Pace = PACE) -> None:
+    def __init__(
+        self, path: Path | GroundFolder, hosts: Sequence[SimulatedHost], pace: Pace = PACE, notify: Notifications | None = None
+    ) -> None:
         self.hosts = hosts
+        self.notify = notify
         self.pace = pace
         self.folder = path if isinstance(path, GroundFolder) else StateFolder(path)
         self.commands = GroundCommands(path) if isinstance(path, GroundFolder) else Commands(self.folder, None)
         bootstrap(self.folder, sorted({host.cell for host in hosts}), self.commands)
-        self.all = AllInOne(self.folder, hosts, api=ApiSettings(port=0), pace=pace)
+        self.all = AllInOne(self.folder, hosts, api=ApiSettings(port=0), pace=pace, notify=notify)
         self.http = requests.Session()
         self.http.trust_env = False
 
@@ -79,7 +83,7 @@ class Region:
         """As another process would go on, with everything but what was in memory."""
         self.all.stop()
         self.folder = GroundFolder(self.folder.ground) if isinstance(self.folder, GroundFolder) else StateFolder(self.folder.path)
-        self.all = AllInOne(self.folder, self.hosts, api=ApiSettings(port=0), pace=self.pace)
+        self.all = AllInOne(self.folder, self.hosts, api=ApiSettings(port=0), pace=self.pace, notify=self.notify)
         self.start(discover=False)
 
     def flavor(self, name: str = "tiny", vcpus: int = 1, ram: int = 512, disk: int = 1) -> None:
@@ -155,10 +159,15 @@ def region(
 
 @contextmanager
 def running(
-    path: Path | GroundFolder, hosts: Sequence[SimulatedHost], *, discover: bool = True, pace: Pace = PACE
+    path: Path | GroundFolder,
+    hosts: Sequence[SimulatedHost],
+    *,
+    discover: bool = True,
+    pace: Pace = PACE,
+    notify: Notifications | None = None,
 ) -> Iterator[Region]:
-    """The same on a folder that is the caller's."""
-    deployment = Region(path, hosts, pace)
+    """The same on a folder that is the caller's. ``notify``: whether and where notifications go."""
+    deployment = Region(path, hosts, pace, notify)
     try:
         deployment.flavor()
         deployment.start(discover)

@@ -1,0 +1,42 @@
+"""Who listens for notifications, on a bus of any kind."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import oslo_messaging as om
+from oslo_messaging.transport import NotificationTransport
+
+from rpc.transport import open_transport
+
+
+class Listener:
+    """Keeps every message heard on one topic, in the order in which they came."""
+
+    def __init__(self, url: str, topic: str = "notifications") -> None:
+        self._lock = threading.Lock()
+        self._heard: list[dict[str, Any]] = []
+        self._transport = open_transport(url, NotificationTransport)
+        self._server = om.get_notification_listener(self._transport, [om.Target(topic=topic)], [self])
+        self._server.start()
+
+    def info(self, context: dict[str, Any], publisher: str, event: str, payload: Any, metadata: dict[str, Any]) -> None:
+        message = {"event_type": event, "publisher_id": publisher, "payload": payload, "context": context}
+        with self._lock:
+            self._heard.append(message | metadata)
+
+    error = info
+
+    def heard(self, subject: str = "") -> list[dict[str, Any]]:
+        """All messages, or those that name ``subject`` anywhere."""
+        with self._lock:
+            return [message for message in self._heard if subject in str(message)]
+
+    def types(self, subject: str = "") -> list[str]:
+        return [message["event_type"] for message in self.heard(subject)]
+
+    def close(self) -> None:
+        self._server.stop()
+        self._server.wait()
+        self._transport.cleanup()
