@@ -32,6 +32,7 @@ from db.listing import ServerQuery
 from objects import errors
 from objects.base import Object
 from objects.instance import Server
+from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
@@ -54,11 +55,9 @@ class BootServers:
         body = create.parse(document)
         taken = self._acceptor.accept(call, body, req.get_header("Idempotency-Key"))
         accepted = taken.accepted
+        for uuid in accepted.uuids:
+            step(LOG, "replayed" if accepted.replayed else "accepted", uuid, call.context.request_id)
         self._doorbell.accepted(call.context, accepted.batch_id)
-        LOG.info(
-            "%s: batch %s of %d %s",
-            *(call.context.request_id, accepted.batch_id, len(accepted.uuids), "replayed" if accepted.replayed else "accepted"),
-        )
         self._answer(call, resp, body.server, taken)
 
     def _answer(self, call: Call, resp: falcon.Response, asked: create.ServerBody, taken: Taken) -> None:
@@ -177,7 +176,7 @@ class OneServer:
         deleted = self._ledger.write(builds.delete, server_id, project_id=call.scope, now=time.time(), request_id=request_id)
         if deleted is None:
             raise missing(server_id)
-        LOG.info("%s: instance %s deleted by its user", call.context.request_id, server_id)
+        step(LOG, "deleted", server_id, call.context.request_id)
         if deleted.cell_uuid is not None:
             self._doorbell.deleted(call.context, server_id)
         resp.status = 204

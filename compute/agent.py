@@ -17,9 +17,11 @@ from compute.reports import Answer, Reporter
 from compute.workers import Workers
 from objects import errors, extra_specs
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
+from objects.context import request_of
 from objects.instance import Failure
 from objects.spec import BootSecrets, RequestSpec
 from service import metrics
+from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ class Agent:
             if build is None:
                 LOG.debug("Attempt %d of instance %s was started or passed before", order.attempt, order.instance_uuid)
             else:
+                self._step("order taken", build)
                 builds.append(build)
         self._report(builds)
 
@@ -153,7 +156,7 @@ class Agent:
                     self._report([build])  # handed over, if the agent stops
             case "accept":
                 if self._builds.refused(build):
-                    LOG.info("Attempt %d of instance %s is not ours to build: %s", build.attempt, build.uuid, verdict.reason)
+                    self._step("not ours to build", build, verdict.reason)
             case "active" if verdict.accepted:
                 self._builds.confirmed(build)
             case "active" if not verdict.known and not self._removes(build):
@@ -187,11 +190,16 @@ class Agent:
             )
         return policy == "remove" and age >= self._settings.unknown_guest_age
 
+    def _step(self, what: str, build: Build, note: str = "") -> None:
+        request_id = request_of(build.guest.batch_id) if build.guest is not None else None
+        step(LOG, what, build.uuid, request_id, host=self._settings.host, attempt=build.attempt, note=note)
+
     def _spawn(self, build: Build) -> None:
         timeout = self._settings.spawn_timeout
         guest = build.guest
         if guest is None or not self._builds.spawn(build, time.monotonic() + timeout if timeout else None):
             return
+        self._step("spawning", build)
         failure: Failure | None = None
         secrets: BootSecrets | None = None
         try:
@@ -207,6 +215,7 @@ class Agent:
         except Exception as error:  # noqa: BLE001 - drivers raise what they like; the table of failures takes them all
             failure = failures.classify(error, time.time(), secrets)
         if self._builds.spawned(build, failure):
+            self._step("spawned", build)
             self._report([build])
         else:
             self._destroy(build)
@@ -225,7 +234,9 @@ class Agent:
         report = self._builds.destroyed(build)
         if report is not None:
             if report.failure is not None:
-                LOG.info("Attempt %d of instance %s failed: %s", report.attempt, build.uuid, report.failure.message)
+                self._step("failed", build, report.failure.message)
+            else:
+                self._step("destroyed", build)
             self._reporter.submit([(report, partial(self._answered, build, report))])
 
 

@@ -10,10 +10,13 @@ from cells.cell import Cell
 from db import compute_nodes, events, feed, rebuild
 from db.claims import Ledger
 from db.engine import Database
+from objects import stored
 from objects.compute_node import ComputeNode
-from objects.feed import EventKind, FeedEvent
+from objects.context import request_of
+from objects.feed import EventKind, FeedEvent, InstanceSummary
 from objects.selection import Limits
 from service import metrics
+from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
@@ -126,4 +129,9 @@ class Applier:
         self._cursor = None  # unknown until this is committed
         self._ledger.write(events.apply, position, page, list(changed.values()))
         self._cursor = upto
+        for event in page:
+            if event.kind in (EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED):
+                told = stored.load(event.payload, InstanceSummary)
+                about = (event.key, request_of(told.batch_id))
+                step(LOG, "applied", *about, cell=self._cell.name, host=told.host, attempt=told.attempt, state=told.state)
         self._capacities |= {key: node.capacity for key, node in changed.items()}

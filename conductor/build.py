@@ -30,6 +30,7 @@ from rpc.errors import RemoteFault
 from rpc.scheduler import SchedulerClient
 from service import metrics
 from service.complaints import Complaints
+from service.steps import step
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
@@ -70,6 +71,9 @@ class Builder:
     def schedule_and_build(self, batch_ids: Sequence[str]) -> None:
         """Lease what nobody drives of these batches, and build it: small ones together, a large one holds up none of them."""
         leased = self._database.write(leases.lease, self._owner, batch_ids, time.time(), self._lease_seconds)
+        for leased_batch in leased:
+            for request in leased_batch.requests:
+                step(LOG, "leased", request.instance_uuid, leased_batch.spec.request_id, fence=request.fence)
         with self.driving.each(leased):
             for batch in leased:
                 metrics.since(metrics.STAGE["queue"], batch.requests[0].created_at)
@@ -239,7 +243,9 @@ class Builder:
                 cell.complaints("builds", logging.WARNING, "cell %s cannot take %d builds: %s", cell.name, len(members), error)
                 unreachable += members
             else:
-                staged += [p for p in members if p.request.instance_uuid in accepted]
+                staged += (mine := [p for p in members if p.request.instance_uuid in accepted])
+                for p in mine:
+                    step(LOG, "staged", p.request.instance_uuid, p.batch.spec.request_id, cell=cell.name, host=p.selection.host)
         return staged, unreachable
 
     def _part(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> staging.Part:
@@ -254,6 +260,8 @@ class Builder:
         with metrics.STAGE["hand_over"].time():
             won = set(self._database.write(builds.hand_over, [p.hand_over for p in staged], time.time()))
         mine = [p for p in staged if p.request.instance_uuid in won]
+        for p in mine:
+            step(LOG, "handed over", p.request.instance_uuid, p.batch.spec.request_id, cell=p.cell.name, host=p.selection.host)
         for p in staged:
             if p.request.instance_uuid not in won:
                 LOG.info("batch %s: hand-over of %s lost to a delete or a successor", p.batch.batch_id, p.request.instance_uuid)

@@ -13,6 +13,7 @@ from objects import lifecycle
 from objects.instance import Instance, State
 from objects.spec import RequestSpec
 from service import metrics
+from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Undertaker:
         for burial in burials:
             if burial.instance_uuid in won:
                 metrics.ENDED.labels("unplaced").inc()
-                LOG.info("instance %s: ERROR: %s", burial.instance_uuid, burial.fault)
+                step(LOG, "error", burial.instance_uuid, spec.request_id, cell="cell0", note=burial.fault)
 
 
 def _new_instance(spec: RequestSpec, request: leases.Request, reason: str) -> staging.NewInstance:

@@ -20,11 +20,12 @@ from db.services import Beat
 from objects import errors, lifecycle, stats
 from objects.build import Holding, Report, ReportKind, Verdict
 from objects.compute_node import ComputeNode
-from objects.context import RequestContext
+from objects.context import RequestContext, request_of
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome
 from objects.process import About
 from service.coalesce import Coalescer
+from service.steps import step
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
@@ -145,17 +146,18 @@ class CellConductor:
     def _verdicts(self, reports: Sequence[Report], outcomes: Mapping[str, Outcome]) -> list[Verdict]:
         verdicts = [_verdict(report, outcomes[report.instance_uuid]) for report in reports]
         for report, verdict in zip(reports, verdicts, strict=True):
-            level = logging.INFO if verdict.accepted else logging.WARNING
-            LOG.log(
-                level,
-                "instance %s: %s on %s, attempt %d%s",
-                report.instance_uuid,
-                report.kind,
-                report.host,
-                report.attempt,
-                f" refused: {verdict.reason}" if not verdict.accepted else f": {report.failure.message}" if report.failure else "",
-            )
+            self._say(report, verdict, outcomes[report.instance_uuid])
         return verdicts
+
+    def _say(self, report: Report, verdict: Verdict, outcome: Outcome) -> None:
+        """What was reported, and where that ends the build: how."""
+        row = outcome.row if isinstance(outcome, Change) else None
+        about = (report.instance_uuid, request_of(row.batch_id) if row is not None else None)
+        what = report.kind if verdict.accepted else f"{report.kind} refused"
+        why = verdict.reason if not verdict.accepted else report.failure.message if report.failure else ""
+        step(LOG, what, *about, cell=self._sender.name, host=report.host, attempt=report.attempt, note=why)
+        if row is not None and row.state is State.ERROR:
+            step(LOG, "error", *about, cell=self._sender.name, note=row.fault or "")
 
 
 def transition(tx: Connection, reports: Mapping[str, Report], now: float) -> tuple[dict[str, Outcome], dict[str, Kept]]:

@@ -15,6 +15,7 @@ from objects import errors
 from objects.context import RequestContext
 from objects.instance import Server, State
 from service.complaints import Complaints
+from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
@@ -65,5 +66,7 @@ class Deleter:
             gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
             self._database.write(mappings.ended, gone, time.time())
             return
+        for uuid, row in rows.items():
+            step(LOG, "delete told", uuid, request_id, cell=cell.name, host=row.host, state=row.state)
         deleting = [row for row in rows.values() if row.state is State.DELETING]
         send_deletes(cell, RequestContext(request_id=f"delete-{cell.name}"), deleting)

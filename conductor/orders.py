@@ -16,6 +16,9 @@ from objects.instance import Instance
 from rpc.compute import ComputeClient
 from service import metrics
 from service.complaints import Complaints
+from service.steps import step
+
+LOG = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,6 +53,9 @@ def send_orders(to: Sender, context: RequestContext, orders: Iterable[Order]) ->
     for (host, _), members in groups.items():
         message = BuildOrders(spec=members[0].spec, orders=tuple(_build_order(order) for order in members))
         casts.append((host, partial(_client(to).build_instances, context, host, message)))
+        for order in members:
+            row = order.instance
+            step(LOG, "ordered", row.uuid, order.spec.request_id, cell=to.name, host=host, attempt=row.attempt)
     _cast_all(to, casts)
 
 

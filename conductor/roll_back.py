@@ -20,10 +20,11 @@ from db.batches import Batch
 from db.connection import Connection
 from db.engine import Database
 from objects import errors, lifecycle
-from objects.context import RequestContext
+from objects.context import RequestContext, request_of
 from objects.instance import State
 from objects.lifecycle import Change, Outcome
 from service.periodic import Every
+from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class BatchSweep:
             return
         changed = [outcome.row for outcome in outcomes.values() if isinstance(outcome, Change)]
         for row in changed:
-            LOG.info("instance %s: %s", row.uuid, reasons[row.uuid])
+            step(LOG, "rolled back", row.uuid, request_of(row.batch_id), cell=cell.name, host=row.host, note=reasons[row.uuid])
         deleting = [row for row in changed if row.state is State.DELETING]
         send_deletes(cell, RequestContext(request_id=f"roll-back-{cell.name}"), deleting)  # lost? the cell's sweep sends them
 

@@ -11,6 +11,7 @@ from db import instances, mappings, staging
 from db.engine import Database
 from objects import lifecycle
 from objects.instance import Instance
+from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ def settle_rows(api_database: Database, cell: Cell, found: Collection[str]) -> N
         cell.write(staging.remove_staged, astray)
     if fences:
         cell.write(instances.transition, fences, lambda row: _activate(row, fences, cell), now)
+    for uuid in fences:
+        step(LOG, "settled", uuid, cell=cell.name)
     if astray or fences:
         LOG.info("cell %s: settled %d staged rows, removed %d", cell.name, len(fences), len(astray))
 

@@ -14,11 +14,12 @@ from conductor.orders import Sender, send_deletes, send_orders
 from db import feed, instances, processes, services
 from db.engine import Database
 from objects import lifecycle
-from objects.context import RequestContext
+from objects.context import RequestContext, request_of
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome
 from service.liveness import Liveness
 from service.periodic import Every
+from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
@@ -74,6 +75,9 @@ class CellSweep:
         if late:
             outcomes = self._database.write(instances.transition, late, lambda row: _deadline(row, late[row.uuid], now), now)
             measure(outcomes.values(), now)
+            for row in _changed(outcomes.values()):
+                about = (row.uuid, request_of(row.batch_id))
+                step(LOG, "error", *about, cell=self._sender.name, host=row.host, note=row.fault or "")
             ended = [row for uuid, row in late.items() if row.state is State.BUILDING and isinstance(outcomes[uuid], Change)]
             send_deletes(self._sender, self._context, ended)  # lost? then the agent's audit finds out
 
@@ -96,6 +100,11 @@ class CellSweep:
             return
         outcomes = self._database.write(instances.transition, rows, lambda row: _host_dead(row, rows[row.uuid], now), now)
         measure(outcomes.values(), now)
+        for row in _changed(outcomes.values()):
+            about = (row.uuid, request_of(row.batch_id))
+            step(LOG, "taken off", *about, cell=self._sender.name, host=rows[row.uuid].host, attempt=rows[row.uuid].attempt)
+            if row.state is State.ERROR:
+                step(LOG, "error", *about, cell=self._sender.name, note=row.fault or "")
         self._conductor.resend(self._context, _rescheduled(outcomes.values()))
         LOG.warning("hosts down: %s; %d builds and deletes there were taken off them", ", ".join(sorted(down)), len(rows))
 
@@ -113,5 +122,9 @@ def _deadline(row: Instance, read: Instance, now: float) -> Outcome:
     return lifecycle.deadline(row, read.attempt, failure)
 
 
+def _changed(outcomes: Iterable[Outcome]) -> list[Instance]:
+    return [outcome.row for outcome in outcomes if isinstance(outcome, Change)]
+
+
 def _rescheduled(outcomes: Iterable[Outcome]) -> list[str]:
-    return [o.row.uuid for o in outcomes if isinstance(o, Change) and o.row.state is State.SCHEDULED]
+    return [row.uuid for row in _changed(outcomes) if row.state is State.SCHEDULED]

@@ -219,6 +219,7 @@ def summary(row: Instance, now: float) -> InstanceSummary:
         fault=row.fault,
         attempt=row.attempt,
         has_group=row.has_group,
+        batch_id=row.batch_id,
     )
 
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from objects.base import Object
 
 
+def request_of(batch_id: str | None) -> str | None:
+    """The id of the request that asked for a batch: the API names batches so."""
+    return f"req-{batch_id}" if batch_id else None
+
+
 class RequestContext(Object, frozen=True, kw_only=True):
     """The identity that travels with a request. It carries no database and no transport."""
 

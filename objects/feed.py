@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import ClassVar
 
 from objects.base import Message
 
@@ -30,7 +31,9 @@ class FeedEvent(Message, frozen=True, kw_only=True):
 
 
 class InstanceSummary(Message, frozen=True, kw_only=True):
-    """What the API level keeps of an instance, so that lists and quota are right while its cell is down."""
+    """What the API level keeps of an instance, so that lists and quota are right while its cell is down. ``batch_id``: for logs."""
+
+    VERSION: ClassVar[str] = "1.1"
 
     state: str
     host: str | None = None
@@ -42,3 +45,4 @@ class InstanceSummary(Message, frozen=True, kw_only=True):
     fault: str | None = None
     attempt: int = 1
     has_group: bool = False
+    batch_id: str | None = None

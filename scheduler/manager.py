@@ -24,6 +24,7 @@ from scheduler.stripes import Stripes
 from scheduler.table import HostTable
 from service import metrics
 from service.coalesce import Coalescer
+from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
@@ -204,6 +205,10 @@ class SchedulerManager:
             metrics.DECISIONS.labels("partial" if job.partial else "refused" if decision.refused else "placed").inc()
             metrics.DECISION.observe(decision.elapsed_ms / 1000)
             metrics.CLAIMS.inc(len(job.placements))
+            for choice in decision.choices:
+                what = "selected" if choice.host else "refused"
+                about = (choice.instance_uuid, job.spec.request_id)
+                step(LOG, what, *about, cell=choice.cell, host=choice.host, decision=decision.id)
             placed = f"{len(job.placements)} placed"
             outcome = f"{placed}; {decision.message}" if job.partial else decision.message or placed
             LOG.info("batch %s (%s): %s, decision %s", job.spec.batch_id, job.context.request_id, outcome, decision.id)

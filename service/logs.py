@@ -133,7 +133,12 @@ class Unwritten:
 
 
 def add_request_id(record: logging.LogRecord) -> bool:
-    """A filter that lets every record pass, with the request id that is bound where it has none of its own."""
-    if not getattr(record, "request_id", ""):
-        record.request_id = _REQUEST_ID.get()
+    """A filter that lets every record pass, with the request id that is bound where it has none of its own.
+
+    It is told to the JSON formatter too, which shows what is in ``extra``.
+    """
+    request_id = getattr(record, "request_id", "") or _REQUEST_ID.get()
+    record.request_id = request_id
+    if request_id:
+        record.extra = {"request_id": request_id, **getattr(record, "extra", {})}
     return True

@@ -22,7 +22,7 @@ FINGERPRINTS = {
     "Failure": "1.1-76dd54c4c3cb",
     "FeedEvent": "1.0-2857de777cf1",
     "Holding": "1.0-6bbe86060a48",
-    "InstanceSummary": "1.0-cf5536e43be3",
+    "InstanceSummary": "1.1-70a29a221376",
     "Report": "1.2-7d6da1d1d48b",
     "RequestSpec": "2.2-0edfa5fae7d4",
     "Selection": "1.1-887cedad2ff8",

@@ -1,0 +1,26 @@
+"""One line for each step of one server, in the same form everywhere: who looks for its uuid or its request finds its whole story.
+
+    2026-01-31 12:00:00.000 4711 INFO conductor.build [req-...] [instance: 9f0c...] staged cell=cell1 host=h7 attempt=1
+
+With ``use_json`` the same are keys of ``extra``. No line is made while INFO is not logged.
+"""
+
+from __future__ import annotations
+
+import logging
+
+
+def step(log: logging.Logger, what: str, instance: str, request_id: str | None = None, *, note: str = "", **fields: object) -> None:
+    """Log that ``what`` happened to ``instance``. ``request_id``: where it is not the one that is bound to the thread.
+
+    ``fields``: of ``cell``, ``host``, ``attempt`` those that are known, and what else is short; None is left out. ``note``: a
+    sentence for people.
+    """
+    if not log.isEnabledFor(logging.INFO):
+        return
+    known = {name: value for name, value in fields.items() if value is not None}
+    text = " ".join((what, *(f"{name}={value}" for name, value in known.items())))
+    extra: dict[str, object] = {"instance_uuid": instance, "extra": {"instance": instance, "step": what, **known}}
+    if request_id:
+        extra["request_id"] = request_id
+    log.info("%s", f"{text}: {note}" if note else text, extra=extra, stacklevel=2)
