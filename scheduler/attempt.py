@@ -9,7 +9,7 @@ import numpy as np
 
 from objects.decision import Decision
 from objects.inventory import Inventory, Placement, Slot, Standing
-from scheduler import counterfactual, engine, silence
+from scheduler import counterfactual, engine
 from scheduler.alternates import Alternates
 from scheduler.arrays import Ints
 from scheduler.conclude import conclude
@@ -17,13 +17,11 @@ from scheduler.cursor import Cursor
 from scheduler.drivers.base import Driver
 from scheduler.job import Job, Moment
 from scheduler.members import Members
+from scheduler.refusals import Refusals, Step
 from scheduler.request import Request
 from scheduler.survey import Survey
 from scheduler.table import HostTable
-from scheduler.together import together
-
-OUTAGE = 1800.0
-"""Seconds for which cells are waited for that fell silent as a whole. After that their hosts are as down as any."""
+from scheduler.together import survey
 
 
 class Attempt:
@@ -45,8 +43,7 @@ class Attempt:
         self._locked: set[int] = set()
         self._asked: set[int] = set()
         self._complete = False  # the first plan and its alternates are all there is to be
-        self._mark = 0
-        self._members: Members | None = None
+        self._refusals = Refusals(table, driver, moment)
         self.rivals: set[int] = set()
         """Writers of the log that have claimed room which this process did not know of."""
 
@@ -147,90 +144,28 @@ class Attempt:
         pairs = zip(self._jobs, self._requests, strict=True)
         return [(job, request) for job, request in pairs if job.standing.needed and job.open]
 
-    def _guarded(self, step: Callable[[Job, Request], set[int]], job: Job, request: Request) -> set[int]:
+    def _guarded(self, plan: Callable[[Job, Request, Step], set[int]], job: Job, request: Request) -> set[int]:
         """One step for one job. Whatever fails in it - a filter of the site, say - fails this job alone, and leaves no trace."""
-        self._mark = self._table.mark
-        self._members = request.members.copy() if request.group is not None else None
+        step = Step(self._table, request)
         wanted: set[int] = set()
         try:
-            wanted = step(job, request)
+            wanted = plan(job, request, step)
         except Exception as error:  # noqa: BLE001 - raised again in the job's own caller
             job.error = error
         if not job.open:
             job.rows = {}
-            self._undo(request)
+            step.undo()
         return wanted if job.open else set()
 
-    def _undo(self, request: Request) -> None:
-        """Take back what this step has taken for its job so far."""
-        self._table.give_back(self._mark)
-        if self._members is not None:
-            request.members.restore(self._members)
-
-    def _plan(self, job: Job, request: Request) -> set[int]:
+    def _plan(self, job: Job, request: Request, step: Step) -> set[int]:
         needed = job.standing.needed
         job.together = request.founding and len(needed) > 1
-        job.survey = self._survey(request, len(needed))
+        job.survey = survey(self._table, self._driver, request, len(needed))
         chosen = engine.choose(self._table, self._driver, request, job.survey, len(needed))
         job.rows = dict(zip(needed, chosen, strict=False))
         if len(chosen) < len(needed):
-            self._refuse(job, request)
+            self._refusals.refuse(job, request, step)
         return set()
-
-    def _survey(self, request: Request, count: int, within: Ints | None = None) -> Survey:
-        """The hosts for ``count`` instances; for the first members of an affinity group those that take them together."""
-        found = engine.survey(self._table, self._driver, request, within)
-        if not request.founding:
-            return found
-        return together(self._table, self._driver, request, found, count + request.companions)
-
-    def _refuse(self, job: Job, request: Request) -> None:
-        """No host for the next instance: say why, and whether it might be otherwise in a moment."""
-        job.short = len(job.rows)
-        # what would be if no retry held a host and nobody moved; counted so, as that will be
-        request.yielding = request.members.any_held or request.split
-        job.counts = engine.survey(self._table, self._driver, request).counts
-        if request.yielding and self._could(job, request):
-            job.held = True
-        elif self._table.awaited(self._moment.mapped_since):
-            job.premature = True
-        elif self._moment.young:
-            request.assume_up = True
-            unseen = any(age is None for age in self._moment.ages.values())
-            job.premature = unseen or self._could(job, request)
-        else:
-            self._look_for_unheard(job, request)
-        job.partial = not job.premature and len(job.rows) >= job.least
-        if job.partial:  # it is not worth a wait
-            job.held, job.unheard = False, ()
-
-    def _could(self, job: Job, request: Request) -> bool:
-        """Whether all would find hosts, as things are supposed to be now. What the job has taken is as before afterwards."""
-        mark, members, missing = self._table.mark, request.members.copy(), len(job.standing.needed) - len(job.rows)
-        if job.together:  # elsewhere there might be room for all of them
-            self._undo(request)
-            missing = len(job.standing.needed)
-        chosen = engine.choose(self._table, self._driver, request, self._survey(request, missing), missing)
-        if job.together:
-            self._undo(request)
-            for row in job.rows.values():
-                engine.take(self._table, request, row)
-        else:
-            self._table.give_back(mark)
-            request.members.restore(members)
-        return len(chosen) == missing
-
-    def _look_for_unheard(self, job: Job, request: Request) -> None:
-        """Whether cells could take it from none of whose hosts anything is heard: then it waits for them, up to its deadline."""
-        since = self._moment.mono - OUTAGE
-        unheard = silence.unheard(self._table, request.alive_since, since)
-        if unheard:
-            request.unheard_cells = frozenset(unheard)
-            if self._could(job, request):
-                job.unheard = tuple(sorted(unheard.values()))
-            request.unheard_cells = frozenset()
-        if not job.unheard and self._moment.began > since:
-            job.unheard = tuple(sorted(silence.unseen(self._table, request, self._moment.ages)))
 
     def _settle(self) -> None:
         """Put all jobs where they go, of a plan that was mended or fell short; then each instance gets its alternates."""
@@ -266,22 +201,22 @@ class Attempt:
         Returns the inventories to be locked for that; None if a job failed at it, so that what it took must first be free again.
         """
         wanted: set[int] = set()
-        for step in (self._keep, self._replace):
+        for plan in (self._keep, self._replace):
             for job, request in jobs:
-                wanted |= self._guarded(step, job, request)
+                wanted |= self._guarded(plan, job, request)
                 if not job.open:
                     return None
         return wanted
 
-    def _keep(self, job: Job, request: Request) -> set[int]:
+    def _keep(self, job: Job, request: Request, step: Step) -> set[int]:
         job.losers = [uuid for uuid, row in job.rows.items() if not self._still_fits(request, row)]
         job.conflicts += len(job.losers)
         if job.losers and job.together:
             job.losers = list(job.rows)
-            self._undo(request)
+            step.undo()
         return set()
 
-    def _replace(self, job: Job, request: Request) -> set[int]:
+    def _replace(self, job: Job, request: Request, step: Step) -> set[int]:
         """Other hosts for the losers, locked ones if possible. Returns inventories to be locked."""
         losers = job.losers
         if not losers:
@@ -294,7 +229,7 @@ class Attempt:
         elsewhere = losers[len(chosen) :]
         wanted: set[int] = set()
         if elsewhere:
-            found = self._survey(request, len(elsewhere), self._available())
+            found = survey(self._table, self._driver, request, len(elsewhere), self._available())
             wanted = self._spares(found, len(elsewhere))
             further = engine.choose(self._table, self._driver, request, found, len(elsewhere))
             wanted |= {int(self._table.inventory[row]) for row in further}
@@ -305,7 +240,7 @@ class Attempt:
             if self._asked - self._locked:  # somebody else holds a host that may fit
                 job.lost = True
             else:
-                self._refuse(job, request)
+                self._refusals.refuse(job, request, step)
         return wanted - self._locked
 
     def _still_fits(self, request: Request, row: int) -> bool:

@@ -18,6 +18,12 @@ NAME = "WholeGroup"
 REASON = "no room for all members of the affinity group together"
 
 
+def survey(table: HostTable, driver: Driver, request: Request, count: int, within: Ints | None = None) -> Survey:
+    """The hosts for ``count`` instances; for the first members of an affinity group those that take them together."""
+    found = engine.survey(table, driver, request, within)
+    return together(table, driver, request, found, count + request.companions) if request.founding else found
+
+
 def together(table: HostTable, driver: Driver, request: Request, found: Survey, count: int) -> Survey:
     """Of the hosts found, those that take all ``count`` instances; where there is none, those that take the most of them.
 

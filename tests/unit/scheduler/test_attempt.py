@@ -7,6 +7,7 @@ import time
 import pytest
 
 from objects import errors
+from objects.decision import Choice
 from objects.group import Policy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
@@ -205,3 +206,21 @@ def test_running_the_transaction_anew_starts_from_nothing() -> None:
     [placements], _ = made.finish()
     assert len(placements) == 2
     assert (ledger.table.instances[:3] == 0).all()
+
+
+@pytest.mark.parametrize("policy", [None, *Policy])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_plan_that_stands_is_what_a_second_look_would_find(policy: Policy | None, count: int) -> None:
+    """What is found with the plan - its alternates - is not looked for again."""
+    asked = [fleet.spec(group=fleet.group(policy) if policy else None) for _ in range(2)]
+
+    def chosen(*, twice: bool) -> list[Choice]:
+        ledger = Ledger(12, vcpus=4)
+        jobs = [job(spec, count) for spec in asked]
+        made = attempt(ledger.table, jobs)
+        assert not made.confirm(ledger.rows(begun(made, jobs)))
+        if twice:
+            made._settle()
+        return [choice for decision in made.finish()[1] for choice in decision.choices]
+
+    assert chosen(twice=False) == chosen(twice=True)

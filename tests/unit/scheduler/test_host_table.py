@@ -221,3 +221,46 @@ def test_a_cell_that_closes_takes_its_hosts_along_and_leaves_all_else_as_it_is()
     table.set_cells(fleet.cells(CellState.DISABLED, CellState.ENABLED))
     assert seen(table)["h1"] == before["h1"] | {"cell_open": False, "welcoming": False}
     assert seen(table)["h2"] == before["h2"]
+
+
+def test_who_is_up_follows_heartbeats_silence_and_operators() -> None:
+    """The answer is kept between two questions: whatever bears on it must be seen."""
+    table = fleet.table([])
+    names = [f"h{n}" for n in range(4)]
+    nodes = [fleet.node(name) for name in names]
+    table.set_topology(fleet.cells(), {name: fleet.CELLS[n % 2] for n, name in enumerate(names)}, {})
+
+    def heard(n: int, at: float, *, disabled: bool = False) -> None:
+        table.set_service(fleet.CELLS[n % 2], names[n], at, disabled=disabled, forced_down=False)
+
+    def up(since: float) -> list[str]:
+        return [table.hosts[row] for row in np.flatnonzero(table.up(since))]
+
+    assert up(0.0) == []
+    for n, node in enumerate(nodes[:3]):
+        table.set_node(fleet.CELLS[n % 2], node)
+        heard(n, 10.0 + n)
+    for since, first in ((5.0, 0), (10.0, 0), (10.5, 1), (11.5, 2), (13.0, 3), (5.0, 0)):
+        assert up(since) == names[first:3]
+    heard(0, 20.0)
+    assert up(11.5) == ["h0", "h2"]
+    heard(2, 20.0, disabled=True)
+    assert up(11.5) == ["h0"]
+    table.set_node(fleet.CELLS[1], nodes[3])
+    assert up(11.5) == ["h0"]
+    heard(3, 20.0)
+    assert up(11.5) == ["h0", "h3"]
+    table.set_cells(fleet.cells(CellState.DISABLED, CellState.ENABLED))
+    assert up(11.5) == ["h3"]
+    table.remove(row_of(table, "h3"))
+    assert up(11.5) == []
+
+
+def test_it_knows_on_which_hosts_builds_have_failed() -> None:
+    table = fleet.table([fleet.node("h1"), fleet.node("h2", failed_builds=2.0)])
+    assert table.failing == {row_of(table, "h2")}
+    table.set_node(fleet.CELLS[0], fleet.node("h1", failed_builds=0.5))
+    assert table.failing == {row_of(table, "h1"), row_of(table, "h2")}
+    table.set_node(fleet.CELLS[1], fleet.node("h2"))
+    table.remove(row_of(table, "h1"))
+    assert table.failing == set()

@@ -11,9 +11,10 @@ import pytest
 from objects import errors
 from objects.cell import CellState
 from objects.spec import RequestSpec
-from scheduler.attempt import OUTAGE, Attempt
+from scheduler.attempt import Attempt
 from scheduler.cursor import Cursor
 from scheduler.job import Moment
+from scheduler.refusals import OUTAGE
 from scheduler.silence import unseen
 from scheduler.table import HostTable
 from tests.support import fleet
