@@ -3,8 +3,8 @@
     python bench/discovery.py              10,000 hosts in two cells, on SQLite files
     python bench/discovery.py --smoke      a few hosts; figures not to be quoted
 
-``--server mariadb|postgresql|sqlite``, ``--hosts N``, ``--cells N``. The databases are new ones on the server that tests use, and are
-dropped at the end. ``conductor`` reads the feed that the hosts' first reports were told to, page by page, maps them and writes
+``--server mariadb|postgresql|sqlite``, ``--hosts N``, ``--cells N``. The databases are new ones on the server that tests use, and
+are dropped at the end. ``conductor`` reads the feed that the hosts' first reports were told to, page by page, maps them and writes
 what they offer. ``again`` is a second run, which finds nothing new. An executemany counts once.
 """
 

@@ -17,8 +17,8 @@ UNFINISHED = (*lifecycle.LIVE, State.STAGED)
 def from_cell(tx: Connection, host: str, binary: str, silence: float) -> None:
     """Delete its agent's record and its nodes. May be repeated.
 
-    Raises Conflict where servers are on it or unfinished builds may go on to it, or its agent was heard of within the last ``silence`` seconds, by the database's clock:
-    it would only report again. An agent that has said that it stops need not have been silent for long.
+    Raises Conflict where servers are on it or unfinished builds may go on to it, or its agent was heard of within ``silence``
+    seconds, by the database's clock: it would only report again. One that has said that it stops need not have been silent.
     """
     servers = sa.select(sa.func.count()).where(
         cell.instances.c.host == host, cell.instances.c.state.in_([*lifecycle.LIVE, State.STAGED, State.ACTIVE, State.DELETING])
