@@ -98,6 +98,8 @@ class Finder:
             cell = self._registry.get(server.cell_uuid)
             row = cell.within(self._settings.cell_timeout).read(instances.get, server.uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
+            if isinstance(error, errors.NotFound) and server.state == "error":  # it ended when its cell was removed
+                return Found(server=server, spec=spec)
             self._complaints(str(error), logging.WARNING, "instance %s is shown from its summary: %s", server.uuid, error)
             return Found(server=server, spec=spec, silent={server.cell_uuid: self._silent_since(server.cell_uuid)})
         if row is None:

@@ -27,7 +27,7 @@ import msgspec
 
 from bench import _ledger
 from cells import health
-from cells.administration import CellChange, NewCell, change_cell, create_cell, find_cell
+from cells.administration import CellChange, NewCell, change_cell, create_cell
 from cells.bulkhead import BulkheadSettings
 from cells.discovery import AGENT
 from cells.opts import RegistrySettings
@@ -65,7 +65,7 @@ def main() -> None:
         with region(server, count) as (api, mappings):
             for down in told.down or ((0, 1) if told.smoke else (0, 1, 10)):
                 measure_health(api, mappings, down, patience)
-            measure_disable(api, "cell000", rounds=2 if told.smoke else 20)
+            measure_disable(api, mappings, rounds=2 if told.smoke else 20)
 
 
 @contextlib.contextmanager
@@ -122,8 +122,11 @@ def measure_health(api: Database, mappings: Sequence[CellMapping], down: int, pa
     )
 
 
-def measure_disable(api: Database, name: str, rounds: int) -> None:
-    """Two threads ask for hosts all the time, while another one, as an operator, takes a cell out of use and puts it back."""
+def measure_disable(api: Database, mappings: Sequence[CellMapping], rounds: int) -> None:
+    """Two threads ask for hosts all the time, while an operator takes one of two cells out of use and puts it back."""
+    for mapping in mappings[2:]:
+        change_cell(api, mapping.name, CellChange(state=CellState.DISABLED))
+    name = mappings[0].name
     settings = Settings(service_down_time=1e6, warm_up=0.0)
     site = Site(api, [])
     registry = CellRegistry(api)
@@ -132,7 +135,7 @@ def measure_disable(api: Database, name: str, rounds: int) -> None:
     freshness.start()
     ledger = claims.Ledger(api, "bench")
     scheduler = SchedulerManager(settings, load_driver(settings), table, cursor, ledger, freshness.ages, freshness.topology)
-    uuid, ended = find_cell(api, name).uuid, threading.Event()
+    uuid, ended = mappings[0].uuid, threading.Event()
     chosen: list[tuple[float, float, str]] = []
 
     def choose() -> None:
@@ -162,7 +165,8 @@ def measure_disable(api: Database, name: str, rounds: int) -> None:
     after = sum(1 for off, on in committed for began, at, cell in chosen if cell == uuid and off < began and at < on)
     slowest = max((max(times) for times in late if times), default=0.0)
     print(
-        f"  cell disabled {rounds} times among {len(chosen)} selections: {after} of those asked for after the commit were in it;"
+        f"  cell disabled {rounds} times among {len(chosen)} selections, {sum(cell == uuid for *_, cell in chosen)} of them in it:"
+        f" {after} of those asked for after the commit were;"
         f" the last answer with it came {slowest * 1000:.1f} ms after the commit at most"
     )
 

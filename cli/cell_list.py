@@ -6,13 +6,14 @@ import argparse
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from cells import administration
 from cli.base import AdminLister, AdminShow, Row, Table, at_least
 from cli.cell import STATUSES, shown
 from cli.deployment import Deployment
-from db import host_mappings
+from db import host_mappings, silences
 from db.connection import Connection
 from objects import errors
 from objects.cell import CellMapping
@@ -20,6 +21,7 @@ from objects.mask import mask_url
 
 if TYPE_CHECKING:  # what it imports is not needed for listing cells
     from cells.health import Answer, Health
+    from db.engine import Database
 
 
 class CellList(AdminLister):
@@ -27,7 +29,7 @@ class CellList(AdminLister):
 
     With --health every cell is asked, all at the same time: whether its database and its bus answer, and after how many
     milliseconds, its schema, its hosts that were heard of in the last --down-after seconds. "Since" is when a part was first found
-    not to answer, by the API where that can be asked. Exit status 1 if a cell is not well.
+    not to answer, as the conductors have noted and the API, where that can be asked, tells. Exit status 1 if a cell is not well.
 
     Examples:
       superconductor -v cell list -f json
@@ -59,7 +61,7 @@ class CellList(AdminLister):
         found = ask(self.deployment, mappings, parsed_args.down_after)
         sick = {uuid for uuid, each in found.items() if not each.well}
         self.status = int(bool(sick))
-        since = _known_since(parsed_args.endpoint) if sick else {}
+        since = _known_since(self.deployment.api_database, parsed_args.endpoint) if sick else {}
         rows: list[Row] = []
         for mapping in mappings:
             each = found[mapping.uuid]
@@ -143,11 +145,13 @@ def _milliseconds(answer: Answer) -> float | None:
     return None if answer.seconds is None else round(answer.seconds * 1000, 1)
 
 
-def _known_since(endpoint: str | None) -> dict[str, float]:
-    """By the API, which may have asked for longer than this command; nothing where it cannot be asked."""
+def _known_since(database: Database, endpoint: str | None) -> dict[str, float]:
+    """By who asks for longer than this command: the conductors, who note it of databases, and the API, where that can be asked."""
     from cli.http import views
 
-    return {uuid: view["silent_since"] for uuid, view in views(endpoint).items() if view.get("silent_since") is not None}
+    seen = {uuid: view["silent_since"] for uuid, view in views(endpoint).items() if view.get("silent_since") is not None}
+    noted = {each.cell_uuid: each.since for each in database.read(silences.read)}
+    return {uuid: min(since.get(uuid, inf) for since in (seen, noted)) for uuid in seen | noted}
 
 
 def _hosts_per_cell(tx: Connection) -> dict[str, int]:

@@ -12,24 +12,29 @@ import sqlalchemy as sa
 from cells import removal
 from cells.administration import delete_cell, find_cell
 from cells.removal import LOST, Entry, remove
+from compute.simulated import METADATA_KEY
 from conductor.delete import Deleter
 from conductor.reap import reap
-from db import aggregates, cell_removal, events, quotas
+from db import aggregates, cell_removal, events, mappings, quotas
 from db.claims import Ledger
 from db.connection import Connection
+from db.engine import Database
 from db.tables import api
 from objects import errors
 from objects.cell import CellMapping
+from objects.instance import Server
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_databases import Cells
 from tests.support.conductor_process import Conductor, FaultyDatabase
 from tests.support.databases import MARIADB, POSTGRESQL, scratch_url
 from tests.support.ground import GROUNDS
+from tests.support.region import host, region
 from tests.support.world import PATIENCE, World, world
 
 SMALL = fleet.flavor(vcpus=1, memory_mb=256, root_gb=0)
 DEAD = "cell1"
+EMPTY = Server(uuid="", batch_id="", project_id="", user_id="", name="", state="", created_at=0.0, updated_at=0.0)
 
 
 @pytest.fixture(params=GROUNDS)
@@ -238,3 +243,19 @@ def test_a_server_that_refuses_a_login_is_alive_and_one_without_the_database_is_
             with pytest.raises(errors.Conflict, match="its server is alive") as caught:
                 removal.silence_of(registry.get(east.uuid))
             assert "secret" not in str(caught.value)
+
+
+def test_users_are_told_that_their_build_was_lost_and_can_delete_it(tmp_path: Path) -> None:
+    with region(tmp_path, [host("a1", "cell1"), host("b1", "cell2")]) as deployment:
+        uuid = deployment.boot("slow", metadata={METADATA_KEY: "hang"})
+        database = Database(deployment.folder.database_url("api"))
+        assert wait_until(lambda: (database.read(mappings.get, uuid) or EMPTY).cell_uuid is not None, PATIENCE)
+        home = find_cell(database, (database.read(mappings.get, uuid) or EMPTY).cell_uuid or "")
+        remove(Ledger(database, "operator"), home, dead=True)
+        server = deployment.wait_for(uuid, "ERROR")
+        assert server["fault"]["message"] == LOST
+        assert deployment.delete(uuid) == 204
+        assert deployment.show(uuid) is None
+        assert wait_until(lambda: (database.read(mappings.get, uuid) or EMPTY).state == "deleted", PATIENCE)
+        assert deployment.boot("next")
+        database.dispose()
