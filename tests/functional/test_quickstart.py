@@ -1,15 +1,8 @@
-"""``quickstart`` as its users have it: run it, start what it says, boot; add a cell, and boot into that."""
+"""What ``quickstart`` writes and refuses. That a deployment starts with it is in the guide, which ``test_guide.py`` follows."""
 
 from __future__ import annotations
 
 import configparser
-import os
-import shlex
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,14 +11,9 @@ from cells import administration
 from cli.app import main
 from db import flavors
 from db.engine import Database
-from service.periodic import wait_until
 from service.vault import Vault
-from tests.support.bus import url_of
 from tests.support.commands import Outcome, Shell
 from tests.support.databases import closed_port
-
-PATIENCE = 90.0
-"""Seconds that a process may take until it serves."""
 
 
 @pytest.fixture
@@ -43,113 +31,6 @@ def values(file: Path) -> dict[str, dict[str, str]]:
     return {"DEFAULT": dict(parser.defaults())} | {
         name: {key: parser[name][key] for key in parser[name] if key not in parser.defaults()} for name in parser.sections()
     }
-
-
-def commands(said: str) -> list[list[str]]:
-    """The commands that were printed, as words."""
-    return [shlex.split(line) for line in said.splitlines() if line.startswith("    superconductor")]
-
-
-class Processes:
-    """The roles that a user has started in terminals."""
-
-    def __init__(self, logs: Path) -> None:
-        self._logs = logs
-        self._started: list[tuple[subprocess.Popen[bytes], Path]] = []
-
-    def start(self, words: list[str]) -> None:
-        """The program of that name beside this Python, if it is installed, else its module."""
-        program = Path(sys.executable).parent / words[0]
-        module = [sys.executable, "-m", f"{words[0].removeprefix('superconductor-')}.process"]
-        log = self._logs / f"{len(self._started)}.log"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "SUPERCONDUCTOR_"))}
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*([str(program)] if program.exists() else module), *words[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment,
-            )
-        self._started.append((process, log))
-
-    def wait(self) -> None:
-        """Until all of them say that they are ready."""
-        for process, log in self._started:
-            assert wait_until(partial(_is_ready, process, log), PATIENCE, 0.1), log.read_text()
-
-    def stop(self) -> None:
-        for process, _ in self._started:
-            process.terminate()
-        for process, _ in self._started:
-            try:
-                process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _is_ready(process: subprocess.Popen[bytes], log: Path) -> bool:
-    assert process.poll() is None, log.read_text()
-    return b" is ready" in log.read_bytes()
-
-
-@contextmanager
-def processes(folder: Path) -> Iterator[Processes]:
-    made = Processes(folder)
-    try:
-        yield made
-    finally:
-        made.stop()
-
-
-@pytest.fixture
-def buses() -> Iterator[list[str]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(contextmanager(url_of)("rabbit")) for _ in range(2)]
-
-
-def test_what_it_prints_starts_a_deployment_that_boots_and_takes_another_cell(
-    shell: Shell, tmp_path: Path, buses: list[str]
-) -> None:
-    folder, endpoint_port = tmp_path / "my cloud", str(closed_port())
-    began = start(shell, folder, "--transport-url", buses[0], "--port", endpoint_port)
-    assert (began.status, began.err) == (0, "")
-    *roles, discover, boot = commands(began.out)
-    assert [words[0].removeprefix("superconductor-") for words in roles] == [
-        "conductor",
-        "compute",
-        "scheduler",
-        "conductor",
-        "api",
-    ]
-    with processes(tmp_path) as running:
-        for words in roles:
-            running.start(words)
-        running.wait()
-
-        def discovered(host: str) -> bool:
-            assert shell.run(*discover[1:]).status == 0
-            listed = shell.run("host", "list", *discover[3:], "-f", "value", "-c", "Host", "-c", "Mapped").out
-            return f"{host} yes" in listed
-
-        assert wait_until(lambda: discovered("cell1-host1"), PATIENCE, 0.2)
-        first = shell.run(*boot[1:])
-        assert first.status == 0, first
-
-        added = start(shell, folder, "--add-cell", "cell2", "--transport-url", buses[1])
-        assert (added.status, added.err) == (0, "")
-        *roles, _ = commands(added.out)
-        for words in roles:
-            running.start(words)
-        running.wait()
-        assert wait_until(lambda: discovered("cell2-host1"), PATIENCE, 0.2)
-        assert shell.run("cell", "disable", "cell1", *discover[3:]).status == 0
-        second = shell.run(*(word.replace("web", "db") for word in boot[1:]))
-        assert second.status == 0, second
-        assert shell.run("upgrade", "check", *discover[3:]).status == 0
-        servers = shell.run("server", "list", "--long", "-f", "value", "-c", "Name", "-c", "Host", *boot[-2:])
-        assert sorted(servers.out.splitlines()) == ["db cell2-host1", "web cell1-host1"], servers
 
 
 EMBEDDED = "embedded://{}/{{name}}"
