@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db import listing, mappings
+from db import listing, mappings, regexes
 from db.connection import Connection
 from db.engine import Database
 from db.mappings import SORT_KEYS, Count, ServerQuery
@@ -233,6 +233,18 @@ def test_no_expression_takes_long(database: Database, crowd: dict[str, Server], 
     """Those that some engines never finish are answered, or refused."""
     with contextlib.suppress(errors.Invalid):
         assert database.read(mappings.list_, ServerQuery(name=pattern)) == []
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?P<w>web)", r"\Qweb\E", r"\pL", "(?i)WEB", "[[:alpha:]]", "a{0,1000}", r"\C", "(?s).", "|", "()", r"\x{10FFFF}"]
+)
+def test_an_expression_that_passes_is_answered_or_refused_by_every_server(
+    database: Database, crowd: dict[str, Server], pattern: str
+) -> None:
+    """Each reads a dialect of its own; none of them fails for one that it does not know."""
+    with contextlib.suppress(errors.Invalid):
+        regexes.check(pattern, "name")
+        database.read(mappings.list_, ServerQuery(name=pattern))
 
 
 def test_servers_are_found_by_their_uuids(database: Database, crowd: dict[str, Server]) -> None:
