@@ -87,9 +87,7 @@ def test_a_region_tells_every_start_with_its_end_or_error(tmp_path: Path, url: s
         cloud.wait_for(giant, "ERROR")
         for server in (web, giant):
             assert cloud.delete(server) == 204
-        assert wait_until(lambda: all("instance.delete.end" in listener.types(server) for server in (web, giant)), PATIENCE)
-
-        assert Counter(listener.types(web)) == {
+        expected = {
             "scheduler.select_destinations.start": 1,
             "scheduler.select_destinations.end": 1,
             "instance.update": 1,
@@ -99,12 +97,14 @@ def test_a_region_tells_every_start_with_its_end_or_error(tmp_path: Path, url: s
             "instance.delete.start": 1,
             "instance.delete.end": 1,
         }
+        assert wait_until(lambda: Counter(listener.types(web)) == expected, PATIENCE), listener.types(web)
         assert pairs(listener.types(web), "instance.create.") == ["start", "error", "start", "end"]
         assert pairs(listener.types(web), "instance.delete.") == ["start", "end"]
-        assert set(listener.types(giant)) == {
+        others = {
             *("scheduler.select_destinations.start", "scheduler.select_destinations.error", "compute_task.build_instances.error"),
             *("instance.delete.start", "instance.delete.end"),
         }
+        assert wait_until(lambda: set(listener.types(giant)) == others, PATIENCE), listener.types(giant)
         assert pairs(listener.types(giant), "instance.delete.") == ["start", "end"]
         ids = [message["message_id"] for message in listener.heard()]
         assert len(set(ids)) == len(ids), "once per fact"
@@ -117,10 +117,8 @@ def test_a_region_tells_every_start_with_its_end_or_error(tmp_path: Path, url: s
         assert failed["context"]["request_id"] == data["request_id"]
         assert data["request_id"].startswith("req-")
         assert failed["publisher_id"] == "superconductor-compute:bad"
-        assert sorted(m["publisher_id"] for m in listener.heard() if m["event_type"] == "service.create") == [
-            "superconductor-compute:bad",
-            "superconductor-compute:good",
-        ]
+        agents = {m["publisher_id"] for m in listener.heard() if m["event_type"] == "service.create"}
+        assert agents >= {"superconductor-compute:bad", "superconductor-compute:good"}
 
 
 def test_off_they_cost_nothing(tmp_path: Path) -> None:
