@@ -1,6 +1,6 @@
 """Cells that do not answer, so that lists say so without asking them.
 
-Revision ID: 0008
+Revision ID: 0007
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from db.migrations.shorthand import Time, Uuid, column, create_table
 
-revision = "0008"
+revision = "0007"
 down_revision = "0006"
 
 

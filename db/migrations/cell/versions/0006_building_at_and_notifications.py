@@ -1,6 +1,6 @@
-"""When a request got its cell, and who deleted its server when; notifications that are still to be sent.
+"""When a row was staged and when its host began to build it; notifications that are still to be sent.
 
-Revision ID: 0010
+Revision ID: 0006
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import sqlalchemy as sa
 
 from db.migrations.shorthand import BigId, Json, Name, Time, Uuid, add_column, column, create_table
 
-revision = "0010"
-down_revision = "0008"
+revision = "0006"
+down_revision = "0005"
 
 
 def upgrade() -> None:
-    for name, kind in (("mapped_at", Time), ("deleted_at", Time), ("deleted_by", Name)):
-        add_column("instance_mappings", sa.Column(name, kind))
+    add_column("instances", sa.Column("building_at", Time))
+    add_column("instance_actions", sa.Column("written_at", Time))
     create_table(
-        "notifications",
+        "cell_notifications",
         column("id", BigId),
         column("message_id", Uuid),
         column("event_type", sa.String(64)),

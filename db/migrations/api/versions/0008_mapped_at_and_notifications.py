@@ -1,4 +1,4 @@
-"""When a row was staged and when its host began to build it; notifications that are still to be sent.
+"""When a request got its cell, and who deleted its server when; notifications that are still to be sent.
 
 Revision ID: 0008
 """
@@ -10,14 +10,14 @@ import sqlalchemy as sa
 from db.migrations.shorthand import BigId, Json, Name, Time, Uuid, add_column, column, create_table
 
 revision = "0008"
-down_revision = "0005"
+down_revision = "0007"
 
 
 def upgrade() -> None:
-    add_column("instances", sa.Column("building_at", Time))
-    add_column("instance_actions", sa.Column("written_at", Time))
+    for name, kind in (("mapped_at", Time), ("deleted_at", Time), ("deleted_by", Name)):
+        add_column("instance_mappings", sa.Column(name, kind))
     create_table(
-        "cell_notifications",
+        "notifications",
         column("id", BigId),
         column("message_id", Uuid),
         column("event_type", sa.String(64)),
