@@ -101,7 +101,7 @@ def test_defaults_are_shown_to_who_asks(shell: Shell, tmp_path: Path) -> None:
     found = {(row["Group"], row["Option"]): (row["Value"], row["Source"]) for row in rows}
     assert found["compute", "driver"] == ("simulated", "default")
     assert found["DEFAULT", "debug"] == (False, "default")
-    shared = {"DEFAULT", "api_database", "cell_database", "monitoring", "oslo_messaging_notifications", "secrets"}
+    shared = {"DEFAULT", "api_database", "cell_database", "monitoring", "secrets"}
     assert {group for group, _ in found} == shared | {"compute", "simulated"}
 
 
