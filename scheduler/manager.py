@@ -107,19 +107,12 @@ class SchedulerManager:
         return [found[number] for number in range(len(request_specs))]
 
     def _try_all(self, jobs: Sequence[Job]) -> None:
-        """What lost its hosts to others is tried again, and then, once, what was refused.
-
-        It may have been refused for room that a job of the same transaction was to have, and lost or did not take.
-        """
-        waiting = jobs
         for tries in range(TRIES):
             if tries:
                 time.sleep(random.uniform(0.0, 0.005 * 2**tries))
-            if waiting:
-                self._schedule(waiting)
-            waiting = [job for job in waiting if job.lost and job.error is None]
-        if len(jobs) > 1 and (refused_ones := [job for job in jobs if job.error is None and job.refused and not job.lost]):
-            self._schedule(refused_ones)
+            if jobs:
+                self._schedule(jobs)
+            jobs = [job for job in jobs if job.lost and job.error is None]
 
     def _choice(self, job: Job) -> Choice:
         """Errors of ours are this batch's answer. Any other ends the call: the batches are then asked about one by one."""
