@@ -30,6 +30,13 @@ class ResourceClass:
         free: Floats = self.cap[rows] - self.claimed[rows] - self.unaccounted[rows]
         return free
 
+    def account_later(self, row: int) -> bool:
+        """The same as far as the agent counts less than before; whether it counts more, which is to be seen later."""
+        beyond = max(self.reported.item(row) - self.claimed.item(row), 0.0)
+        before = self.unaccounted.item(row)
+        self.unaccounted[row] = min(beyond, before)
+        return beyond > before
+
     def account(self, rows: Rows) -> None:
         """Compare the agents' counts with the claims, as they are now."""
         self.unaccounted[rows] = np.maximum(self.reported[rows] - self.claimed[rows], 0.0)
@@ -46,11 +53,19 @@ class ResourceClass:
 class Classes(dict[str, ResourceClass]):
     """All classes that any host has had, by name. Used by the table that they belong to, under its lock."""
 
-    def report(self, row: int, used: Amounts) -> None:
-        """What the agent of the host in this row counts as used."""
+    def report(self, row: int, used: Amounts, *, first: bool = True) -> bool:
+        """What the agent of the host in this row counts as used.
+
+        After its ``first`` report, whether that is more than is accounted for: it counts when the host's rows are settled.
+        """
+        more = False
         for name, each in self._of(row, used):
             each.reported[row] = used.get(name, 0)
-            each.account(row)
+            if first:
+                each.account(row)
+            else:
+                more |= each.account_later(row)
+        return more
 
     def enter(self, row: int, cap: Amounts, claimed: Amounts, *, first: bool) -> None:
         """What the ledger says of the host in this row. ``first``: it says so for the first time."""

@@ -183,6 +183,21 @@ class Columns:
             getattr(self, f"unaccounted_{what}")[rows] = np.maximum(beyond, 0.0)
         self._recount(rows)
 
+    def _account_later(self, rows: Ints, now: float) -> None:
+        """The same for hosts that have reported before: what their agents count more of now counts once it has stayed so.
+
+        It may be guests whose claims this process has not read yet: their room would be taken twice, others refused for nothing.
+        Guests that nobody claimed for are few, and the agent has the last word.
+        """
+        more = np.zeros(rows.size, np.bool_)
+        for what in ("vcpus", "memory_mb", "disk_gb"):
+            unaccounted = getattr(self, f"unaccounted_{what}")
+            beyond = np.maximum(getattr(self, f"reported_{what}")[rows] - getattr(self, f"claimed_{what}")[rows], 0.0)
+            more |= beyond > unaccounted[rows]
+            unaccounted[rows] = np.minimum(beyond, unaccounted[rows])
+        self.changed_at[rows[more]] = now
+        self._recount(rows)
+
     def _recount(self, rows: int | Ints) -> None:
         """Say what is free, and how many builds are under way."""
         self.building[rows] = self.instances[rows] - self.guests[rows]

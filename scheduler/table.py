@@ -142,10 +142,15 @@ class HostTable(Takings):
         """What a cell knows of one of its nodes."""
         self.set_nodes(cell_uuid, [node])
 
-    def set_nodes(self, cell_uuid: str, nodes: Sequence[ComputeNode]) -> None:
-        """The same of several. Of a host that several cells tell of, the row is its home's."""
+    def set_nodes(self, cell_uuid: str, nodes: Sequence[ComputeNode], now: float | None = None) -> None:
+        """The same of several. Of a host that several cells tell of, the row is its home's.
+
+        ``now``: the monotonic clock, where claims may be newer here than in what this process has read of the ledger; see
+        ``Columns._account_later``. None: what agents count, counts.
+        """
         cell = self._topology.number(cell_uuid)
         told: dict[int, ComputeNode] = {}
+        known: list[int] = []
         for node in nodes:
             row = self._ensure(node.host, node.node)
             if self.cell[row] not in (-1, cell):
@@ -158,14 +163,22 @@ class HostTable(Takings):
             self.address_high[row], self.address_low[row] = halves_of(node.attributes.get("host_ip"))
             hypervisor = {"hypervisor_type": node.hypervisor_type or None, "hypervisor_version": node.hypervisor_version or None}
             self.facets.tell(row, node.attributes | hypervisor)
-            self.classes.report(row, node.resources_used)
+            first = now is None or self.cell[row] == -1
+            if not first:
+                known.append(row)
+            if self.classes.report(row, node.resources_used, first=first) and now is not None:
+                self.changed_at[row] = now
         rows: Ints = np.fromiter(told, np.int64, len(told))
         counted = list(told.values())
         self._set_cell(rows, cell)
         for name, attribute in _OF_NODES.items():
             mine = getattr(self, name)
             mine[rows] = column(counted, attribute, mine.dtype)
-        self._account(rows)
+        if now is None or not known:
+            self._account(rows)
+        else:
+            self._account(np.setdiff1d(rows, known))
+            self._account_later(np.array(known, np.int64), now)
         for node in counted:
             if node.host in self.namesakes:
                 self._tear(node.host)
