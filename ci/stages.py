@@ -29,7 +29,7 @@ from ci.commands import run as run_patiently
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 
-PARALLEL = ("-n", os.environ.get("TEST_PROCESSES", "4"), "--dist", "worksteal")
+PARALLEL = ("-n", os.environ.get("TEST_PROCESSES", "6"), "--dist", "worksteal")
 """Tests run in this many processes, which wait for servers and clocks most of the time; set TEST_PROCESSES=0 to debug one."""
 
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-rfE", *PARALLEL)

@@ -139,6 +139,9 @@ class ComputeService:
         """What must have worked once before anything else by the clock makes sense."""
         self._audit.run()
         self._report_state()
+        self._introduce()
+
+    def _introduce(self) -> None:
         with contextlib.suppress(errors.Unsupported):  # a conductor of an older release asks for no more
             self._client.introduce(self._context, self._settings.host, BINARY, _about(), time.monotonic() - self._began)
 

@@ -30,7 +30,7 @@ HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}
 API = {
     "accept": rb"INSERT INTO request_specs",
     "claim": rb"INSERT INTO allocations",
-    "hand_over": rb"UPDATE instance_mappings SET cell_uuid=",
+    "hand_over": rb"UPDATE instance_mappings SET cell_uuid=|SET t.cell_uuid = w.to_cell",
     "delete": rb"UPDATE instance_mappings SET deleted=",
     "apply": rb"UPDATE feed_cursors SET",
     "lease": rb"UPDATE build_requests .*SET state='leased'",
@@ -38,11 +38,11 @@ API = {
 """What is said in each kind of transaction of the API database; the first that fits names it."""
 CELL = {
     "stage": rb"INSERT IGNORE INTO instances|INSERT INTO instances",
-    "settle": rb"UPDATE instances SET state='scheduled'",
-    "accept a build": rb"UPDATE instances SET state='building'",
-    "active": rb"UPDATE instances SET state='active'",
-    "delete": rb"UPDATE instances SET state='deleting'",
-    "gone": rb"UPDATE instances SET state='deleted'",
+    "settle": rb"UPDATE instances SET state='scheduled'|'scheduled' AS new_state",
+    "accept a build": rb"UPDATE instances SET state='building'|'building' AS new_state",
+    "active": rb"UPDATE instances SET state='active'|'active' AS new_state",
+    "delete": rb"UPDATE instances SET state='deleting'|'deleting' AS new_state",
+    "gone": rb"UPDATE instances SET state='deleted'|'deleted' AS new_state",
 }
 ROUNDS = 40
 

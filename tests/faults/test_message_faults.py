@@ -129,6 +129,7 @@ def look_around(scene: Scene) -> None:
         agent.begin("stats")
         agent.begin("audit")
         agent.begin("beat")
+        agent.begin("introduce")
 
 
 def boot_together(scene: Scene) -> None:
@@ -151,6 +152,7 @@ CASES: dict[str, Callable[[Scene], None]] = {
     "cell-conductor.holdings": look_around,
     "cell-conductor.update_resource_stats": look_around,
     "cell-conductor.report_state": look_around,
+    "cell-conductor.introduce": look_around,
 }
 CASTS = ("super-conductor.", "compute.", "cell-conductor.report_state")
 """They have no answer to be lost."""

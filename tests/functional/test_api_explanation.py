@@ -204,6 +204,7 @@ def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> No
             "disabled_hosts": 0,
             "unmapped_hosts": 2,
             "servers": {"active": 1, "building": 1},
+            "silent_since": None,
         }
     ]
     assert status["processes"] == {binary: {"up": 0, "down": 0} for binary in (API, SCHEDULER, CONDUCTOR)}

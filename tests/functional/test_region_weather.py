@@ -19,10 +19,10 @@ from tests.support.region import host, region
 HOSTS = [host(f"{cell}-h{n}", cell) for cell in ("cell1", "cell2") for n in range(2)]
 
 
-def test_boots_wait_for_hosts_that_are_not_mapped_yet_and_end_with_a_reason(tmp_path: Path) -> None:
+def test_boots_wait_for_hosts_that_are_not_mapped_yet(tmp_path: Path) -> None:
+    """Which they are by themselves, a moment after they were first heard of."""
     with region(tmp_path, HOSTS, discover=False) as cloud:
-        uuid = cloud.boot()
-        assert cloud.wait_for(uuid, "ERROR")["fault"]["message"].startswith("No valid host was found")
+        cloud.wait_for(cloud.boot(), "ACTIVE")
         cloud.settle()
 
 
@@ -66,7 +66,7 @@ def test_a_cell_whose_bus_is_down_does_not_hold_up_the_other(tmp_path: Path) -> 
     with region(tmp_path, HOSTS) as cloud:
         cloud.commands.run(
             *("cell", "create", "dark", "--database-connection", cloud.folder.database_url("dark")),
-            *("--transport-url", "rabbit://guest:guest@127.0.0.1:1/"),
+            *("--transport-url", "rabbit://guest:guest@127.0.0.1:1/", "--no-check"),
         )
         uuids = [cloud.boot(f"web-{n}") for n in range(8)]
         for uuid in uuids:

@@ -184,10 +184,11 @@ class AgentProcess(Process):
             "audit": service._audit.run,
             "keep up": agent.keep_up,
             "beat": service._report_state,
+            "introduce": service._introduce,
             **{each.name.lower(): each.function for each in service._rounds._rounds if each.name == "Stats"},
         }
         agent.found(self.driver.guests())
-        for first in ("audit", "beat"):
+        for first in ("audit", "beat", "introduce"):
             self.begin(first)
         world.network.serve(HOMES[host], compute.TOPIC, host, host, Endpoint(agent), compute.ComputeEndpoint, pauses=False)
 
