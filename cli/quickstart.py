@@ -138,8 +138,6 @@ class Quickstart(Admin):
         self._say("\nThese start it, each in a terminal of its own or under a supervisor:\n")
         for role, file in roles:
             self._say(f"    superconductor-{role} --config-file {shlex.quote(str(file))}")
-        self._say("\nThen, once, and again whenever there are new hosts:\n")
-        self._say(f"    superconductor host discover --config-file {shlex.quote(str(place.api))}")
         if api:
             endpoint = f"--endpoint http://127.0.0.1:{self._args.port}/v2.1"
             self._say("\nAnd it boots:\n")
