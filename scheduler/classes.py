@@ -56,7 +56,7 @@ class Classes(dict[str, ResourceClass]):
     def report(self, row: int, used: Amounts, *, first: bool = True) -> bool:
         """What the agent of the host in this row counts as used.
 
-        After its ``first`` report, whether that is more than is accounted for: it counts when the host's rows are settled.
+        After its ``first`` report, whether that is more than is accounted for: it counts when the rows are settled.
         """
         more = False
         for name, each in self._of(row, used):

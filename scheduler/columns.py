@@ -119,6 +119,7 @@ class Columns:
         self.size = 0
         self.changes = 0
         self._changed: deque[int] = deque(maxlen=CHANGES)
+        self._ahead: set[int] = set()
         self._room = room
         for name, (kind, unknown) in _COLUMNS.items():
             setattr(self, name, np.full(room, unknown, dtype=kind))
@@ -138,6 +139,7 @@ class Columns:
         """Make the row one of which nothing is known."""
         for name, (_, unknown) in _COLUMNS.items():
             getattr(self, name)[row] = unknown
+        self._ahead.discard(row)
         self.touch(row)
 
     def touch(self, rows: int | Ints) -> None:
@@ -163,6 +165,8 @@ class Columns:
         difference is taken as it is when a report comes, and taken anew once nothing has moved for a while. Returns these rows.
         """
         quiet: Ints = np.flatnonzero(self.changed_at[: self.size] < now - SETTLED)
+        if self._ahead:
+            quiet = np.setdiff1d(quiet, sorted(self._ahead))
         for what in ("vcpus", "memory_mb", "disk_gb"):
             reported, claimed = getattr(self, f"reported_{what}"), getattr(self, f"claimed_{what}")
             beyond = np.maximum(reported[quiet] - claimed[quiet], 0.0)
@@ -183,11 +187,10 @@ class Columns:
             getattr(self, f"unaccounted_{what}")[rows] = np.maximum(beyond, 0.0)
         self._recount(rows)
 
-    def _account_later(self, rows: Ints, now: float) -> None:
-        """The same for hosts that have reported before: what their agents count more of now counts once it has stayed so.
+    def _account_later(self, rows: Ints) -> None:
+        """The same for hosts that have reported before: what agents count more of now counts once the ledger has been read again.
 
         It may be guests whose claims this process has not read yet: their room would be taken twice, others refused for nothing.
-        Guests that nobody claimed for are few, and the agent has the last word.
         """
         more = np.zeros(rows.size, np.bool_)
         for what in ("vcpus", "memory_mb", "disk_gb"):
@@ -195,8 +198,13 @@ class Columns:
             beyond = np.maximum(getattr(self, f"reported_{what}")[rows] - getattr(self, f"claimed_{what}")[rows], 0.0)
             more |= beyond > unaccounted[rows]
             unaccounted[rows] = np.minimum(beyond, unaccounted[rows])
-        self.changed_at[rows[more]] = now
+        self._ahead.update(rows[more].tolist())
         self._recount(rows)
+
+    def take_ahead(self) -> Ints:
+        """The rows of which reports may be ahead of what is known of claims, from here on no more: the ledger is to be read now."""
+        rows, self._ahead = self._ahead, set()
+        return np.array(sorted(rows), np.int64)
 
     def _recount(self, rows: int | Ints) -> None:
         """Say what is free, and how many builds are under way."""

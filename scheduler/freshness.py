@@ -147,12 +147,15 @@ class Freshness:
         if not self._ledger_read:
             self._read_ledger()
             return
+        with self._table.lock:
+            told = self._table.take_ahead()
         log = self._database.read(claims.changed_since, *self._position())
         now = time.monotonic()
         with self._table.lock:
             self._table.set_inventories(log.rows, now)
             self._cursor.advance(log.rows)
             self._cursor.reach(log.newest)
+            self._table.account(told)
             self._table.settle(now)
 
     def _read_ledger(self) -> None:

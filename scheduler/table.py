@@ -142,11 +142,10 @@ class HostTable(Takings):
         """What a cell knows of one of its nodes."""
         self.set_nodes(cell_uuid, [node])
 
-    def set_nodes(self, cell_uuid: str, nodes: Sequence[ComputeNode], now: float | None = None) -> None:
+    def set_nodes(self, cell_uuid: str, nodes: Sequence[ComputeNode], *, ahead: bool = False) -> None:
         """The same of several. Of a host that several cells tell of, the row is its home's.
 
-        ``now``: the monotonic clock, where claims may be newer here than in what this process has read of the ledger; see
-        ``Columns._account_later``. None: what agents count, counts.
+        ``ahead``: it may tell of guests whose claims have not been read here yet; they count when ``account`` is called.
         """
         cell = self._topology.number(cell_uuid)
         told: dict[int, ComputeNode] = {}
@@ -163,22 +162,20 @@ class HostTable(Takings):
             self.address_high[row], self.address_low[row] = halves_of(node.attributes.get("host_ip"))
             hypervisor = {"hypervisor_type": node.hypervisor_type or None, "hypervisor_version": node.hypervisor_version or None}
             self.facets.tell(row, node.attributes | hypervisor)
-            first = now is None or self.cell[row] == -1
+            first = not ahead or self.cell[row] == -1
             if not first:
                 known.append(row)
-            if self.classes.report(row, node.resources_used, first=first) and now is not None:
-                self.changed_at[row] = now
+            if self.classes.report(row, node.resources_used, first=first):
+                self._ahead.add(row)
         rows: Ints = np.fromiter(told, np.int64, len(told))
         counted = list(told.values())
         self._set_cell(rows, cell)
         for name, attribute in _OF_NODES.items():
             mine = getattr(self, name)
             mine[rows] = column(counted, attribute, mine.dtype)
-        if now is None or not known:
-            self._account(rows)
-        else:
-            self._account(np.setdiff1d(rows, known))
-            self._account_later(np.array(known, np.int64), now)
+        self._account(np.setdiff1d(rows, known) if known else rows)
+        if known:
+            self._account_later(np.array(known, np.int64))
         for node in counted:
             if node.host in self.namesakes:
                 self._tear(node.host)
@@ -265,6 +262,11 @@ class HostTable(Takings):
             self.generation[row] = -1
             self.salt[row] = mixed(inventory.id)
         return row
+
+    def account(self, rows: Ints) -> None:
+        """The ledger was read after these hosts had reported: what their agents count beyond the claims is nobody's we know."""
+        self._account(rows)
+        self.classes.settle(rows)
 
     def settle(self, now: float) -> Ints:
         quiet = super().settle(now)

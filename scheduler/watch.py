@@ -96,7 +96,7 @@ class CellWatch:
         while after is not None:
             page = self.cell.read(compute_nodes.list_after, after, NODES)
             with self._table.lock:
-                self._table.set_nodes(self.cell.uuid, page.nodes, time.monotonic())
+                self._table.set_nodes(self.cell.uuid, page.nodes, ahead=True)
             found.update((node.host, node.node) for node in page.nodes)
             after = page.last
         with self._table.lock:
@@ -118,7 +118,7 @@ class CellWatch:
             look_at_services |= event.kind is EventKind.SERVICE
         with self._table.lock:
             new = any(self._table.unheard(host, node) for host, node in nodes)
-            self._table.set_nodes(self.cell.uuid, list(nodes.values()), time.monotonic())
+            self._table.set_nodes(self.cell.uuid, list(nodes.values()), ahead=True)
         if new or look_at_services:
             self._read_services(every_row=new)
         return len(batch.events) == PAGE

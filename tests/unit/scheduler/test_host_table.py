@@ -97,22 +97,24 @@ def test_a_guest_counted_before_its_claim_arrived_is_counted_once_when_things_ar
 
 
 def test_a_guest_that_is_reported_before_its_claim_was_read_takes_its_room_once() -> None:
-    """Another scheduler claimed for it, and its agent was quick. What stays uncounted is a guest that nobody claimed for."""
+    """Another scheduler claimed for it, and its agent was quick. Who is there without a claim counts once the ledger was read."""
     table = fleet.table([fleet.node("h", memory_mb=1000, resources={"CUSTOM_GPU": 4})])
     row = row_of(table, "h")
     reported = fleet.node("h", memory_mb=1000, memory_mb_used=300, resources={"CUSTOM_GPU": 4}, resources_used={"CUSTOM_GPU": 1})
-    table.set_nodes(ONE, [reported], now=100.0)
-    assert table.free_memory_mb[row] == 1000
+    table.set_nodes(ONE, [reported], ahead=True)
+    told = table.take_ahead()
+    assert (told.tolist(), table.free_memory_mb[row]) == ([row], 1000)
     claimed = fleet.inventory(1, reported, ONE, 2, used_memory_mb=300, used_resources={"CUSTOM_GPU": 1})
     table.set_inventory(claimed, now=101.0)
+    table.account(told)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3)
 
-    table.set_nodes(ONE, [msgspec.structs.replace(reported, memory_mb_used=400, resources_used={"CUSTOM_GPU": 2})], now=200.0)
-    table.settle(200.0 + SETTLED / 2)
+    table.set_nodes(ONE, [msgspec.structs.replace(reported, memory_mb_used=400, resources_used={"CUSTOM_GPU": 2})], ahead=True)
+    table.settle(200.0 + SETTLED)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3)
-    table.settle(200.0 + SETTLED + 1)
+    table.account(table.take_ahead())
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (600, 2)
-    table.set_nodes(ONE, [reported], now=300.0)
+    table.set_nodes(ONE, [reported], ahead=True)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3), "less counts at once"
 
 
