@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,18 +53,27 @@ Clock = dict[tuple[str, str], float]
 class Bench:
     """One deployment and what is counted on it."""
 
-    def __init__(self, path: Path, hosts: int, pace: Pace) -> None:
+    def __init__(
+        self,
+        path: Path,
+        hosts: int,
+        pace: Pace,
+        *,
+        cells: Sequence[str] = ("cell1", "cell2"),
+        used: int = 2,
+        before: Callable[[StateFolder], object] = lambda _: None,
+    ) -> None:
+        """``used``: so many of the cells, the first, have ``hosts`` in turns. ``before``: called when there are databases."""
         self.messages = MessageCounter()
         self.statements = StatementCounter()
         self.folder = StateFolder(path)
         self.commands = Commands(self.folder, None)
-        cells = ("cell1", "cell2")
         bootstrap(self.folder, cells, self.commands)
         self.commands.run("flavor", "create", "tiny", "--id", "tiny", "--vcpus", "1", "--ram", "64", "--disk", "0")
         plan = [
             SimulatedHost(
-                name=f"{cells[n % 2]}-h{n}",
-                cell=cells[n % 2],
+                name=f"{cells[n % used]}-h{n}",
+                cell=cells[n % used],
                 vcpus=2000,
                 memory_mb=1 << 21,
                 disk_gb=1000,
@@ -72,6 +81,7 @@ class Bench:
             )
             for n in range(hosts)
         ]
+        before(self.folder)
         self.region = AllInOne(self.folder, plan, api=ApiSettings(port=0, threads=16), pace=pace, observer=self.messages)
         self.region.start()
         discover_until(self.folder, self.region, {host.name for host in plan}, self.commands, threading.Event())

@@ -1,0 +1,296 @@
+"""What one boot costs does not grow with the region: statements and messages with few and many hosts, instances and cells.
+
+    python bench/flat.py              10 and 10,000 hosts, 1 and 50 instances on a host, 2 and 10 cells (about two minutes)
+    python bench/flat.py --smoke      the smallest region and one that has more of everything, in seconds; fails as the above does
+    python bench/flat.py --verbose    the statements too
+
+An all-in-one on SQLite files and the embedded bus. Ten hosts in two cells have agents and build; all others are records in their
+cell's database, which the cell heard of once: they are mapped and up, pass every filter, and have so little room that the weighers
+put the ten before them. So a batch of 50 is always built by ten hosts, and what differs is only what was not chosen. One line shows
+what happens if the ten are spread over ten cells: each cell that was chosen is told and written to on its own.
+
+An executemany counts once, a call is two messages. Each boot is counted until all is quiet again, and the smallest of several
+counts: how many events of a boot are found by one look at the feed, and how many reports share a message, is a matter of moments.
+Heartbeats, stats and sweeps are off. Statements that the deployment runs while nobody asks for anything are polls: left out of all
+boots by their text, and given per second.
+
+Exits with 1 if a boot costs more in a larger region: more than ``noise`` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.boots import CLOCK, Bench
+from cells.discovery import AGENT
+from cli.all_in_one import Pace, StateFolder
+from db import compute_nodes, services
+from db.engine import Database
+from db.services import Beat
+from objects.compute_node import ComputeNode
+from rpc.counting import Kind
+from service.periodic import wait_until
+
+BUILDERS = 10
+"""Hosts with agents."""
+BATCH = 50
+PAGE = 500
+NEVER = 1e6
+FEED = 0.2
+QUIET = 2.5 * FEED
+"""Seconds without a statement or message, other than polls, after which a boot has been brought to its end."""
+PACE = Pace(
+    sweep_interval=NEVER,
+    settle_age=NEVER,
+    report_interval=NEVER,
+    stats_interval=NEVER,
+    down_time=NEVER,
+    feed_interval=FEED,
+)
+ROLES = ("api", "cell", "conductor")
+"""How databases are named: the API database, a cell's as the API level opens it, a cell's as its own conductor opens it."""
+MESSAGES = "messages"
+WHAT = (*ROLES, MESSAGES)
+PATIENCE = 12
+"""POSTs after which what is larger than it should be is not taken for chance any more."""
+
+Polls = Set[tuple[str, str]]
+"""(role, statement)"""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A region; its builders are in the first ``used`` cells, with ``instances`` on each."""
+
+    hosts: int = BUILDERS
+    instances: int = 1
+    cells: int = 2
+    used: int = 2
+
+    def name(self) -> str:
+        where = "" if self.used == 2 else f", builds in {self.used}"
+        return f"{self.hosts:,} hosts, {self.instances} on each, {self.cells} cells{where}"
+
+
+SMALL = Size()
+LARGE = Size(hosts=10_000, instances=50, cells=10)
+SIZES = (SMALL, Size(hosts=10_000), Size(instances=50), Size(cells=10), LARGE)
+SPREAD = Size(cells=10, used=10)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one POST: statements by role, messages, and the CPU ms of this process until all were ACTIVE."""
+
+    counts: Mapping[str, int]
+    cpu: float
+
+    @property
+    def statements(self) -> int:
+        return sum(self.counts[role] for role in ROLES)
+
+    def excess(self, base: Cost, servers: int) -> dict[str, int]:
+        """What is larger than in ``base`` by more than ``noise`` says."""
+        return {what: self.counts[what] for what in WHAT if self.counts[what] > base.counts[what] + noise(what, servers)}
+
+
+def least(costs: Sequence[Cost]) -> Cost:
+    """Each of its counts the smallest."""
+    counts = {what: min(cost.counts[what] for cost in costs) for what in WHAT}
+    return Cost(counts, min(cost.cpu for cost in costs))
+
+
+def noise(what: str, servers: int) -> int:
+    """How much larger a smallest count may be for chance alone: the reports of ten hosts share few or many messages."""
+    return 30 if servers > 1 and what in ("conductor", MESSAGES) else 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The costs by servers in a POST, the polls that were left out, and how many there are per second."""
+
+    costs: Mapping[int, Cost]
+    polls: Polls
+    polling: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many POSTs by servers in one, how many seconds without any, and where statements are listed."""
+
+    posts: Mapping[int, int]
+    seconds: float
+    listing: Console | None
+
+
+def ghosts(folder: StateFolder, cells: Sequence[str], count: int) -> None:
+    """Cells have heard from ``count`` hosts, in turns. They have room for a few servers."""
+    for number, cell in enumerate(cells):
+        names = [f"{cell}-ghost{n:05}" for n in range(number, count, len(cells))]
+        nodes = [ComputeNode(host=name, node=name, vcpus=4, memory_mb=4096, disk_gb=10) for name in names]
+        database = Database(folder.database_url(cell), name=cell)
+        for start in range(0, len(nodes), PAGE):
+            page = nodes[start : start + PAGE]
+            database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT) for node in page])
+            database.write(compute_nodes.store_all, page, time.time())
+        database.dispose()
+
+
+@contextmanager
+def region(size: Size) -> Iterator[Bench]:
+    """Such a region, at work."""
+    cells = [f"cell{n}" for n in range(1, size.cells + 1)]
+    with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:
+
+        def others(folder: StateFolder) -> None:
+            ghosts(folder, cells, size.hosts - BUILDERS)
+
+        bench = Bench(Path(name), BUILDERS, PACE, cells=cells, used=size.used, before=others)
+        try:
+            assert wait_until(lambda: bench.region.schedulable() >= size.hosts, 300.0), f"{bench.region.schedulable()} hosts are up"
+            bench.post("fill", size.instances * BUILDERS)
+            bench.wait("fill", size.instances * BUILDERS)
+            yield bench
+        finally:
+            bench.region.stop()
+
+
+def role_of(database: str) -> str:
+    return database.partition(" ")[0]
+
+
+def statements(bench: Bench, polls: Polls) -> Counter[tuple[str, str]]:
+    """What was counted by (role, statement), without polls and what this benchmark asks itself."""
+    found: Counter[tuple[str, str]] = Counter()
+    for (database, text), count in bench.statements.statements().items():
+        key = role_of(database), text
+        if key[0] in ROLES and key not in polls:
+            found[key] += count.executions
+    return found
+
+
+def messages(bench: Bench) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for (_, method, kind), number in bench.messages.counts().items():
+        if method not in CLOCK:
+            found[method] += number * (2 if kind is Kind.CALL else 1)
+    return found
+
+
+def quiet(bench: Bench, polls: Polls) -> None:
+    """Return when nothing but polls has happened for a while."""
+    seen, since = -1, time.monotonic()
+    while time.monotonic() - since < QUIET:
+        now = statements(bench, polls).total() + messages(bench).total()
+        if now != seen:
+            seen, since = now, time.monotonic()
+        time.sleep(0.02)
+
+
+def idle(bench: Bench, seconds: float) -> tuple[Polls, float]:
+    """What runs when nobody asks for anything, and how often that is per second in all."""
+    time.sleep(QUIET)
+    bench.statements.reset()
+    time.sleep(seconds)
+    found = statements(bench, set())
+    return set(found), found.total() / seconds
+
+
+def boot(bench: Bench, name: str, servers: int, polls: Polls) -> tuple[Cost, Counter[tuple[str, str]]]:
+    """One POST of ``servers``."""
+    bench.statements.reset()
+    bench.messages.reset()
+    began = time.process_time()
+    bench.post(name, servers)
+    bench.wait(name, servers)
+    cpu = (time.process_time() - began) * 1000
+    quiet(bench, polls)
+    found = statements(bench, polls)
+    counts = Counter({MESSAGES: messages(bench).total()})
+    for (role, _), number in found.items():
+        counts[role] += number
+    return Cost(counts, cpu), found
+
+
+def repeat(bench: Bench, servers: int, posts: int, polls: Polls, base: Cost | None) -> tuple[Cost, Counter[tuple[str, str]]]:
+    """The smallest of ``posts`` POSTs, of more if these are above ``base``; and the statements of the one that had the fewest."""
+    found = [boot(bench, f"take{servers}-{post}-", servers, polls) for post in range(posts)]
+    while base and len(found) < PATIENCE and least([cost for cost, _ in found]).excess(base, servers):
+        found.append(boot(bench, f"take{servers}-{len(found)}-", servers, polls))
+    _, texts = min(found, key=lambda each: each[0].statements)
+    return least([cost for cost, _ in found]), texts
+
+
+def measure(size: Size, plan: Plan, base: Measured | None) -> Measured:
+    """``base``: what it should not cost more than."""
+    costs: dict[int, Cost] = {}
+    with region(size) as bench, bench.statements:
+        polls, polling = idle(bench, plan.seconds)
+        polls |= base.polls if base else set()
+        for servers, posts in plan.posts.items():
+            costs[servers], texts = repeat(bench, servers, posts, polls, base.costs[servers] if base else None)
+            if plan.listing:
+                plan.listing.print(f"{size.name()}: {servers} server(s)")
+                for (role, text), number in sorted(texts.items()):
+                    plan.listing.print(f"{number:6}  {role}: {' '.join(text.split())[:120]}", highlight=False, soft_wrap=True)
+    return Measured(costs, polls, polling)
+
+
+def show(found: Mapping[Size, Measured], console: Console) -> None:
+    table = Table(title="SQL statements (API database + cells by the API level + by their conductors), messages, CPU ms")
+    table.add_column("")
+    for heading in ("one boot", "messages", "CPU", f"a batch of {BATCH}", "messages", "CPU", "polls per s"):
+        table.add_column(heading, justify="right")
+    for size, measured in found.items():
+        row = [size.name()]
+        for cost in measured.costs.values():
+            parts = " + ".join(str(cost.counts[role]) for role in ROLES)
+            row += [f"{cost.statements} ({parts})", str(cost.counts[MESSAGES]), f"{cost.cpu:.0f}"]
+        table.add_row(*row, f"{measured.polling:.0f}")
+    console.print(table)
+
+
+def larger(found: Mapping[Size, Measured]) -> list[str]:
+    """What costs more in a larger region than in the smallest."""
+    return [
+        f"{size.name()}, {servers} server(s), {what}: {number}, not {found[SMALL].costs[servers].counts[what]}"
+        for size, measured in found.items()
+        for servers, cost in measured.costs.items()
+        for what, number in cost.excess(found[SMALL].costs[servers], servers).items()
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="the smallest region and one with more of everything")
+    parser.add_argument("--verbose", action="store_true", help="list the statements")
+    told = parser.parse_args()
+    console = Console(width=160)
+    listing = console if told.verbose else None
+    sizes, plan = SIZES, Plan({1: 5, BATCH: 3}, 2.5, listing)
+    if told.smoke:
+        sizes, plan = (SMALL, Size(hosts=1_000, instances=50, cells=10)), Plan({1: 2, BATCH: 1}, 2.2, listing)
+    found: dict[Size, Measured] = {}
+    for size in sizes:
+        found[size] = measure(size, plan, found.get(SMALL))
+    spread = {} if told.smoke else {SPREAD: measure(SPREAD, plan, None)}
+    show(found | spread, console)
+    if grown := larger(found):
+        sys.exit("A boot costs more in a larger region. " + "; ".join(grown))
+
+
+if __name__ == "__main__":
+    main()
