@@ -1,13 +1,13 @@
 """What one boot costs does not grow with the region: statements and messages with few and many hosts, instances and cells.
 
-    python bench/flat.py              10 and 10,000 hosts, 1 and 50 instances on a host, 2 and 10 cells (some minutes)
+    python bench/flat.py              10 and 10,000 hosts, 1 and 50 instances on a host, 2 and 10 cells (two minutes)
     python bench/flat.py --smoke      the smallest region and one that has more of everything, in seconds; fails as the above does
     python bench/flat.py --verbose    the statements too
 
-An all-in-one on SQLite files and the embedded bus. Ten hosts in two cells have agents and build; all others are records in their
-cell's database, which the cell heard of once: they are mapped and up, pass every filter, and have so little room that the weighers
-put the ten before them; instances are on the ten only. So a batch of 50 is always built by ten hosts, and what differs is only what was not chosen. One line shows
-what happens if the ten are spread over ten cells: each cell that was chosen is told and written to on its own.
+An all-in-one on SQLite files and the embedded bus. Ten hosts in two cells have agents and build, and have the instances; all others
+are records in their cell's database, which the cell heard of once: they are mapped, up, pass every filter, and have so little room
+that the weighers put the ten before them. So a batch of 50 is always built by ten hosts, and only what was not chosen differs. One
+line shows the ten spread over ten cells: each cell that was chosen is told and written to on its own.
 
 An executemany counts once, a call is two messages. Each boot is counted until all is quiet again, and the smallest of several
 counts: how many events of a boot are found by one look at the feed, and how many reports share a message, is a matter of moments.
@@ -170,15 +170,11 @@ def region(size: Size) -> Iterator[Bench]:
             bench.region.stop()
 
 
-def role_of(database: str) -> str:
-    return database.partition(" ")[0]
-
-
 def statements(bench: Bench, polls: Polls) -> Counter[tuple[str, str]]:
     """What was counted by (role, statement), without polls and what this benchmark asks itself."""
     found: Counter[tuple[str, str]] = Counter()
     for (database, text), count in bench.statements.statements().items():
-        key = role_of(database), text
+        key = database.partition(" ")[0], text
         if key[0] in ROLES and key not in polls:
             found[key] += count.executions
     return found
