@@ -288,7 +288,7 @@ def main() -> None:
         found[size] = measure(size, later, found[SMALL])
     spread = {} if told.smoke else {SPREAD: measure(SPREAD, later, None)}
     show(found | spread, console)
-    if grown := larger(found):
+    if (grown := larger(found)) and not told.smoke:  # one boot of each kind says little
         sys.exit("A boot costs more in a larger region. " + "; ".join(grown))
 
 
