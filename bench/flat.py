@@ -1,7 +1,7 @@
 """What one boot costs does not grow with the region: statements and messages with few and many hosts, instances and cells.
 
     python bench/flat.py              10 and 10,000 hosts, 1 and 50 instances on a host, 2 and 10 cells (two minutes)
-    python bench/flat.py --smoke      the smallest region and one that has more of everything, in seconds; fails as the above does
+    python bench/flat.py --smoke      the smallest region and one that has more of everything, in seconds
     python bench/flat.py --verbose    the statements too
 
 An all-in-one on SQLite files and the embedded bus. Ten hosts in two cells have agents and build, and have the instances; all others
