@@ -35,7 +35,7 @@ PARALLEL = ("-n", os.environ.get("TEST_PROCESSES", "6"), "--dist", "worksteal")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-rfE", *PARALLEL)
 """Tests that want a server which this run does without skip: they are counted, and the server is named at the end."""
 
-AGAIN = 5
+AGAIN = 10
 """At most so many failed tests of a stage are run a second time, by themselves; more of them are no accident of a busy machine."""
 
 unsteady: list[str] = []

@@ -192,6 +192,7 @@ def test_an_agent_that_sleeps_while_it_spawns_leaves_nothing_when_it_wakes(tmp_p
             assert agent.says("is ready"), agent.log
             cloud.send_again("cell1", uuid)
             assert wait_until(lambda: cloud.row(uuid).state is State.BUILDING, PATIENCE)
+            assert agent.says("spawning"), "it has the answer to its question by now"
             os.killpg(agent.pid, signal.SIGSTOP)
             assert wait_until(lambda: cloud.row(uuid).state is State.ACTIVE, PATIENCE)
             assert (cloud.row(uuid).host, cloud.row(uuid).attempt) == (other, 2)

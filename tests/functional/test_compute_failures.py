@@ -42,6 +42,7 @@ def test_the_requests_fault_ends_it_at_once_and_marks_nobody(cell: MemoryCell, a
     cell.wait(State.ERROR, one)
     assert [(attempt.host, attempt.failure.kind) for attempt in cell.rows[one].history] == [("h1", FailureClass.REQUEST)]
     assert agents.drivers["h2"].spawning == []
+    assert wait_until(lambda: len(cell.stats) >= 2, PATIENCE)
     assert {stats.failed_builds for stats in cell.stats} == {0.0}
 
 
