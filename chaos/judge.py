@@ -171,7 +171,9 @@ class Judge:
             return self._weather.host(attempt.host, at, BACK) >= DARK
         if attempt.failure.error == "SpawnTimeout" and boot.simulated != "hang":
             return self._weather.host(attempt.host, at, BACK) >= BRIEF
-        return boot.simulated is not None and kind in (FailureClass.HOST, FailureClass.POLICY, FailureClass.REQUEST)
+        # NO_ROOM: a guest that another attempt left behind was still there. What is scripted to fail would have failed on any host.
+        kinds = (FailureClass.HOST, FailureClass.POLICY, FailureClass.REQUEST, FailureClass.NO_ROOM)
+        return boot.simulated is not None and kind in kinds
 
     def _without_host(self, taken: Taken, row: Row) -> str:
         if taken.boot.expected is Expected.NO_VALID_HOST:
