@@ -1,16 +1,22 @@
-"""Map hosts to the cell that they report in, when the API level first hears of them."""
+"""Map hosts to the cell that they report in, when the API level first hears of them.
+
+What tells of a host was read before it is mapped, and an operator may have deleted the host since. Who deletes a host has its cell
+forget it first and its mapping last (``db/host_removal.py``). So the cell is asked once more after the host was mapped: if it still
+knows the host, a delete that comes finds the mapping; if not, the mapping is taken back.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db import cell_mappings, host_mappings
+from db import cell_mappings, compute_nodes, host_mappings
 from db.connection import Connection
 from db.engine import Database
+from objects import errors
 from objects.cell import HostMapping
 from service.complaints import Complaints
 
@@ -27,30 +33,48 @@ class Newcomers:
         self._complaints = Complaints(LOG)
 
     def __call__(self, hosts: Collection[str]) -> None:
-        """These hosts of the cell are not mapped to it, as far as is known. Safe beside others who do the same."""
-        new = [HostMapping(host=host, cell_uuid=self._cell.uuid) for host in sorted(hosts) if self._home(host) is None]
+        """These hosts of the cell are not mapped to it, as far as is known. Safe beside others who do the same.
+
+        Raises CellUnavailable where the cell cannot be asked whether it still knows them: they are mapped when it tells again.
+        """
+        new = {host for host in hosts if self._home(host) is None}
         elsewhere = {host for host in hosts if self._home(host) not in (None, self._cell.uuid)}
         if new:
-            taken = self._database.write(_add, self._cell.uuid, new)
+            now = time.time()
+            taken = self._database.write(_add, self._cell.uuid, new, now)
             if taken is None:
                 return
-            mapped = [mapping.host for mapping in new if mapping.host not in taken]
+            mapped = new - taken
             elsewhere |= taken
-            if mapped:
-                LOG.info("cell %s: %d hosts mapped: %s", self._cell.name, len(mapped), _some(mapped))
+            gone = self._take_back_unknown(mapped, now)
+            if staying := sorted(mapped - gone):
+                LOG.info("cell %s: %d hosts mapped: %s", self._cell.name, len(staying), _some(staying))
         if elsewhere:
             text = "cell %s: hosts report there that are mapped to other cells: %s; see 'superconductor host list'"
             self._complaints(self._cell.name, logging.ERROR, text, self._cell.name, _some(sorted(elsewhere)))
+
+    def _take_back_unknown(self, mapped: Collection[str], now: float) -> set[str]:
+        """Of the hosts that were mapped just now, those that were deleted meanwhile: their mappings go as they came."""
+        try:
+            gone = set(mapped) - self._cell.read(compute_nodes.known, mapped)
+        except errors.CellUnavailable:
+            self._database.write(host_mappings.take_back, self._cell.uuid, mapped, now)
+            raise
+        if gone:
+            self._database.write(host_mappings.take_back, self._cell.uuid, gone, now)
+            LOG.info("cell %s: %d hosts are not mapped, as they were deleted: %s", self._cell.name, len(gone), _some(sorted(gone)))
+        return gone
 
     def _home(self, host: str) -> str | None:
         return self._registry.home_of(host)
 
 
-def _add(tx: Connection, cell_uuid: str, new: Sequence[HostMapping]) -> set[str] | None:
+def _add(tx: Connection, cell_uuid: str, hosts: Collection[str], now: float) -> set[str] | None:
     """Map them; return those that another cell has. None: the cell was removed a moment ago, and gets no hosts any more."""
     if not cell_mappings.hold(tx, cell_uuid):
         return None
-    return {mapping.host for mapping in host_mappings.add(tx, new, time.time())}
+    new = [HostMapping(host=host, cell_uuid=cell_uuid) for host in sorted(hosts)]
+    return {mapping.host for mapping in host_mappings.add(tx, new, now)}
 
 
 def _some(hosts: Collection[str]) -> str:

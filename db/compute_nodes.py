@@ -107,6 +107,17 @@ def of_hosts(tx: Connection, hosts: Collection[str]) -> list[ComputeNode]:
     return found
 
 
+_KNOWN = sa.select(compute_nodes.c.host).distinct().where(compute_nodes.c.host.in_(dialect.uuids("hosts")))
+
+
+def known(tx: Connection, hosts: Collection[str]) -> set[str]:
+    """Those of these hosts that have nodes, whether these can be read or not."""
+    ordered, found = sorted(hosts), set[str]()
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        found.update(tx.execute(_KNOWN, {"hosts": ordered[start : start + dialect.IN_LIST]}).scalars())
+    return found
+
+
 class Page(NamedTuple):
     """``last``: the host and node that the next page comes after; None: there is none."""
 

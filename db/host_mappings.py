@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import dialect, epochs, named
 from db.epochs import Epoch
-from db.tables.api import host_mappings
+from db.tables.api import host_mappings, inventories
 from objects import errors
 from objects.cell import HostMapping
 
@@ -61,6 +61,28 @@ def move(tx: Connection, host: str, old: str, new: str) -> bool:
     """Map the host to ``new`` if it is mapped to ``old``; return whether it was. The caller bumps the epoch."""
     statement = sa.update(host_mappings).where(host_mappings.c.host == host, host_mappings.c.cell_uuid == old)
     return tx.execute(statement, {"cell_uuid": new}).rowcount == 1
+
+
+_TAKE_BACK = sa.delete(host_mappings).where(
+    host_mappings.c.host.in_(dialect.uuids("hosts")),
+    host_mappings.c.cell_uuid == sa.bindparam("cell"),
+    host_mappings.c.created_at == sa.bindparam("made"),
+    sa.not_(sa.exists().where(inventories.c.host == host_mappings.c.host)),
+)
+
+
+def take_back(tx: Connection, cell_uuid: str, hosts: Collection[str], made: float) -> int:
+    """Forget those mappings to the cell that ``add`` made at this moment (its ``now``); return how many.
+
+    Not those that were changed since, and not of hosts that offer something: only there can be claims, and so instances.
+    """
+    ordered, forgotten = sorted(hosts), 0
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        some = ordered[start : start + dialect.IN_LIST]
+        forgotten += tx.execute(_TAKE_BACK, {"hosts": some, "cell": cell_uuid, "made": made}).rowcount
+    if forgotten:
+        epochs.bump(tx, Epoch.HOSTS)
+    return forgotten
 
 
 def delete_of(tx: Connection, cell_uuid: str) -> int:

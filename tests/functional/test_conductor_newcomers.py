@@ -10,19 +10,33 @@ from pathlib import Path
 import pytest
 
 from cells.administration import delete_cell
+from cells.discovery import AGENT
 from cells.registry import CellRegistry
 from conductor.keep import CellKeeper
-from db import host_mappings
+from conductor.newcomers import Newcomers
+from db import claims, host_mappings, host_move, host_removal
 from db.claims import Ledger
-from tests.support.cell_databases import Cells
+from objects import errors
+from objects.cell import HostMapping
+from objects.compute_node import ComputeNode
+from tests.support.cell_databases import Cells, closed_port
+from tests.support.ground import CHOSEN, GROUNDS, Ground, on
+
+NO_WAIT = -1.0
+"""Seconds of silence that any agent has behind it."""
 
 
-@pytest.fixture
-def cells(tmp_path: Path) -> Cells:
-    cells = Cells(tmp_path)
-    cells.add("east")
-    cells.add("west")
-    return cells
+@pytest.fixture(params=CHOSEN)
+def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
+    ground = Ground(request.param, tmp_path)
+    try:
+        cells = Cells(tmp_path, ground)
+        cells.add("east")
+        cells.add("west")
+        yield cells
+        cells.api.dispose()
+    finally:
+        ground.release()
 
 
 @pytest.fixture
@@ -87,3 +101,59 @@ def test_the_first_cell_keeps_a_name_and_the_other_is_complained_of(
     assert mapped(cells, registry) == {"twin": "east", "w1": "west"}
     [complaint] = [record.getMessage() for record in caplog.records if record.name == "conductor.newcomers"]
     assert complaint.startswith("cell west: hosts report there that are mapped to other cells: twin")
+
+
+def uuid_of(registry: CellRegistry, name: str) -> str:
+    return next(cell.uuid for cell in registry.cells() if cell.name == name)
+
+
+def leave(cells: Cells, name: str, host: str) -> None:
+    """The first step of ``host move`` and ``host delete``: the cell forgets the host."""
+    database = cells.ground.open(name)
+    database.write(host_removal.from_cell, host, AGENT, NO_WAIT)
+    database.dispose()
+
+
+def test_a_host_that_was_moved_and_deleted_is_not_mapped_by_what_it_said_before(cells: Cells, registry: CellRegistry) -> None:
+    """Its new cell's feed still tells of it when its cell and the API level have forgotten it."""
+    east, west = keeper(cells, registry, "east"), keeper(cells, registry, "west")
+    cells.report("east", "e1")
+    for each in (east, west):
+        each.keep()
+    leave(cells, "east", "e1")
+    cells.api.write(host_move.to_cell, "e1", uuid_of(registry, "east"), uuid_of(registry, "west"))
+    cells.report("west", "e1", "w1")
+    leave(cells, "west", "e1")
+    cells.api.write(host_removal.from_api, "e1")
+    for each in (west, east):
+        each.keep()
+    assert mapped(cells, registry) == {"w1": "west"}
+    cells.report("west", "e1")
+    west.keep()
+    assert mapped(cells, registry) == {"w1": "west", "e1": "west"}, "deleted is not banned"
+
+
+def test_hosts_of_a_cell_that_falls_silent_are_not_mapped_before_it_answers(cells: Cells) -> None:
+    """Whether it still knows them cannot be asked, and its feed will tell of them again."""
+    cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
+    with cells.registry() as registry:
+        dead = next(cell for cell in registry.cells() if cell.name == "dead")
+        with pytest.raises(errors.CellUnavailable):
+            Newcomers(cells.api, registry, dead)(["d1"])
+        assert mapped(cells, registry) == {}
+
+
+@on("cells", *GROUNDS)
+def test_a_mapping_is_taken_back_only_as_it_was_made_and_while_nothing_is_offered(cells: Cells, registry: CellRegistry) -> None:
+    """Somebody else's mapping, one that was moved meanwhile, and one that servers may be claimed on already are left alone."""
+    east, west = uuid_of(registry, "east"), uuid_of(registry, "west")
+    mine, other = time.time(), time.time() + 1.0
+    names = ("mine", "moved", "offers", "theirs")
+    cells.api.write(host_mappings.add, [HostMapping(host=name, cell_uuid=east) for name in names[:3]], mine)
+    cells.api.write(host_mappings.add, [HostMapping(host="theirs", cell_uuid=east)], other)
+    cells.api.write(host_move.to_cell, "moved", east, west)
+    node = ComputeNode(host="offers", node="offers", vcpus=8, memory_mb=1024, disk_gb=10)
+    Ledger(cells.api, "test").write(claims.set_inventory, [node], east)
+    assert cells.api.write(host_mappings.take_back, east, names, mine) == 1
+    assert mapped(cells, registry) == {"moved": "west", "offers": "east", "theirs": "east"}
+    assert cells.api.write(host_mappings.take_back, east, names, mine) == 0
