@@ -72,19 +72,28 @@ def delete(tx: Connection, uuid: str, *, failed_with: str | None = None) -> None
     Servers in ERROR with the fault ``failed_with`` do not count: whoever deletes the cell has ended them there.
     """
     name = get(tx, uuid).name
+    if count := _count(tx, host_mappings, host_mappings.c.cell_uuid == uuid):
+        raise HasHosts(f"Cell '{name}' still has {count} hosts: delete them, or give --with-hosts")
+    check_empty(tx, uuid, failed_with=failed_with)
+    named.delete(tx, sa.delete(cell_mappings).where(cell_mappings.c.uuid == uuid), f"Cell '{name}'")
+    epochs.bump(tx, Epoch.CELLS)
+
+
+def check_empty(tx: Connection, uuid: str, *, failed_with: str | None = None) -> None:
+    """Raises NotFound, HasServers while servers are mapped to the cell, and NotOver while it has not confirmed their deletes.
+
+    ``failed_with``: see ``delete``.
+    """
+    name = get(tx, uuid).name
     of_it = instance_mappings.c.cell_uuid == uuid
     live = [of_it, instance_mappings.c.deleted == sa.false()]
     if failed_with is not None:
         live.append(sa.or_(instance_mappings.c.state != "error", sa.func.coalesce(instance_mappings.c.fault, "") != failed_with))
     unconfirmed = [of_it, instance_mappings.c.deleted == sa.true(), instance_mappings.c.state != "deleted"]
-    if count := _count(tx, host_mappings, host_mappings.c.cell_uuid == uuid):
-        raise HasHosts(f"Cell '{name}' still has {count} hosts: delete them, or give --with-hosts")
     if count := _count(tx, instance_mappings, *live):
         raise HasServers(f"Cell '{name}' still has {count} servers: delete them first")
     if count := _count(tx, instance_mappings, *unconfirmed):
         raise NotOver(f"Cell '{name}' has not confirmed {count} deletes yet: wait until their guests are gone")
-    named.delete(tx, sa.delete(cell_mappings).where(cell_mappings.c.uuid == uuid), f"Cell '{name}'")
-    epochs.bump(tx, Epoch.CELLS)
 
 
 def _count(tx: Connection, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:

@@ -19,6 +19,7 @@ from db.keyed import by_index
 from db.ledger import Stamp
 from db.tables import api
 from objects.base import Object
+from objects.cell import CellMapping, CellState
 
 PAGE = 100
 """Servers that end in one transaction: it holds the quota of their projects, which others wait for."""
@@ -237,15 +238,18 @@ def forget(tx: Connection, cell_uuid: str, *, failed_with: str | None = None) ->
     Raises NotFound, and Conflict while anything is claimed or lives in the cell, but for builds that ``fail_builds`` has ended with
     the fault ``failed_with``.
     """
-    tx.execute(_CURSOR, {"cell": cell_uuid})  # first: from now on nobody applies its feed, which would make inventories again
+    cell_mappings.hold(tx, cell_uuid)  # first: whoever begins to apply its feed, or maps hosts to it, waits and finds no cell
+    tx.execute(_CURSOR, {"cell": cell_uuid})  # from now on nobody applies its feed, which would make inventories again
     ids = list(tx.execute(_INVENTORIES, {"cell": cell_uuid}).scalars())
     locked = [row.id for row in inventories.lock(tx, ids)]  # whoever claims waits, and then finds nothing
     claimed = 0
     for some in _pieces(locked):
         claimed += tx.execute(sa.select(sa.func.count()).where(_A.c.inventory_id.in_(some))).scalar_one()
     if claimed:
-        name = cell_mappings.get(tx, cell_uuid).name
-        raise NotOver(f"Cell '{name}' still has room claimed for {claimed} servers: disable it, and wait")
+        cell_mappings.check_empty(
+            tx, cell_uuid, failed_with=failed_with
+        )  # what claims of servers are there for is more to the point
+        raise _claimed(cell_mappings.get(tx, cell_uuid), claimed)
     for some in _pieces(locked):
         tx.execute(sa.delete(_I).where(_I.c.id.in_(some)))
     hosts = tx.execute(_HOSTS, {"cell": cell_uuid}).scalars().all()
@@ -256,6 +260,14 @@ def forget(tx: Connection, cell_uuid: str, *, failed_with: str | None = None) ->
         epochs.bump(tx, Epoch.AGGREGATES)
     host_mappings.delete_of(tx, cell_uuid)
     cell_mappings.delete(tx, cell_uuid, failed_with=failed_with)
+
+
+def _claimed(cell: CellMapping, count: int) -> NotOver:
+    """No servers are in the cell, but builds are on their way there."""
+    advice = "disable it, and" if cell.state is CellState.ENABLED else f"it is {cell.state} and takes no more, so"
+    return NotOver(
+        f"Cell '{cell.name}' still has room claimed for {count} servers: {advice} wait until their builds are in it or have ended"
+    )
 
 
 def _pieces(items: Sequence[Any]) -> list[list[Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import claims, dialect
+from db import cell_mappings, claims, dialect
 from db.keyed import by_index
 from db.many import UpdateMany
 from db.tables.api import feed_cursors, instance_mappings
@@ -26,10 +26,14 @@ class Position(Object, frozen=True, kw_only=True):
 
 
 def cursor(tx: Connection, cell_uuid: str) -> int:
-    """How far this cell's feed has been applied; 0 for a cell never read before."""
-    query = sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)
-    found = tx.execute(query).scalar_one_or_none()
+    """How far this cell's feed has been applied; 0 for a cell never read before.
+
+    Raises Conflict for a cell that was removed: its feed is not applied from its begin again.
+    """
+    found = tx.execute(sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)).scalar_one_or_none()
     if found is None:
+        if not cell_mappings.hold(tx, cell_uuid):
+            raise errors.Conflict(f"cell {cell_uuid} was removed")
         dialect.insert_new(tx, feed_cursors, [{"cell_uuid": cell_uuid, "sequence": 0}])
     return found or 0
 

@@ -10,18 +10,20 @@ import pytest
 import sqlalchemy as sa
 
 from cells import removal
-from cells.administration import delete_cell, find_cell
+from cells.administration import CellChange, change_cell, delete_cell, find_cell
 from cells.removal import LOST, Entry, remove
 from compute.simulated import METADATA_KEY
+from conductor.apply import Applier
 from conductor.delete import Deleter
 from conductor.reap import reap
-from db import aggregates, cell_removal, events, mappings, quotas
+from db import aggregates, cell_removal, compute_nodes, events, mappings, quotas
+from db.cell_mappings import HasServers, NotOver
 from db.claims import Ledger
 from db.connection import Connection
 from db.engine import Database
 from db.tables import api
 from objects import errors
-from objects.cell import CellMapping
+from objects.cell import CellMapping, CellState
 from objects.instance import Server
 from service.periodic import wait_until
 from tests.support import fleet
@@ -220,6 +222,37 @@ def test_a_plain_delete_waits_for_deletes_and_claims_and_leaves_nothing(cloud: W
         delete_cell(cloud.api, DEAD, with_hosts=True)
     cloud.keeper.ledger.write(cell_removal.confirm_deletes, dead.uuid, [uuid], 1.0)
     delete_cell(cloud.api, DEAD, with_hosts=True)
+    assert left(cloud, dead.uuid) == {}
+
+
+@pytest.mark.parametrize("state", [CellState.ENABLED, CellState.DISABLED, CellState.DRAINING])
+def test_a_plain_delete_says_what_is_to_be_done_as_the_cell_is(cloud: World, conductor: Conductor, state: CellState) -> None:
+    driven = conductor.drive(cloud.accept(force_hosts=("a1",), size=SMALL), upto="claimed")
+    change_cell(cloud.api, DEAD, CellChange(state=state))
+    first = "disable it, and" if state is CellState.ENABLED else f"it is {state} and takes no more, so"
+    with pytest.raises(NotOver, match=f"still has room claimed for 1 servers: {first} wait until their builds"):
+        delete_cell(cloud.api, DEAD, with_hosts=True)
+    driven.stage()
+    [uuid] = driven.hand_over()
+    with pytest.raises(HasServers, match="still has 1 servers: delete them first"):
+        delete_cell(cloud.api, DEAD, with_hosts=True)
+    assert cloud.delete(uuid) is not None
+    with pytest.raises(NotOver, match="has not confirmed 1 deletes yet: wait until their guests are gone"):
+        delete_cell(cloud.api, DEAD, with_hosts=True)
+
+
+def test_who_has_not_heard_of_a_delete_applies_nothing_of_the_cell_any_more(cloud: World, conductor: Conductor) -> None:
+    """Neither one that has read its feed before, nor one that begins to. The cell's agents go on reporting."""
+    dead, cell = mapping(cloud), conductor.cell(DEAD)
+    appliers = [Applier(cloud.api, conductor.ledger, cell) for _ in range(2)]
+    appliers[0].map_hosts(frozenset({"a1", "a2"}))
+    delete_cell(cloud.api, DEAD, with_hosts=True)
+    cloud.databases[DEAD].write(compute_nodes.store, fleet.node("a1", vcpus=5), 1.0)
+    for applier in appliers * 2:
+        with pytest.raises(errors.Conflict):
+            applier.apply()
+        with pytest.raises(errors.Conflict):
+            applier.map_hosts(frozenset({"a1"}))
     assert left(cloud, dead.uuid) == {}
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db import builds, leases
+from db import builds, cell_mappings, leases
 from db.connection import Connection
 from db.engine import Database
+from db.tables import api as tables
 from db.tables.api import build_requests, client_tokens, feed_cursors, instance_mappings
 from objects.base import Object
 from objects.spec import RequestSpec
@@ -52,6 +53,8 @@ class Queue:
         self.database = database
         self.ledger = self.site.ledger
         database.write(_empty)
+        for cell in fleet.cells():
+            database.write(cell_mappings.create, cell)
 
     def accept(
         self, count: int = 1, *, now: float = NOW, deadline: float = FAR, token: str | None = None, **asked: Any
@@ -106,7 +109,7 @@ def servers(count: int) -> Sequence[builds.NewServer]:
 
 
 def _empty(tx: Connection) -> None:
-    for table in (client_tokens, feed_cursors):
+    for table in (client_tokens, feed_cursors, tables.cell_mappings):
         tx.execute(sa.delete(table))
 
 
