@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from oslo_config import cfg
 
@@ -15,6 +16,7 @@ from cells.own_cell import OwnCell
 from cells.presence import Presence
 from conductor import notify, opts
 from conductor.main import CellConductorService, SuperConductorService
+from conductor.notify import NotificationService
 from objects import errors
 from service import notifications, process
 from service.opts import refuse
@@ -29,66 +31,58 @@ SWEEPS = 4
 _OWN_CELL_ONLY = "a conductor of a cell that does not serve the API level holds its own cell's credentials only"
 
 
-class SuperRole:
+class ConductorRole:
+    """One level's conductor. ``ready`` waits for what it needs, and returns False if stopped before that; ``close`` gives it up."""
+
+    def __init__(
+        self,
+        level: str,
+        parts: tuple[SuperConductorService | CellConductorService, NotificationService, Presence],
+        ready: Callable[[threading.Event], bool],
+        close: Callable[[], None],
+    ) -> None:
+        self._level = level
+        self._service, self._notifications, self._presence = parts
+        self._ready, self._close = ready, close
+        self._begun = False
+
+    def start(self, stopped: threading.Event) -> None:
+        if self._ready(stopped):
+            self._begun = True
+            self._service.start()
+            self._notifications.start()
+            wait_for(f"the {self._level} conductor's topic", self._service.check, stopped)
+            self._presence.start()
+
+    def stop(self) -> None:
+        if self._begun:
+            self._service.stop()
+            self._presence.stop()
+            self._notifications.stop()
+        self._close()
+
+    def reload(self) -> None:
+        """None of its own options can change while it runs."""
+
+
+def super_role(conf: cfg.ConfigOpts) -> ConductorRole:
     """The API level's conductor."""
-
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
-        settings = opts.settings(conf)
-        self._level = ApiLevel(conf, pool_size=2 * settings.workers + SWEEPS)  # doorbells' builds, and the queue sweep's
-        level, vault = self._level, Vault(conf.secrets["keys"])
-        self._service = SuperConductorService(settings, level.registry, level.database, level.bus, vault)
-        self._notifications = notify.of_api_level(notifications.settings(conf), level.url, level.database, level.registry)
-        self._presence = Presence(level.database, "api", presence.CONDUCTOR, conf.report_interval)
-        self._begun = False
-
-    def start(self, stopped: threading.Event) -> None:
-        if self._level.wait(stopped, for_bus=True):
-            self._begun = True
-            self._service.start()
-            self._notifications.start()
-            wait_for("the super conductor's topic", self._service.check, stopped)
-            self._presence.start()
-
-    def stop(self) -> None:
-        if self._begun:
-            self._service.stop()
-            self._presence.stop()
-            self._notifications.stop()
-        self._level.close()
-
-    def reload(self) -> None:
-        """None of its own options can change while it runs."""
+    settings = opts.settings(conf)
+    level = ApiLevel(conf, pool_size=2 * settings.workers + SWEEPS)  # doorbells' builds, and the queue sweep's
+    service = SuperConductorService(settings, level.registry, level.database, level.bus, Vault(conf.secrets["keys"]))
+    told = notify.of_api_level(notifications.settings(conf), level.url, level.database, level.registry)
+    seen = Presence(level.database, "api", presence.CONDUCTOR, conf.report_interval)
+    return ConductorRole(SUPER, (service, told, seen), partial(level.wait, for_bus=True), level.close)
 
 
-class CellRole:
+def cell_role(conf: cfg.ConfigOpts) -> ConductorRole:
     """A cell's conductor."""
-
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
-        settings = opts.settings(conf)
-        self._cell = OwnCell(conf, pool_size=settings.workers + SWEEPS)
-        cell, vault = self._cell, Vault(conf.secrets["keys"])
-        self._service = CellConductorService(settings, cell.name, cell.database, cell.bus, vault)
-        self._notifications = notify.of_cell(notifications.settings(conf), conf.transport_url, cell.database)
-        self._presence = Presence(cell.database, "cell", presence.CONDUCTOR, conf.report_interval)
-        self._begun = False
-
-    def start(self, stopped: threading.Event) -> None:
-        if self._cell.wait(stopped):
-            self._begun = True
-            self._service.start()
-            self._notifications.start()
-            wait_for("the cell conductor's topic", self._service.check, stopped)
-            self._presence.start()
-
-    def stop(self) -> None:
-        if self._begun:
-            self._service.stop()
-            self._presence.stop()
-            self._notifications.stop()
-        self._cell.close()
-
-    def reload(self) -> None:
-        """None of its own options can change while it runs."""
+    settings = opts.settings(conf)
+    cell = OwnCell(conf, pool_size=settings.workers + SWEEPS)
+    service = CellConductorService(settings, cell.name, cell.database, cell.bus, Vault(conf.secrets["keys"]))
+    told = notify.of_cell(notifications.settings(conf), conf.transport_url, cell.database)
+    seen = Presence(cell.database, "cell", presence.CONDUCTOR, conf.report_interval)
+    return ConductorRole(CELL, (service, told, seen), cell.wait, cell.close)
 
 
 class Conductors:
@@ -147,8 +141,8 @@ def roles_of(conf: cfg.ConfigOpts) -> tuple[str, ...]:
 def plan(conf: cfg.ConfigOpts) -> Plan:
     """Raises Misconfigured."""
     roles = roles_of(conf)
-    kinds = [kind for name, kind in ((SUPER, SuperRole), (CELL, CellRole)) if name in roles]
-    return Plan(make=lambda: Conductors([kind(conf) for kind in kinds]), workers=conf.conductor.processes)
+    makers = [make for name, make in ((SUPER, super_role), (CELL, cell_role)) if name in roles]
+    return Plan(make=lambda: Conductors([make(conf) for make in makers]), workers=conf.conductor.processes)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

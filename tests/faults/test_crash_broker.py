@@ -17,14 +17,13 @@ import pytest
 
 from deploy import processes
 from deploy.servers import RabbitMQ
-from deploy.unavailable import Unavailable
 from objects.context import RequestContext
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.cell_site import Host, Site
 from tests.support.ground import Ground, GroundFolder
 from tests.support.region import PACE, Region, host, running
-from tests.support.weather import ROOM, Traffic, all_weather, judge, watched_log
+from tests.support.weather import ROOM, Traffic, all_weather, judge, own_server, watched_log
 from tests.support.world import PATIENCE, World
 
 CONTEXT = RequestContext(request_id="req-test")
@@ -35,13 +34,8 @@ HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1"]}
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
     made = RabbitMQ(tmp_path_factory.mktemp("broker"))
-    try:
-        made.install()
-        made.start()
-    except Unavailable as why:
-        pytest.skip(str(why))
-    yield made
-    made.stop()
+    with own_server(made):
+        yield made
 
 
 class Broken(Ground):

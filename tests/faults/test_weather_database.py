@@ -19,12 +19,11 @@ import sqlalchemy as sa
 from db.sync import sync
 from deploy import processes
 from deploy.servers import MariaDB
-from deploy.unavailable import Unavailable
 from service.periodic import wait_until
 from tests.support.bus import embedded_url
 from tests.support.ground import Ground, GroundFolder
 from tests.support.region import PACE, Region, host, running
-from tests.support.weather import ROOM, Log, Traffic, all_weather, judge, watched_log
+from tests.support.weather import ROOM, Log, Traffic, all_weather, judge, own_server, watched_log
 
 HOSTS = [host(f"{cell}-h{n}", cell, **ROOM) for cell in ("cell1", "cell2") for n in range(3)]
 SHORT_SILENCE = msgspec.structs.replace(PACE, report_interval=0.3, down_time=4.0, build_timeout=600.0)
@@ -38,13 +37,8 @@ SHORT = 8.0 if all_weather() else 1.5
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
     made = MariaDB(tmp_path_factory.mktemp("mariadb"))
-    try:
-        made.install()
-        made.start()
-    except Unavailable as why:
-        pytest.skip(str(why))
-    yield made
-    made.stop()
+    with own_server(made):
+        yield made
 
 
 class Exposed(Ground):

@@ -1,4 +1,4 @@
-"""What the tests of the agent stand on: a bus, a cell conductor in memory that answers on it, and agents."""
+"""What the tests of the agent stand on: a bus, a cell conductor in memory that answers on it, and agents. Commands have a shell."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from rpc.transport import Bus
 from tests.support.agents import Agents
 from tests.support.cell_conductor import MemoryCell
+from tests.support.cell_databases import Cells
+from tests.support.commands import Shell
 from tests.support.ground import USUAL, Ground
 
 
@@ -31,3 +33,9 @@ def agents(bus: Bus, tmp_path: Path, cell: MemoryCell) -> Iterator[Agents]:
     agents = Agents(bus, tmp_path)
     yield agents
     agents.stop()
+
+
+@pytest.fixture
+def shell(cells: Cells, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """On the deployment that the tests of a file call ``cells``."""
+    return Shell(cells.folder, capsys)

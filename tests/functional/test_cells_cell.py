@@ -17,8 +17,8 @@ from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
 from rpc.compute import serve
 from rpc.errors import Unreachable
-from tests.support.cell_databases import Cells
-from tests.support.ground import USUAL, Ground
+from tests.support.cell_databases import Cells, cells_on
+from tests.support.ground import USUAL
 
 CONTEXT = RequestContext(request_id="req-1")
 
@@ -40,10 +40,8 @@ class Agent:
 
 @pytest.fixture(params=USUAL)
 def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
-    place = Ground(request.param, tmp_path)
-    made = Cells(tmp_path, place)
-    yield made
-    place.end(made.api.dispose, place.release)
+    with cells_on(request.param, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

@@ -12,17 +12,15 @@ from cells.discovery import Discovery, HostConflict, discover
 from cells.registry import CellRegistry
 from db import epochs, host_mappings
 from objects.cell import HostMapping
-from tests.support.cell_databases import Cells, closed_port
-from tests.support.ground import USUAL, Ground
+from tests.support.cell_databases import Cells, cells_on, closed_port
+from tests.support.ground import USUAL
 
 
 @pytest.fixture(params=USUAL)
 def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
-    place = Ground(request.param, tmp_path)
-    made = Cells(tmp_path, place)
-    made.add("cell0", cell0=True)
-    yield made
-    place.end(made.api.dispose, place.release)
+    with cells_on(request.param, tmp_path) as made:
+        made.add("cell0", cell0=True)
+        yield made
 
 
 @pytest.fixture

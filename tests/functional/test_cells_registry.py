@@ -18,16 +18,14 @@ from objects import errors
 from objects.cell import CELL0_UUID, CellMapping, CellState, HostMapping
 from rpc.transport import Bus
 from service.periodic import wait_until
-from tests.support.cell_databases import SETTINGS, Cells, closed_port, silent_port
-from tests.support.ground import USUAL, Ground, on
+from tests.support.cell_databases import SETTINGS, Cells, cells_on, closed_port, silent_port
+from tests.support.ground import USUAL, on
 
 
 @pytest.fixture(params=USUAL)
 def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
-    place = Ground(request.param, tmp_path)
-    made = Cells(tmp_path, place)
-    yield made
-    place.end(made.api.dispose, place.release)
+    with cells_on(request.param, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

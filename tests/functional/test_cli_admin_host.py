@@ -14,23 +14,14 @@ from db import compute_nodes, feed, host_mappings, services
 from db.engine import Database
 from objects.cell import HostMapping
 from objects.feed import EventKind
-from tests.support.cell_databases import Cells, closed_port
+from tests.support.cell_databases import Cells, closed_port, east_and_west
 from tests.support.commands import Shell
 from tests.support.databases import sqlite_url
 
 
 @pytest.fixture
 def cells(tmp_path: Path) -> Cells:
-    cells = Cells(tmp_path)
-    cells.add("cell0", cell0=True)
-    cells.add("east")
-    cells.add("west")
-    return cells
-
-
-@pytest.fixture
-def shell(cells: Cells, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(cells.folder, capsys)
+    return east_and_west(tmp_path)
 
 
 def test_discover_maps_what_reported_and_shows_it(cells: Cells, shell: Shell) -> None:

@@ -13,7 +13,7 @@ from db.engine import Database
 from db.processes import Level
 from db.services import Beat
 from objects.process import About, Process
-from tests.support.cell_databases import Cells, closed_port
+from tests.support.cell_databases import Cells, closed_port, east_and_west
 from tests.support.commands import Shell
 from tests.support.databases import sqlite_url
 
@@ -22,20 +22,12 @@ AGENT = "superconductor-compute"
 
 @pytest.fixture
 def cells(tmp_path: Path) -> Cells:
-    cells = Cells(tmp_path)
-    cells.add("cell0", cell0=True)
-    cells.add("east")
-    cells.add("west")
+    cells = east_and_west(tmp_path)
     show(cells, "api", "api", API)
     show(cells, "api", "api", SCHEDULER)
     show(cells, "api", "api", CONDUCTOR)
     show(cells, "east", "cell", CONDUCTOR)
     return cells
-
-
-@pytest.fixture
-def shell(cells: Cells, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(cells.folder, capsys)
 
 
 def show(cells: Cells, name: str, level: Level, binary: str) -> None:

@@ -33,11 +33,6 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
     cells.api.dispose()
 
 
-@pytest.fixture
-def shell(cells: Cells, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(cells.folder, capsys)
-
-
 NOBODY = "Host 'nobody' is not mapped to a cell: run 'superconductor host discover'."
 NOWHERE = "No cell is called 'nowhere'; there are: cell0, dead, east."
 DEAD = "cell 'dead': Database mysql+pymysql://sc:***@"

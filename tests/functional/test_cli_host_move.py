@@ -19,7 +19,7 @@ from objects import errors
 from objects.cell import HostMapping
 from objects.instance import Instance, State
 from objects.selection import Selection
-from tests.support.cell_databases import Cells, closed_port
+from tests.support.cell_databases import Cells, closed_port, east_and_west
 from tests.support.cell_site import SPEC
 from tests.support.commands import Shell
 from tests.support.databases import sqlite_url
@@ -31,16 +31,7 @@ NO_WAIT = -1.0
 
 @pytest.fixture
 def cells(tmp_path: Path) -> Cells:
-    cells = Cells(tmp_path)
-    cells.add("cell0", cell0=True)
-    cells.add("east")
-    cells.add("west")
-    return cells
-
-
-@pytest.fixture
-def shell(cells: Cells, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(cells.folder, capsys)
+    return east_and_west(tmp_path)
 
 
 def homes(cells: Cells) -> dict[str, str]:

@@ -28,11 +28,6 @@ def cells(tmp_path: Path) -> Cells:
 
 
 @pytest.fixture
-def shell(cells: Cells, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(cells.folder, capsys)
-
-
-@pytest.fixture
 def claim(cells: Cells, shell: Shell) -> str:
     """A claim of five vCPUs on host h3 that nothing stands on; returns whose it is."""
     cells.report("east", "h3", guests=0)

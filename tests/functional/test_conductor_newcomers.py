@@ -19,8 +19,8 @@ from db.claims import Ledger
 from objects import errors
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
-from tests.support.cell_databases import Cells, closed_port
-from tests.support.ground import CHOSEN, GROUNDS, Ground, on
+from tests.support.cell_databases import Cells, cells_on, closed_port
+from tests.support.ground import CHOSEN, GROUNDS, on
 
 NO_WAIT = -1.0
 """Seconds of silence that any agent has behind it."""
@@ -28,15 +28,10 @@ NO_WAIT = -1.0
 
 @pytest.fixture(params=CHOSEN)
 def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
-    ground = Ground(request.param, tmp_path)
-    try:
-        cells = Cells(tmp_path, ground)
-        cells.add("east")
-        cells.add("west")
-        yield cells
-        cells.api.dispose()
-    finally:
-        ground.release()
+    with cells_on(request.param, tmp_path) as made:
+        made.add("east")
+        made.add("west")
+        yield made
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -53,3 +54,23 @@ class Ledger:
             )
             for key in sorted(ids)
         ]
+
+
+class Overtaken(NamedTuple):
+    """An attempt (``made``) for one server whose host (``first``) was found full; ``more``: the hosts that it asks for instead."""
+
+    ledger: Ledger
+    jobs: list[Job]
+    made: Attempt
+    first: int
+    more: set[int]
+
+
+def overtaken(hosts: int) -> Overtaken:
+    """On hosts with room for one server each; others took the one that was planned on before its row was locked."""
+    ledger = Ledger(hosts, vcpus=1)
+    jobs = [job(fleet.spec())]
+    made = attempt(ledger.table, jobs)
+    [first] = begun(made, jobs)
+    ledger.taken = {first: 1}
+    return Overtaken(ledger, jobs, made, first, set(made.confirm(ledger.rows({first}))))

@@ -81,6 +81,24 @@ class Cells:
             registry.close()
 
 
+def east_and_west(folder: Path) -> Cells:
+    """cell0 and two cells on SQLite files."""
+    cells = Cells(folder)
+    cells.add("cell0", cell0=True)
+    cells.add("east")
+    cells.add("west")
+    return cells
+
+
+@contextmanager
+def cells_on(ground: str, folder: Path) -> Iterator[Cells]:
+    """None yet, on one of GROUNDS."""
+    place = Ground(ground, folder)
+    made = Cells(folder, place)
+    yield made
+    place.end(made.api.dispose, place.release)
+
+
 def closed_port() -> int:
     """A port of this machine on which nothing listens."""
     with socket.socket() as probe:

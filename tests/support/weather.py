@@ -11,10 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import requests
 
 from compute.journal import read_entries
 from compute.simulated import journal_path
+from deploy.server import Server
+from deploy.unavailable import Unavailable
 from objects import errors
 from objects.base import Object
 from service.periodic import wait_until
@@ -173,3 +176,15 @@ def _verified(cloud: Region) -> bool:
     except errors.Invalid:
         return False
     return True
+
+
+@contextmanager
+def own_server(made: Server) -> Iterator[None]:
+    """A server that the tests of a module may break, or stop. Skips, and says why, where it cannot be had."""
+    try:
+        made.install()
+        made.start()
+    except Unavailable as why:
+        pytest.skip(str(why))
+    yield
+    made.stop()

@@ -14,7 +14,7 @@ from objects.spec import RequestSpec
 from scheduler.filters.adapter import Adapter
 from scheduler.settings import Settings
 from tests.support import fleet
-from tests.support.attempts import Ledger, attempt, begun, job
+from tests.support.attempts import Ledger, attempt, begun, job, overtaken
 
 
 def test_a_plan_on_rows_that_did_not_change_stands() -> None:
@@ -43,12 +43,7 @@ def test_room_taken_meanwhile_moves_an_instance_to_another_locked_host_if_one_ha
 
 
 def test_where_no_locked_host_has_room_others_are_asked_for() -> None:
-    ledger = Ledger(6, vcpus=1)
-    jobs = [job(fleet.spec())]
-    made = attempt(ledger.table, jobs)
-    [first] = begun(made, jobs)
-    ledger.taken = {first: 1}
-    more = set(made.confirm(ledger.rows({first})))
+    ledger, _, made, first, more = overtaken(6)
     assert more
     assert first not in more
     assert not made.confirm(ledger.rows(more))
@@ -59,12 +54,7 @@ def test_where_no_locked_host_has_room_others_are_asked_for() -> None:
 
 
 def test_a_host_another_transaction_holds_is_given_up_for_one_that_is_free() -> None:
-    ledger = Ledger(6, vcpus=1)
-    jobs = [job(fleet.spec())]
-    made = attempt(ledger.table, jobs)
-    [first] = begun(made, jobs)
-    ledger.taken = {first: 1}
-    more = set(made.confirm(ledger.rows({first})))
+    ledger, _, made, _, more = overtaken(6)
     free = max(more)
     assert not made.confirm(ledger.rows({free}))  # the others of ``more`` were locked
     [[placement]], _ = made.finish()
@@ -72,12 +62,8 @@ def test_a_host_another_transaction_holds_is_given_up_for_one_that_is_free() -> 
 
 
 def test_it_is_lost_not_refused_while_others_hold_hosts_that_may_have_room() -> None:
-    ledger = Ledger(2, vcpus=1)
-    jobs = [job(fleet.spec())]
-    made = attempt(ledger.table, jobs)
-    [first] = begun(made, jobs)
-    ledger.taken = {first: 1}
-    assert made.confirm(ledger.rows({first}))
+    _, jobs, made, _, more = overtaken(2)
+    assert more
     assert not made.confirm([])  # the one host left is locked by somebody else
     placements, decisions = made.finish()
     assert (placements, decisions) == ([()], [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from objects.inventory import Standing
 from objects.selection import Selection
 from tests.support import fleet
-from tests.support.attempts import Ledger, attempt, begun, job
+from tests.support.attempts import Ledger, attempt, begun, job, overtaken
 
 
 def test_what_would_have_been_enough_is_told_beside_all_that_is_placed() -> None:
@@ -20,12 +20,7 @@ def test_what_would_have_been_enough_is_told_beside_all_that_is_placed() -> None
 
 
 def test_hosts_that_others_took_first() -> None:
-    ledger = Ledger(6, vcpus=1)
-    jobs = [job(fleet.spec())]
-    made = attempt(ledger.table, jobs)
-    [first] = begun(made, jobs)
-    ledger.taken = {first: 1}
-    more = set(made.confirm(ledger.rows({first})))
+    ledger, _, made, first, more = overtaken(6)
     assert not made.confirm(ledger.rows(more))
     _, [decision] = made.finish()
     assert (decision.conflicts, decision.taken) == (1, (f"h{first - 1}",))
@@ -33,12 +28,8 @@ def test_hosts_that_others_took_first() -> None:
 
 
 def test_they_are_counted_over_all_attempts_of_a_call() -> None:
-    ledger = Ledger(2, vcpus=1)
-    jobs = [job(fleet.spec())]
-    lost = attempt(ledger.table, jobs)
-    [first] = begun(lost, jobs)
-    ledger.taken = {first: 1}
-    assert lost.confirm(ledger.rows({first}))
+    ledger, jobs, lost, first, more = overtaken(2)
+    assert more
     assert not lost.confirm([])
     assert lost.finish() == ([()], [])
     made = attempt(ledger.table, jobs)
