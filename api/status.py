@@ -17,7 +17,7 @@ from api.versions import answer
 from cells.cell import Cell
 from cells.presence import API, CONDUCTOR, SCHEDULER
 from cells.registry import CellRegistry
-from db import audit_api, clock, mappings, processes
+from db import audit_servers, clock, mappings, processes
 from db.connection import Connection
 from db.engine import Database
 from db.mappings import Count, Queue
@@ -110,7 +110,7 @@ class Status:
 
 def _level(tx: Connection) -> ApiLevel:
     known = processes.list_all(tx, "api")
-    return ApiLevel(mappings.counts(tx), mappings.queue(tx), known, audit_api.cursors(tx), clock.read(tx))
+    return ApiLevel(mappings.counts(tx), mappings.queue(tx), known, audit_servers.cursors(tx), clock.read(tx))
 
 
 def _reached(reached: Reached) -> dict[str, Any]:

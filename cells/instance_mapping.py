@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db import audit_api, audit_cell, dialect, instance_specs, repair
-from db.audit_api import Record
+from db import audit_cell, audit_servers, dialect, instance_specs, repair
 from db.audit_cell import Row
+from db.audit_servers import Record
 from db.engine import Database
 from objects import errors
 from objects.base import Object
@@ -52,7 +52,7 @@ def map_instances(registry: CellRegistry, api_database: Database, cell: Cell, mo
 
 def _unmapped(api_database: Database, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Those in force that the API database has no server for, or one that is neither queued nor anywhere, nor deleted."""
-    _, records = api_database.read(audit_api.records, list(rows))
+    _, records = api_database.read(audit_servers.records, list(rows))
     return {uuid: row for uuid, row in rows.items() if row.state in IN_FORCE and _lost(records.get(uuid))}
 
 

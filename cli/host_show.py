@@ -14,7 +14,7 @@ from cells.discovery import AGENT
 from cells.fan_out import Answered, Unanswered, fan_out
 from cli import liveness
 from cli.base import TWIN, AdminShow, at_least
-from db import aggregates, audit_api, audit_cell, mappings, services
+from db import aggregates, audit_cell, audit_hosts, mappings, services
 from db.connection import Connection
 from db.mappings import ServerQuery
 from db.services import Seen
@@ -97,11 +97,11 @@ def _unknown(host: str, silent: Sequence[str]) -> str:
 
 
 def _level(tx: Connection, host: str) -> Level:
-    home = audit_api.hosts(tx, [host]).get(host)
+    home = audit_hosts.hosts(tx, [host]).get(host)
     return Level(
         home=home.cell_uuid if home else None,
         aggregates=[one for one in aggregates.list_all(tx) if host in one.hosts],
-        claims=[row for _, row in sorted(audit_api.offered(tx, [host]).items())],
+        claims=[row for _, row in sorted(audit_hosts.offered(tx, [host]).items())],
         servers=mappings.list_(tx, ServerQuery(host=host, limit=MOST)),
     )
 

@@ -11,9 +11,9 @@ from cells import administration
 from cells.cell import Cell
 from cells.instance_mapping import map_instances
 from cli.base import ActionShow, at_least
-from db import audit_api, audit_cell
-from db.audit_api import Record
+from db import audit_cell, audit_servers
 from db.audit_cell import Row
+from db.audit_servers import Record
 from objects import errors
 from objects.cell import CELL0_UUID
 from objects.instance import State
@@ -71,7 +71,7 @@ class InstanceVerify(ActionShow):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         uuid = parsed_args.uuid
-        record = self.deployment.api_database.read(audit_api.records, [uuid])[1].get(uuid)
+        record = self.deployment.api_database.read(audit_servers.records, [uuid])[1].get(uuid)
         if record is None:
             return self._say(UNMAPPED, "has no mapping", uuid)
         if record.cell_uuid is None:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import audit_api, claims, dialect, group_slots, inventories, resources
+from db import audit_claims, audit_groups, claims, dialect, group_slots, inventories, resources
 from db.inventories import Usage
 from db.keyed import by_index
 from db.ledger import Stamp
@@ -115,7 +115,7 @@ def recount(tx: Connection, stamp: Stamp, ids: Sequence[int]) -> int:
     lock are those that are counted, and what is not committed yet will be added to the result.
     """
     inventories.lock(tx, ids)
-    wrong = [found for found in audit_api.sums(tx, ids) if found.counted != found.claimed]
+    wrong = [found for found in audit_claims.sums(tx, ids) if found.counted != found.claimed]
     for found in wrong:
         vcpus, memory_mb, disk_gb, count, custom = found.claimed
         values: dict[str, Any] = {"key": found.id, "vcpus": vcpus, "memory_mb": memory_mb, "disk_gb": disk_gb, "count": count}
@@ -150,14 +150,14 @@ def mend_slots(tx: Connection, stamp: Stamp, uuids: Sequence[str]) -> None:
     """
     del stamp  # slots are not in the log of claims; the parameter makes this one of the ledger's transactions
     tx.execute(_LOCK_CLAIMS, {"uuids": sorted(uuids)}).all()
-    members = audit_api.members(tx, uuids)
+    members = audit_groups.members(tx, uuids)
     group_slots.lock(tx, {member.group_uuid for member in members.values()})
     places: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for slot in audit_api.slots(tx, uuids):
+    for slot in audit_groups.slots(tx, uuids):
         if not slot.held:
             places[slot.instance_uuid, slot.group_uuid].append(slot.host)
         tx.execute(_DROP_STRAY, {"of_group": slot.group_uuid, "uuid": slot.instance_uuid})
     for uuid, member in sorted(members.items()):
         if places[uuid, member.group_uuid] != [member.host]:
             group_slots.move(tx, member.group_uuid, uuid, member.host)
-    claims.free_slots(tx, sorted(audit_api.built(tx, uuids)))
+    claims.free_slots(tx, sorted(audit_groups.built(tx, uuids)))

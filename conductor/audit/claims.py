@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import PAGE, Finding, Page, pages_of
 from conductor.audit.places import Places
-from db import audit_api, claim_repair
+from db import audit_claims, claim_repair
 
 ORPHAN = "claim without instance"
 
 
 def pages(places: Places) -> Iterator[Page]:
-    return pages_of(lambda after: places.api.read(audit_api.claims_after, after, PAGE))
+    return pages_of(lambda after: places.api.read(audit_claims.claims_after, after, PAGE))
 
 
 def look(places: Places, page: Page) -> list[Finding]:
@@ -25,7 +25,7 @@ def look(places: Places, page: Page) -> list[Finding]:
             repair="released",
             safe=True,
         )
-        for orphan in places.api.read(audit_api.orphans, page.keys)
+        for orphan in places.api.read(audit_claims.orphans, page.keys)
     ]
 
 

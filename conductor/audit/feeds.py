@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import Finding, Page
 from conductor.audit.places import Places
-from db import audit_api, feed
+from db import audit_servers, feed
 
 BEHIND = "feed that nobody applies"
 AHEAD = "feed that ends before its cursor"
@@ -19,7 +19,7 @@ def pages(places: Places) -> Iterator[Page]:
 
 def look(places: Places, page: Page) -> list[Finding]:
     """A cursor that does not move while there is more: so the text names the cursor, and not how much there is."""
-    cursor = places.api.read(audit_api.cursors).get(page.cell_uuid, 0)
+    cursor = places.api.read(audit_servers.cursors).get(page.cell_uuid, 0)
     head = places.ask(page.cell_uuid, feed.head)
     if head is None or head == cursor:
         return []

@@ -10,7 +10,7 @@ from functools import partial
 from cells.discovery import AGENT
 from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
 from conductor.audit.places import Places
-from db import audit_api, audit_cell, host_mappings
+from db import audit_cell, audit_hosts, host_mappings
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
@@ -27,7 +27,7 @@ OFFER = "inventory unlike the compute node"
 
 def pages(places: Places) -> Iterator[Page]:
     """A host that several places name is looked at as often."""
-    yield from pages_of(lambda after: places.api.read(audit_api.hosts_after, after, PAGE))
+    yield from pages_of(lambda after: places.api.read(audit_hosts.hosts_after, after, PAGE))
     for cell in places.builders:
         yield from (_anywhere(page) for page in pages_of(partial(_agents, places, cell.uuid)))
         yield from (_anywhere(page) for page in pages_of(partial(_nodes, places, cell.uuid)))
@@ -55,8 +55,8 @@ def look(places: Places, page: Page) -> list[Finding]:
             nodes[cell.uuid] = known
             for host in agents:
                 reporting[host].append(cell.uuid)
-    mapped = places.api.read(audit_api.hosts, page.keys)
-    offered = places.api.read(audit_api.offered, page.keys)
+    mapped = places.api.read(audit_hosts.hosts, page.keys)
+    offered = places.api.read(audit_hosts.offered, page.keys)
     found = [finding for host in page.keys for finding in _judge(places, host, mapped.get(host), reporting[host], nodes)]
     for cell_uuid, known in nodes.items():
         found += _judge_nodes(places, cell_uuid, known, reporting)

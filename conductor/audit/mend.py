@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from db import audit_api, audit_cell, builds, claim_repair, instances, mappings, row_repair, staging
+from db import audit_cell, audit_servers, builds, claim_repair, instances, mappings, row_repair, staging
 from db import repair as repairs
 from db.row_repair import Read
 from objects.instance import Instance, State
@@ -90,7 +90,7 @@ def replace_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) ->
 def claim(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     """Claim for live instances where their rows say that they are: what they take is what was asked for."""
     found = places.ask(cell_uuid, audit_cell.rows, [finding.key for finding in findings])
-    _, records = places.api.read(audit_api.records, [finding.key for finding in findings])
+    _, records = places.api.read(audit_servers.records, [finding.key for finding in findings])
     specs = places.api.read(mappings.specs, [record.batch_id for record in records.values()])
     for finding in findings:
         row, record = found.rows.get(finding.key) if found else None, records.get(finding.key)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
 from conductor.audit.places import Places
-from db import audit_api
+from db import audit_queue, audit_servers
 from db import repair as repairs
-from db.audit_api import Record, Request
+from db.audit_queue import Request
+from db.audit_servers import Record
 
 DECIDED = "request beside a decided mapping"
 UNMAPPED = "request without mapping"
@@ -16,14 +17,14 @@ WAITING = "request that nobody drives"
 
 
 def pages(places: Places) -> Iterator[Page]:
-    return pages_of(lambda after: places.api.read(audit_api.requests_after, after, PAGE))
+    return pages_of(lambda after: places.api.read(audit_queue.requests_after, after, PAGE))
 
 
 def look(places: Places, page: Page) -> list[Finding]:
-    requests = places.api.read(audit_api.requests, page.keys)
+    requests = places.api.read(audit_queue.requests, page.keys)
     unmapped = [request.uuid for request in requests if not request.mapped]
-    moves = places.api.read(audit_api.moves, unmapped) if unmapped else set()
-    _, records = places.api.read(audit_api.records, [request.uuid for request in requests])
+    moves = places.api.read(audit_queue.moves, unmapped) if unmapped else set()
+    _, records = places.api.read(audit_servers.records, [request.uuid for request in requests])
     found = (_judge(places, request, records.get(request.uuid)) for request in requests if request.uuid not in moves)
     return [finding for finding in found if finding is not None]
 

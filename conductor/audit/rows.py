@@ -9,10 +9,10 @@ from functools import partial
 from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
 from conductor.audit.places import Places
 from conductor.settle import settle_rows
-from db import audit_api, audit_cell, instances
+from db import audit_cell, audit_servers, instances
 from db import repair as repairs
-from db.audit_api import Record
 from db.audit_cell import Row
+from db.audit_servers import Record
 from objects import lifecycle
 from objects.instance import Instance, State
 from objects.lifecycle import Outcome, Refused
@@ -36,7 +36,7 @@ def look(places: Places, page: Page) -> list[Finding]:
     rows = places.ask(page.cell_uuid, audit_cell.rows, page.keys)
     if rows is None:
         return []
-    _, records = places.api.read(audit_api.records, page.keys)
+    _, records = places.api.read(audit_servers.records, page.keys)
     found = (_judge(places, page.cell_uuid, row, records.get(uuid)) for uuid, row in sorted(rows.rows.items()))
     return [finding for finding in found if finding is not None]
 

@@ -7,14 +7,14 @@ from functools import partial
 
 from conductor.audit.finding import PAGE, Finding, Page, pages_of
 from conductor.audit.places import Places
-from db import audit_api, audit_cell, secrets
+from db import audit_cell, audit_queue, secrets
 
 KEPT = "secrets of a batch that is done"
 
 
 def pages(places: Places) -> Iterator[Page]:
     """Only those that were kept for long are keys at all."""
-    yield from pages_of(lambda after: places.api.read(audit_api.kept_secrets_after, after, PAGE, places.late))
+    yield from pages_of(lambda after: places.api.read(audit_queue.kept_secrets_after, after, PAGE, places.late))
     for cell in places.builders:
         yield from pages_of(partial(_next, places, cell.uuid), cell.uuid)
 
@@ -27,7 +27,7 @@ def look(places: Places, page: Page) -> list[Finding]:
     if page.cell_uuid:
         kept = places.ask(page.cell_uuid, audit_cell.kept_secrets, page.keys) or []
     else:
-        kept = places.api.read(audit_api.kept_secrets, page.keys)
+        kept = places.api.read(audit_queue.kept_secrets, page.keys)
     return [
         Finding(
             kind=KEPT,

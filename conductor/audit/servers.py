@@ -13,9 +13,9 @@ from functools import partial
 from conductor.audit import mend
 from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
 from conductor.audit.places import Places
-from db import audit_api, audit_cell
-from db.audit_api import Record
+from db import audit_cell, audit_servers
 from db.audit_cell import Row, Rows
+from db.audit_servers import Record
 from objects.cell import CELL0_UUID
 from objects.instance import State
 
@@ -35,12 +35,12 @@ _SHOWN = {State.ACTIVE: "active", State.ERROR: "error", State.SCHEDULED: "buildi
 
 
 def pages(places: Places) -> Iterator[Page]:
-    return pages_of(lambda after: places.api.read(audit_api.servers_after, after, PAGE))
+    return pages_of(lambda after: places.api.read(audit_servers.servers_after, after, PAGE))
 
 
 def look(places: Places, page: Page) -> list[Finding]:
     rows = _rows(places, page.keys)
-    cursors, records = places.api.read(audit_api.records, page.keys)
+    cursors, records = places.api.read(audit_servers.records, page.keys)
     found: list[Finding] = []
     for uuid in sorted(records):
         record = records[uuid]
@@ -65,7 +65,7 @@ def look(places: Places, page: Page) -> list[Finding]:
 def _rows(places: Places, uuids: Sequence[str]) -> Mapping[str, Rows]:
     """The rows by cell, of the cells that answer."""
     by_cell: dict[str, list[str]] = defaultdict(list)
-    for uuid, cell_uuid in places.api.read(audit_api.homes, uuids).items():
+    for uuid, cell_uuid in places.api.read(audit_servers.homes, uuids).items():
         if cell_uuid is not None:
             by_cell[cell_uuid].append(uuid)
     found = {cell_uuid: places.ask(cell_uuid, audit_cell.rows, members) for cell_uuid, members in by_cell.items()}
@@ -141,7 +141,7 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
         mend.end_lost(places, [finding.key for finding in lost])
     if deleted := of_kind(findings, CELL_ONLY):
         mend.delete(places, [finding.key for finding in deleted])
-    homes = places.api.read(audit_api.homes, [finding.key for finding in findings])
+    homes = places.api.read(audit_servers.homes, [finding.key for finding in findings])
     for cell_uuid in sorted({home for home in homes.values() if home is not None}):
         here = [finding for finding in findings if homes.get(finding.key) == cell_uuid]
         if rowless := of_kind(here, ROWLESS):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import PAGE, Finding, Page, pages_of
 from conductor.audit.places import Places
-from db import audit_api, claim_repair
-from db.audit_api import Member
+from db import audit_groups, claim_repair
+from db.audit_groups import Member
 from objects.inventory import Slot
 
 STRAY = "slot without member"
@@ -17,15 +17,15 @@ HELD = "slot held for a build that is over"
 
 
 def pages(places: Places) -> Iterator[Page]:
-    for read in (audit_api.slots_after, audit_api.grouped_after):
+    for read in (audit_groups.slots_after, audit_groups.grouped_after):
         yield from pages_of(lambda after, read=read: places.api.read(read, after, PAGE))  # type: ignore[misc]  # mypy cannot infer it
 
 
 def look(places: Places, page: Page) -> list[Finding]:
-    slots = places.api.read(audit_api.slots, page.keys)
-    members = places.api.read(audit_api.members, page.keys)
-    built = places.api.read(audit_api.built, page.keys)
-    claiming = places.api.read(audit_api.claiming, page.keys)
+    slots = places.api.read(audit_groups.slots, page.keys)
+    members = places.api.read(audit_groups.members, page.keys)
+    built = places.api.read(audit_groups.built, page.keys)
+    claiming = places.api.read(audit_groups.claiming, page.keys)
     found: list[Finding] = []
     real: dict[str, set[str]] = defaultdict(set)
     for slot in slots:

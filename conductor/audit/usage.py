@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import PAGE, Finding, Page, pages_of
 from conductor.audit.places import Places
-from db import audit_api, claim_repair
+from db import audit_claims, claim_repair
 from db.inventories import Usage
 
 MISCOUNTED = "usage unlike the claims"
 
 
 def pages(places: Places) -> Iterator[Page]:
-    return pages_of(lambda after: places.api.read(audit_api.inventories_after, after, PAGE))
+    return pages_of(lambda after: places.api.read(audit_claims.inventories_after, after, PAGE))
 
 
 def look(places: Places, page: Page) -> list[Finding]:
@@ -26,7 +26,7 @@ def look(places: Places, page: Page) -> list[Finding]:
             repair="counted again",
             safe=True,
         )
-        for found in places.api.read(audit_api.sums, [int(key) for key in page.keys])
+        for found in places.api.read(audit_claims.sums, [int(key) for key in page.keys])
         if found.counted != found.claimed
     ]
 

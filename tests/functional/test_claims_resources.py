@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db import audit_api, claim_repair, claims
+from db import audit_claims, claim_repair, claims
 from db.connection import Connection
 from db.counting import StatementCounter
 from db.engine import Database
@@ -99,7 +99,7 @@ def test_batches_beside_releases_never_take_more_than_there_is(database: Databas
             leased = site.leased(asking(amount), count)
             with contextlib.suppress(errors.NoValidHost):
                 scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
-            seen.extend((each.counted, each.claimed, room[each.id]) for each in site.database.read(audit_api.sums, room))
+            seen.extend((each.counted, each.claimed, room[each.id]) for each in site.database.read(audit_claims.sums, room))
             ledger.write(claims.release, list(leased.fences))
 
     sizes = ((1, 3), (2, 2), (3, 1), (1, 5))
@@ -233,7 +233,7 @@ class TestRepair:
         site.boot(site.scheduler(), fleet.spec(force_hosts=("h0",)), 3)
         keys = {row.host: row.id for row in site.inventories().values()}
         before = site.inventories()
-        read = site.database.read(audit_api.sums, keys.values())
+        read = site.database.read(audit_claims.sums, keys.values())
         assert [each.claimed for each in read] == [each.counted for each in read]
         assert {each.host: each.claimed.resources for each in read} == {"h0": ((GPU, 3),), "h1": ()}
         assert next(each.claimed for each in read if each.host == "h0").instances == 5

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from db import audit_api, claim_repair, claims
+from db import audit_claims, claim_repair, claims
 from db.connection import Connection
 from db.engine import Database
 from db.ledger import Ledger
@@ -27,9 +27,9 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield made
 
 
-def wrong(tx: Connection) -> list[audit_api.Sum]:
+def wrong(tx: Connection) -> list[audit_claims.Sum]:
     ids = list(tx.execute(sa.select(inventories.c.id)).scalars())
-    return [found for found in audit_api.sums(tx, ids) if found.counted != found.claimed]
+    return [found for found in audit_claims.sums(tx, ids) if found.counted != found.claimed]
 
 
 def test_counting_again_while_others_claim_and_release_loses_nothing(database: Database) -> None:
