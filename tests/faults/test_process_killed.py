@@ -142,6 +142,7 @@ def test_an_api_that_is_told_to_end_answers_what_it_has_taken(running: Deploymen
     """Nobody who was let in gets an error, and the port can be taken by the next API at once."""
     api = named(running, "api")
     failures: list[str] = []
+    answers: list[int] = []
     stop = threading.Event()
 
     def ask() -> None:
@@ -153,13 +154,14 @@ def test_an_api_that_is_told_to_end_answers_what_it_has_taken(running: Deploymen
                 if "refused" not in str(error) and not stop.is_set() and api.workers():
                     failures.append(str(error))
                 return
+            answers.append(answer.status_code)
             if answer.status_code != 200:
                 failures.append(answer.text)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
-    time.sleep(1.0)
+    assert wait_until(lambda: len(answers) >= 40, PATIENCE), "it is busy when it is told"
     api.signal(signal.SIGTERM)
     assert api.wait() == 0
     stop.set()

@@ -256,7 +256,7 @@ class TestInACell:
         def first(tx: Connection) -> None:
             _next_host(tx, failure)
             second.start()
-            time.sleep(0.4)
+            time.sleep(0.4)  # it waits for the row, which no server shows alike
 
         cell.write(first)
         second.join(20)
@@ -274,7 +274,7 @@ class TestInACell:
             tx.execute(sa.insert(instance_rows), row)
             thread = threading.Thread(target=lambda: failed.extend(run_threads(1, lambda _: delete_both())))
             thread.start()
-            time.sleep(0.4)
+            time.sleep(0.4)  # the same
             feed.append(tx, [feed.NewEvent(kind=EventKind.ENDED, key="u2", version=1, payload="{}")], NOW)
             return thread
 

@@ -203,7 +203,7 @@ def test_a_silent_host_among_others_that_are_heard_of_is_not_waited_for(deployme
     service = deployment.service(msgspec.structs.replace(FAST, service_down_time=1.0))
     service.start()
     try:
-        time.sleep(1.2)
+        time.sleep(1.2)  # longer than a host's silence may be
         asked = deployment.site.leased(fleet.spec(force_hosts=("e2",)))
         client = SchedulerClient(deployment.bus)
 
