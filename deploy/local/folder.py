@@ -25,6 +25,7 @@ DATABASE = "database"
 class Notes(Object, frozen=True, kw_only=True):
     """What is remembered of a region in ``region.json``: what it consists of, and ports, which its files and databases name too.
 
+    ``monitoring_ports``: where each member tells metrics and health, in their order in ``shape.members()``; none: nobody does.
     ``made``: it has its databases, cells and files. Until then there is nothing in it to keep.
     """
 
@@ -32,11 +33,16 @@ class Notes(Object, frozen=True, kw_only=True):
     broker_port: int
     database_port: int
     api_ports: tuple[int, ...]
+    monitoring_ports: tuple[int, ...] = ()
     made: bool = False
 
     def endpoints(self) -> tuple[str, ...]:
         """Where the APIs answer."""
         return tuple(f"http://{ports.HOST}:{port}/v2.1" for port in self.api_ports)
+
+    def monitoring(self) -> dict[str, int]:
+        """By the name of each member the port of its metrics and its health."""
+        return {member.name: port for member, port in zip(self.shape.members(), self.monitoring_ports, strict=False)}
 
 
 class Folder:

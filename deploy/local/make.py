@@ -51,6 +51,7 @@ def make(region: Region) -> None:
         commands.run("cell", "create", cell, *place)
         access = Access(transport_url=buses[cell], database_url=databases[cell], keys=commands.key_of(cell))
         templates.write_cell(folder, notes, cell, access)
+    templates.write_others(folder, notes)
     if not notes.shape.demo:  # which has its own
         for name, vcpus, ram, disk in FLAVORS:
             commands.run("flavor", "create", name, "--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
@@ -59,8 +60,10 @@ def make(region: Region) -> None:
 
 
 def _new(shape: Shape) -> Notes:
-    chosen: list[int] = []
-    while len(chosen) < 2 + shape.apis:
-        if (port := ports.free()) not in chosen:
-            chosen.append(port)
-    return Notes(shape=shape, broker_port=chosen[0], database_port=chosen[1], api_ports=tuple(chosen[2:]))
+    return Notes(
+        shape=shape,
+        broker_port=ports.free(),
+        database_port=ports.free(),
+        api_ports=tuple(ports.free() for _ in range(shape.apis)),
+        monitoring_ports=tuple(ports.free() for _ in shape.members()),
+    )

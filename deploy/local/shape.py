@@ -68,15 +68,17 @@ class Shape(Object, frozen=True, kw_only=True):
     def members(self) -> tuple[Member, ...]:
         """Every process, those that others wait for first."""
         found = [
-            Member(name=f"{cell}-conductor-{n + 1}", role=Role.CONDUCTOR, files=(f"{cell}.conf",))
+            _member(f"{cell}-conductor-{n + 1}", Role.CONDUCTOR, f"{cell}.conf")
             for cell in self.cell_names()
             for n in range(self.conductors)
         ]
-        found += [Member(name=f"scheduler-{n + 1}", role=Role.SCHEDULER, files=("api.conf",)) for n in range(self.schedulers)]
-        found += [Member(name=f"super-conductor-{n + 1}", role=Role.SUPER, files=("api.conf",)) for n in range(self.supers)]
-        found += [Member(name=f"api-{n + 1}", role=Role.API, files=("api.conf", f"api-{n + 1}.conf")) for n in range(self.apis)]
-        found += [
-            Member(name=host.name, role=Role.COMPUTE, files=(f"{host.cell}-compute.conf", f"{host.name}.conf"))
-            for host in self.hosts()
-        ]
+        found += [_member(f"scheduler-{n + 1}", Role.SCHEDULER, "api.conf") for n in range(self.schedulers)]
+        found += [_member(f"super-conductor-{n + 1}", Role.SUPER, "api.conf") for n in range(self.supers)]
+        found += [_member(f"api-{n + 1}", Role.API, "api.conf") for n in range(self.apis)]
+        found += [_member(host.name, Role.COMPUTE, f"{host.cell}-compute.conf") for host in self.hosts()]
         return tuple(found)
+
+
+def _member(name: str, role: Role, common: str) -> Member:
+    """``common``: the file that it shares with others; what only it has is in a file of its own name."""
+    return Member(name=name, role=role, files=(common, f"{name}.conf"))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from cli.discovering import Newcomers
 from db import audit
 from db.engine import Database
+from deploy.local import templates
 from deploy.local.backing import runs
 from deploy.local.make import make
 from deploy.local.processes import Started
@@ -73,6 +74,7 @@ class Start:
 
     def _start(self) -> None:
         shape, commands = self._region.notes.shape, self._region.commands
+        templates.write_others(self._folder, self._region.notes)
         commands.run("db", "sync")
         missing = self._missing()
         self._table.stop(missing, TERM_PATIENCE)  # workers whose master is gone

@@ -9,6 +9,7 @@ import msgspec
 
 from cli.demo.plan import SPAWN_DELAY
 from deploy.local.folder import Folder, Notes
+from deploy.local.shape import Role
 from objects.base import Object
 
 TEMPLATES = Path(__file__).parent / "etc"
@@ -28,7 +29,8 @@ def write_api(folder: Folder, notes: Notes, access: Access) -> None:
     """The files of the API level."""
     _write(folder, "api.conf", "api.conf", {"folder": folder.path, **_words(access)})
     for number, port in enumerate(notes.api_ports, start=1):
-        _write(folder, "api-port.conf", f"api-{number}.conf", {"port": port})
+        name = f"api-{number}"
+        _write(folder, "api-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitoring()[name]})
 
 
 def write_cell(folder: Folder, notes: Notes, cell: str, access: Access) -> None:
@@ -39,7 +41,18 @@ def write_cell(folder: Folder, notes: Notes, cell: str, access: Access) -> None:
     _write(folder, "compute.conf", f"{cell}-compute.conf", common)
     for host in notes.shape.hosts():
         if host.cell == cell:
-            _write(folder, "host.conf", f"{host.name}.conf", msgspec.structs.asdict(host))
+            words = {**msgspec.structs.asdict(host), "monitoring": notes.monitoring()[host.name]}
+            _write(folder, "host.conf", f"{host.name}.conf", words)
+
+
+def write_others(folder: Folder, notes: Notes) -> None:
+    """The files of each process that has nothing of its own but where it is monitored, if they are missing.
+
+    A region that was made without such files gets them at its next start, and is not monitored.
+    """
+    for member in notes.shape.members():
+        if member.role not in (Role.API, Role.COMPUTE) and not (folder.etc / member.files[-1]).exists():
+            _write(folder, "monitoring.conf", member.files[-1], {"monitoring": notes.monitoring().get(member.name, 0)})
 
 
 def _write(folder: Folder, template: str, name: str, words: Mapping[str, object]) -> None:

@@ -28,8 +28,11 @@ def test_a_region_serves_and_says_what_runs(region: Region) -> None:
     shown = region.command("status")
 
     assert shown.returncode == 0, shown.stdout
-    for name in ("RabbitMQ", "api-1", "super-conductor-1", "scheduler-1", "cell2-conductor-1", "cell1-host2"):
-        assert re.search(rf"^{name} .* alive ", shown.stdout, re.MULTILINE), shown.stdout
+    assert re.search(r"^RabbitMQ .* alive ", shown.stdout, re.MULTILINE), shown.stdout
+    for name in ("api-1", "super-conductor-1", "scheduler-1", "cell2-conductor-1", "cell1-host2"):
+        port = region.notes.monitoring()[name]
+        assert re.search(rf"^{name} .* alive +well +{port} ", shown.stdout, re.MULTILINE), shown.stdout
+        assert "superconductor_" in region.http.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
     assert "runs already" in region.up()
     refused = region.command("up", "--agents", "3")
     assert refused.returncode == 1

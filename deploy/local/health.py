@@ -1,0 +1,59 @@
+"""What the processes of a region say of themselves, asked over HTTP as a monitoring would."""
+
+from __future__ import annotations
+
+import enum
+import http.client
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from deploy import ports
+from deploy.local.folder import Notes
+from objects import typed
+from objects.base import Object
+from service.health import Finding
+
+PATIENCE = 10.0
+"""Seconds until no answer is one: a process takes three, and more where the machine is busy."""
+
+
+class State(enum.StrEnum):
+    """What a process says of itself."""
+
+    WELL = "well"
+    WEDGED = "wedged"
+    SILENT = "silent"  # it does not answer: it is stopped, starts, or is dead
+
+
+class Told(Object, frozen=True, kw_only=True):
+    """The answer of one process; ``troubles``: what is wedged, and why."""
+
+    state: State
+    troubles: tuple[str, ...] = ()
+
+
+class _Answer(Object, frozen=True, kw_only=True):
+    healthy: bool
+    checks: tuple[Finding, ...]
+
+
+def look(notes: Notes, patience: float = PATIENCE) -> dict[str, Told]:
+    """What each member says within ``patience`` seconds, all of them asked at the same time."""
+    monitored = notes.monitoring()
+    with ThreadPoolExecutor(max(1, len(monitored))) as pool:
+        return dict(zip(monitored, pool.map(lambda port: ask(port, patience), monitored.values()), strict=True))
+
+
+def ask(port: int, patience: float = PATIENCE) -> Told:
+    """What the process says that is monitored on this port."""
+    connection = http.client.HTTPConnection(ports.HOST, port, timeout=patience)
+    try:
+        connection.request("GET", "/health")
+        answer = typed.decode(connection.getresponse().read(), _Answer)
+    except (OSError, http.client.HTTPException, msgspec.MsgspecError):
+        return Told(state=State.SILENT)
+    finally:
+        connection.close()
+    troubles = tuple(f"{finding.check}: {finding.trouble}" for finding in answer.checks if finding.trouble)
+    return Told(state=State.WELL if answer.healthy else State.WEDGED, troubles=troubles)
