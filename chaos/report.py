@@ -12,6 +12,7 @@ from chaos.load import Load
 from chaos.supervise import Supervisor
 from cli.demo.verdict import Evidence
 from deploy.local.folder import Folder
+from deploy.local.health import State
 
 Say = Callable[[str], None]
 
@@ -29,6 +30,10 @@ def show_faults(say: Say, faults: Faults, supervisor: Supervisor) -> None:
     say(f"faults: {_counts(kinds)}; {len(pairs)} distinct pairs of kind and target")
     say(f"  left out, as another fault was at the same place: {faults.skipped}")
     say(f"  masters started again: {supervisor.restarts.total()}")
+
+
+def show_health(say: Say, said: Mapping[State, int]) -> None:
+    say(f"health, as every process was asked every few seconds: {_counts({str(state): count for state, count in said.items()})}")
 
 
 def show_outcomes(say: Say, outcomes: Mapping[tuple[str, str], int], evidence: Evidence) -> None:

@@ -16,6 +16,7 @@ from chaos.proxy import Proxies
 from chaos.schedule import Kind, schedule
 from chaos.supervise import Supervisor
 from chaos.verify import verify
+from chaos.watch import Watch
 from chaos.weather import Weather
 from cli.demo.verdict import Evidence, at_rest, gather
 from compute.driver import Guest
@@ -35,6 +36,8 @@ ANSWERS = 120.0
 """Seconds until every request is answered after that."""
 CONVERGE = 240.0
 """Seconds until all is at rest after that: a build's own deadline is 120, a dead host is noticed after 30."""
+WELL = 60.0
+"""Seconds until every process says that it is well after that: a sign of life may take twenty."""
 LOOK = 3.0
 """Seconds between two looks at everything."""
 TELL = 15.0
@@ -71,6 +74,7 @@ class Run:
         self._say = say
         self._supervisor = Supervisor(region)
         self._faults = Faults(region, proxies, self._supervisor, self._timed)
+        self._watch = Watch(region.notes)
         self._load = Load(region.notes.endpoints(), group_uuids(region), settings.seed)
         self._began = time.monotonic()
 
@@ -80,14 +84,16 @@ class Run:
         self._say(f"{len(planned)} boots and {len(faults)} faults in {settings.duration:g} s, seed {settings.seed}")
         self._began = time.monotonic()
         self._supervisor.start()
+        self._watch.start()
         try:
             self._load.start(planned)
             self._faults.start(faults)
             self._pass(settings.duration)
             found = self._settle()
             evidence, more = self._converge()
-            return self._judge(planned, evidence, [*found, *more])
+            return self._judge(planned, evidence, [*found, *more, *self._watch.settled(WELL)])
         finally:
+            self._watch.stop()
             self._load.stop()
             self._faults.stop()
             self._supervisor.stop()
@@ -144,6 +150,7 @@ class Run:
         ]
         report.show_load(self._say, self._load)
         report.show_faults(self._say, self._faults, self._supervisor)
+        report.show_health(self._say, self._watch.said)
         judge = self._judge_of(evidence)
         judge.violations()
         report.show_outcomes(self._say, judge.outcomes, evidence)
