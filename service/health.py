@@ -17,7 +17,8 @@ from objects.base import Object
 from objects.mask import mask_url
 
 STUCK = 300.0
-"""Seconds after which a piece of work that has not come back is called stuck: longer than any that is bounded takes."""
+"""Seconds after which a piece of work that has not come back is called stuck, if nobody says otherwise: longer than any that is
+bounded takes."""
 PATIENCE = 3.0
 """Seconds that who asks is kept waiting at most."""
 LATE = 20.0
@@ -64,6 +65,8 @@ class Board:
     """
 
     def __init__(self, late: float = LATE) -> None:
+        self.stuck = STUCK
+        """Seconds after which parts call a piece of work stuck."""
         self._late = late
         self._lock = threading.Lock()
         self._parts: weakref.WeakKeyDictionary[Part, _Question] = weakref.WeakKeyDictionary()
@@ -175,7 +178,7 @@ class UnderWay:
         """What is stuck, ``what`` being the word for a piece of work; empty if nothing is."""
         now = time.monotonic()
         ages = [now - began for began in list(self._begun.values())]
-        stuck = [age for age in ages if age > STUCK]
+        stuck = [age for age in ages if age > BOARD.stuck]
         if not stuck:
             return ""
         return f"{len(stuck)} of {len(ages)} {what}s under way do not end, the oldest has begun {max(stuck):.0f} s ago"

@@ -40,22 +40,30 @@ OPTIONS = [
         "machine needs ports of its own. 0: neither metrics nor health are served. A port that cannot be had is told in the log, "
         "tried again, and keeps nothing else from working.",
     ),
+    cfg.FloatOpt(
+        "stuck_after",
+        default=health.STUCK,
+        min=1.0,
+        help="Seconds after which a round of a sweep, a message being handled or a request to the API that does not end is called "
+        "wedged. Rounds have ten of their intervals at least. What takes longer on a slow day must not be called so.",
+    ),
 ]
 
 Start = Callable[..., Any]
 
 
 class Settings(Object, frozen=True, kw_only=True):
-    """Where to serve; port 0: nowhere."""
+    """Where to serve; port 0: nowhere. ``stuck_after``: seconds."""
 
     address: str = "127.0.0.1"
     port: int = 0
+    stuck_after: float = health.STUCK
 
 
 def settings(conf: cfg.ConfigOpts, worker: int = 0) -> Settings:
     """What the configuration says for a worker, the first being number 0."""
-    port = conf[GROUP].port
-    return Settings(address=conf[GROUP].address, port=port + worker if port else 0)
+    chosen = conf[GROUP]
+    return Settings(address=chosen.address, port=chosen.port + worker if chosen.port else 0, stuck_after=chosen.stuck_after)
 
 
 class Monitor:
@@ -70,6 +78,7 @@ class Monitor:
 
     def start(self) -> Monitor:
         """Listen as soon as that is possible. Does not wait, and never fails."""
+        self._board.stuck = self._settings.stuck_after
         if self._settings.port:
             self._thread.start()
         return self

@@ -66,7 +66,7 @@ class Periodic:
         if not self._thread.is_alive() and not self._stopping:
             return "its thread has ended"
         if self._running:
-            allowed = max(health.STUCK, ROUNDS * self._interval)
+            allowed = max(health.BOARD.stuck, ROUNDS * self._interval)
             return f"its round does not end, it has lasted {now - self._due:.0f} s" if now - self._due > allowed else ""
         late = now - self._due
         return f"its next round is late by {late:.0f} s" if late > max(LATE, ROUNDS * self._interval) else ""

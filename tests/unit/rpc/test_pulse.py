@@ -68,7 +68,7 @@ def test_a_server_with_its_hands_full_is_well(busy: tuple[Bus, Server, Slow], mo
 
 def test_a_message_that_never_ends_is_stuck(busy: tuple[Bus, Server, Slow], monkeypatch: pytest.MonkeyPatch) -> None:
     bus, server, slow = busy
-    monkeypatch.setattr("service.health.STUCK", 0.0)
+    monkeypatch.setattr("service.health.BOARD.stuck", 0.0)
     assert "1 of 1 messages under way do not end" in server.trouble()
     slow.going_on.set()
     bus.close()
