@@ -131,7 +131,10 @@ def unit() -> None:
     run_tests("tests/unit", "tests/packaging")
 
 
-ALONE = ("test_crash_broker", "test_killed_demo", "test_process_killed", "test_region_local", "test_region_stopped")
+ALONE = (
+    *("test_crash_broker", "test_killed_demo", "test_process_killed"),
+    *("test_region_health", "test_region_local", "test_region_stopped"),
+)
 """Fault tests that start many processes and kill some: they want most of the machine."""
 
 
