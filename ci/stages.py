@@ -132,7 +132,7 @@ def unit() -> None:
 
 
 ALONE = (
-    *("test_crash_broker", "test_killed_demo", "test_process_killed"),
+    *("test_crash_broker", "test_killed_demo", "test_notifications_killed", "test_process_killed"),
     *("test_region_health", "test_region_local", "test_region_stopped"),
 )
 """Fault tests that start many processes and kill some: they want most of the machine."""

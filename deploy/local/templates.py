@@ -30,7 +30,7 @@ def write_api(folder: Folder, notes: Notes, access: Access) -> None:
     _write(folder, "api.conf", "api.conf", {"folder": folder.path, **_words(access)})
     for number, port in enumerate(notes.api_ports, start=1):
         name = f"api-{number}"
-        _write(folder, "api-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitoring()[name]})
+        _write(folder, "api-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitoring().get(name, 0)})
 
 
 def write_cell(folder: Folder, notes: Notes, cell: str, access: Access) -> None:
@@ -41,7 +41,7 @@ def write_cell(folder: Folder, notes: Notes, cell: str, access: Access) -> None:
     _write(folder, "compute.conf", f"{cell}-compute.conf", common)
     for host in notes.shape.hosts():
         if host.cell == cell:
-            words = {**msgspec.structs.asdict(host), "monitoring": notes.monitoring()[host.name]}
+            words = {**msgspec.structs.asdict(host), "monitoring": notes.monitoring().get(host.name, 0)}
             _write(folder, "host.conf", f"{host.name}.conf", words)
 
 

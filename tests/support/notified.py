@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from rpc.transport import open_transport  # before the library: rpc says which backend it takes
+
+# isort: split
 import oslo_messaging as om
 from oslo_messaging.transport import NotificationTransport
-
-from rpc.transport import open_transport
 
 
 class Listener:
