@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from cli import glance
 from cli.explain import table_of
 from cli.scrape import Key, Scrape
 from objects.base import Object
@@ -45,13 +46,11 @@ def _parts(endpoint: str, now: Look, before: Look | None) -> Iterator[Renderable
 
 def _deployment(now: Look, before: Look | None) -> Iterator[RenderableType]:
     status = now.status or {}
-    columns = ("Cell", "State", "View", "Hosts up", "Down", *STATES, "Net active/s", "Feed lag")
+    columns = ("Cell", "State", "View", "Hosts up", "Down", *STATES, "Net active/s", "Feed")
     yield table_of("Cells", columns, [_cell(cell, now, before) for cell in status["cells"]])
     for cell in status["cells"]:
-        for part in ("database", "bus"):
-            reached = cell.get(part)
-            if isinstance(reached, dict) and not reached.get("reachable", True):
-                yield Text(f"Cell {cell['name']}: its {part} does not answer since {reached.get('since')}: {reached.get('reason')}")
+        for trouble in glance.troubles(cell):
+            yield Text(trouble, style="red")
     for cell in status["broken_cells"]:
         yield Text(f"Cell {cell['uuid']} cannot be used: {cell['view']}", style="red")
     queue = status["queue"]
@@ -62,11 +61,9 @@ def _deployment(now: Look, before: Look | None) -> Iterator[RenderableType]:
 
 
 def _cell(cell: dict[str, Any], now: Look, before: Look | None) -> tuple[Any, ...]:
-    up = cell["hosts"].get("UP", 0)
     states = [cell["servers"].get(state, 0) for state in STATES]
-    feed = cell.get("feed") or {}
-    lag = None if feed.get("seconds") is None else f"{feed['seconds']:.1f} s"
-    return (cell["name"], cell["state"], cell["view"], up, sum(cell["hosts"].values()) - up, *states, _net(cell, now, before), lag)
+    net, lag = _net(cell, now, before), glance.lag(cell["feed"])
+    return (cell["name"], cell["state"], glance.view(cell), *glance.hosts(cell), *states, net, lag)
 
 
 def _net(cell: dict[str, Any], now: Look, before: Look | None) -> str | None:

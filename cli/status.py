@@ -9,6 +9,7 @@ from typing import Any
 from cliff.show import ShowOne
 
 from cells.presence import CONDUCTOR
+from cli import glance
 from cli.base import ASTRAY, TWIN
 from cli.explain import console_on, table_of
 from cli.http import HttpCommand
@@ -41,9 +42,8 @@ class Status(HttpCommand, ShowOne):
         columns = ("Cell", "State", "Database", "Broker", "Conductors", "Hosts up", "Down", "Disabled", "Unmapped", *STATES, "Feed")
         console.print(table_of("Cells", columns, [_row(cell) for cell in status["cells"]]))
         for cell in status["cells"]:
-            for what in ("database", "bus"):
-                if cell[what]["reason"]:
-                    console.print(cell[what]["reason"], markup=False)
+            for trouble in glance.troubles(cell):
+                console.print(trouble, markup=False)
         for cell in status["broken_cells"]:
             console.print(f"Cell {cell['uuid']} cannot be used: {cell['view']}", markup=False)
         for twin in status["hosts_in_two_cells"]:
@@ -59,24 +59,12 @@ class Status(HttpCommand, ShowOne):
 
 
 def _row(cell: dict[str, Any]) -> tuple[Any, ...]:
-    up = cell["hosts"].get("UP", 0) + cell["hosts"].get("MAINTENANCE", 0)  # disabled, and alive
-    down = sum(cell["hosts"].values()) - up
-    hosts = (up, down, cell["disabled_hosts"], cell["unmapped_hosts"]) if cell["database"]["reachable"] else ("?",) * 4
+    numbers = (*glance.hosts(cell), *(glance.of_hosts(cell, what) for what in ("disabled_hosts", "unmapped_hosts")))
     servers = (cell["servers"].get(state, 0) for state in STATES)
-    conductors = "?" if cell["processes"] is None else _tally(cell["processes"][CONDUCTOR])
-    places = (_reached(cell["database"]), _reached(cell["bus"]))
-    return (cell["name"], cell["state"], *places, conductors, *hosts, *servers, _lag(cell["feed"]))
-
-
-def _reached(what: dict[str, Any]) -> str:
-    return "answers" if what["reachable"] else f"silent since {what['since']}" if what["since"] else "silent"
+    conductors = glance.UNKNOWN if cell["processes"] is None else _tally(cell["processes"][CONDUCTOR])
+    places = (glance.reached(cell["database"]), glance.reached(cell["bus"]))
+    return (cell["name"], cell["state"], *places, conductors, *numbers, *servers, glance.lag(cell["feed"]))
 
 
 def _tally(tally: dict[str, int]) -> str:
     return f"{tally['up']} up" + (f", {tally['down']} down" if tally["down"] else "")
-
-
-def _lag(feed: dict[str, Any] | None) -> str:
-    if feed is None:
-        return "?"
-    return "read" if not feed["behind"] else f"{feed['behind']} behind, {feed['seconds'] or 0:.1f} s"

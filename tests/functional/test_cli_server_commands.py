@@ -340,7 +340,10 @@ def test_status_tells_what_does_not_answer_and_since_when(front: Front, operator
         assert cells["cell1"][what]["reachable"]
     assert (cells["away"]["processes"], cells["away"]["feed"]) == (None, None)
     assert cells["cell1"]["processes"] == {CONDUCTOR: {"up": 0, "down": 1}}
-    assert "silent since" in table
+    assert "Cell away: its database is silent since" in table
+    assert "Cell away: its broker is silent since" in table
+    [row] = [line.split() for line in table.splitlines() if line.split()[:1] == ["away"]]
+    assert row[2:9] == ["silent", "silent", *["?"] * 5]
     assert "0 up, 1 down" in table
 
 

@@ -95,14 +95,16 @@ def read_until(file: int, text: bytes) -> str:
 
 def test_rates_are_told_between_two_looks_and_a_cell_that_is_silent_says_so() -> None:
     def at(second: float, active: float, told: float, spent: float) -> Look:
-        reached = {"reachable": False, "since": "2026-01-01T00:00:00Z", "reason": "refused"}
+        reached = {"reachable": False, "since": "2026-01-01T00:00:00Z", "reason": "cell '[east]': refused"}
         cell = {
             "uuid": "1",
             "name": "[east]",
             "state": "enabled",
-            "view": "silent",
-            "hosts": {"UP": 3, "UNKNOWN": 1},
+            "view": "cell '[east]': refused",
+            "hosts": {},
             "database": reached,
+            "bus": {"reachable": True, "since": None, "reason": None},
+            "feed": None,
         }
         queue = {"depth": 7, "oldest_seconds": 2.5, "servers": {}}
         status = {"cells": [cell | {"servers": {"active": active}}], "broken_cells": [], "buried": {}, "queue": queue}
@@ -123,6 +125,8 @@ def test_rates_are_told_between_two_looks_and_a_cell_that_is_silent_says_so() ->
     assert "+10.0" in text  # net of 20 in 2 s
     assert "ACTIVE 10.0/s" in text  # 10 at each of two processes in 2 s
     assert "50.0" in text  # ms
-    assert "its database does not answer since 2026-01-01T00:00:00Z: refused" in text
+    assert "Cell [east]: its database is silent since 2026-01-01T00:00:00Z: refused\n" in text
+    [row] = [line.split() for line in text.splitlines() if line.lstrip().startswith("[east]")]
+    assert row == ["[east]", "enabled", "silent", "?", "?", "0", "30", "0", "+10.0", "?"], "none that is known is not none"
     assert "Waiting for a host: 7, the oldest for 2.5 s" in text
     assert "ACTIVE 10.0/s" in shown(at(12.0, 30, 10.0, 1.0), at(10.0, 10, 50.0, 0.5))  # both began anew in between

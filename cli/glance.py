@@ -1,0 +1,55 @@
+"""What ``status`` and ``top`` say of one cell: short in a table, and in full below it where something does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+UNKNOWN = "?"
+ANSWERS, SILENT = "answers", "silent"
+UNASKED = "not asked yet"
+
+
+def view(cell: dict[str, Any]) -> str:
+    """Whether its hosts are known, in a word."""
+    found = str(cell["view"])
+    return found if found in (ANSWERS, UNASKED) else SILENT
+
+
+def reached(what: dict[str, Any]) -> str:
+    return ANSWERS if what["reachable"] else SILENT
+
+
+def hosts(cell: dict[str, Any]) -> tuple[Any, Any]:
+    """How many are up, disabled or not, and how many down. Of a cell that has not answered nothing is known, which is not none."""
+    if view(cell) != ANSWERS:
+        return UNKNOWN, UNKNOWN
+    up = cell["hosts"].get("UP", 0) + cell["hosts"].get("MAINTENANCE", 0)
+    return up, sum(cell["hosts"].values()) - up
+
+
+def of_hosts(cell: dict[str, Any], what: str) -> Any:
+    """Another number that is read with them."""
+    return cell[what] if view(cell) == ANSWERS else UNKNOWN
+
+
+def lag(feed: dict[str, Any] | None) -> str:
+    if feed is None:
+        return UNKNOWN
+    return "read" if not feed["behind"] else f"{feed['behind']} behind, {feed['seconds'] or 0:.1f} s"
+
+
+def troubles(cell: dict[str, Any]) -> Iterator[str]:
+    """A sentence for each part that does not answer."""
+    for name in ("database", "bus"):
+        what = cell[name]
+        if not what["reachable"]:
+            since = f" since {what['since']}" if what["since"] else ""
+            yield f"Cell {cell['name']}: its {'broker' if name == 'bus' else name} is silent{since}: {_bare(cell, what['reason'])}"
+    if view(cell) == SILENT and cell["database"]["reachable"]:
+        yield f"Cell {cell['name']}: its hosts are not known: {_bare(cell, cell['view'])}"
+
+
+def _bare(cell: dict[str, Any], reason: str | None) -> str:
+    """Without the name of the cell, which has been said."""
+    return (reason or "it does not say why").removeprefix(f"cell '{cell['name']}': ")
