@@ -22,7 +22,7 @@ def reached(what: dict[str, Any]) -> str:
 
 def hosts(cell: dict[str, Any]) -> tuple[Any, Any]:
     """How many are up, disabled or not, and how many down. Of a cell that has not answered nothing is known, which is not none."""
-    if view(cell) != ANSWERS:
+    if not _known(cell):
         return UNKNOWN, UNKNOWN
     up = cell["hosts"].get("UP", 0) + cell["hosts"].get("MAINTENANCE", 0)
     return up, sum(cell["hosts"].values()) - up
@@ -30,7 +30,7 @@ def hosts(cell: dict[str, Any]) -> tuple[Any, Any]:
 
 def of_hosts(cell: dict[str, Any], what: str) -> Any:
     """Another number that is read with them."""
-    return cell[what] if view(cell) == ANSWERS else UNKNOWN
+    return cell[what] if _known(cell) else UNKNOWN
 
 
 def lag(feed: dict[str, Any] | None) -> str:
@@ -48,6 +48,11 @@ def troubles(cell: dict[str, Any]) -> Iterator[str]:
             yield f"Cell {cell['name']}: its {'broker' if name == 'bus' else name} is silent{since}: {_bare(cell, what['reason'])}"
     if view(cell) == SILENT and cell["database"]["reachable"]:
         yield f"Cell {cell['name']}: its hosts are not known: {_bare(cell, cell['view'])}"
+
+
+def _known(cell: dict[str, Any]) -> bool:
+    """Its hosts were read, and could be read now: what was read before is old."""
+    return view(cell) == ANSWERS and bool(cell["database"]["reachable"])
 
 
 def _bare(cell: dict[str, Any], reason: str | None) -> str:

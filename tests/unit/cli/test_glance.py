@@ -29,6 +29,10 @@ def test_a_cell_whose_database_answers_again_but_whose_hosts_were_not_read_has_u
     assert list(glance.troubles(late)) == ["Cell east: its hosts are not known: its database gave no answer within 2 s"]
 
 
+def test_hosts_that_were_read_before_the_database_went_are_not_told() -> None:
+    assert glance.hosts(CELL | {"database": {"reachable": False, "since": None, "reason": "refused"}}) == ("?", "?")
+
+
 def test_a_cell_that_was_never_asked_is_no_trouble() -> None:
     new = CELL | {"view": "not asked yet", "hosts": {}}
     assert glance.hosts(new) == ("?", "?")
