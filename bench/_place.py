@@ -14,12 +14,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from deploy.local.backing import Backing
-from deploy.local.folder import Folder, Notes
+from deploy.local.folder import DATABASE, Folder, Notes
 from deploy.local.make import make, notes_of
 from deploy.local.region import Region
 from deploy.local.shape import Shape
 from deploy.local.start import Start
 from deploy.local.stop import stop
+from deploy.servers import MariaDB
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 SIZE = 64
@@ -38,11 +39,27 @@ class QuorumBacking(Backing):
         return {name: url + QUORUM for name, url in super().make_hosts(names).items()}
 
 
+class CountingMariaDB(MariaDB):
+    """It counts statements by their text."""
+
+    def _command(self) -> list[str]:
+        return [*super()._command(), "--performance-schema=ON"]
+
+
+class CountingBacking(Backing):
+    """Its database is such a one."""
+
+    def __init__(self, folder: Folder, notes: Notes) -> None:
+        super().__init__(folder, notes)
+        self._database = CountingMariaDB(folder.path / DATABASE, notes.database_port)
+        self.servers = (self._rabbit, self._database)
+
+
 @contextmanager
-def place(shape: Shape, *, quorum: bool, slots: int | None = None) -> Iterator[Region]:
+def place(shape: Shape, *, quorum: bool = False, slots: int | None = None, backing: type[Backing] = Backing) -> Iterator[Region]:
     """A region with its servers but none of its own processes yet (``serve`` starts them); stopped and removed at the end.
 
-    ``slots``: how many servers each host takes; None: as many as come.
+    ``slots``: how many servers each host takes; None: as many as come. ``backing``: the servers, where queues are classic.
 
     Raises ``deploy.servers.Unavailable`` where a server cannot be had.
     """
@@ -52,8 +69,7 @@ def place(shape: Shape, *, quorum: bool, slots: int | None = None) -> Iterator[R
         with folder.held():
             notes: Notes = notes_of(folder, shape)
             region = Region(folder, notes, lambda _: None)
-            if quorum:
-                region.backing = QuorumBacking(folder, notes)
+            region.backing = (QuorumBacking if quorum else backing)(folder, notes)
             try:
                 make(region)
                 region.commands.run("flavor", "create", *FLAVOR)

@@ -1,6 +1,7 @@
 """What one boot costs does not grow with the region: statements and messages with few and many hosts, instances and cells.
 
     python bench/flat.py              10 and 10,000 hosts, 1 and 50 instances on a host, 2 and 10 cells (two minutes)
+    python bench/flat.py --servers    the same on RabbitMQ and MariaDB, with each role in processes of its own (ten minutes)
     python bench/flat.py --smoke      the smallest region and one that has more of everything, in seconds
     python bench/flat.py --verbose    the statements too
 
@@ -12,7 +13,7 @@ line shows the ten spread over ten cells: each cell that was chosen is told and 
 An executemany counts once, a call is two messages. Each boot is counted until all is quiet again, and the smallest of several
 counts: how many events of a boot are found by one look at the feed, and how many reports share a message, is a matter of moments.
 Heartbeats, stats and sweeps are off. Statements that the deployment runs while nobody asks for anything are polls: left out of all
-boots by their text, and given per second.
+boots by their text, and given per second. With --servers the servers count: bench/_flat_servers.py.
 
 Exits with 1 if a boot costs more in a larger region: more than ``noise`` says.
 """
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,22 +33,30 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rich.console import Console
-from rich.table import Table
 
+from bench._flat import (
+    BATCH,
+    BUILDERS,
+    MESSAGES,
+    PATIENCE,
+    SIZES,
+    SMALL,
+    SPREAD,
+    Cost,
+    Measured,
+    Polls,
+    Size,
+    ghosts,
+    larger,
+    least,
+    show,
+)
+from bench._flat_servers import on_servers
 from bench.boots import CLOCK, Bench
-from cells.discovery import AGENT
 from cli.all_in_one import Pace, StateFolder
-from db import compute_nodes, services
-from db.engine import Database
-from db.services import Beat
-from objects.compute_node import ComputeNode
 from rpc.counting import Kind
 from service.periodic import wait_until
 
-BUILDERS = 10
-"""Hosts with agents."""
-BATCH = 50
-PAGE = 500
 NEVER = 1e6
 FEED = 0.12
 QUIET = 2.5 * FEED
@@ -60,73 +69,9 @@ PACE = Pace(
     down_time=NEVER,
     feed_interval=FEED,
 )
+TITLE = "SQL statements (API database + cells by the API level + by their conductors), messages, CPU ms"
 ROLES = ("api", "cell", "conductor")
 """How databases are named: the API database, a cell's as the API level opens it, a cell's as its own conductor opens it."""
-MESSAGES = "messages"
-WHAT = (*ROLES, MESSAGES)
-PATIENCE = 12
-"""POSTs after which what is larger than it should be is not taken for chance any more."""
-
-Polls = Set[tuple[str, str]]
-"""(role, statement)"""
-
-
-@dataclass(frozen=True)
-class Size:
-    """A region; its builders are in the first ``used`` cells, with ``instances`` on each."""
-
-    hosts: int = BUILDERS
-    instances: int = 1
-    cells: int = 2
-    used: int = 2
-
-    def name(self) -> str:
-        where = "" if self.used == 2 else f", builds in {self.used}"
-        return f"{self.hosts:,} hosts, {self.instances} on each, {self.cells} cells{where}"
-
-
-SMALL = Size()
-LARGE = Size(hosts=10_000, instances=50, cells=10)
-SIZES = (SMALL, Size(hosts=10_000), Size(instances=50), Size(cells=10), LARGE)
-SPREAD = Size(cells=10, used=10)
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Of one POST: statements by role, messages, and the CPU ms of this process until all were ACTIVE."""
-
-    counts: Mapping[str, int]
-    cpu: float
-
-    @property
-    def statements(self) -> int:
-        return sum(self.counts[role] for role in ROLES)
-
-    def excess(self, base: Cost, servers: int) -> dict[str, int]:
-        """What is larger than in ``base`` by more than ``noise`` says."""
-        return {what: self.counts[what] for what in WHAT if self.counts[what] > base.counts[what] + noise(what, servers)}
-
-
-def least(costs: Sequence[Cost]) -> Cost:
-    """Each of its counts the smallest."""
-    counts = {what: min(cost.counts[what] for cost in costs) for what in WHAT}
-    return Cost(counts, min(cost.cpu for cost in costs))
-
-
-def noise(what: str, servers: int) -> int:
-    """How much larger a smallest count may be for chance alone: the reports of ten hosts share few or many messages."""
-    if servers == 1:
-        return 0
-    return 30 if what in ("conductor", MESSAGES) else 2
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The costs by servers in a POST, the polls that were left out, and how many there are per second."""
-
-    costs: Mapping[int, Cost]
-    polls: Polls
-    polling: float
 
 
 @dataclass(frozen=True)
@@ -138,19 +83,6 @@ class Plan:
     listing: Console | None
 
 
-def ghosts(folder: StateFolder, cells: Sequence[str], count: int) -> None:
-    """Cells have heard from ``count`` hosts, in turns. They have room for a few servers."""
-    for number, cell in enumerate(cells):
-        names = [f"{cell}-ghost{n:05}" for n in range(number, count, len(cells))]
-        nodes = [ComputeNode(host=name, node=name, vcpus=4, memory_mb=4096, disk_gb=10) for name in names]
-        database = Database(folder.database_url(cell), name=cell)
-        for start in range(0, len(nodes), PAGE):
-            page = nodes[start : start + PAGE]
-            database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT) for node in page])
-            database.write(compute_nodes.store_all, page, time.time())
-        database.dispose()
-
-
 @contextmanager
 def region(size: Size) -> Iterator[Bench]:
     """Such a region, at work."""
@@ -158,7 +90,7 @@ def region(size: Size) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:
 
         def others(folder: StateFolder) -> None:
-            ghosts(folder, cells, size.hosts - BUILDERS)
+            ghosts({cell: folder.database_url(cell) for cell in cells}, size.hosts - BUILDERS)
 
         bench = Bench(Path(name), BUILDERS, PACE, cells=cells, used=size.used, before=others)
         try:
@@ -217,9 +149,10 @@ def boot(bench: Bench, name: str, servers: int, polls: Polls) -> tuple[Cost, Cou
     cpu = (time.process_time() - began) * 1000
     quiet(bench, polls)
     found = statements(bench, polls)
-    counts = Counter({MESSAGES: messages(bench).total()})
+    counts = dict.fromkeys(ROLES, 0)
     for (role, _), number in found.items():
         counts[role] += number
+    counts[MESSAGES] = messages(bench).total()
     return Cost(counts, cpu), found
 
 
@@ -247,36 +180,15 @@ def measure(size: Size, plan: Plan, base: Measured | None) -> Measured:
     return Measured(costs, polls, polling)
 
 
-def show(found: Mapping[Size, Measured], console: Console) -> None:
-    table = Table(title="SQL statements (API database + cells by the API level + by their conductors), messages, CPU ms")
-    table.add_column("")
-    for heading in ("one boot", "messages", "CPU", f"a batch of {BATCH}", "messages", "CPU", "polls per s"):
-        table.add_column(heading, justify="right")
-    for size, measured in found.items():
-        row = [size.name()]
-        for cost in measured.costs.values():
-            parts = " + ".join(str(cost.counts[role]) for role in ROLES)
-            row += [f"{cost.statements} ({parts})", str(cost.counts[MESSAGES]), f"{cost.cpu:.0f}"]
-        table.add_row(*row, f"{measured.polling:.0f}")
-    console.print(table)
-
-
-def larger(found: Mapping[Size, Measured]) -> list[str]:
-    """What costs more in a larger region than in the smallest."""
-    return [
-        f"{size.name()}, {servers} server(s), {what}: {number}, not {found[SMALL].costs[servers].counts[what]}"
-        for size, measured in found.items()
-        for servers, cost in measured.costs.items()
-        for what, number in cost.excess(found[SMALL].costs[servers], servers).items()
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="the smallest region and one with more of everything")
     parser.add_argument("--verbose", action="store_true", help="list the statements")
+    parser.add_argument("--servers", action="store_true", help="on RabbitMQ and MariaDB")
     told = parser.parse_args()
     console = Console(width=160)
+    if told.servers:
+        sys.exit(on_servers(console, smoke=told.smoke, verbose=told.verbose))
     listing = console if told.verbose else None
     sizes: Sequence[Size] = SIZES
     first = later = Plan({1: 5, BATCH: 3}, 2.5, listing)
@@ -287,7 +199,7 @@ def main() -> None:
     for size in sizes[1:]:
         found[size] = measure(size, later, found[SMALL])
     spread = {} if told.smoke else {SPREAD: measure(SPREAD, later, None)}
-    show(found | spread, console)
+    show(TITLE, found | spread, console)
     if (grown := larger(found)) and not told.smoke:  # one boot of each kind says little
         sys.exit("A boot costs more in a larger region. " + "; ".join(grown))
 

@@ -1,0 +1,127 @@
+"""Regions of different sizes, what a boot cost in each, and whether the larger ones cost more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from cells.discovery import AGENT
+from db import compute_nodes, services
+from db.engine import Database
+from db.services import Beat
+from objects.compute_node import ComputeNode
+
+BUILDERS = 10
+"""Hosts with agents."""
+BATCH = 50
+PAGE = 500
+MESSAGES = "messages"
+PATIENCE = 12
+"""POSTs after which what is larger than it should be is not taken for chance any more."""
+
+Polls = Set[tuple[str, str]]
+"""(role, statement)"""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A region; its builders are in the first ``used`` cells, with ``instances`` on each."""
+
+    hosts: int = BUILDERS
+    instances: int = 1
+    cells: int = 2
+    used: int = 2
+
+    def name(self) -> str:
+        where = "" if self.used == 2 else f", builds in {self.used}"
+        return f"{self.hosts:,} hosts, {self.instances} on each, {self.cells} cells{where}"
+
+
+SMALL = Size()
+LARGE = Size(hosts=10_000, instances=50, cells=10)
+SIZES = (SMALL, Size(hosts=10_000), Size(instances=50), Size(cells=10), LARGE)
+SPREAD = Size(cells=10, used=10)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one POST: statements by role, messages, and CPU ms."""
+
+    counts: Mapping[str, float]
+    cpu: float
+
+    @property
+    def roles(self) -> dict[str, float]:
+        return {what: number for what, number in self.counts.items() if what != MESSAGES}
+
+    @property
+    def statements(self) -> float:
+        return sum(self.roles.values())
+
+    def excess(self, base: Cost, servers: int) -> dict[str, float]:
+        """What is larger than in ``base`` by more than ``noise`` says."""
+        return {what: n for what, n in self.counts.items() if n > base.counts[what] + noise(what, servers)}
+
+
+def least(costs: Sequence[Cost]) -> Cost:
+    """Each of its counts the smallest."""
+    counts = {what: min(cost.counts[what] for cost in costs) for what in costs[0].counts}
+    return Cost(counts, min(cost.cpu for cost in costs))
+
+
+def noise(what: str, servers: int) -> int:
+    """How much larger a smallest count may be for chance alone: the reports of ten hosts share few or many messages."""
+    if servers == 1:
+        return 0
+    return 30 if what in ("conductor", "cells", MESSAGES) else 2
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The costs by servers in a POST, the polls that were left out, and how many there are per second."""
+
+    costs: Mapping[int, Cost]
+    polls: Polls
+    polling: float
+
+
+def ghosts(urls: Mapping[str, str], count: int) -> None:
+    """Cells, known by the URLs of their databases, have heard from ``count`` hosts, in turns. They have room for a few servers."""
+    for number, (cell, url) in enumerate(urls.items()):
+        names = [f"{cell}-ghost{n:05}" for n in range(number, count, len(urls))]
+        nodes = [ComputeNode(host=name, node=name, vcpus=4, memory_mb=4096, disk_gb=10) for name in names]
+        database = Database(url, name=cell)
+        for start in range(0, len(nodes), PAGE):
+            page = nodes[start : start + PAGE]
+            database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT) for node in page])
+            database.write(compute_nodes.store_all, page, time.time())
+        database.dispose()
+
+
+def show(title: str, found: Mapping[Size, Measured], console: Console) -> None:
+    table = Table(title=title)
+    table.add_column("")
+    for heading in ("one boot", "messages", "CPU", f"a batch of {BATCH}", "messages", "CPU", "polls per s"):
+        table.add_column(heading, justify="right")
+    for size, measured in found.items():
+        row = [size.name()]
+        for cost in measured.costs.values():
+            parts = " + ".join(f"{number:g}" for number in cost.roles.values())
+            row += [f"{cost.statements:g} ({parts})", f"{cost.counts[MESSAGES]:.3g}", f"{cost.cpu:.0f}"]
+        table.add_row(*row, f"{measured.polling:.0f}")
+    console.print(table)
+
+
+def larger(found: Mapping[Size, Measured]) -> list[str]:
+    """What costs more in a larger region than in the smallest."""
+    base = found[SMALL].costs
+    return [
+        f"{size.name()}, {servers} server(s), {what}: {number:g}, not {base[servers].counts[what]:g}"
+        for size, measured in found.items()
+        for servers, cost in measured.costs.items()
+        for what, number in cost.excess(base[servers], servers).items()
+    ]
