@@ -1,0 +1,34 @@
+"""Where the processes of a local region are monitored: each on a port of its own, also where the region is older than that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from deploy.local.folder import Folder
+from deploy.local.make import notes_of
+from deploy.local.shape import Shape
+from deploy.local.templates import write_others
+
+
+def test_no_two_processes_share_a_port_and_each_reads_its_own_file(tmp_path: Path) -> None:
+    notes = notes_of(Folder(tmp_path), Shape())
+    names = [member.name for member in Shape().members()]
+    ports = [notes.broker_port, notes.database_port, *notes.api_ports, *notes.monitoring().values()]
+    assert list(notes.monitoring()) == names
+    assert len(set(ports)) == len(ports)
+    assert [member.files[-1] for member in Shape().members()] == [f"{name}.conf" for name in names]
+
+
+def test_a_region_of_before_gets_the_files_that_it_lacks_and_keeps_its_own(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.prepare()
+    old = msgspec.structs.replace(notes_of(folder, Shape()), monitoring_ports=(), made=True)
+    folder.remember(old)
+    (folder.etc / "scheduler-1.conf").write_text("mine")
+    write_others(folder, folder.notes())
+    assert (folder.etc / "scheduler-1.conf").read_text() == "mine"
+    assert (folder.etc / "cell1-conductor-2.conf").read_text().endswith("[monitoring]\nport = 0\n")
+    assert not (folder.etc / "api-1.conf").exists()
+    assert folder.notes().monitoring() == {}
