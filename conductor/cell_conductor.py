@@ -61,7 +61,8 @@ class CellConductor:
         if not granted:
             return verdicts
         released = self._release.of(granted, settled.kept)
-        self._give_up([r for r in reports if r.instance_uuid in released.lost])
+        if released.lost:
+            self._give_up([r for r in reports if r.instance_uuid in released.lost])
         return [released.attached(verdict) for verdict in verdicts]
 
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
@@ -164,7 +165,10 @@ def transition(tx: Connection, reports: Mapping[str, Report], now: float) -> tup
     """What these reports, by instance, come to; and of those that are granted with secrets, what is kept of these."""
     outcomes = instances.transition(tx, reports, lambda row: decide(row, reports[row.uuid], now), now)
     granted = [uuid for uuid, report in reports.items() if report.wants_secrets and _verdict(report, outcomes[uuid]).accepted]
-    return outcomes, secrets.of_builds(tx, granted) if granted else {}
+    if not granted:
+        return outcomes, {}
+    batches = {o.row.uuid: o.row.batch_id for o in outcomes.values() if isinstance(o, Change) and o.row.batch_id is not None}
+    return outcomes, secrets.of_builds(tx, granted, batches)
 
 
 def decide(row: Instance, report: Report, now: float) -> Outcome:

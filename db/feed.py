@@ -31,10 +31,13 @@ class Page(Object, frozen=True, kw_only=True):
     trimmed: bool
 
 
-_ADVANCE = sa.update(feed_head).where(feed_head.c.id == 1).values(sequence=feed_head.c.sequence + sa.bindparam("count"))
+_MORE = feed_head.c.sequence + sa.bindparam("count")
+_ADVANCE = sa.update(feed_head).where(feed_head.c.id == 1)
+# Both say where the head is then. MariaDB, which returns no rows of an UPDATE, says it as it tells what number a row was given.
+_ADVANCE_AND_RETURN = _ADVANCE.values(sequence=_MORE).returning(feed_head.c.sequence)
+_ADVANCE_AND_TELL = _ADVANCE.values(sequence=sa.func.last_insert_id(_MORE))
 _HEAD = sa.select(feed_head.c.sequence).where(feed_head.c.id == 1)
 _APPEND = sa.insert(feed)
-_APPEND_ONE = sa.insert(feed).values(sequence=_HEAD.scalar_subquery())
 _READ = (
     sa.select(feed_head.c.sequence.label("head"), feed_head.c.trimmed, feed)
     .select_from(feed_head.outerjoin(feed, feed.c.sequence > sa.bindparam("after")))
@@ -51,12 +54,16 @@ def append(tx: Connection, events: Sequence[NewEvent], now: float) -> None:
     """
     if not events:
         return
-    tx.execute(_ADVANCE, {"count": len(events)})
-    if len(events) == 1:  # one statement less
-        tx.execute(_APPEND_ONE, _values(events[0], now))
-        return
-    first = tx.execute(_HEAD).scalar_one() - len(events) + 1
+    first = _advance(tx, len(events)) - len(events) + 1
     tx.execute(_APPEND, [{"sequence": first + index} | _values(event, now) for index, event in enumerate(events)])
+
+
+def _advance(tx: Connection, count: int) -> int:
+    """Lock the head, and move it; where it is then."""
+    if tx.dialect.name in ("mysql", "mariadb"):
+        return tx.execute(_ADVANCE_AND_TELL, {"count": count}).lastrowid
+    head: int = tx.execute(_ADVANCE_AND_RETURN, {"count": count}).scalar_one()
+    return head
 
 
 def _values(event: NewEvent, now: float) -> dict[str, Any]:

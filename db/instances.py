@@ -303,14 +303,16 @@ def overdue(tx: Connection, now: float, limit: int) -> list[Instance]:
     return [_instance(row) for row in tx.execute(query)]
 
 
+_I = instances.c
+_HOLDINGS = sa.select(_I.uuid, _I.state, _I.fence, _I.attempt, _I.builder).where(
+    _I.host == sa.bindparam("host"), _I.state.in_([*lifecycle.LIVE, State.ACTIVE, State.DELETING])
+)
+
+
 def holdings(tx: Connection, host: str) -> list[Holding]:
     """What this cell's records say is on a host or on its way there, ERROR and STAGED rows left out."""
-    query = sa.select(instances).where(
-        instances.c.host == host, instances.c.state.in_([*lifecycle.LIVE, State.ACTIVE, State.DELETING])
-    )
-    return [
-        Holding(instance_uuid=r.uuid, state=r.state, fence=r.fence, attempt=r.attempt, builder=r.builder) for r in tx.execute(query)
-    ]
+    rows = tx.execute(_HOLDINGS, {"host": host})
+    return [Holding(instance_uuid=r.uuid, state=r.state, fence=r.fence, attempt=r.attempt, builder=r.builder) for r in rows]
 
 
 def _orders(tx: Connection, query: sa.Select[Any]) -> list[Order]:

@@ -64,7 +64,7 @@ _LEASABLE = by_index(
     instance_mappings,
 )
 _BATCHES = by_index(
-    sa.select(request_specs.c.batch_id, request_specs.c.spec)
+    sa.select(request_specs.c.batch_id, request_specs.c.spec, secrets.SEALED_OF_SPEC)
     .where(request_specs.c.batch_id.in_(dialect.uuids("batches")))
     .order_by(request_specs.c.batch_id)
     .with_for_update(skip_locked=True),
@@ -112,7 +112,7 @@ def lease(tx: Connection, owner: str, batch_ids: Sequence[str], now: float, seco
     Rows another conductor is taking at this moment are skipped where the server can do so, and found taken elsewhere.
     """
     # a batch is leased by one conductor, whole
-    specs: dict[str, str] = {row.batch_id: row.spec for row in tx.execute(_BATCHES, {"batches": list(batch_ids)})}
+    specs = {row.batch_id: row for row in tx.execute(_BATCHES, {"batches": list(batch_ids)})}
     rows = tx.execute(_LEASABLE, {"batches": list(specs), "now": now}).all() if specs else []
     if not rows:
         return []
@@ -130,10 +130,13 @@ def lease(tx: Connection, owner: str, batch_ids: Sequence[str], now: float, seco
                 created_at=r.created_at,
             )
         )
-    read = {batch: stored.load(specs[batch], RequestSpec) for batch in requests}
-    sealed = secrets.of_requests(tx, [batch for batch, spec in read.items() if spec.has_secrets])
     return [
-        Batch(batch_id=batch, spec=read[batch], requests=tuple(members), sealed=sealed.get(batch))
+        Batch(
+            batch_id=batch,
+            spec=stored.load(specs[batch].spec, RequestSpec),
+            requests=tuple(members),
+            sealed=specs[batch].sealed,
+        )
         for batch, members in requests.items()
     ]
 

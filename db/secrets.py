@@ -9,16 +9,19 @@ DELETE with a condition would not do: PostgreSQL, having waited for the row, jud
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import dialect
-from db.tables.api import build_requests, request_secrets
+from db.tables.api import build_requests, request_secrets, request_specs
 from db.tables.cell import build_secrets, instances
 from db.upsert import Upsert
 from objects.base import Object
 from objects.instance import State
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 UNFINISHED = (State.STAGED, State.SCHEDULED, State.BUILDING)
 """States in which an agent may yet ask for the secrets. What is DELETING is not built any more."""
@@ -38,9 +41,11 @@ class Kept(Object, frozen=True, kw_only=True):
 
 _KEEP_REQUESTS = sa.insert(request_secrets)
 _OF_REQUEST = sa.select(request_secrets.c.sealed).where(request_secrets.c.batch_id == sa.bindparam("batch"))
-_OF_REQUESTS = sa.select(request_secrets.c.batch_id, request_secrets.c.sealed).where(
-    request_secrets.c.batch_id.in_(dialect.uuids("batches"))
+SEALED_OF_SPEC = (
+    sa.select(request_secrets.c.sealed).where(request_secrets.c.batch_id == request_specs.c.batch_id).scalar_subquery().label("sealed")
 )
+"""A column for whoever reads request specs: the batch's secrets if they are still there. No lock is taken for it, and none is needed:
+they are written with the spec and erased when no request of the batch is left."""
 _DECIDED = (
     sa.select(request_secrets.c.batch_id)
     .where(~sa.exists().where(build_requests.c.batch_id == request_secrets.c.batch_id))
@@ -63,15 +68,6 @@ def keep_requests(tx: Connection, sealed: Mapping[str, str], now: float) -> None
 def of_request(tx: Connection, batch_id: str) -> str | None:
     """What was kept for a batch; None once erased, or if there was nothing."""
     return tx.execute(_OF_REQUEST, {"batch": batch_id}).scalar_one_or_none()
-
-
-def of_requests(tx: Connection, batch_ids: Sequence[str]) -> dict[str, str]:
-    """What is kept for these batches, by batch."""
-    found: dict[str, str] = {}
-    for start in range(0, len(batch_ids), dialect.IN_LIST):
-        for row in tx.execute(_OF_REQUESTS, {"batches": list(batch_ids[start : start + dialect.IN_LIST])}):
-            found[row.batch_id] = row.sealed
-    return found
 
 
 def decided(tx: Connection) -> list[str]:
@@ -117,10 +113,14 @@ def keep_builds(tx: Connection, sealed: Mapping[str, str], now: float) -> None:
     _KEEP_BUILD(tx, [{"batch_id": batch_id, "sealed": sealed[batch_id], "created_at": now} for batch_id in sorted(sealed)])
 
 
-def of_builds(tx: Connection, uuids: Iterable[str]) -> dict[str, Kept]:
-    """What is kept for the batches of these instances, by instance; an instance without a batch is left out."""
+def of_builds(tx: Connection, uuids: Iterable[str], known: Mapping[str, str] = NOTHING) -> dict[str, Kept]:
+    """What is kept for the batches of these instances, by instance; an instance without a batch is left out.
+
+    ``known``: batches of instances that the caller knows already, by instance.
+    """
     wanted = sorted(set(uuids))
-    batches: dict[str, str] = {}
+    batches = {uuid: known[uuid] for uuid in wanted if uuid in known}
+    wanted = [uuid for uuid in wanted if uuid not in batches]
     for start in range(0, len(wanted), dialect.IN_LIST):
         found = tx.execute(_BATCHES, {"uuids": wanted[start : start + dialect.IN_LIST]})
         batches |= {row.uuid: row.batch_id for row in found if row.batch_id}
