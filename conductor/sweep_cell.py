@@ -12,6 +12,7 @@ from conductor.erase import erase_finished
 from conductor.measure import measure
 from conductor.orders import Sender, send_deletes, send_orders
 from db import feed, instances, processes, services
+from db.due import look
 from db.engine import Database
 from objects import lifecycle
 from objects.context import RequestContext, request_of
@@ -43,12 +44,18 @@ class CellSweep:
         self._context = RequestContext(request_id=f"sweep-{sender.name}")
 
     def sweep(self) -> None:
-        """One round of all of them."""
+        """One round of all of them, as far as there is anything to do."""
         self.dead_hosts()
-        self.deadlines()
-        self.orders()
-        self.deletes()
-        erase_finished(self._database)
+        now = time.time()
+        due = self._database.read(look, now, now - self._resend_age)
+        if due.overdue:
+            self.deadlines()
+        if due.unaccepted:
+            self.orders()
+        if due.deleting:
+            self.deletes()
+        if due.finished:
+            erase_finished(self._database)
         if self._trim_now():
             self._database.write(feed.trim, time.time() - self._feed_age)
             self._database.write(processes.forget, "cell", REMEMBERED)

@@ -36,7 +36,7 @@ class NestedWrite(RuntimeError):
 
 
 class WriteInRead(RuntimeError):
-    """A function run by ``read`` tried to write, which would have been lost: a fault in the program. Only SQLite notices."""
+    """A function run by ``read`` tried to write: a fault in the program."""
 
 
 class OutcomeUnknown(errors.DatabaseUnavailable):
@@ -67,8 +67,9 @@ class Database:
         self._turn = turn_of(self._file) if self._file else Turn(exclusive=False)
         opening = Opening(url=url, name=self.name, max_pool_size=max_pool_size, create=create, outbox=outbox)
         writing = facade.make(opening)
-        # SQLite's connections for reading refuse to write: a function given to the wrong method is noticed in the first test of it.
-        reading = facade.make(msgspec.structs.replace(opening, query_only=True)) if self._file else writing
+        # Connections for reading refuse to write: a function given to the wrong method is noticed in the first test of it. On a
+        # server they spare the round trip that ends a transaction.
+        reading = facade.make(msgspec.structs.replace(opening, query_only=True))
         self._facades = (writing, reading)
         self._writer = writing.writer
         self._seconds = metrics.TRANSACTION.labels(self.name)
@@ -85,7 +86,10 @@ class Database:
         return self._run(lambda: self._write_once(lambda tx: fn(tx, *args, **kwargs)))
 
     def read(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``fn`` in one transaction that is rolled back at its end. On SQLite it sees one moment and waits for no writer."""
+        """Run ``fn``, which only reads. On SQLite it sees one moment, on a server each of its statements the moment it begins in.
+
+        It waits for no writer. Raises WriteInRead where it tries to write.
+        """
         return self._run(lambda: self._read_once(lambda tx: fn(tx, *args, **kwargs)))
 
     def has(self, engine: sa.Engine) -> bool:
@@ -154,9 +158,15 @@ class Database:
                     _begin(tx, "BEGIN")
                 return body(tx)
         except Exception as error:
-            if getattr(retry.cause(error), "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY:
+            if self._refuses_writes(retry.cause(error)):
                 raise WriteInRead(f"a function that writes was given to read() of {self!r}") from error
             raise
+
+    def _refuses_writes(self, error: BaseException) -> bool:
+        """Whether a connection for reading was to write."""
+        if self._file:
+            return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY
+        return retry.is_read_only(error)
 
     def _unavailable(self, error: Exception) -> errors.DatabaseUnavailable | None:
         trouble = retry.classify(error)

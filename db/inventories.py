@@ -82,6 +82,7 @@ def read_pages(tx: Connection, take: Callable[[list[Inventory]], None]) -> None:
 
     If the transaction is run again ``take`` is given everything once more.
     """
+    dialect.hold(tx)
     for page in tx.execute(_ALL, execution_options={"yield_per": PAGE}).partitions():
         take([_inventory(row) for row in page])
 

@@ -11,7 +11,7 @@ from pymysql.connections import Connection
 
 from db.pymysql_result import QuickResult
 
-FRESH = 1.0
+FRESH = 5.0
 """Seconds for which an answer counts as a sign of life. A connection that broke since then fails in its first statement, and
 ``db/retry.py`` runs the transaction again on a new one, so this only decides how often that happens."""
 
@@ -26,8 +26,8 @@ class QuietConnection(Connection):  # type: ignore[misc]  # the driver ships no 
     Where the URL says nothing of TLS, all connections share one context: it trusts whatever certificate the server has, yet making
     one reads all authorities that the machine knows, which takes longer than everything else in a new connection.
 
-    The facade ends every transaction itself, and the pool then rolls back what it is given: for a read that is a round trip as long
-    as the statement's own, for a write it is one more.
+    The facade ends every transaction itself, and the pool then rolls back what it is given: for a write one round trip more. Where
+    each statement is a transaction (``db/url.py``) there is nothing to be rolled back.
     """
 
     _trusting: ssl.SSLContext | None = None
@@ -57,7 +57,7 @@ class QuietConnection(Connection):  # type: ignore[misc]  # the driver ships no 
         self._ended = True
 
     def rollback(self) -> None:
-        if not self._ended:
+        if not (self._ended or self.get_autocommit()):
             super().rollback()
             self._ended = True
 

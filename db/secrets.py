@@ -42,10 +42,13 @@ class Kept(Object, frozen=True, kw_only=True):
 _KEEP_REQUESTS = sa.insert(request_secrets)
 _OF_REQUEST = sa.select(request_secrets.c.sealed).where(request_secrets.c.batch_id == sa.bindparam("batch"))
 SEALED_OF_SPEC = (
-    sa.select(request_secrets.c.sealed).where(request_secrets.c.batch_id == request_specs.c.batch_id).scalar_subquery().label("sealed")
+    sa.select(request_secrets.c.sealed)
+    .where(request_secrets.c.batch_id == request_specs.c.batch_id)
+    .scalar_subquery()
+    .label("sealed")
 )
-"""A column for whoever reads request specs: the batch's secrets if they are still there. No lock is taken for it, and none is needed:
-they are written with the spec and erased when no request of the batch is left."""
+"""A column for whoever reads request specs: the batch's secrets if they are still there. No lock is taken for it, and none is
+needed: they are written with the spec and erased when no request of the batch is left."""
 _DECIDED = (
     sa.select(request_secrets.c.batch_id)
     .where(~sa.exists().where(build_requests.c.batch_id == request_secrets.c.batch_id))
@@ -89,7 +92,10 @@ _OF_BUILDS = sa.select(build_secrets.c.batch_id, build_secrets.c.sealed).where(
     build_secrets.c.batch_id.in_(dialect.uuids("batches"))
 )
 _UNFINISHED = sa.and_(instances.c.batch_id == build_secrets.c.batch_id, instances.c.state.in_(UNFINISHED))
-_FINISHED = sa.select(build_secrets.c.batch_id).where(~sa.exists().where(_UNFINISHED)).limit(dialect.IN_LIST)
+_DONE = ~sa.exists().where(_UNFINISHED)
+FINISHED = sa.exists(build_secrets.c.batch_id).where(_DONE)
+"""A condition: ``finished`` has something to say."""
+_FINISHED = sa.select(build_secrets.c.batch_id).where(_DONE).limit(dialect.IN_LIST)
 _LOCK = (
     sa.select(build_secrets.c.batch_id)
     .where(build_secrets.c.batch_id.in_(dialect.uuids("batches")))

@@ -152,6 +152,23 @@ def settle(connection: Any, url: sa.URL, *, query_only: bool = False) -> None:
             more = f"SESSION idle_transaction_timeout = {IDLE_TIMEOUT}, SESSION max_statement_time = {answer:g}"
             cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT} /*M! , {more} */")  # to MySQL a comment
     connection.commit()
+    if query_only:
+        _only_read(connection, url)
+
+
+def _only_read(connection: Any, url: sa.URL) -> None:
+    """Each statement is a transaction: begun and ended by the server, without a word about it, and refused if it writes.
+
+    On READ COMMITTED each statement sees what is committed when it begins anyway, so those of a transaction have nothing in common.
+    """
+    postgresql = url.get_backend_name() == "postgresql"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION {'CHARACTERISTICS AS ' if postgresql else ''}TRANSACTION READ ONLY")
+    connection.commit()
+    if postgresql:
+        connection.autocommit = True
+    else:
+        connection.autocommit(True)
 
 
 def _options(url: sa.URL) -> dict[str, str]:

@@ -15,7 +15,7 @@ from db.engine import Database
 from db.tables.api import epochs
 from objects import errors
 from tests.support.databases import api_database, database_on
-from tests.support.transactions import increment, read_epoch, run_threads, write_epoch
+from tests.support.transactions import increment, lock_epoch, read_epoch, run_threads, write_epoch
 
 
 def test_sqlite_locked_by_another_program_is_waited_for_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,11 +58,11 @@ def test_both_sides_of_a_deadlock_succeed(server: str, tmp_path: Path) -> None:
             tries: list[int] = []
 
             def both(tx: sa.Connection) -> None:
-                write_epoch(tx, read_epoch(tx, first) + 1, first)
+                write_epoch(tx, lock_epoch(tx, first) + 1, first)
                 tries.append(1)
                 if len(tries) == 1:
                     met.wait(30)
-                write_epoch(tx, read_epoch(tx, second) + 1, second)
+                write_epoch(tx, lock_epoch(tx, second) + 1, second)
 
             database.write(both)
 

@@ -11,6 +11,10 @@ from db.tables.api import epochs
 
 
 def read_epoch(tx: sa.Connection, name: str = "cells") -> int:
+    return int(tx.execute(sa.select(epochs.c.epoch).where(epochs.c.name == name)).scalar_one())
+
+
+def lock_epoch(tx: sa.Connection, name: str = "cells") -> int:
     return int(tx.execute(sa.select(epochs.c.epoch).where(epochs.c.name == name).with_for_update()).scalar_one())
 
 
@@ -20,7 +24,7 @@ def write_epoch(tx: sa.Connection, value: int, name: str = "cells") -> None:
 
 def increment(tx: sa.Connection) -> None:
     """Read, then write what was read: an update is lost wherever two of these overlap."""
-    write_epoch(tx, read_epoch(tx) + 1)
+    write_epoch(tx, lock_epoch(tx) + 1)
 
 
 def run_threads(count: int, work: Callable[[int], None]) -> list[Exception]:

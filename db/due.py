@@ -1,0 +1,42 @@
+"""Whether a cell has anything for its conductor's sweep to do: one statement, on indexes, instead of one for each kind of work."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import secrets
+from db.tables.cell import builds, instances
+from objects import lifecycle
+from objects.base import Object
+from objects.instance import State
+
+
+class Due(Object, frozen=True, kw_only=True):
+    """What there is something of. Whoever goes to do it reads it for himself: it may be done by then."""
+
+    overdue: bool
+    unaccepted: bool
+    deleting: bool
+    finished: bool
+
+
+_BUILDS = instances.join(builds, builds.c.instance_uuid == instances.c.uuid)
+_LOOK = sa.select(
+    sa.exists()
+    .select_from(_BUILDS)
+    .where(instances.c.state.in_(list(lifecycle.LIVE)), builds.c.deadline < sa.bindparam("now"))
+    .label("overdue"),
+    sa.exists()
+    .select_from(_BUILDS)
+    .where(instances.c.state == State.SCHEDULED, builds.c.sent_at < sa.bindparam("before"))
+    .label("unaccepted"),
+    sa.exists().where(instances.c.state == State.DELETING, instances.c.updated_at < sa.bindparam("before")).label("deleting"),
+    secrets.FINISHED.label("finished"),
+)
+
+
+def look(tx: Connection, now: float, before: float) -> Due:
+    """At ``now``; orders and deletes count that were sent before ``before``, both in seconds since the epoch."""
+    row = tx.execute(_LOOK, {"now": now, "before": before}).one()
+    return Due(overdue=bool(row.overdue), unaccepted=bool(row.unaccepted), deleting=bool(row.deleting), finished=bool(row.finished))
