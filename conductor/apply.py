@@ -38,6 +38,8 @@ class Applier:
         self._mapped: frozenset[str] = frozenset()
         self._newcomers = newcomers
         self._looked = False
+        self.pages = 0
+        """Pages of events that were applied from here."""
         self._behind, self._level_at = 0, time.monotonic()
         metrics.FEED_BEHIND.follow(self._lag_events)
         metrics.FEED_LAG.follow(self._lag_seconds)
@@ -59,8 +61,13 @@ class Applier:
         self._meet(node.host for node in told if node is not None)
         nodes = [node for node in told if node is not None and node.host in self._mapped]
         self._write(cursor, page.events[-1].sequence, page.events, nodes)
+        self.pages += 1
         self._note(page.head, page.events[-1].sequence)
         return len(page.events) == PAGE
+
+    def forget(self) -> None:
+        """Others may have gone on meanwhile: begin where the cursor is now."""
+        self._cursor = None
 
     def _rebuild(self, cursor: int, head: int) -> None:
         """The feed was trimmed behind our cursor, or restored from a backup: take every row's state instead, page by page.

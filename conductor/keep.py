@@ -20,7 +20,11 @@ LOG = logging.getLogger(__name__)
 
 
 class CellKeeper:
-    """Follows one cell's feed and settles its STAGED rows."""
+    """Follows one cell's feed and settles its STAGED rows.
+
+    Several conductors keep a cell, and one of them is enough for its feed. Who is overtaken leaves it to the other, looks now and
+    then whether anything is left undone, and is again the one to follow where there is.
+    """
 
     def __init__(
         self,
@@ -31,27 +35,46 @@ class CellKeeper:
         settle_age: float,
         *,
         map_hosts: bool = False,
+        rests: int = 0,
     ) -> None:
-        """``map_hosts``: map the hosts that report in the cell, rather than leave that to 'host discover'."""
+        """``map_hosts``: map the hosts that report in the cell, rather than leave that to 'host discover'.
+
+        ``rests``: rounds for which the feed is left to another that was quicker, or that has left nothing to do.
+        """
         self._database = api_database
         self._registry = registry
         self._cell = cell
         newcomers = Newcomers(api_database, registry, cell) if map_hosts else None
         self._applier = Applier(api_database, ledger, cell, newcomers)
+        self._second = False
+        self._rests = rests
+        self._left = 0
         self._settle_age = settle_age
         self._settle_now = Every(settle_age)
 
     def keep(self) -> bool:
         """One round; returns whether there is more to do at once."""
-        more = False
-        if not self._cell.mapping.is_cell0:
-            try:
-                self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid))
-                more = self._applier.apply()
-            except errors.Conflict as behind:
-                LOG.debug("%s", behind)
+        more = False if self._cell.mapping.is_cell0 or self._resting() else self._follow()
         if self._settle_now():
             settle(self._database, self._cell, self._settle_age)
+        return more
+
+    def _resting(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+    def _follow(self) -> bool:
+        try:
+            if self._second:
+                self._applier.forget()
+            pages = self._applier.pages
+            self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid))
+            more = self._applier.apply()
+            self._second = self._second and self._applier.pages == pages
+        except errors.Conflict as behind:
+            LOG.debug("%s", behind)
+            more, self._second = False, True
+        self._left = self._rests if self._second else 0
         return more
 
 

@@ -46,6 +46,8 @@ LOG = logging.getLogger(__name__)
 SERVER = socket.gethostname()
 
 TIDY_INTERVAL = 3600.0
+RESTS = 4
+"""Rounds for which a super conductor leaves a cell's feed to another one."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,7 +81,8 @@ class SuperConductorService:
         self._waiting = Queue(api_database)
 
         def keeper(cell: Cell) -> CellKeeper:
-            return CellKeeper(api_database, ledger, registry, cell, settings.settle_age, map_hosts=settings.map_hosts)
+            age, map_hosts = settings.settle_age, settings.map_hosts
+            return CellKeeper(api_database, ledger, registry, cell, age, map_hosts=map_hosts, rests=RESTS)
 
         self._keepers = Keepers(registry, keeper, settings.feed_interval)
         self._sweeps = [
