@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -24,6 +25,30 @@ class Claim(Object, frozen=True, kw_only=True):
     spawned: bool = False
 
 
+@dataclass(slots=True)
+class Tally:
+    """What some claims on one node take together, kept as they come and go: a full host answers as fast as an empty one."""
+
+    claims: int = 0
+    vcpus: int = 0
+    memory_mb: int = 0
+    disk_gb: int = 0
+    resources: dict[str, int] = field(default_factory=dict)
+
+    def add(self, takes: Amounts, sign: int = 1) -> None:
+        """Count one claim more, or with ``sign`` -1 one less."""
+        self.claims += sign
+        self.vcpus += sign * takes.vcpus
+        self.memory_mb += sign * takes.memory_mb
+        self.disk_gb += sign * takes.disk_gb
+        for name, amount in takes.resources.items():
+            left = self.resources.get(name, 0) + sign * amount
+            if left:
+                self.resources[name] = left
+            else:
+                self.resources.pop(name, None)
+
+
 class ResourceTracker:
     """Counts guests and builds under way per node. Every method is one short step under one lock, without I/O.
 
@@ -40,6 +65,10 @@ class ResourceTracker:
         self._clock = clock
         self._nodes = {node.node: node for node in nodes}
         self._claims: dict[str, Claim] = {}
+        self._used: defaultdict[str, Tally] = defaultdict(Tally)
+        """By node, what all claims take."""
+        self._spawned: defaultdict[str, Tally] = defaultdict(Tally)
+        """By node, what those take whose guest runs."""
         self._failed = 0.0
         self._failed_at = 0.0
 
@@ -49,21 +78,21 @@ class ResourceTracker:
             node = self._nodes.get(guest.node)
             if node is None:
                 return f"This host has no node {guest.node!r}."
-            used = _sum([claim for claim in self._claims.values() if claim.node == guest.node])
-            refusal = _refusal(guest.takes, used, node.capacity, limits)
+            claim = _claim_of(guest, spawned=False)
+            refusal = _refusal(claim.takes, self._used[guest.node], node.capacity, limits)
             if refusal is None:
-                self._claims[guest.uuid] = _claim_of(guest, spawned=False)
+                self._replace(guest.uuid, claim)
             return refusal
 
     def hold(self, guest: Guest) -> None:
         """Count a guest that runs: always recorded, over-full or not, because it is a fact."""
         with self._lock:
-            self._claims[guest.uuid] = _claim_of(guest, spawned=True)
+            self._replace(guest.uuid, _claim_of(guest, spawned=True))
 
     def release(self, uuid: str) -> None:
         """Give back what this uuid took, if anything."""
         with self._lock:
-            self._claims.pop(uuid, None)
+            self._replace(uuid, None)
 
     def build_failed(self) -> None:
         """Remember that a spawn failed by this host's fault."""
@@ -82,36 +111,34 @@ class ResourceTracker:
             return [self._stats_of(node, queued_builds, failed) for node in self._nodes.values()]
 
     def _stats_of(self, node: ComputeNode, queued_builds: int, failed_builds: float) -> ComputeNode:
-        spawned = [claim for claim in self._claims.values() if claim.node == node.node and claim.spawned]
-        used = _sum(spawned)
+        used = self._spawned[node.node]
         return msgspec.structs.replace(
             node,
             vcpus_used=used.vcpus,
             memory_mb_used=used.memory_mb,
             disk_gb_used=used.disk_gb,
-            resources_used=used.resources,
-            running_vms=len(spawned),
+            resources_used=dict(sorted(used.resources.items())),
+            running_vms=used.claims,
             queued_builds=queued_builds,
             failed_builds=failed_builds,
         )
+
+    def _replace(self, uuid: str, claim: Claim | None) -> None:
+        """``claim`` is now what this uuid takes; None: nothing."""
+        before = self._claims.pop(uuid, None)
+        for one, sign in ((before, -1), (claim, 1)):
+            if one is not None:
+                self._used[one.node].add(one.takes, sign)
+                if one.spawned:
+                    self._spawned[one.node].add(one.takes, sign)
+        if claim is not None:
+            self._claims[uuid] = claim
 
     def _failed_by(self, now: float) -> float:
         return float(self._failed * 0.5 ** (max(0.0, now - self._failed_at) / self._half_life))
 
 
-def _sum(claims: Sequence[Claim]) -> Amounts:
-    resources: Counter[str] = Counter()
-    for claim in claims:
-        resources.update(claim.takes.resources)
-    return Amounts(
-        vcpus=sum(claim.takes.vcpus for claim in claims),
-        memory_mb=sum(claim.takes.memory_mb for claim in claims),
-        disk_gb=sum(claim.takes.disk_gb for claim in claims),
-        resources=dict(sorted(resources.items())),
-    )
-
-
-def _refusal(wanted: Amounts, used: Amounts, offered: Limits, limits: Limits | None) -> str | None:
+def _refusal(wanted: Amounts, used: Tally, offered: Limits, limits: Limits | None) -> str | None:
     """Why a guest does not fit, naming everything that is short. Nothing is short of what it takes nothing of."""
     limits = limits or offered
     rows: list[tuple[str, int, int, float]] = [

@@ -166,3 +166,40 @@ def test_a_class_is_never_admitted_beyond_its_total(steps: list[tuple[str, int, 
             assert (tracker.claim(a_gpu_guest(uuid, gpus)) is None) is (fits and len(granted) < 8)
             if fits:
                 granted[uuid] = gpus
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcd"),
+            st.sampled_from(("claim", "hold", "release")),
+            st.integers(0, 4),
+            st.integers(0, 2),
+            st.booleans(),
+        ),
+        max_size=40,
+    )
+)
+def test_stats_are_the_sum_of_the_guests_whatever_came_and_went(steps: list[tuple[str, str, int, int, bool]]) -> None:
+    other = msgspec.structs.replace(GPU_NODE, node="n2")
+    tracker, running = ResourceTracker([GPU_NODE, other]), dict[str, Guest]()
+    for uuid, what, vcpus, gpus, elsewhere in steps:
+        guest = msgspec.structs.replace(a_guest(uuid, vcpus=vcpus), resources={"CUSTOM_GPU": gpus} if gpus else {})
+        if elsewhere:
+            guest = msgspec.structs.replace(guest, node="n2")
+        if what == "release":
+            tracker.release(uuid)
+            running.pop(uuid, None)
+        elif what == "hold":
+            tracker.hold(guest)
+            running[uuid] = guest
+        elif tracker.claim(guest) is None:
+            running.pop(uuid, None)  # a claim takes the place of what the uuid held
+    for stats in tracker.stats(0):
+        guests = [guest for guest in running.values() if guest.node == stats.node]
+        assert stats.running_vms == len(guests)
+        assert stats.vcpus_used == sum(guest.vcpus for guest in guests)
+        assert stats.memory_mb_used == sum(guest.memory_mb for guest in guests)
+        gpus = sum(guest.resources.get("CUSTOM_GPU", 0) for guest in guests)
+        assert stats.resources_used == ({"CUSTOM_GPU": gpus} if gpus else {})
