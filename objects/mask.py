@@ -34,9 +34,17 @@ def mask_url(text: str) -> str:
     if "@" in text:
         text = _URL.sub(lambda found: f"//{_without_passwords(found['rest'])}", text)
         text = _BROKEN.sub(lambda found: found["before"] + HIDDEN, text)
-    if "=" in text:
+    if "=" in text and _speaks_of_secrets(text):
         text = _QUERY.sub(lambda found: (found["before"] or found["word"]) + HIDDEN, text)
     return text
+
+
+def _speaks_of_secrets(text: str) -> bool:
+    """Whether ``_QUERY`` can find anything: told in a tenth of the time that a search takes, which each line of a log costs."""
+    if not text.isascii():
+        return True  # letters that count as others where case does not matter
+    lower = text.lower()
+    return "pass" in lower or "pwd" in lower or ("?" in text or "&" in text or ";" in text)
 
 
 def _without_passwords(rest: str) -> str:

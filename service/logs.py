@@ -14,6 +14,7 @@ from oslo_log import log
 
 from objects.mask import mask_url
 from service.complaints import REMIND, Complaints
+from service.lines import FORMAT, usual
 
 LOG = logging.getLogger(__name__)
 
@@ -34,9 +35,6 @@ LEVELS = (
 
 REPETITIVE = ("oslo.messaging", "oslo_messaging")
 """Libraries that say the same for as long as it lasts."""
-
-FORMAT = "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s [%(request_id)s] %(instance)s%(message)s"
-"""Of a record made while a request id is bound; otherwise oslo.log's own default, which differs only in the brackets."""
 
 _REQUEST_ID: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 # The one thing of ours that follows a thread instead of being passed: nothing but log lines ever reads it.
@@ -61,7 +59,7 @@ def setup(conf: cfg.ConfigOpts) -> None:
             handler.setStream(sys.stderr)  # standard output is for what a command was asked for
         handler.addFilter(add_request_id)
         handler.addFilter(SparingLibraries())
-        handler.setFormatter(Masking(handler.formatter or logging.Formatter()))
+        handler.setFormatter(Masking(usual(handler.formatter or logging.Formatter(), conf)))
         handler.handleError = Unwritten(handler.handleError)  # type: ignore[method-assign]  # it is called, never looked at
 
 

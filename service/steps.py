@@ -8,6 +8,7 @@ With ``use_json`` the same are keys of ``extra``. No line is made while INFO is 
 from __future__ import annotations
 
 import logging
+import sys
 
 
 def step(log: logging.Logger, what: str, instance: str, request_id: str | None = None, *, note: str = "", **fields: object) -> None:
@@ -18,9 +19,16 @@ def step(log: logging.Logger, what: str, instance: str, request_id: str | None =
     """
     if not log.isEnabledFor(logging.INFO):
         return
-    known = {name: value for name, value in fields.items() if value is not None}
-    text = " ".join((what, *(f"{name}={value}" for name, value in known.items())))
-    extra: dict[str, object] = {"instance_uuid": instance, "extra": {"instance": instance, "step": what, **known}}
+    text = what
+    known: dict[str, object] = {"instance": instance, "step": what}
+    for name, value in fields.items():
+        if value is not None:
+            text = f"{text} {name}={value}"
+            known[name] = value
+    extra: dict[str, object] = {"instance_uuid": instance, "extra": known}
     if request_id:
         extra["request_id"] = request_id
-    log.info("%s", f"{text}: {note}" if note else text, extra=extra, stacklevel=2)
+    caller = sys._getframe(1)  # whom a logger's own search would find, which walks the stack for it at each line
+    code = caller.f_code
+    line = f"{text}: {note}" if note else text
+    log.handle(log.makeRecord(log.name, logging.INFO, code.co_filename, caller.f_lineno, "%s", (line,), None, code.co_name, extra))

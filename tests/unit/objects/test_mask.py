@@ -85,3 +85,13 @@ def test_a_long_text_takes_no_time() -> None:
     start = time.monotonic()
     mask_url(text)
     assert time.monotonic() - start < 10
+
+
+@given(
+    st.lists(
+        st.sampled_from(["?", "&", ";", " ", "=", "pass", "PassWd", "pwd", "pa\u017fsword", "to\u212aen", "word", "x", "//", ":"])
+    )
+)
+def test_a_short_look_misses_nothing_that_is_to_be_masked(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert mask_url(text) == mask_url(f"\u00e9{text}")[1:], "a letter beyond ASCII makes it look closely"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import subprocess
 import sys
@@ -10,8 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from oslo_log import formatters
 
 from service import config, logs
+from service.lines import usual
+from service.steps import step
 
 LOG = logging.getLogger("tests.logs")
 
@@ -113,3 +117,48 @@ for number in range(20):
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True, check=True)
     assert done.stderr.count("the log cannot be written") == 1
     assert "Traceback" not in done.stderr.partition("the log cannot be written")[0]
+
+
+def test_usual_lines_are_those_that_oslo_log_would_make(log_file: Path, tmp_path: Path) -> None:
+    """The lines of INFO are made here, faster; set up with an option of its own, oslo.log makes them."""
+    fast = next(handler for handler in logging.getLogger().handlers if handler.formatter is not None).formatter
+    conf = config.load(["--log-file", str(tmp_path / "other.log"), "--log-date-format", "%Y-%m-%d %H:%M:%S "], files=[])
+    assert fast is not None
+    assert isinstance(usual(formatters.ContextFormatter(config=conf), conf), formatters.ContextFormatter)
+    slow = formatters.ContextFormatter(
+        fmt=None, datefmt="%Y-%m-%d %H:%M:%S", config=config.load(["--log-file", str(log_file)], files=[])
+    )
+    given: list[dict[str, object]] = [
+        {},
+        {"instance_uuid": "9f0c"},
+        {"instance_uuid": "9f0c", "request_id": "req-1", "extra": {"step": "staged"}},
+        {"instance": {"uuid": "8e1d"}},
+    ]
+    for extra in given:
+        for message, arguments in (("%s of %d", ("one", 2)), ("100 %", ()), ("two\nlines", ())):
+            record = LOG.makeRecord("a.b", logging.INFO, "file", 1, message, arguments, None, None, extra)
+            logs.add_request_id(record)
+            again = copy.copy(record)
+            assert fast.format(record) == slow.format(again)
+
+
+def test_a_step_names_its_caller_as_any_line_does() -> None:
+    records: list[logging.LogRecord] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    log = logging.Logger("tests.steps")
+    log.addHandler(Keep())
+    step(log, "staged", "9f0c", "req-1", cell="cell1", host=None, attempt=2, note="said why")
+    log.info("beside")
+    first, second = records
+    assert first.getMessage() == "staged cell=cell1 attempt=2: said why"
+    assert (first.funcName, first.pathname) == (second.funcName, second.pathname)
+    assert first.lineno == second.lineno - 1
+    assert vars(first)["extra"] == {"instance": "9f0c", "step": "staged", "cell": "cell1", "attempt": 2}
+    quiet = logging.Logger("tests.quiet", logging.WARNING)
+    quiet.addHandler(Keep())
+    step(quiet, "staged", "9f0c")
+    assert len(records) == 2
