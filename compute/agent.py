@@ -137,14 +137,14 @@ class Agent:
 
     # -- one build ------------------------------------------------------------------------------------------------------
 
-    def _report(self, builds: Sequence[Build]) -> None:
-        """Ask or tell what each of these is at, all in one message."""
+    def _report(self, builds: Sequence[Build], *, at_once: bool = False) -> None:
+        """Ask or tell what each of these is at, all in one message. ``at_once``: there are no others to wait for."""
         reports: list[tuple[Report, Answer | None]] = []
         for build in builds:
             report = self._builds.report(build)
             if report is not None:
                 reports.append((report, partial(self._answered, build, report)))
-        self._reporter.submit(reports)
+        self._reporter.submit(reports, at_once=at_once)
 
     def _answered(self, build: Build, report: Report, verdict: Verdict) -> None:
         """The cell's verdict on a report of ``_report``."""
@@ -216,7 +216,7 @@ class Agent:
             failure = failures.classify(error, time.time(), secrets)
         if self._builds.spawned(build, failure):
             self._step("spawned", build)
-            self._report([build])
+            self._report([build], at_once=not self._spawners.waiting and self._spawners.busy <= 1)
         else:
             self._destroy(build)
 

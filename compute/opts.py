@@ -75,7 +75,8 @@ COMPUTE = [
         default=0.005,
         min=0.0,
         max=1.0,
-        help="Seconds that a report on a finished build or delete waits for others to share its message.",
+        help="Seconds that a report on a finished build or delete waits for others to share its message. That of a build "
+        "waits only while the host has others under way.",
     ),
     cfg.FloatOpt(
         "call_timeout", default=10.0, min=0.1, help="Seconds to wait for the cell conductor's answer before asking again."
@@ -83,7 +84,12 @@ COMPUTE = [
     cfg.FloatOpt(
         "report_retry_max", default=5.0, min=0.1, help="Longest pause, in seconds, before an unanswered report is repeated."
     ),
-    cfg.IntOpt("dispatch_threads", default=2, min=1, help="Threads that take orders from the bus."),
+    cfg.IntOpt(
+        "dispatch_threads",
+        default=0,
+        min=0,
+        help="Threads that take orders from the bus. 0: the one that listens to it does so itself, which costs least.",
+    ),
     cfg.FloatOpt(
         "drain_timeout",
         default=10.0,
@@ -179,7 +185,7 @@ class Settings(Object, frozen=True, kw_only=True):
     report_window: float = 0.005
     call_timeout: float = 10.0
     report_retry_max: float = 5.0
-    dispatch_threads: int = 2
+    dispatch_threads: int = 0
     drain_timeout: float = 10.0
     cpu_allocation_ratio: float = 4.0
     ram_allocation_ratio: float = 1.0

@@ -67,13 +67,16 @@ class Reporter:
         self._thread.start()
         return self
 
-    def submit(self, reports: Sequence[tuple[Report, Answer | None]]) -> None:
-        """Send these soon; each answer is called once, in the reporter's thread, and must not block."""
+    def submit(self, reports: Sequence[tuple[Report, Answer | None]], *, at_once: bool = False) -> None:
+        """Send these soon; each answer is called once, in the reporter's thread, and must not block.
+
+        ``at_once``: no others are about to come that could share their message.
+        """
         now = time.monotonic()
         with self._changed:
             for report, answer in reports:
                 key = (report.host, report.instance_uuid, report.kind, report.attempt)
-                due = now if report.kind is ReportKind.ACCEPT else now + self._window
+                due = now if at_once or report.kind is ReportKind.ACCEPT else now + self._window
                 self._pending[key] = Pending(report, answer, due)
             if reports:
                 self._changed.notify_all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 import oslo_messaging as om
@@ -39,21 +39,28 @@ def counted(method: Callable[Concatenate[Client, P], T], /) -> Callable[Concaten
     return counting
 
 
+class Message(NamedTuple):
+    """A method and what it is given, by name."""
+
+    method: str
+    arguments: dict[str, object]
+
+
 class Client:
     """Calls and casts to one topic of one bus, or to one server of it.
 
     Every method may raise ``Unreachable``; what else is said there.
     """
 
-    def __init__(self, bus: Bus, rpc: Any, topic: str, timeout: float) -> None:
+    def __init__(self, bus: Bus, target: om.Target, timeout: float) -> None:
         self._bus = bus
-        self._rpc = rpc
-        self.topic = topic
+        self._target = target
+        self.topic: str = target.topic
         self._timeout = timeout
 
     def on(self, server: str) -> Client:
         """The same for one server of the topic."""
-        return Client(self._bus, self._rpc.prepare(server=server), self.topic, self._timeout)
+        return Client(self._bus, self._target(server=server), self._timeout)
 
     @counted
     def call(self, context: RequestContext, method: str, returns: type[T], /, **arguments: object) -> T:
@@ -64,7 +71,10 @@ class Client:
         """
         self._bus.observe(self.topic, method, Kind.CALL)
         try:
-            answer = self._bus.send(lambda: self._rpc.call(context, method, **arguments), self._timeout + SEND_TIMEOUT)
+            message = Message(method, arguments)
+            answer = self._bus.send(
+                lambda: self._bus.deliver(self._target, context, message, self._timeout), self._timeout + SEND_TIMEOUT
+            )
         except errors.SuperconductorError as error:
             raise _as_itself(error) from None
         except om.MessagingTimeout:
@@ -78,16 +88,16 @@ class Client:
 
     def cast(self, context: RequestContext, method: str, /, **arguments: object) -> None:
         """Send and go on: it may be handled never, once, or late."""
-        self._send(Kind.CAST, method, lambda: self._rpc.cast(context, method, **arguments))
+        self._send(Kind.CAST, self._target, context, Message(method, arguments))
 
     def fanout(self, context: RequestContext, method: str, /, **arguments: object) -> None:
         """Send to every server that listens on the topic now, and go on."""
-        self._send(Kind.FANOUT, method, lambda: self._rpc.prepare(fanout=True).cast(context, method, **arguments))
+        self._send(Kind.FANOUT, self._target(fanout=True), context, Message(method, arguments))
 
     @counted
-    def _send(self, kind: Kind, method: str, send: Callable[[], None]) -> None:
-        self._bus.observe(self.topic, method, kind)
-        self._bus.send(send, SEND_TIMEOUT)
+    def _send(self, kind: Kind, target: om.Target, context: RequestContext, message: Message) -> None:
+        self._bus.observe(self.topic, message.method, kind)
+        self._bus.send(lambda: self._bus.deliver(target, context, message), SEND_TIMEOUT)
 
     def _explain(self, method: str, error: Any) -> errors.SuperconductorError:
         if error.exc_type in ("NoSuchMethod", "UnsupportedVersion"):

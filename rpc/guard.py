@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -26,11 +25,12 @@ class Guard:
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
         self._limit = limit
-        self._changed = threading.Condition()
-        self._jobs: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._waiting = 0
+        """Jobs that no thread has taken."""
         self._threads = 0
         self._idle = 0
-        self._closed = False
 
     def run(self, function: Callable[[], T], timeout: float, *, patience: float, check: Callable[[], object]) -> T:
         """Return or raise what ``function`` does.
@@ -38,57 +38,75 @@ class Guard:
         Raises Late after ``timeout`` seconds. Meanwhile ``check`` is called every ``patience`` seconds, and what it raises is
         raised here. In both cases a function under way is left to itself.
         """
-        future: Future[T] = Future()
-        with self._changed:
-            self._jobs.append((function, future))
-            if self._idle >= len(self._jobs):
-                self._changed.notify()
-            elif self._threads < self._limit:
+        job = _Job(function)
+        with self._lock:
+            self._waiting += 1
+            grows = self._waiting > self._idle and self._threads < self._limit
+            if grows:
                 self._threads += 1
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+                self._idle += 1
+        self._jobs.put(job)
+        if grows:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
         end = time.monotonic() + timeout
-        while not _done(future, min(patience, end - time.monotonic())):
+        while not job.ended.acquire(timeout=max(0.0, min(patience, end - time.monotonic()))):
             try:
                 if time.monotonic() >= end:
                     raise Late
                 check()
             except BaseException:
-                self._give_up(function, future)
+                with self._lock:
+                    job.given_up = True  # not begun: nobody shall. Under way: nobody will look at what comes of it
                 raise
-        return future.result()
-
-    def _give_up(self, function: Callable[[], Any], future: Future[Any]) -> None:
-        """Not begun: nobody shall. Under way: nobody will look at what comes of it."""
-        with self._changed:
-            if (function, future) in self._jobs:
-                self._jobs.remove((function, future))
+        if job.error is None:
+            result: T = job.result
+            return result
+        try:
+            raise job.error
+        finally:
+            del job  # it is in the error's own traceback
 
     def close(self) -> None:
         """Let idle threads end."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        with self._lock:
+            threads = self._threads
+        for _ in range(threads):
+            self._jobs.put(None)
 
     def _work(self) -> None:
+        """One thread's life. It counts as idle from before its caller hears of the end: it will take the next job."""
         while True:
-            with self._changed:
-                self._idle += 1
-                while not self._jobs and not self._closed:
-                    self._changed.wait()
+            job = self._jobs.get()
+            with self._lock:
                 self._idle -= 1
-                if not self._jobs:
+                if job is None:
                     self._threads -= 1
                     return
-                function, future = self._jobs.popleft()
-            try:
-                future.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - handed to the caller that waits, who raises it
-                future.set_exception(error)
+                self._waiting -= 1
+                begins = not job.given_up
+            if begins:
+                job.run()
+            with self._lock:
+                self._idle += 1
+            job.ended.release()
+            del job  # with what came of it, which may be much, while waiting for the next
 
 
-def _done(future: Future[Any], timeout: float) -> bool:
-    try:
-        future.exception(max(0.0, timeout))
-    except TimeoutError:  # of the wait: what the function raised is returned here
-        return False
-    return True
+class _Job:
+    """A function, and what came of it once ``ended`` can be taken."""
+
+    __slots__ = ("ended", "error", "function", "given_up", "result")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.ended = threading.Lock()
+        self.ended.acquire()
+        self.given_up = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self.function()
+        except BaseException as error:  # noqa: BLE001 - handed to the caller that waits, who raises it
+            self.error = error

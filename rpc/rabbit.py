@@ -15,12 +15,12 @@ import amqp  # type: ignore[import-untyped]  # the library ships no types
 import oslo_messaging as om
 from amqp.exceptions import AMQPError  # type: ignore[import-untyped]  # likewise
 from kombu.exceptions import KombuError
-from oslo_messaging._drivers import amqpdriver, common
+from oslo_messaging._drivers import amqpdriver
+from oslo_messaging._drivers.base import TransportDriverError
 
 from objects import errors
 from rpc.errors import Unreachable
 from rpc.guard import Guard, Late
-from service.complaints import Complaints
 
 T = TypeVar("T")
 
@@ -41,10 +41,9 @@ RETRY = 2
 """Attempts after the first to send one message: a pooled connection may have died unnoticed since it was used last."""
 
 LISTENER_PAUSE = 0.25
-"""Seconds that a listener first waits for another message before it looks round; doubled with each look, up to 5.
+"""Seconds that a listener for notifications first waits for another one before it looks round; doubled with each look, up to 5.
 
-What it looks for is to be acknowledged late, which is nothing in RPC: there the driver acknowledges what it receives at once. Its
-own first pause is 1 ms, after every message: thirteen turns of a costly loop for each that comes alone, a third of a boot's CPU.
+The driver's own first pause is 1 ms: thirteen turns of a costly loop for each that comes alone. (For RPC see ``rpc.driver``.)
 """
 
 PROBE_TIMEOUT = 1.0
@@ -53,39 +52,9 @@ LOGIN_TIMEOUT = 5.0
 PATIENCE = 3.0
 SENDERS = 64
 _HEADER = b"AMQP\x00\x00\x09\x01"
-_UNDELIVERED = (om.MessageDeliveryFailure, om.MessageUndeliverable, om.ClientSendError, KombuError, AMQPError, OSError)
+_UNDELIVERED = (om.MessageDeliveryFailure, om.MessageUndeliverable, TransportDriverError, KombuError, AMQPError, OSError)
 
-REFUSED_PAUSE = 0.5
-"""Seconds that who waits for answers pauses when a broker refuses him, as it does where the virtual host is gone; doubled up to"""
-LONGEST_PAUSE = 3.0
-
-
-class PatientReplyWaiter(amqpdriver.ReplyWaiter):  # type: ignore[misc]  # the library ships no types
-    """Waits for the answers to calls. The driver's own tries again without a pause, and leaves a stack in the log each time."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self._complaints = Complaints(LOG)
-        super().__init__(*arguments)
-
-    def poll(self) -> None:
-        """The thread's whole life, as in the driver but for what happens on errors."""
-        patience, pause = LISTENER_PAUSE, REFUSED_PAUSE
-        while not self._thread_exit_event.is_set():
-            try:
-                self.conn.consume(timeout=patience)
-            except common.Timeout:
-                patience, pause = min(patience * 2, amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MAX), REFUSED_PAUSE
-            except Exception as error:  # noqa: BLE001 - whatever it was, callers wait for answers until they give up by themselves
-                self._complaints(str(error), logging.WARNING, "No answers are heard, trying again and again: %s", error)
-                self._thread_exit_event.wait(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
-            else:
-                patience, pause = LISTENER_PAUSE, REFUSED_PAUSE
-
-
-# There are no options for these.
-amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN = LISTENER_PAUSE
-amqpdriver.ReplyWaiter = PatientReplyWaiter
+amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN = LISTENER_PAUSE  # there is no option for it
 
 
 def fill_in(url: Any) -> None:

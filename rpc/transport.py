@@ -14,11 +14,13 @@ from oslo_messaging._tracing import client as tracing
 from oslo_messaging.transport import RPCTransport, Transport
 
 from objects import errors
+from objects.context import RequestContext
 from objects.mask import mask_url
 from rpc import rabbit
-from rpc.client import Client
+from rpc.client import Client, Message
 from rpc.codec import Codec
 from rpc.counting import Kind, Observer
+from rpc.driver import Driver
 from rpc.embedded import EmbeddedDriver
 from rpc.errors import Unreachable
 from rpc.pulse import Pulse
@@ -65,10 +67,7 @@ class Bus:
 
     def client(self, topic: str, *, timeout: float = CALL_TIMEOUT) -> Client:
         """A client of a topic whose calls wait up to ``timeout`` seconds for their answer."""
-        target = om.Target(topic=topic, version=VERSION)
-        retry = None if self._link is None else rabbit.RETRY
-        rpc = om.get_rpc_client(self._transport, target, serializer=self._serializer, timeout=timeout, retry=retry)
-        return Client(self, rpc.prepare(), topic, timeout)  # prepared once, or every call would do it again
+        return Client(self, om.Target(topic=topic), timeout)
 
     def serve(
         self,
@@ -84,9 +83,9 @@ class Bus:
 
         A method gets the RequestContext and the arguments by name. ``interface`` (a Protocol) says which methods are offered;
         without it, all public ones are. Servers of one topic share what is sent to it. ``shared_name``: several of them may be
-        called ``server``.
+        called ``server``. ``threads`` 0: the thread that receives messages handles them itself, for methods that return at once.
         """
-        pulse = Pulse(self.client(topic).on(server), fanout=shared_name, threads=threads)
+        pulse = Pulse(self.client(topic).on(server), fanout=shared_name, threads=max(1, threads))
         offered = [(endpoint, methods_of(interface or type(endpoint))) for endpoint in endpoints]
         wrapped = [Endpoint(topic, endpoint, methods, pulse.under_way) for endpoint, methods in (*offered, (pulse, ["ping"]))]
         target = om.Target(topic=topic, server=server)
@@ -98,9 +97,28 @@ class Bus:
             access_policy=om.ExplicitRPCAccessPolicy,
             server_cls=ThreadedServer,
         )
+        rpc.in_listener = not threads and not self.is_embedded  # whose messages come in the threads of their senders
         made = Server(rpc, f"{topic}.{server} on {self.name}", threads, self._link, pulse)
         self._servers.append(made)
         return made.start()
+
+    def deliver(self, target: om.Target, context: RequestContext, message: Message, timeout: float | None = None) -> Any:
+        """Have the driver send ``message``, and return the answer that comes within ``timeout`` seconds; None: to a cast.
+
+        (What oslo.messaging's RPCClient does, without what it asks its configuration for at each message.) Raises what the driver
+        does, and errors.Invalid for what no broker would take.
+        """
+        serializer = self._serializer
+        arguments = {name: serializer.serialize_entity(context, value) for name, value in message.arguments.items()}
+        answer = self._transport._send(
+            target,
+            serializer.serialize_context(context),
+            {"method": message.method, "args": arguments, "version": VERSION},
+            wait_for_reply=timeout is not None,
+            timeout=timeout,
+            retry=None if self._link is None else rabbit.RETRY,
+        )
+        return None if timeout is None else serializer.deserialize_entity(context, answer)
 
     def send(self, send: Callable[[], T], timeout: float) -> T:
         """Run one send of a client: in bounded time where a broker could hold it up. Raises Unreachable."""
@@ -146,8 +164,8 @@ class Bus:
 def open_transport(url: str, kind: type[Transport] = RPCTransport) -> Any:
     """Return an oslo.messaging transport for ``url``: for RPC, or given NotificationTransport, for notifications.
 
-    The embedded driver is made directly rather than through its entry point, so that a checkout that was never installed works the
-    same. Raises Misconfigured.
+    The drivers are made directly rather than through their entry points: so a checkout that was never installed works the same, and
+    RabbitMQ's is ours (``rpc.driver``). Raises Misconfigured.
     """
     conf = private_conf()
     modules = list(ERROR_MODULES)
@@ -159,8 +177,8 @@ def open_transport(url: str, kind: type[Transport] = RPCTransport) -> Any:
             return kind(EmbeddedDriver(conf, parsed, EXCHANGE, modules))
         conf.set_default("control_exchange", EXCHANGE)  # an option that parsing the URL has registered
         rabbit.fill_in(parsed)
-        return om.get_rpc_transport(conf, url=parsed, allowed_remote_exmods=modules, transport_cls=kind)
-    except (om.InvalidTransportURL, om.DriverLoadFailure, cfg.Error, ValueError) as error:
+        return kind(Driver(conf, parsed, EXCHANGE, modules))
+    except (om.InvalidTransportURL, cfg.Error, ValueError, RuntimeError) as error:
         raise errors.Misconfigured(f"The bus URL {mask_url(url)} cannot be used: {mask_url(str(error))}.") from None
 
 

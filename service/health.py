@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 from objects.base import Object
@@ -160,15 +159,15 @@ class UnderWay:
     def __init__(self) -> None:
         self._begun: dict[int, float] = {}
 
-    @contextmanager
-    def piece(self) -> Iterator[None]:
-        """While this thread is at one."""
-        me = threading.get_ident()
-        self._begun[me] = time.monotonic()
-        try:
-            yield
-        finally:
-            self._begun.pop(me, None)
+    def piece(self) -> UnderWay:
+        """In a ``with``: while this thread is at one."""
+        return self
+
+    def __enter__(self) -> None:
+        self._begun[threading.get_ident()] = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._begun.pop(threading.get_ident(), None)
 
     @property
     def count(self) -> int:

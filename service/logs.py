@@ -7,7 +7,7 @@ import contextvars
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from oslo_config import cfg
 from oslo_log import log
@@ -63,14 +63,19 @@ def setup(conf: cfg.ConfigOpts) -> None:
         handler.handleError = Unwritten(handler.handleError)  # type: ignore[method-assign]  # it is called, never looked at
 
 
-@contextlib.contextmanager
-def bound(request_id: str) -> Iterator[None]:
-    """While inside, log records of this thread carry ``request_id``. ``extra={"request_id": ...}`` on a record wins."""
-    token = _REQUEST_ID.set(request_id)
-    try:
-        yield
-    finally:
-        _REQUEST_ID.reset(token)
+class Bound:
+    """While inside, log records of this thread carry a request id. ``extra={"request_id": ...}`` on a record wins."""
+
+    __slots__ = ("_request_id", "_token")
+
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+
+    def __enter__(self) -> None:
+        self._token = _REQUEST_ID.set(self._request_id)
+
+    def __exit__(self, *_: object) -> None:
+        _REQUEST_ID.reset(self._token)
 
 
 def bind(request_id: str) -> None:

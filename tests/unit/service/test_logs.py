@@ -51,7 +51,7 @@ def test_passwords_are_masked_in_messages_and_in_tracebacks(log_file: Path) -> N
 
 
 def test_request_id_follows_the_thread_it_was_bound_in(log_file: Path) -> None:
-    with logs.bound("req-1"):
+    with logs.Bound("req-1"):
         LOG.info("inside")
         other = threading.Thread(target=LOG.info, args=("beside",))
         other.start()

@@ -1,0 +1,232 @@
+"""A connection to RabbitMQ as the driver has it, and the pool of those that send: see ``rpc.driver`` for why they are ours."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+import oslo_messaging as om
+from amqp import spec  # type: ignore[import-untyped]  # the library ships no types
+from amqp.exceptions import MessageNacked  # type: ignore[import-untyped]  # likewise
+from oslo_messaging._drivers import amqp, common, impl_rabbit, pool
+
+from service.complaints import Complaints
+
+LOG = logging.getLogger(__name__)
+
+SHORTEST_PAUSE, BUSY_PAUSE = 0.25, 1.0
+"""Seconds that who listens waits before he looks whether he is to stop: at first, doubled up to what heartbeats allow; and at most
+where messages come."""
+
+REFUSED_PAUSE, LONGEST_PAUSE = 0.5, 3.0
+"""Seconds that who listens pauses when a broker refuses him, as it does where the virtual host is gone; doubled from the first."""
+
+_PERSISTENT = 2
+_CONFIRMS = [spec.Basic.Ack, spec.Basic.Nack]
+_FINAL = (amqp.AMQPDestinationNotFound, om.MessageUndeliverable, common.Timeout)
+"""What a send may raise that no other attempt would mend."""
+
+
+def envelope(message: dict[str, Any]) -> bytes:
+    """The message as it is on the wire: JSON within JSON, as oslo.messaging has it."""
+    text = msgspec.json.encode(message).decode()
+    return msgspec.json.encode({"oslo.version": "2.0", "oslo.message": text})
+
+
+def opened(body: bytes) -> Any:
+    """The envelope as the library's own sending wants it."""
+    return msgspec.json.decode(body)
+
+
+class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library ships no types
+    """One connection, for sending or for listening."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._confirming: Any = None
+        """The channel that was told to confirm what is published."""
+        self._pause = SHORTEST_PAUSE
+        super().__init__(*arguments, **options)
+
+    def ensure(
+        self,
+        method: Callable[[], object],
+        retry: int | None = None,
+        recoverable_error_callback: Callable[[Exception], object] | None = None,
+        error_callback: Callable[[Exception], object] | None = None,
+        timeout_is_error: bool = True,
+    ) -> object:
+        """Do it. What goes wrong is the library's to judge: it is raised once more where that catches it, as its first attempt."""
+        if self.channel is None or self._initial_pid != os.getpid():
+            return super().ensure(method, retry, recoverable_error_callback, error_callback, timeout_is_error)
+        try:
+            return method()
+        except _FINAL:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised again, in a moment
+            failed: list[Exception] = [error]
+
+        def go_on() -> object:
+            if failed:
+                raise failed.pop()
+            return method()
+
+        return super().ensure(go_on, retry, recoverable_error_callback, error_callback, timeout_is_error)
+
+    # -- sending --------------------------------------------------------------------------------------------------------
+
+    def topic_send(  # noqa: PLR0913, RUF100 - the library's signature
+        self,
+        exchange_name: str,
+        topic: str,
+        msg: Any,
+        timeout: float | None = None,
+        retry: int | None = None,
+        transport_options: Any = None,
+    ) -> None:
+        """Send to whoever listens on the topic."""
+        if exchange_name not in self._declared_exchanges or not isinstance(msg, bytes):
+            super().topic_send(
+                exchange_name, topic, opened(msg) if isinstance(msg, bytes) else msg, timeout, retry, transport_options
+            )
+            return
+        with self._connection_lock:
+            self.ensure(partial(self._put, exchange_name, topic, msg, timeout), retry=retry)
+
+    def direct_send(self, msg_id: str, msg: Any) -> None:
+        """Send an answer to the queue ``msg_id``. Raises om.MessageUndeliverable where there is no such queue."""
+        body = msg if isinstance(msg, bytes) else msgspec.json.encode(msg)
+        with self._connection_lock:
+            self.ensure(partial(self._put, "", msg_id, body, None, self.direct_mandatory_flag))
+
+    def _put(self, exchange: str, key: str, body: bytes, expiration: float | None, mandatory: bool = False) -> None:
+        """Publish, and wait until the broker has confirmed it: what ``basic_publish`` of a confirming channel does.
+
+        That first looks whether the broker has blocked the connection, which here is read while the confirmation is waited for.
+        """
+        channel = self.channel
+        if channel is not self._confirming:
+            channel.confirm_select()
+            self._confirming = channel
+        properties: dict[str, Any] = {"delivery_mode": _PERSISTENT}
+        if expiration is not None:
+            properties["expiration"] = str(int(expiration * 1000))
+        message = channel.prepare_message(body, 0, "application/json", "utf-8", {}, properties)
+        channel.send_method(spec.Basic.Publish, "Bssbb", (0, exchange, key, mandatory, False), message)
+        channel.wait(_CONFIRMS, callback=_confirmed)
+
+    # -- listening ------------------------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Handle what comes, each message in its consumer's callback, until ``stop_consuming``; return also now and then.
+
+        Raises what the library's ``consume`` does.
+        """
+        self.ensure(self._drain, recoverable_error_callback=self._begin_anew, error_callback=self._say)
+
+    def _drain(self) -> None:
+        if not self.connection.connected:
+            self.connection.maybe_switch_next()  # as the library does: the host may be dead for good
+            raise self.connection.recoverable_connection_errors[0]
+        while self._new_tags:
+            for consumer, tag in self._consumers.items():
+                if tag in self._new_tags:
+                    consumer.consume(self, tag=tag)
+                    self._new_tags.remove(tag)
+        sock = self.channel.connection.sock
+        usual = sock.gettimeout()
+        try:
+            self._take(sock)
+        finally:
+            with contextlib.suppress(OSError):  # it may be closed by now
+                sock.settimeout(usual)
+
+    def _take(self, sock: Any) -> None:
+        """Until nothing comes for a while. The socket's time-out is set when it changes, and not for each frame of each message,
+        which is what one that is given to ``drain_events`` costs."""
+        sock.settimeout(self._pause)
+        while not self._consume_loop_stopped:
+            try:
+                self.channel.connection.drain_events()
+            except TimeoutError:
+                if self._heartbeat_supported_and_enabled():
+                    self._heartbeat_check()
+                self._pause = min(self._pause * 2, self._poll_timeout)
+                return
+            except self.connection.channel_errors as error:
+                if error.code == 406 and error.method_name == "Basic.ack":
+                    raise self.connection.recoverable_channel_errors[0] from None
+                raise
+            if self._pause > BUSY_PAUSE:
+                self._pause = BUSY_PAUSE
+                sock.settimeout(BUSY_PAUSE)
+
+    def _begin_anew(self, error: Exception) -> None:
+        if not isinstance(error, common.Timeout):
+            self._new_tags = set(self._consumers.values())
+
+    def _say(self, error: Exception) -> None:
+        self._begin_anew(error)
+        LOG.error("Failed to consume message from queue: %s", error)
+
+
+def _confirmed(method: Any, *_: object) -> None:
+    if method == spec.Basic.Nack:
+        raise MessageNacked
+
+
+class Idle:
+    """Since when a connection has been in the pool. (The library's own does much more.)"""
+
+    __slots__ = ("_until",)
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+
+    def expired(self) -> bool:
+        return time.monotonic() > self._until
+
+
+class Connections(pool.ConnectionPool):  # type: ignore[misc]  # the library ships no types
+    """The connections for sending."""
+
+    @classmethod
+    def like(cls, made: Any) -> Connections:
+        """An empty pool with the settings of one that the library has made."""
+        return cls(made.conf, made._max_size, made._min_size, made._item_ttl, made.url, Connection)
+
+    def get(self, retry: int | None = None) -> Connection:
+        """One that is free, the one last used first; else a new one, or as soon as one is given back."""
+        if len(self._items) <= self._min_size:  # none of them expires
+            try:
+                _, free = self._items.pop()
+            except IndexError:
+                pass
+            else:
+                return free  # type: ignore[no-any-return]  # from the untyped base
+        return super().get(retry)  # type: ignore[no-any-return]  # likewise
+
+    def put(self, item: Connection) -> None:
+        """Give back one."""
+        with self._cond:
+            self._items.append((Idle(self._item_ttl), item))
+            self._cond.notify()
+
+
+def listen(connection: Connection, stopping: Callable[[], bool], complaints: Complaints) -> None:
+    """A listening thread's whole life: whatever goes wrong, it tries again, and says so now and then."""
+    pause = REFUSED_PAUSE
+    while not stopping():
+        try:
+            connection.listen()
+        except Exception as error:  # noqa: BLE001 - callers give up by themselves, and who sends keeps what he owes in rows
+            complaints(str(error), logging.WARNING, "Nothing is heard from the broker, trying again and again: %s", error)
+            time.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+        else:
+            pause = REFUSED_PAUSE
