@@ -135,11 +135,12 @@ class Listener(base.Listener):  # type: ignore[misc]  # the library ships no typ
         except Exception as error:  # noqa: BLE001 - the broker sends it again
             LOG.warning("Discarding RPC request due to failed acknowledge: %s", error)
             return
-        unique_id = message.pop("_unique_id", "")
-        if unique_id in self._seen:
-            LOG.warning("ignoring duplicate message %s", unique_id)
-            return
-        self._seen.append(unique_id)
+        unique_id = message.pop("_unique_id", None)
+        if unique_id is not None:
+            if unique_id in self._seen:
+                LOG.warning("ignoring duplicate message %s", unique_id)
+                return
+            self._seen.append(unique_id)
         msg_id, reply_q = message.pop("_msg_id", None), message.pop("_reply_q", None)
         timeout = message.pop("_timeout", None)
         context = {key[9:]: message.pop(key) for key in list(message) if key.startswith("_context_")}
