@@ -18,8 +18,6 @@ from oslo_messaging._drivers import amqp, common, impl_rabbit, pool
 
 from service.complaints import Complaints
 
-LOG = logging.getLogger(__name__)
-
 SHORTEST_PAUSE, BUSY_PAUSE = 0.25, 1.0
 """Seconds that who listens waits before he looks whether he is to stop: at first, doubled up to what heartbeats allow; and at most
 where messages come."""
@@ -127,7 +125,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
 
         Raises what the library's ``consume`` does.
         """
-        self.ensure(self._drain, recoverable_error_callback=self._begin_anew, error_callback=self._say)
+        self.ensure(self._drain, recoverable_error_callback=self._begin_anew, error_callback=self._begin_anew)
 
     def _drain(self) -> None:
         if not self.connection.connected:
@@ -169,10 +167,6 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
     def _begin_anew(self, error: Exception) -> None:
         if not isinstance(error, common.Timeout):
             self._new_tags = set(self._consumers.values())
-
-    def _say(self, error: Exception) -> None:
-        self._begin_anew(error)
-        LOG.error("Failed to consume message from queue: %s", error)
 
 
 def _confirmed(method: Any, *_: object) -> None:
