@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 STAMP := $(VENV)/.installed
+COMPILED := .venv-compiled
 # Where the demo and the region keep their state. Given, it is kept and a second run resumes it; empty, the demo uses a temporary
 # folder and the region .region.
 STATE ?=
@@ -17,20 +18,21 @@ STAGES ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test demo region region-down region-status bench-region chaos lint format sample clean
+.PHONY: help venv compiled test demo region region-down region-status bench-region chaos lint format sample clean
 
 help:
 	@echo "make demo [STATE=dir]     an all-in-one deployment boots a workload and shows what became of it"
 	@echo "make demo CONFIG=region   the same on a region: RabbitMQ, MariaDB, 2 cells, 30 commands of their own"
 	@echo "make region [STATE=dir]   start such a region, and leave it running (docs/local-region.md)"
 	@echo "make region-status, make region-down   show its processes; stop it"
-	@echo "make test [STAGES='...']  every check: lint typing unit functional wheel bench-smoke chaos"
+	@echo "make test [STAGES='...']  every check: lint typing unit functional wheel compiled bench-smoke chaos"
 	@echo "make bench-region         what a boot costs such a region: statements, messages, CPU, memory, time (ten minutes)"
 	@echo "make chaos [CHAOS='...']  two minutes of load and faults on such a region, and a strict verdict (docs/chaos.md)"
 	@echo "make lint                 ruff, its formatter and the import contracts"
 	@echo "make format               rewrite the sources as the formatter wants them"
 	@echo "make sample               regenerate the samples of configuration and policy in etc/superconductor"
 	@echo "make venv                 only the virtual environment, in $(VENV)"
+	@echo "make compiled             another one, in $(COMPILED), with what decides compiled (docs/scheduling.md)"
 	@echo "make clean                remove what the above have made"
 
 venv: $(STAMP)
@@ -45,6 +47,9 @@ $(STAMP): setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --editable '.[test,lint,mysql,postgres,keystone,clients]'
 	@touch $@
+
+compiled: $(STAMP)
+	@$(VENV)/bin/python ci/wheels.py $(COMPILED)
 
 test: $(STAMP)
 	@$(VENV)/bin/python ci/stages.py $(STAGES)
@@ -85,5 +90,5 @@ sample: $(STAMP)
 	$(VENV)/bin/oslopolicy-sample-generator --namespace superconductor --output-file etc/superconductor/policy.yaml.sample
 
 clean:
-	rm -rf $(VENV) .tox build dist superconductor.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(COMPILED) .tox build dist superconductor.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,7 +8,6 @@ the end, and fails the run unless that is accepted.
 from __future__ import annotations
 
 import argparse
-import configparser
 import contextlib
 import json
 import os
@@ -24,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from ci import wheels
 from ci.commands import run as run_patiently
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,15 +147,24 @@ def functional() -> None:
 
 def wheel() -> None:
     """Build the wheel from a copy of what belongs in it, install it into an environment of its own, and test that."""
-    with tempfile.TemporaryDirectory(prefix="wheel-") as name:
-        place = Path(name)
-        copy_sources(place / "source")
-        run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place / "dist", place / "source")
-        (built,) = (place / "dist").glob("*.whl")
-        run(sys.executable, "-m", "venv", place / "venv")
-        python = place / "venv" / "bin" / "python"
-        run(python, "-m", "pip", "install", "--quiet", f"{built}[test]")
-        run(python, ROOT / "ci" / "stages.py", "installed")
+    check_wheel(compiled=False)
+
+
+def compiled() -> None:
+    """The same of the wheel with compiled modules."""
+    if why := wheels.no_compiler():
+        print(f"  {why}: left out")
+        return
+    check_wheel(compiled=True)
+
+
+def check_wheel(*, compiled: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="venv-") as name:
+        try:
+            python = wheels.install_into(Path(name), compiled=compiled)
+        except wheels.NotBuilt as error:
+            raise StageFailed(Path(str(error)).name) from error
+        run(python, ROOT / "ci" / "stages.py", "installed", environment=wheels.COMPILED if compiled else None)
 
 
 def installed() -> None:
@@ -198,17 +207,6 @@ def region_can_be_had() -> bool:
     return all(packages.find(server.PROGRAM, server.PLACES) for server in (RabbitMQ, MariaDB))
 
 
-def copy_sources(target: Path) -> None:
-    """Copy the listed packages and the files that describe them: a build in the checkout would find files of builds before."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    for package in config["options"]["packages"].split():
-        if "." not in package:
-            shutil.copytree(ROOT / package, target / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for item in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / item, target / item)
-
-
 STAGES: dict[str, Callable[[], None]] = {
     "lint": lint,
     "audit": audit,
@@ -216,6 +214,7 @@ STAGES: dict[str, Callable[[], None]] = {
     "unit": unit,
     "functional": functional,
     "wheel": wheel,
+    "compiled": compiled,
     "bench-smoke": bench_smoke,
     "chaos": chaos,
 }

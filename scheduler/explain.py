@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from math import floor
 
 import numpy as np
 
@@ -66,8 +67,8 @@ def _candidates(job: Job, survey: Survey, table: HostTable) -> Iterator[Candidat
             host=table.hosts[row],
             node=table.nodes[row],
             cell=table.cells[table.cell.item(row)].name,
-            score=round(score * 1e6) / 1e6,  # round(score, 6) takes longer than all else that is done for a candidate
-            parts={name: round(part * 1e6) / 1e6 for name, part in zip(names, added, strict=True)},
+            score=floor(score * 1e6 + 0.5) / 1e6,  # round(score, 6) takes longer than all else that is done for a candidate
+            parts={name: floor(part * 1e6 + 0.5) / 1e6 for name, part in zip(names, added, strict=True)},
         )
 
 

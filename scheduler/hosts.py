@@ -6,15 +6,16 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from objects.base import Object
 from scheduler.address import Network, is_mapped, span
 from scheduler.aggregation import RATIOS, Aggregation
-from scheduler.arrays import Counts, Floats, Ints, Mask, Words
+from scheduler.arrays import Counts, Floats, Ints, Mask
 from scheduler.request import Request
 from scheduler.table import HostTable
 
-Column = TypeVar("Column", Floats, Ints, Counts, Mask, Words)
+Kind = TypeVar("Kind", bound=np.generic)
 
 _HALF = (1 << 64) - 1
 
@@ -62,8 +63,8 @@ class Hosts:
     def __len__(self) -> int:
         return self.table.size if self.rows is None else self.rows.size
 
-    def _pick(self, column: Column) -> Column:
-        picked: Column = column[self._index]
+    def _pick(self, column: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
+        picked: npt.NDArray[Kind] = column[self._index]
         return picked
 
     @property

@@ -94,6 +94,14 @@ print(sys.modules.get("eventlet"))
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
 
 
+def test_what_decides_is_compiled_where_that_was_asked_for_and_nowhere_else() -> None:
+    made = "import scheduler.engine, scheduler.filters.ram as ram; print(scheduler.engine.__file__, ram.__file__)"
+    done = subprocess.run([sys.executable, "-c", made], capture_output=True, text=True, check=True)
+    compiled = os.environ.get("SUPERCONDUCTOR_COMPILED") == "1"
+
+    assert [Path(name).suffix for name in done.stdout.split()] == [".so" if compiled else ".py", ".py"]
+
+
 def test_it_can_not_be_uploaded_by_mistake_and_says_its_licence() -> None:
     said = metadata.metadata("superconductor")
 

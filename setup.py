@@ -1,0 +1,70 @@
+"""What setup.cfg cannot say: with ``SUPERCONDUCTOR_COMPILED=1`` in the environment, the modules that decide are compiled.
+
+mypyc makes C of them as they are; the same modules in Python stay the reference, and are all there is without that variable. A
+wheel is built so, or installed (``SUPERCONDUCTOR_COMPILED=1 pip install .``): never in place, where a compiled module would go on
+hiding a source that has been changed. See docs/decisions/0030-compiled-by-mypyc.md.
+"""
+
+import configparser
+import os
+import re
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+MODULES = (
+    "alternates",
+    "attempt",
+    "columns",
+    "conclude",
+    "cursor",
+    "engine",
+    "explain",
+    "hosts",
+    "job",
+    "members",
+    "ranking",
+    "request",
+    "survey",
+    "table",
+    "takings",
+    "up",
+)
+"""Of the scheduler: those a decision spends its time in, and the classes they share. Filters, weighers and drivers stay as they
+are, so that a site's own derive from plain Python classes."""
+
+NEEDED = ("msgspec", "mypy", "numpy")
+"""What mypyc reads the types of, and itself."""
+
+
+class BuildElsewhere(build_ext):
+    """Refuses to put compiled modules beside their sources."""
+
+    def run(self) -> None:
+        if self.inplace or self.editable_mode:
+            raise SystemExit("SUPERCONDUCTOR_COMPILED is for wheels: an editable installation runs the sources. Unset it")
+        super().run()
+
+
+def needed() -> list[str]:
+    """The requirements of setup.cfg for these."""
+    config = configparser.ConfigParser()
+    config.read(Path(__file__).with_name("setup.cfg"))
+    lines = f"{config['options']['install_requires']}\n{config['options.extras_require']['lint']}".split("\n")
+    return [line for line in lines if re.split(r"\W", line)[0] in NEEDED]
+
+
+def compiled() -> dict[str, object]:
+    """The arguments of ``setup`` that say so."""
+    try:
+        from mypyc.build import mypycify
+    except ImportError:  # asked what is needed before it is there
+        return {"setup_requires": needed()}
+    options = ["--follow-imports=silent", "--ignore-missing-imports"]  # only types of NEEDED matter
+    paths = [f"scheduler/{name}.py" for name in MODULES]
+    modules = mypycify([*options, *paths], opt_level="3", debug_level="0", group_name="superconductor")
+    return {"ext_modules": modules, "cmdclass": {"build_ext": BuildElsewhere}, "setup_requires": needed()}
+
+
+setup(**(compiled() if os.environ.get("SUPERCONDUCTOR_COMPILED") == "1" else {}))
