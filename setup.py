@@ -1,8 +1,9 @@
 """What setup.cfg cannot say: with ``SUPERCONDUCTOR_COMPILED=1`` in the environment, the modules that decide are compiled.
 
-mypyc makes C of them as they are; the same modules in Python stay the reference, and are all there is without that variable. A
-wheel is built so, or installed (``SUPERCONDUCTOR_COMPILED=1 pip install .``): never in place, where a compiled module would go on
-hiding a source that has been changed. See docs/decisions/0030-compiled-by-mypyc.md.
+mypyc makes C of them as they are, and Cython of two functions on arrays (``scheduler/fused.pyx``); the same in Python stay the
+reference, and are all there is without that variable. A wheel is built so, or installed (``SUPERCONDUCTOR_COMPILED=1 pip install
+.``): never in place, where a compiled module would go on hiding a source that has been changed. See
+docs/decisions/0030-compiled-by-mypyc.md.
 """
 
 import configparser
@@ -10,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 MODULES = (
@@ -34,8 +35,8 @@ MODULES = (
 """Of the scheduler: those a decision spends its time in, and the classes they share. Filters, weighers and drivers stay as they
 are, so that a site's own derive from plain Python classes."""
 
-NEEDED = ("msgspec", "mypy", "numpy")
-"""What mypyc reads the types of, and itself."""
+NEEDED = ("cython", "msgspec", "mypy", "numpy")
+"""The two compilers, and what they read the types of."""
 
 
 class BuildElsewhere(build_ext):
@@ -58,12 +59,16 @@ def needed() -> list[str]:
 def compiled() -> dict[str, object]:
     """The arguments of ``setup`` that say so."""
     try:
+        from Cython.Build import cythonize
         from mypyc.build import mypycify
     except ImportError:  # asked what is needed before it is there
         return {"setup_requires": needed()}
     options = ["--follow-imports=silent", "--ignore-missing-imports"]  # only types of NEEDED matter
     paths = [f"scheduler/{name}.py" for name in MODULES]
     modules = mypycify([*options, *paths], opt_level="3", debug_level="0", group_name="superconductor")
+    modules += cythonize(
+        [Extension("scheduler.fused", ["scheduler/fused.pyx"], extra_compile_args=["-O3", "-g0"])], build_dir="build"
+    )
     return {"ext_modules": modules, "cmdclass": {"build_ext": BuildElsewhere}, "setup_requires": needed()}
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from objects.decision import FilterCount
-from scheduler.arrays import Floats, Ints, Mask, noise
+from scheduler.arrays import Floats, Ints, Mask
 from scheduler.hosts import Hosts
-from scheduler.ranking import in_order, leading
+from scheduler.kernels import in_order, noise
+from scheduler.ranking import leading
 from scheduler.table import HostTable
 from scheduler.weighers.base import Weigher
 
