@@ -9,8 +9,6 @@ from typing import Any
 
 from pymysql.connections import Connection
 
-from db.pymysql_result import QuickResult
-
 FRESH = 5.0
 """Seconds for which an answer counts as a sign of life. A connection that broke since then fails in its first statement, and
 ``db/retry.py`` runs the transaction again on a new one, so this only decides how often that happens."""
@@ -39,18 +37,6 @@ class QuietConnection(Connection):  # type: ignore[misc]  # the driver ships no 
         rows = super().query(sql, unbuffered)
         self._heard = time.monotonic()
         return rows
-
-    def _read_query_result(self, unbuffered: bool = False) -> Any:
-        """As the driver does, but into a result of ours."""
-        if unbuffered:
-            return super()._read_query_result(unbuffered)
-        self._result = None
-        result = QuickResult(self)
-        result.read()
-        self._result = result
-        if result.server_status is not None:
-            self.server_status = result.server_status
-        return result.affected_rows
 
     def commit(self) -> None:
         super().commit()

@@ -25,7 +25,7 @@ def listed_packages() -> list[str]:
     return config["options"]["packages"].split()
 
 
-DRIVERS = {"db.psycopg_connection": ("psycopg",), "db.pymysql_connection": ("pymysql",), "db.pymysql_result": ("pymysql",)}
+DRIVERS = {"db.psycopg_connection": ("psycopg",), "db.pymysql_connection": ("pymysql",)}
 """Modules that only those need who have installed the extra with that driver."""
 
 ROOMS = sorted({name.split(".")[0] for name in listed_packages()})
