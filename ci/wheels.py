@@ -37,12 +37,15 @@ def no_compiler() -> str | None:
     return None
 
 
-def install_into(folder: Path, *, compiled: bool) -> Path:
-    """Make ``folder`` a virtual environment with a wheel built for it and what tests need; its interpreter. Raises NotBuilt."""
+def install_into(folder: Path, *, compiled: bool, level: int = 3) -> Path:
+    """Make ``folder`` a virtual environment with a wheel built for it and what tests need; its interpreter. Raises NotBuilt.
+
+    ``level``: how much the C compiler is to optimise what is compiled; 0 is built soonest.
+    """
     with tempfile.TemporaryDirectory(prefix="wheel-") as name:
         place = Path(name)
         copy_sources(place / "source")
-        variables = COMPILED if compiled else dict.fromkeys(COMPILED, "")
+        variables = {**COMPILED, "MYPYC_OPT_LEVEL": str(level)} if compiled else dict.fromkeys(COMPILED, "")
         pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place / "dist", place / "source")
         _run(*pip, variables=variables)
         (built,) = (place / "dist").glob("*.whl")
