@@ -47,7 +47,7 @@ def test_a_guest_whose_active_was_never_heard_becomes_active(cell: MemoryCell, a
     """The agent dies between spawn and report: the guest is in the journal, the row is BUILDING."""
     first = agents.start(report_window=1.0)
     (hanging,) = cell.boot("h1", outcome="hang")  # for whose report the other one's waits
-    assert wait_until(lambda: cell.count(ReportKind.ACCEPT, hanging) == 1, PATIENCE)
+    assert wait_until(lambda: cell.count(ReportKind.ACCEPT, hanging) >= 1, PATIENCE)
     (one,) = cell.boot("h1")
     assert wait_until(lambda: len(agents.guests()) == 1, PATIENCE)
     assert cell.state(one) is State.BUILDING
