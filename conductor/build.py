@@ -266,8 +266,7 @@ class Builder:
             if p.request.instance_uuid not in won:
                 LOG.info("batch %s: hand-over of %s lost to a delete or a successor", p.batch.batch_id, p.request.instance_uuid)
         for cell, members in by_cell(mine).items():
-            for batch in by_batch(members).values():
-                send_orders(cell, context_of(batch[0].batch.spec), [p.order for p in batch])
+            send_orders(cell, [p.order for p in members])
 
     def _go_elsewhere(self, refused: Sequence[Placed], excluded_cells: tuple[str, ...]) -> None:
         """A new fence before a new Selection: a copy left in the first cell can then never be handed over."""

@@ -30,6 +30,9 @@ from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
+REPORTS_WINDOW = 0.03
+"""Seconds that reports wait at most for others to share their transaction, where several have come together lately."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Settled:
@@ -46,7 +49,7 @@ class CellConductor:
         self._database = database
         self._sender = sender
         self._release = Release(vault or Vault())
-        self._settle: Coalescer[Sequence[Report], Settled] = Coalescer(self._write)
+        self._settle: Coalescer[Sequence[Report], Settled] = Coalescer(self._write, window=REPORTS_WINDOW, patient=False)
         self._heartbeat: Coalescer[Beat, None] = Coalescer(self._heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
@@ -68,7 +71,7 @@ class CellConductor:
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Failed builds: on to the next alternate of this cell, left to right, or ERROR with the attempts' whole history."""
         outcomes = self._settle(reports).outcomes
-        self.resend(context, [uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)])
+        self.resend([uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)])
         return self._verdicts(reports, outcomes)
 
     def holdings(self, context: RequestContext, host: str) -> list[Holding]:
@@ -94,7 +97,7 @@ class CellConductor:
         outcomes = self._database.write(instances.transition, rows, lambda row: _stopping(row, rows[row.uuid], now), now)
         measure(outcomes.values(), now)
         moved = [uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)]
-        self.resend(context, moved)
+        self.resend(moved)
         return len(moved)
 
     def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
@@ -106,10 +109,10 @@ class CellConductor:
         if self._database.write(compute_nodes.store, node, time.time()) is None:
             raise errors.Conflict(f"stats of {node.host}, {node.node}: newer ones are known already, these are ignored")
 
-    def resend(self, context: RequestContext, uuids: Iterable[str]) -> None:
+    def resend(self, uuids: Iterable[str]) -> None:
         """Send the orders in force of these instances to the hosts their rows name."""
         if wanted := list(uuids):
-            send_orders(self._sender, context, self._database.read(instances.orders, wanted))
+            send_orders(self._sender, self._database.read(instances.orders, wanted))
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ class CellSweep:
         orders = self._database.read(instances.unaccepted, now - self._resend_age, PAGE)
         if orders:
             self._database.write(instances.sent, [order.instance.uuid for order in orders], now)
-            send_orders(self._sender, self._context, orders)
+            send_orders(self._sender, orders)
 
     def deletes(self) -> None:
         """DELETING for a while: the delete order or its answer was lost."""
@@ -112,7 +112,7 @@ class CellSweep:
             step(LOG, "taken off", *about, cell=self._sender.name, host=rows[row.uuid].host, attempt=rows[row.uuid].attempt)
             if row.state is State.ERROR:
                 step(LOG, "error", *about, cell=self._sender.name, note=row.fault or "")
-        self._conductor.resend(self._context, _rescheduled(outcomes.values()))
+        self._conductor.resend(_rescheduled(outcomes.values()))
         LOG.warning("hosts down: %s; %d builds and deletes there were taken off them", ", ".join(sorted(down)), len(rows))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -89,6 +89,17 @@ class Client:
     def cast(self, context: RequestContext, method: str, /, **arguments: object) -> None:
         """Send and go on: it may be handled never, once, or late."""
         self._send(Kind.CAST, self._target, context, Message(method, arguments))
+
+    @counted
+    def cast_each(self, casts: Sequence[tuple[RequestContext, str, Message]]) -> None:
+        """Send each message to its server of the topic, all in one go, and go on. Where it raises some may have been sent.
+
+        Raises Invalid if one of them is too large for a broker: then none was.
+        """
+        for _, _, message in casts:
+            self._bus.observe(self.topic, message.method, Kind.CAST)
+        parts = [(self._target(server=server), context, message) for context, server, message in casts]
+        self._bus.send(lambda: self._bus.deliver_each(parts), SEND_TIMEOUT)
 
     def fanout(self, context: RequestContext, method: str, /, **arguments: object) -> None:
         """Send to every server that listens on the topic now, and go on."""

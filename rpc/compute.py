@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
+from rpc.client import Message
 from rpc.server import Server
 from rpc.transport import Bus
 
@@ -25,19 +26,41 @@ class ComputeEndpoint(Protocol):
         ...
 
 
+class HostOrders(NamedTuple):
+    """What one host is ordered to do, in whose name."""
+
+    context: RequestContext
+    host: str
+    orders: BuildOrders | Sequence[DeleteOrder]
+
+    @property
+    def message(self) -> Message:
+        if isinstance(self.orders, BuildOrders):
+            return Message("build_instances", {"orders": self.orders})
+        return Message("delete_instances", {"orders": list(self.orders)})
+
+
 class ComputeClient:
-    """Sends orders over a cell's bus. Every method may raise Unreachable: then a sweep sends the order again."""
+    """Sends orders over a cell's bus."""
 
     def __init__(self, bus: Bus) -> None:
         self._client = bus.client(TOPIC)
 
+    def order(self, orders: Sequence[HostOrders]) -> None:
+        """Order hosts to build or to destroy: one cast for each, all of them sent in one go.
+
+        Raises Unreachable; then some may have been sent, and a sweep sends the others again. Raises Invalid if one of them is too
+        large for a broker; then none was sent.
+        """
+        self._client.cast_each([(each.context, each.host, each.message) for each in orders])
+
     def build_instances(self, context: RequestContext, host: str, orders: BuildOrders) -> None:
-        """Order ``host`` to build, one cast for all that a batch puts there."""
-        self._client.on(host).cast(context, "build_instances", orders=orders)
+        """Order ``host`` to build, one cast for all that a batch puts there. Raises as above."""
+        self.order([HostOrders(context, host, orders)])
 
     def delete_instances(self, context: RequestContext, host: str, orders: Sequence[DeleteOrder]) -> None:
-        """Order ``host`` to destroy guests."""
-        self._client.on(host).cast(context, "delete_instances", orders=list(orders))
+        """Order ``host`` to destroy guests. Raises as above."""
+        self.order([HostOrders(context, host, orders)])
 
 
 def serve(bus: Bus, host: str, endpoint: ComputeEndpoint, *, threads: int = 2) -> Server:

@@ -6,9 +6,9 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import oslo_messaging as om
@@ -18,6 +18,8 @@ from oslo_messaging._drivers import amqp, common, impl_rabbit, pool
 
 from service.complaints import Complaints
 
+LOG = logging.getLogger(__name__)
+
 SHORTEST_PAUSE, BUSY_PAUSE = 0.25, 1.0
 """Seconds that who listens waits before he looks whether he is to stop: at first, doubled up to what heartbeats allow; and at most
 where messages come."""
@@ -25,7 +27,10 @@ where messages come."""
 REFUSED_PAUSE, LONGEST_PAUSE = 0.5, 3.0
 """Seconds that who listens pauses when a broker refuses him, as it does where the virtual host is gone; doubled from the first."""
 
-_PERSISTENT = 2
+ENVELOPE = "2.0"
+"""The version of the library's envelope."""
+
+_TRANSIENT, _PERSISTENT = 1, 2
 _CONFIRMS = [spec.Basic.Ack, spec.Basic.Nack]
 _FINAL = (amqp.AMQPDestinationNotFound, om.MessageUndeliverable, common.Timeout)
 """What a send may raise that no other attempt would mend."""
@@ -34,12 +39,62 @@ _FINAL = (amqp.AMQPDestinationNotFound, om.MessageUndeliverable, common.Timeout)
 def envelope(message: dict[str, Any]) -> bytes:
     """The message as it is on the wire: JSON within JSON, as oslo.messaging has it."""
     text = msgspec.json.encode(message).decode()
-    return msgspec.json.encode({"oslo.version": "2.0", "oslo.message": text})
+    return msgspec.json.encode({"oslo.version": ENVELOPE, "oslo.message": text})
 
 
 def opened(body: bytes) -> Any:
     """The envelope as the library's own sending wants it."""
     return msgspec.json.decode(body)
+
+
+class Taken(dict[str, Any]):
+    """A message that came, in the shape that the library gives to who consumes."""
+
+    def __init__(self, delivered: Any) -> None:
+        """Raises KeyError, TypeError and ValueError for what does not look as usual."""
+        outer = msgspec.json.decode(delivered.body)
+        if outer["oslo.version"] != ENVELOPE:
+            raise ValueError(outer["oslo.version"])
+        super().__init__(msgspec.json.decode(outer["oslo.message"]))
+        self._delivered = delivered
+
+    def acknowledge(self) -> None:
+        self._delivered.channel.basic_ack(self._delivered.delivery_tag)
+
+    def requeue(self) -> None:
+        self._delivered.channel.basic_reject(self._delivered.delivery_tag, requeue=True)
+
+
+class Consumer(impl_rabbit.Consumer):  # type: ignore[misc]  # the library ships no types
+    """Who takes messages of one queue. (The library's reads JSON twice in Python, by way of two registries.)"""
+
+    def _callback(self, message: Any) -> None:
+        if not self.rabbit_stream_fanout:
+            try:
+                taken = Taken(message)
+            except (KeyError, TypeError, ValueError):  # from another sender than ours: the library knows more kinds
+                pass
+            else:
+                try:
+                    self.callback(taken)
+                except Exception:
+                    LOG.exception("A message could not be taken, it is skipped")
+                    message.channel.basic_reject(message.delivery_tag, requeue=False)
+                return
+        super()._callback(message)
+
+
+class Letter(NamedTuple):
+    """A message on its way to a topic, or an answer to its queue. ``timeout``: seconds until the broker forgets it.
+
+    ``kept``: a durable queue writes it down, for the case that the broker is restarted. What somebody waits for,
+    and asks for again, need not be: that costs the broker less.
+    """
+
+    topic: str
+    body: bytes
+    kept: bool = True
+    timeout: float | None = None
 
 
 class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library ships no types
@@ -78,47 +133,70 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
 
     # -- sending --------------------------------------------------------------------------------------------------------
 
-    def topic_send(  # noqa: PLR0913, RUF100 - the library's signature
-        self,
-        exchange_name: str,
-        topic: str,
-        msg: Any,
-        timeout: float | None = None,
-        retry: int | None = None,
-        transport_options: Any = None,
-    ) -> None:
-        """Send to whoever listens on the topic."""
-        if exchange_name not in self._declared_exchanges or not isinstance(msg, bytes):
-            super().topic_send(
-                exchange_name, topic, opened(msg) if isinstance(msg, bytes) else msg, timeout, retry, transport_options
-            )
+    def post(self, exchange: str, letters: Sequence[Letter], retry: int | None) -> None:
+        """Send each to whoever listens on its topic; if it fails, some may have gone out."""
+        if exchange not in self._declared_exchanges:
+            for letter in letters:
+                self.topic_send(exchange, letter.topic, opened(letter.body), letter.timeout, retry)
             return
         with self._connection_lock:
-            self.ensure(partial(self._put, exchange_name, topic, msg, timeout), retry=retry)
+            self.ensure(partial(self._put_all, exchange, letters), retry=retry)
 
     def direct_send(self, msg_id: str, msg: Any) -> None:
         """Send an answer to the queue ``msg_id``. Raises om.MessageUndeliverable where there is no such queue."""
         body = msg if isinstance(msg, bytes) else msgspec.json.encode(msg)
+        letter = Letter(topic=msg_id, body=body, kept=False)
         with self._connection_lock:
-            self.ensure(partial(self._put, "", msg_id, body, None, self.direct_mandatory_flag))
+            self.ensure(partial(self._put, "", letter, self.direct_mandatory_flag))
 
-    def _put(self, exchange: str, key: str, body: bytes, expiration: float | None, mandatory: bool = False) -> None:
+    def _put_all(self, exchange: str, letters: Sequence[Letter]) -> None:
+        """The first by itself, which tells how the broker numbers what the channel publishes; the others without a wait between."""
+        first, *others = letters
+        number = self._put(exchange, first)
+        for letter in others:
+            self._emit(exchange, letter)
+        missing = set(range(number + 1, number + 1 + len(others)))
+        while missing:
+            upto, multiple = self._confirmation()
+            missing.difference_update(range(number, upto + 1) if multiple else (upto,))
+
+    def _put(self, exchange: str, letter: Letter, mandatory: bool = False) -> int:
         """Publish, and wait until the broker has confirmed it: what ``basic_publish`` of a confirming channel does.
 
         That first looks whether the broker has blocked the connection, which here is read while the confirmation is waited for.
+        Returns the broker's number of it.
         """
         channel = self.channel
         if channel is not self._confirming:
             channel.confirm_select()
             self._confirming = channel
-        properties: dict[str, Any] = {"delivery_mode": _PERSISTENT}
-        if expiration is not None:
-            properties["expiration"] = str(int(expiration * 1000))
-        message = channel.prepare_message(body, 0, "application/json", "utf-8", {}, properties)
-        channel.send_method(spec.Basic.Publish, "Bssbb", (0, exchange, key, mandatory, False), message)
-        channel.wait(_CONFIRMS, callback=_confirmed)
+        self._emit(exchange, letter, mandatory)
+        number, _ = self._confirmation()
+        return number
+
+    def _confirmation(self) -> tuple[int, bool]:
+        """The next one: the number of a message that the broker has, and whether it has all before it. Raises MessageNacked."""
+        said: list[Any] = []
+        self.channel.wait(_CONFIRMS, callback=lambda *arguments: said.extend(arguments))
+        method, number, multiple, *_ = said
+        if method == spec.Basic.Nack:
+            raise MessageNacked
+        return number, multiple
+
+    def _emit(self, exchange: str, letter: Letter, mandatory: bool = False) -> None:
+        channel = self.channel
+        properties: dict[str, Any] = {"delivery_mode": _PERSISTENT if letter.kept else _TRANSIENT}
+        if letter.timeout is not None:
+            properties["expiration"] = str(int(letter.timeout * 1000))
+        message = channel.prepare_message(letter.body, 0, "application/json", "utf-8", {}, properties)
+        channel.send_method(spec.Basic.Publish, "Bssbb", (0, exchange, letter.topic, mandatory, False), message)
 
     # -- listening ------------------------------------------------------------------------------------------------------
+
+    def declare_consumer(self, consumer: Any) -> object:
+        """Have the consumer take what comes; from then on it is one of ours."""
+        consumer.__class__ = Consumer
+        return super().declare_consumer(consumer)
 
     def listen(self) -> None:
         """Handle what comes, each message in its consumer's callback, until ``stop_consuming``; return also now and then.
@@ -167,11 +245,6 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
     def _begin_anew(self, error: Exception) -> None:
         if not isinstance(error, common.Timeout):
             self._new_tags = set(self._consumers.values())
-
-
-def _confirmed(method: Any, *_: object) -> None:
-    if method == spec.Basic.Nack:
-        raise MessageNacked
 
 
 class Idle:

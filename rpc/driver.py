@@ -16,13 +16,14 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import oslo_messaging as om
 from oslo_messaging._drivers import amqp, amqpdriver, base, common, impl_rabbit
 
-from rpc.connection import Connection, Connections, envelope, listen, opened
+from rpc.connection import Connection, Connections, Letter, envelope, listen, opened
 from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
@@ -188,18 +189,16 @@ class Driver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the library shi
         """Send a call (``wait_for_reply``), a cast or a fan-out. Raises what the library's does."""
         if call_monitor_timeout or transport_options:
             return super().send(target, ctxt, message, wait_for_reply, timeout, call_monitor_timeout, retry, transport_options)
-        wire = dict(message)
-        wire["_unique_id"] = msg_id = self.new_id()
-        for key, value in ctxt.items():
-            wire[f"_context_{key}"] = value
+        wire = self._wire(ctxt, message)
         if not wait_for_reply:
-            self._publish(target, wire, timeout, retry)
+            self._publish(target, wire, timeout, retry, kept=True)
             return None
+        msg_id = wire["_unique_id"]
         wire |= {"_msg_id": msg_id, "_reply_q": self._reply_q or self._get_reply_q(), "_timeout": None}
         waiter = self._waiter
         waiter.listen(msg_id)
         try:
-            self._publish(target, wire, timeout, retry)
+            self._publish(target, wire, timeout, retry, kept=False)
             return waiter.ask(msg_id, timeout)
         finally:
             waiter.unlisten(msg_id)
@@ -213,14 +212,26 @@ class Driver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the library shi
                 self._reply_q, self._reply_q_conn = name, context
             return self._reply_q
 
-    def _publish(self, target: Any, wire: dict[str, Any], timeout: float | None, retry: int | None) -> None:
+    def send_each(self, messages: Iterable[tuple[Any, dict[str, Any], dict[str, Any]]], retry: int | None = None) -> None:
+        """Cast these, each with its target and context, in one go. Raises what ``send`` does: then some may have gone out."""
+        letters: dict[str, list[Letter]] = {}
+        for target, ctxt, message in messages:
+            wire = self._wire(ctxt, message)
+            letters.setdefault(self._get_exchange(target), []).append(Letter(_topic(target), envelope(wire)))
+        for exchange, some in letters.items():
+            self.with_connection(partial(Connection.post, exchange=exchange, letters=some, retry=retry), retry)
+
+    def _wire(self, ctxt: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+        """The message as it is sent, with an id of its own."""
+        return {**message, "_unique_id": self.new_id(), **{f"_context_{key}": value for key, value in ctxt.items()}}
+
+    def _publish(self, target: Any, wire: dict[str, Any], timeout: float | None, retry: int | None, *, kept: bool) -> None:
         body = envelope(wire)
         if target.fanout:
             self.with_connection(lambda connection: connection.fanout_send(target.topic, opened(body), retry=retry), retry)
             return
-        topic = f"{target.topic}.{target.server}" if target.server else target.topic
-        exchange = self._get_exchange(target)
-        self.with_connection(lambda connection: connection.topic_send(exchange, topic, body, timeout=timeout, retry=retry), retry)
+        letter, exchange = Letter(_topic(target), body, kept, timeout), self._get_exchange(target)
+        self.with_connection(lambda connection: connection.post(exchange, [letter], retry), retry)
 
     def listen(self, target: Any, batch_size: int, batch_timeout: float | None) -> Listener:
         """Listen for calls and casts to the topic and to this server of it, and for the topic's fan-outs."""
@@ -231,3 +242,7 @@ class Driver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the library shi
             context.declare_topic_consumer(exchange_name=exchange, topic=topic, callback=listener)
         context.declare_fanout_consumer(target.topic, listener)
         return listener
+
+
+def _topic(target: Any) -> str:
+    return f"{target.topic}.{target.server}" if target.server else str(target.topic)

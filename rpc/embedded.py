@@ -133,6 +133,11 @@ class EmbeddedDriver(base.BaseDriver):  # type: ignore[misc]  # the untyped base
             raise common.deserialize_remote_exception(answer, self._allowed_remote_exmods)
         return msgspec.json.decode(answer)
 
+    def send_each(self, messages: Iterable[tuple[Any, dict[str, Any], dict[str, Any]]], retry: int | None = None) -> None:
+        """Cast several messages, each with its target and context."""
+        for target, ctxt, message in messages:
+            self.send(target, ctxt, message)
+
     def _deliver(self, target: Any, letter: Letter) -> None:
         if target.fanout:
             self._broker.fanout(target.topic, letter)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import oslo_messaging as om
@@ -108,17 +108,25 @@ class Bus:
         (What oslo.messaging's RPCClient does, without what it asks its configuration for at each message.) Raises what the driver
         does, and errors.Invalid for what no broker would take.
         """
-        serializer = self._serializer
-        arguments = {name: serializer.serialize_entity(context, value) for name, value in message.arguments.items()}
         answer = self._transport._send(
-            target,
-            serializer.serialize_context(context),
-            {"method": message.method, "args": arguments, "version": VERSION},
+            *self._serialized(target, context, message),
             wait_for_reply=timeout is not None,
             timeout=timeout,
             retry=None if self._link is None else rabbit.RETRY,
         )
-        return None if timeout is None else serializer.deserialize_entity(context, answer)
+        return None if timeout is None else self._serializer.deserialize_entity(context, answer)
+
+    def deliver_each(self, casts: Iterable[tuple[om.Target, RequestContext, Message]]) -> None:
+        """Have the driver send these, in one go. Raises as above: where that is Invalid none was sent, else some may have been."""
+        messages = [self._serialized(*cast) for cast in casts]
+        self._transport._driver.send_each(messages, None if self._link is None else rabbit.RETRY)
+
+    def _serialized(
+        self, target: om.Target, context: RequestContext, message: Message
+    ) -> tuple[om.Target, dict[str, Any], dict[str, Any]]:
+        serializer = self._serializer
+        arguments = {name: serializer.serialize_entity(context, value) for name, value in message.arguments.items()}
+        return target, serializer.serialize_context(context), {"method": message.method, "args": arguments, "version": VERSION}
 
     def send(self, send: Callable[[], T], timeout: float) -> T:
         """Run one send of a client: in bounded time where a broker could hold it up. Raises Unreachable."""

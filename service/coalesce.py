@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Generic, TypeVar
@@ -10,25 +11,37 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
+LATELY = 3
+"""Groups that tell how many the next one may have."""
+
 
 class Coalescer(Generic[T, R]):
     """Callable that hands single items to ``handle`` in groups and returns each caller its own result.
 
     The first caller of a group leads: it waits until the group before has ended, then ``window`` seconds more, or until as many
-    have come as were in that one, and runs ``handle`` with all that has come meanwhile, in its own thread. ``handle`` gets a list
-    and returns as many results in the same order; a result that is an exception is raised in its caller, an exception raised by
-    ``handle`` in all of them. Used for group commit: under load the group before is what one waits for, so the groups grow by
-    themselves.
+    have come as came together lately, and runs ``handle`` with all that has come meanwhile, in its own thread. Where each has come
+    alone lately, ``patient`` says whether it waits all the same. ``handle`` gets a list and returns as many results in the same
+    order; a result that is an exception is raised in its caller, an exception raised by ``handle`` in all of them. Used for group
+    commit: under load the group before is what one waits for, so the groups grow by themselves.
     """
 
-    def __init__(self, handle: Callable[[Sequence[T]], Sequence[R | Exception]], *, window: float = 0.0, limit: int = 500) -> None:
+    def __init__(
+        self,
+        handle: Callable[[Sequence[T]], Sequence[R | Exception]],
+        *,
+        window: float = 0.0,
+        limit: int = 500,
+        patient: bool = True,
+    ) -> None:
         self._handle = handle
         self._window = window
         self._limit = limit
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._waiting: list[tuple[T, Future[R]]] = []
-        self._expected = 2  # in the next group: as in the last one, but never so few that a caller alone would not wait
+        self._sizes: deque[int] = deque([1], maxlen=LATELY)
+        self._least = 2 if patient else 1
+        self._expected = self._least
         self._all_there = threading.Event()
 
     def __call__(self, item: T) -> R:
@@ -40,7 +53,7 @@ class Coalescer(Generic[T, R]):
             leads = len(self._waiting) == 1 or len(self._waiting) > self._limit
         if leads:
             with self._turn:
-                if self._window and not future.done():
+                if self._window and self._expected > 1 and not future.done():
                     self._all_there.wait(self._window)
                 self._run()
         return future.result()
@@ -49,7 +62,9 @@ class Coalescer(Generic[T, R]):
         with self._lock:
             group, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
             followers = bool(self._waiting)
-            self._expected = max(2, len(group))
+            if group:
+                self._sizes.append(len(group))
+                self._expected = max(self._least, *self._sizes)
             self._all_there.clear()
         if not group:
             return

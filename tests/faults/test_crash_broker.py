@@ -71,7 +71,7 @@ def test_an_order_outlives_a_restart_of_its_broker(tmp_path: Path, broker: Rabbi
     assert queues(broker, place.vhost("cell1"))["compute.h1"] == ("true", kind, 0)
     site.stage("u1", "u2")
     site.activate("u1", "u2")
-    site.conductor.resend(CONTEXT, ["u1", "u2"])
+    site.conductor.resend(["u1", "u2"])
     assert wait_until(lambda: queues(broker, place.vhost("cell1"))["compute.h1"][2] == 1, PATIENCE)
     broker.stop()
     broker.start()

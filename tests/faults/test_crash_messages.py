@@ -133,7 +133,7 @@ class TestOrders:
         for host in cloud.homes:
             cloud.start_agent(host)
         for _ in range(2):
-            send_orders(cell, CONTEXT, [late])
+            send_orders(cell, [late])
         cloud.start()
         assert states(cloud, [uuid]) == ["active"]
         assert (cloud.row(uuid).host, cloud.row(uuid).attempt) == (row.alternates[0].host, 2)
@@ -147,7 +147,7 @@ class TestOrders:
         cloud.conductor("two").deleter.sweep()
         cloud.start()
         for cell, sent in orders:
-            send_orders(cell, CONTEXT, sent)
+            send_orders(cell, sent)
         assert states(cloud, driven.uuids) == ["deleted"] * 2
         assert not any(cloud.spawned(host) for host in cloud.homes)
 

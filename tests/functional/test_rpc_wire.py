@@ -12,11 +12,13 @@ from oslo_messaging.transport import RPCTransport
 from objects import errors
 from objects.context import RequestContext
 from rpc import rabbit
+from rpc.client import Message
 from rpc.codec import Codec
-from rpc.serializer import Serializer, ServerSerializer
+from rpc.serializer import LARGEST, Serializer, ServerSerializer
 from rpc.server import ERROR_MODULES, Endpoint
 from rpc.transport import EXCHANGE, Bus, private_conf
-from tests.support.bus import CONTEXT, rabbit_url
+from service.periodic import wait_until
+from tests.support.bus import CONTEXT, FaultProxy, rabbit_url
 
 PATIENCE = 30.0
 MESSAGE = {"text": "ünïcode \u2603 \U0001f600", "number": 1.5, "more": [None, True, {"k": "v"}]}
@@ -110,4 +112,51 @@ def test_the_thread_that_listens_may_handle_messages_itself(url: str) -> None:
     assert client.call(CONTEXT, "echo", list[object], value=1) == [CONTEXT.request_id, 1]
     assert parrot.heard == [str(number) for number in range(20)], "one after the other"
     assert not server.trouble()
+    bus.close()
+
+
+def test_many_casts_go_out_together_each_to_its_server(url: str) -> None:
+    bus = Bus(url)
+    parrots = {name: Parrot() for name in ("h1", "h2")}
+    for name, parrot in parrots.items():
+        bus.serve("topic", name, [parrot], threads=0)
+    client = bus.client("topic", timeout=PATIENCE)
+    for rounds in range(3):  # the first declares the exchange
+        client.cast_each([(CONTEXT, f"h{n % 2 + 1}", Message("hear", {"text": f"{rounds}-{n}"})) for n in range(50)])
+        client.fanout(CONTEXT, "hear", text="all")  # by the library, over the same connection
+        client.cast_each([])
+    expected = {name: [[f"{r}-{n}" for n in range(50) if n % 2 == odd] for r in range(3)] for odd, name in enumerate(parrots)}
+    for name, parrot in parrots.items():
+        assert wait_until(lambda parrot=parrot: len(parrot.heard) == 78, PATIENCE)  # type: ignore[misc]  # bound now
+        assert [text for text in parrot.heard if text != "all"] == [text for texts in expected[name] for text in texts], "in order"
+    bus.close()
+
+
+def test_of_casts_that_go_out_together_none_is_lost_or_doubled_with_the_connection(url: str) -> None:
+    """The pooled connection has died unnoticed: all of them are sent again over another."""
+    served, proxy = Bus(url), FaultProxy(url)
+    parrot = Parrot()
+    served.serve("topic", "h1", [parrot], threads=0)
+    bus = Bus(proxy.url)
+    client = bus.client("topic", timeout=PATIENCE)
+    client.cast_each([(CONTEXT, "h1", Message("hear", {"text": f"0-{n}"})) for n in range(5)])
+    proxy.cut()
+    proxy.restore()
+    client.cast_each([(CONTEXT, "h1", Message("hear", {"text": f"1-{n}"})) for n in range(5)])
+    texts = [f"{r}-{n}" for r in range(2) for n in range(5)]
+    assert wait_until(lambda: len(parrot.heard) >= len(texts), PATIENCE)
+    assert parrot.heard == texts
+    bus.close()
+    served.close()
+    proxy.close()
+
+
+def test_one_cast_too_large_for_a_broker_keeps_all_that_go_with_it(url: str) -> None:
+    bus, parrot = Bus(url), Parrot()
+    bus.serve("topic", "h1", [parrot], threads=0)
+    client = bus.client("topic", timeout=PATIENCE)
+    with pytest.raises(errors.Invalid):
+        client.cast_each([(CONTEXT, "h1", Message("hear", {"text": text})) for text in ("small", "x" * (LARGEST + 1))])
+    assert client.on("h1").call(CONTEXT, "echo", list[object], value=1) == [CONTEXT.request_id, 1]
+    assert parrot.heard == []
     bus.close()

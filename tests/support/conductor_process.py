@@ -222,7 +222,7 @@ class Drive:
     def send(self) -> None:
         """Send the orders of what was won."""
         for cell, orders in self.orders():
-            send_orders(cell, self._context, orders)
+            send_orders(cell, orders)
 
     def finish(self) -> None:
         """What the conductor's own code does once its rows are staged, or it believes so."""

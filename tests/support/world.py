@@ -33,7 +33,6 @@ from db.connection import Connection
 from db.engine import Database
 from db.tables.api import feed_cursors
 from objects.compute_node import ComputeNode
-from objects.context import RequestContext
 from objects.instance import Instance
 from objects.spec import RequestSpec
 from rpc.compute import ComputeClient
@@ -225,7 +224,7 @@ class World:
 
     def send_again(self, cell: str, *instances: str) -> None:
         """Their orders in force, once more."""
-        self.cell_conductor(cell)[0].resend(RequestContext(request_id="req-test"), instances)
+        self.cell_conductor(cell)[0].resend(instances)
 
     # -- what there is -----------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from objects.flavor import Flavor
 from objects.instance import Instance, State
 from objects.selection import Limits
 from objects.spec import RequestSpec
-from rpc.compute import ComputeClient
+from rpc.compute import ComputeClient, HostOrders
 from service.complaints import Complaints
 
 CONTEXT = RequestContext(request_id="req-1", project_id="p", user_id="u")
@@ -28,26 +28,27 @@ T = TypeVar("T")
 
 
 class Recorder(ComputeClient):
-    """A client whose casts end in a list. Hosts in ``away`` cannot be reached."""
+    """A client whose casts end in lists. While ``away`` there is no bus; orders for hosts in ``too_large`` no broker would take."""
 
     def __init__(self) -> None:  # no bus: nothing leaves this process
         self.builds: list[tuple[str, BuildOrders]] = []
         self.deletes: list[tuple[str, Sequence[DeleteOrder]]] = []
         self.contexts: list[RequestContext] = []
-        self.away: set[str] = set()
+        self.away = False
+        self.too_large: set[str] = set()
 
-    def build_instances(self, context: RequestContext, host: str, orders: BuildOrders) -> None:
-        self._reach(context, host)
-        self.builds.append((host, orders))
-
-    def delete_instances(self, context: RequestContext, host: str, orders: Sequence[DeleteOrder]) -> None:
-        self._reach(context, host)
-        self.deletes.append((host, orders))
-
-    def _reach(self, context: RequestContext, host: str) -> None:
-        self.contexts.append(context)
-        if host in self.away:
-            raise errors.CellUnavailable(f"no way to {host}")
+    def order(self, orders: Sequence[HostOrders]) -> None:
+        if self.away:
+            raise errors.CellUnavailable("no way there")
+        for context, host, _ in orders:
+            if host in self.too_large:
+                raise errors.Invalid(f"what {host} is to do is too large")
+            self.contexts.append(context)
+        for _, host, some in orders:
+            if isinstance(some, BuildOrders):
+                self.builds.append((host, some))
+            else:
+                self.deletes.append((host, some))
 
 
 class Road:
@@ -86,14 +87,14 @@ def order(uuid: str, host: str, batch: str = "b1") -> Order:
 
 def test_one_cast_per_host_and_batch(compute: Recorder) -> None:
     orders = [order("u1", "h1"), order("u2", "h2"), order("u3", "h1"), order("u4", "h1", "b2")]
-    send_orders(Road(compute), CONTEXT, orders)
+    send_orders(Road(compute), orders)
     casts = [(host, cast.spec.batch_id, [o.instance_uuid for o in cast.orders]) for host, cast in compute.builds]
     assert casts == [("h1", "b1", ["u1", "u3"]), ("h2", "b1", ["u2"]), ("h1", "b2", ["u4"])]
     assert set(compute.contexts) == {CONTEXT}
 
 
 def test_an_order_says_all_that_fences_it(compute: Recorder) -> None:
-    send_orders(Road(compute), CONTEXT, [Order(instance=row("u1", "h1", attempt=2), name="web", spec=spec("b1"))])
+    send_orders(Road(compute), [Order(instance=row("u1", "h1", attempt=2), name="web", spec=spec("b1"))])
     [(_, cast)] = compute.builds
     [sent] = cast.orders
     assert (sent.instance_uuid, sent.name, sent.host, sent.node) == ("u1", "web", "h1", "h1-node")
@@ -101,22 +102,31 @@ def test_an_order_says_all_that_fences_it(compute: Recorder) -> None:
     assert cast.spec == spec("b1")
 
 
-def test_a_host_that_cannot_be_reached_keeps_no_other_from_its_orders(compute: Recorder, caplog: pytest.LogCaptureFixture) -> None:
-    compute.away = {"h1"}
+def test_all_casts_of_a_batch_go_out_together(compute: Recorder) -> None:
     road = Road(compute)
-    send_orders(road, CONTEXT, [order("u1", "h1"), order("u2", "h2")])
+    send_orders(road, [order(f"u{number}", f"h{number}") for number in range(150)])
     send_deletes(road, CONTEXT, [row("u1", "h1"), row("u2", "h2")])
-    assert [host for host, _ in compute.builds] == [host for host, _ in compute.deletes] == ["h2"]
-    assert [record.levelno for record in caplog.records] == [logging.WARNING], "said once for so many orders"
-    assert "cell1: order for host h1 not sent, the sweep will: no way to h1" in caplog.text
+    assert (len(compute.builds), len(compute.deletes), road.sent) == (150, 2, 3)
 
 
-def test_where_nothing_can_be_sent_the_rest_is_left_to_the_sweep(compute: Recorder) -> None:
-    """Each send may take seconds, and the cell's sweep has more to do than to wait for a dead bus once per host."""
-    compute.away = {f"h{number}" for number in range(50)}
+def test_what_no_broker_would_take_keeps_no_other_host_from_its_orders(compute: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+    compute.too_large = {"h1"}
     road = Road(compute)
-    send_orders(road, CONTEXT, [order(f"u{number}", f"h{number}") for number in range(50)])
-    assert road.sent == 3
+    send_orders(road, [order("u1", "h1"), order("u2", "h2")])
+    assert [host for host, _ in compute.builds] == ["h2"]
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert "cell1: order for host h1 not sent: what h1 is to do is too large" in caplog.text
+
+
+def test_where_nothing_can_be_sent_the_rest_is_left_to_the_sweep(compute: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+    """Each send may take seconds, and the cell's sweep has more to do than to wait for a dead bus again and again."""
+    compute.away = True
+    road = Road(compute)
+    send_orders(road, [order(f"u{number}", f"h{number}") for number in range(150)])
+    assert road.sent == 1
+    send_orders(road, [order("u1", "h1")])
+    assert [record.levelno for record in caplog.records] == [logging.WARNING], "said once in a while"
+    assert "cell1: orders for 100 hosts not sent, the sweep will: no way there" in caplog.text
 
 
 def test_deletes_are_grouped_by_host_and_name_the_attempt(compute: Recorder) -> None:
@@ -127,7 +137,7 @@ def test_deletes_are_grouped_by_host_and_name_the_attempt(compute: Recorder) -> 
 
 def test_nothing_to_send_is_nothing_sent(compute: Recorder) -> None:
     road = Road(compute)
-    send_orders(road, CONTEXT, [])
+    send_orders(road, [])
     send_deletes(road, CONTEXT, [])
     assert road.sent == 0
 
@@ -135,4 +145,4 @@ def test_nothing_to_send_is_nothing_sent(compute: Recorder) -> None:
 def test_a_cell_without_a_bus_is_a_fault_in_the_program() -> None:
     """cell0 has no hosts, so nobody may have an order for one."""
     with pytest.raises(RuntimeError, match="cell1 has no bus"):
-        send_orders(Road(None), CONTEXT, [order("u1", "h1")])
+        send_orders(Road(None), [order("u1", "h1")])

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from service.coalesce import Coalescer
+from service.coalesce import LATELY, Coalescer
 from service.periodic import wait_until
 
 PATIENCE = 20.0
@@ -18,12 +18,12 @@ PATIENCE = 20.0
 class Gate:
     """A handler that keeps its groups, and waits in the first of them until it is opened."""
 
-    def __init__(self, limit: int = 500, window: float = 0.0) -> None:
+    def __init__(self, limit: int = 500, window: float = 0.0, patient: bool = True) -> None:
         self.groups: list[list[int]] = []
         self.running = 0
         self.most = 0
         self.open = threading.Event()
-        self.call: Coalescer[int, int] = Coalescer(self._handle, window=window, limit=limit)
+        self.call: Coalescer[int, int] = Coalescer(self._handle, window=window, limit=limit, patient=patient)
 
     def _handle(self, items: Sequence[int]) -> list[int | Exception]:
         self.running += 1
@@ -87,6 +87,31 @@ def test_a_window_lets_others_join() -> None:
         second = pool.submit(gate.call, 2)
         assert (first.result(PATIENCE), second.result(PATIENCE)) == (10, 20)
     assert gate.groups == [[1, 2]]
+
+
+def test_who_is_impatient_waits_only_where_several_have_come_lately() -> None:
+    gate = Gate(window=PATIENCE, patient=False)
+    with ThreadPoolExecutor(4) as pool:
+        futures = gate.fill(pool, 2)
+        gate.open.set()
+        assert [future.result(PATIENCE) for future in futures] == [0, 10, 20]
+        third = pool.submit(gate.call, 3)
+        assert wait_until(lambda: len(gate.call._waiting) == 1, PATIENCE)
+        fourth = pool.submit(gate.call, 4)
+        assert (third.result(PATIENCE), fourth.result(PATIENCE)) == (30, 40)
+    assert gate.groups == [[0], [1, 2], [3, 4]]
+
+
+def test_who_is_impatient_stops_waiting_for_those_who_come_no_more() -> None:
+    gate = Gate(window=0.01, patient=False)
+    with ThreadPoolExecutor(4) as pool:
+        futures = gate.fill(pool, 2)
+        gate.open.set()
+        assert [future.result(PATIENCE) for future in futures] == [0, 10, 20]
+    for number in range(LATELY):  # a window each
+        assert gate.call(number) == number * 10
+    gate.call._window = 3600.0
+    assert gate.call(1) == 10
 
 
 def test_an_exception_among_the_results_is_raised_in_its_own_caller() -> None:

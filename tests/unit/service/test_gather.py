@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from service.gather import Gatherer
+from service.gather import USUAL, Gatherer
 
 PATIENCE = 30.0
 
@@ -73,3 +73,29 @@ def test_after_stop_nothing_begins_and_nothing_is_under_way(handler: Handler) ->
     gatherer.add(["c"])
     assert not stopping.is_alive()
     assert handler.rounds.empty()
+
+
+def test_where_rounds_take_long_these_days_the_next_one_waits_longer(handler: Handler) -> None:
+    gatherer = Gatherer("test", handler, pace=0.0, patience=0.01, longest=PATIENCE, workers=2)
+    gatherer._took.extend([20.0] * USUAL)
+    gatherer.add(["a"])
+    assert handler.rounds.get(timeout=PATIENCE) == ["a"]
+    gatherer.add(["b"])
+    with pytest.raises(queue.Empty):
+        handler.rounds.get(timeout=0.3)
+    gatherer._took.append(0.0)  # as soon as one was quick
+    gatherer.add(["c"])
+    assert handler.rounds.get(timeout=PATIENCE) == ["b", "c"]
+    handler.go.set()
+    gatherer.stop()
+
+
+def test_a_round_never_keeps_the_next_one_waiting_for_longer_than_the_longest(handler: Handler) -> None:
+    gatherer = Gatherer("test", handler, pace=0.0, patience=0.01, longest=0.02, workers=2)
+    gatherer._took.extend([20.0] * USUAL)
+    gatherer.add(["a"])
+    assert handler.rounds.get(timeout=PATIENCE) == ["a"]
+    gatherer.add(["b"])
+    assert handler.rounds.get(timeout=PATIENCE) == ["b"]
+    handler.go.set()
+    gatherer.stop()
