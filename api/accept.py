@@ -29,6 +29,9 @@ from service.coalesce import Coalescer
 
 LONGEST_TOKEN = 255
 
+WINDOW = 0.01
+"""Seconds that a request waits at most for others to share its transaction, where several have come together lately."""
+
 
 class Destination(Object, frozen=True, kw_only=True):
     """What ``availability_zone`` asks for: a zone, and for an administrator (``zone:host:node``) a host and node by force."""
@@ -56,7 +59,7 @@ class Acceptor:
         self._database = database
         self._catalog = catalog
         self._confidence = confidence
-        self._together: Coalescer[Arrival, Accepted] = Coalescer(self._accept_all)
+        self._together: Coalescer[Arrival, Accepted] = Coalescer(self._accept_all, window=WINDOW, patient=False)
 
     def accept(self, call: Call, body: CreateBody, token: str | None) -> Taken:
         """Make the batch durable. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota."""
