@@ -30,6 +30,8 @@ QUORUM = "?rabbit_quorum_queue=true"
 ROOM = {"vcpus": "20000", "memory_mb": str(1 << 24), "disk_gb": "100000"}
 """Of every host: capacity limits nothing here."""
 AT_ONCE = {"spawn_delay_min": "0", "spawn_delay_max": "0"}
+HURRIED = ("sweep_interval", "settle_age", "resend_age", "service_down_time", "report_interval", "stats_interval", "audit_interval")
+"""What a local region does oftener than the product by default, so that who tries it out waits for less."""
 
 
 class QuorumBacking(Backing):
@@ -56,10 +58,13 @@ class CountingBacking(Backing):
 
 
 @contextmanager
-def place(shape: Shape, *, quorum: bool = False, slots: int | None = None, backing: type[Backing] = Backing) -> Iterator[Region]:
+def place(
+    shape: Shape, *, quorum: bool = False, slots: int | None = None, backing: type[Backing] = Backing, hurried: bool = False
+) -> Iterator[Region]:
     """A region with its servers but none of its own processes yet (``serve`` starts them); stopped and removed at the end.
 
     ``slots``: how many servers each host takes; None: as many as come. ``backing``: the servers, where queues are classic.
+    ``hurried``: it looks after itself as often as a local region does, and not at the product's own intervals.
 
     Raises ``deploy.servers.Unavailable`` where a server cannot be had.
     """
@@ -77,6 +82,9 @@ def place(shape: Shape, *, quorum: bool = False, slots: int | None = None, backi
                     _set(folder.etc / f"{host.name}.conf", ROOM if slots is None else {**ROOM, "memory_mb": str(slots * SIZE)})
                 for cell in shape.cell_names():
                     _set(folder.etc / f"{cell}-compute.conf", AT_ONCE)
+                if not hurried:
+                    for name in ("api", *shape.cell_names(), *(f"{cell}-compute" for cell in shape.cell_names())):
+                        _unset(folder.etc / f"{name}.conf", HURRIED)
                 yield region
             finally:
                 stop(region)
@@ -89,9 +97,24 @@ def serve(region: Region) -> None:
 
 def _set(file: Path, values: Mapping[str, str]) -> None:
     """Change options of [simulated] in a configuration file."""
-    parser = configparser.ConfigParser(interpolation=None)
+    with _edited(file) as parser:
+        parser["simulated"].update(values)
+
+
+def _unset(file: Path, options: Iterable[str]) -> None:
+    """Leave these options of any section to their defaults."""
+    with _edited(file) as parser:
+        for section in parser.sections():
+            for option in options:
+                parser.remove_option(section, option)
+
+
+@contextmanager
+def _edited(file: Path) -> Iterator[configparser.ConfigParser]:
+    """A configuration file, written back at the end."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
     parser.read(file)
-    parser["simulated"].update(values)
+    yield parser
     with file.open("w") as written:
         parser.write(written)
 

@@ -198,7 +198,7 @@ class Steady:
 
 def keep(shape: Shape, sizes: Sizes, console: Console) -> None:
     """On large hosts first; then on hosts with few slots."""
-    with place(shape, quorum=False) as region:
+    with place(shape, quorum=False, hurried=True) as region:
         serve(region)
         promises = Promises(region, sizes, console)
         try:
@@ -208,7 +208,7 @@ def keep(shape: Shape, sizes: Sizes, console: Console) -> None:
             promises.close()
     if not sizes.races:
         return
-    with place(shape, quorum=False, slots=sizes.slots) as region:
+    with place(shape, quorum=False, slots=sizes.slots, hurried=True) as region:
         serve(region)
         promises = Promises(region, sizes, console)
         try:

@@ -5,7 +5,8 @@
     python bench/region.py --smoke       the same paths in a moment, in a small region, once; figures not to be quoted
 
 The region is one of deploy.local with servers of its own: 2 APIs, 2 super conductors, 2 schedulers, and in each of 2 cells 2
-conductors and 10 agents whose guests spawn in no time. It runs twice: with the classic durable queues it is configured with, and
+conductors and 10 agents whose guests spawn in no time; heartbeats, sweeps and audits come as often as they do by default (a local
+region that is not measured is in more of a hurry). It runs twice: with the classic durable queues it is configured with, and
 with quorum queues. The clients are this process, whose time is told apart.
 
 Statements are counted by the database server, for each database by its user: what it is sent, without BEGIN, COMMIT, ROLLBACK and

@@ -153,7 +153,7 @@ def main() -> int:
         del os.environ[name]
     rounds = 1 if smoke else 10
     try:
-        with place(SHAPE, quorum=False) as region:
+        with place(SHAPE, quorum=False, hurried=True) as region:
             use_defaults(region.folder.etc.glob("*.conf"))
             serve(region)
             bench = Bench(region)
