@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from cells.breaker import Breaker
 from cells.workers import Workers
@@ -26,6 +26,18 @@ class BulkheadSettings(Object, frozen=True, kw_only=True):
     threads: int = 4
     failures: int = 3
     pause: float = 2.0
+
+
+class Begun(Generic[T]):
+    """A call under way: call this to wait for its result, once."""
+
+    def __init__(self, collect: Callable[[], T], ends_within: Callable[[float], bool]) -> None:
+        self._collect = collect
+        self.ends_within = ends_within
+        """Wait up to so many seconds; whether its outcome is there, or is not being waited for but made when it is asked for."""
+
+    def __call__(self) -> T:
+        return self._collect()
 
 
 class Bulkhead:
@@ -61,18 +73,18 @@ class Bulkhead:
             return self._judged(call)
         return self._started(self._workers, call, timeout)()
 
-    def begin(self, call: Callable[[], T], timeout: float | None = None) -> Callable[[], T]:
+    def begin(self, call: Callable[[], T], timeout: float | None = None) -> Begun[T]:
         """Start ``call()`` and return what waits for its result: so that many cells can be asked at the same time.
 
         The deadline counts from now. The outcome, whatever it is, comes from the function returned, which is to be called once.
         Inline it is that function that makes the call: cells that cannot hang are asked one after the other.
         """
         if self._workers is None:
-            return lambda: self.run(call)
+            return Begun(lambda: self.run(call), _at_once)
         try:
             self._admit()
         except errors.CellUnavailable as refused:
-            return partial(_raise, refused)
+            return Begun(partial(_raise, refused), _at_once)
         return self._started(self._workers, call, timeout)
 
     def close(self) -> None:
@@ -85,7 +97,7 @@ class Bulkhead:
         if refusal is not None:
             raise errors.CellUnavailable(refusal)
 
-    def _started(self, workers: Workers, call: Callable[[], T], timeout: float | None) -> Callable[[], T]:
+    def _started(self, workers: Workers, call: Callable[[], T], timeout: float | None) -> Begun[T]:
         allowed = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + allowed
         job = workers.submit(call)
@@ -97,7 +109,7 @@ class Bulkhead:
                     raise self._late(allowed, started)
             return self._judged(job.result)
 
-        return collect
+        return Begun(collect, job.wait)
 
     def _late(self, allowed: float, started: bool) -> errors.CellUnavailable:
         if not started:  # whoever holds the threads will tell the breaker how that ended: being busy is no failure
@@ -117,6 +129,10 @@ class Bulkhead:
             raise
         self.breaker.succeeded()
         return result
+
+
+def _at_once(_: float) -> bool:
+    return True
 
 
 def _raise(error: Exception) -> NoReturn:

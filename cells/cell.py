@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
-from cells.bulkhead import Bulkhead, BulkheadSettings
+from cells.bulkhead import Begun, Bulkhead, BulkheadSettings
 from db.connection import Connection
 from db.engine import Database
 from objects import errors
@@ -88,6 +88,10 @@ class Cell:
     def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """``fn(tx, ...)`` in a transaction of the cell's database. After CellUnavailable it may or may not have been committed."""
         return self._rows.run(partial(self.database.write, fn, *args, **kwargs))
+
+    def begin_write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> Begun[T]:
+        """Start a ``write`` and return what waits for its result (see Bulkhead.begin)."""
+        return self._rows.begin(partial(self.database.write, fn, *args, **kwargs))
 
     def begin_timed_read(self, fn: Callable[[Connection], T]) -> Callable[[], tuple[T, float]]:
         """``begin_read`` whose result comes with the seconds that it took, without those it waited for a thread."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
 import msgspec
 
+from cells.bulkhead import Begun
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.bury import Undertaker
@@ -37,6 +38,9 @@ LOG = logging.getLogger(__name__)
 
 LARGE = 50
 """Servers of a batch that is not built together with others: they would wait for it."""
+
+SOON = 0.5
+"""Seconds after which builds that their cells have taken are handed over without waiting for those of a cell that is slower."""
 
 NONE: Mapping[str, BootSecrets | None] = MappingProxyType({})
 
@@ -115,10 +119,10 @@ class Builder:
         for batch, answers in zip(ready, self._select_all(ready, excluded_cells), strict=True):
             if answers is not None:
                 placed += self._map_to_cells(batch, self._spare(batch, answers, excluded_cells))
-        staged, refused = self._stage(placed, secrets)
-        self._hand_over(staged)
-        for members in by_batch(refused).values():
-            self._go_elsewhere(members, excluded_cells)
+        for staged, refused in self._stage(placed, secrets):
+            self._hand_over(staged)
+            for members in by_batch(refused).values():
+                self._go_elsewhere(members, excluded_cells)
 
     def _ready(self, batch: leases.Batch, secrets: dict[str, BootSecrets | None]) -> leases.Batch | None:
         """What of the batch may be built now, its secrets put with the others'; None: nothing."""
@@ -228,25 +232,39 @@ class Builder:
             self._bury(batch, unmapped)
         return placed
 
-    @metrics.stage("stage")
     def _stage(
         self, placed: Sequence[Placed], secrets: Mapping[str, BootSecrets | None] = NONE
-    ) -> tuple[list[Placed], list[Placed]]:
-        """One transaction per cell. Returns (staged, in a cell that could not take them). ``secrets``: by batch."""
-        staged: list[Placed] = []
-        unreachable: list[Placed] = []
+    ) -> Iterator[tuple[list[Placed], list[Placed]]]:
+        """One transaction per cell, all at the same time. ``secrets``: by batch.
+
+        Yields (staged, in a cell that could not take them): of all cells that answer soon together, then of each other by itself.
+        """
+        under_way = []
         for cell, members in by_cell(placed).items():
             parts = [self._part(cell, batch, secrets) for batch in by_batch(members).values()]
-            try:
-                accepted = set(_write(cell, parts))
-            except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
-                cell.complaints("builds", logging.WARNING, "cell %s cannot take %d builds: %s", cell.name, len(members), error)
-                unreachable += members
-            else:
-                staged += (mine := [p for p in members if p.request.instance_uuid in accepted])
-                for p in mine:
-                    step(LOG, "staged", p.request.instance_uuid, p.batch.spec.request_id, cell=cell.name, host=p.selection.host)
-        return staged, unreachable
+            under_way.append((cell, members, _begin_write(cell, parts), time.monotonic()))
+        end = time.monotonic() + SOON
+        late = [each for each in under_way if not each[2].ends_within(end - time.monotonic())]
+        soon = [self._staged(*each) for each in under_way if each not in late]
+        yield [p for staged, _ in soon for p in staged], [p for _, refused in soon for p in refused]
+        for each in late:
+            yield self._staged(*each)
+
+    def _staged(
+        self, cell: Cell, members: list[Placed], written: Begun[list[str]], began: float
+    ) -> tuple[list[Placed], list[Placed]]:
+        """What became of one cell's transaction."""
+        try:
+            accepted = set(written())
+        except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
+            cell.complaints("builds", logging.WARNING, "cell %s cannot take %d builds: %s", cell.name, len(members), error)
+            return [], members
+        finally:
+            metrics.STAGE["stage"].observe(time.monotonic() - began)
+        staged = [p for p in members if p.request.instance_uuid in accepted]
+        for p in staged:
+            step(LOG, "staged", p.request.instance_uuid, p.batch.spec.request_id, cell=cell.name, host=p.selection.host)
+        return staged, []
 
     def _part(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> staging.Part:
         batch = members[0].batch
@@ -306,7 +324,7 @@ def _grouped(leased: Sequence[leases.Batch]) -> list[list[leases.Batch]]:
     return [*([small] if small else []), *([batch] for batch in leased if len(batch.requests) >= LARGE)]
 
 
-def _write(cell: Cell, parts: Sequence[staging.Part]) -> list[str]:
+def _begin_write(cell: Cell, parts: Sequence[staging.Part]) -> Begun[list[str]]:
     if len(parts) == 1:
-        return cell.write(staging.stage, parts[0].spec, parts[0].news, time.time(), parts[0].sealed)
-    return cell.write(staging.stage_all, parts, time.time())
+        return cell.begin_write(staging.stage, parts[0].spec, parts[0].news, time.time(), parts[0].sealed)
+    return cell.begin_write(staging.stage_all, parts, time.time())

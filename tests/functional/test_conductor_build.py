@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +20,14 @@ from objects.group import Policy
 from objects.instance import Instance, State
 from objects.spec import RequestSpec
 from rpc.counting import Kind, MessageCounter
+from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.conductor_process import Conductor
 from tests.support.ground import USUAL
 from tests.support.world import World, world
 
 CONTEXT = RequestContext(request_id="req-test")
+PATIENCE = 20.0
 
 
 @pytest.fixture(params=USUAL)
@@ -211,6 +214,23 @@ class TestTogether:
         hosts = {row.host or "" for spec in specs for row in rows(cloud, spec)}
         assert {cloud.homes[host] for host in hosts} == {"cell2"}
         assert cloud.requests() == {}
+
+    def test_a_cell_that_is_slow_holds_up_only_those_meant_for_it(self, cloud: World, conductor: Conductor) -> None:
+        spec = cloud.accept(4)
+        drive = conductor.drive(spec, upto="claimed")
+        homes = {placed.request.instance_uuid: placed.cell.name for placed in drive.placed}
+        assert set(homes.values()) == {"cell1", "cell2"}
+        slow = {uuid for uuid, home in homes.items() if home == "cell1"}
+        conductor.databases["cell1"].slow_until = answers = threading.Event()
+        building = threading.Thread(target=conductor.build, args=(spec,))
+        building.start()
+        assert wait_until(lambda: set(cloud.requests()) == slow, PATIENCE), "the others are handed over"
+        assert building.is_alive()
+        answers.set()
+        building.join(PATIENCE)
+        assert cloud.requests() == {}
+        assert {row.state for row in rows(cloud, spec)} == {State.STAGED}
+        assert sum(conductor.sent.counts().values()) == len({row.host for row in rows(cloud, spec)})
 
     def test_what_nobody_foresaw_in_one_of_them_ends_that_one_alone(
         self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar, cast
@@ -18,7 +19,7 @@ from conductor.bury import Undertaker
 from conductor.delete import Deleter
 from conductor.keep import CellKeeper
 from conductor.orders import send_orders
-from conductor.placed import Placed, context_of
+from conductor.placed import Placed
 from conductor.roll_back import BatchSweep
 from conductor.settle import settle
 from db import builds, instances, leases, staging
@@ -39,14 +40,18 @@ T = TypeVar("T")
 REGISTRY = RegistrySettings(poll_interval=0.0, linger=0.0, bulkhead=BulkheadSettings(failures=1000))
 """Every look at the registry is a look at the database, and no breaker opens."""
 
+PATIENCE = 20.0
+
 STEPS = ("leased", "claimed", "staged", "handed over", "ordered")
 """How far a conductor gets with a batch, in this order."""
 
 
 class FaultyDatabase(Database):
-    """A database that can be told to be away, or to do what it is asked and lose the answer."""
+    """A database that can be told to be away, to take its time, or to do what it is asked and lose the answer."""
 
     away = False
+    slow_until: threading.Event | None = None
+    """What is asked of it begins when that is set."""
     lose_answer_to = 0
     """Which of the writes to come, from 1 on, is committed and then reported as of unknown outcome. 0: none."""
     refuse_write = 0
@@ -69,6 +74,8 @@ class FaultyDatabase(Database):
         return super().read(fn, *args, **kwargs)
 
     def _answer(self) -> None:
+        if self.slow_until is not None:
+            assert self.slow_until.wait(PATIENCE)
         if self.away:
             raise errors.DatabaseUnavailable(f"Database {self.url_masked} cannot be used: the test pulled the cable")
 
@@ -163,7 +170,6 @@ class Drive:
         self.placed: list[Placed] = []
         self.won: list[str] = []
         self._builder = conductor.builder
-        self._context = context_of(batch.spec)
 
     def upto(self, last: str) -> Drive:
         """Itself, driven up to one of STEPS."""
@@ -190,9 +196,9 @@ class Drive:
 
     def stage(self) -> list[str]:
         """The uuids that are staged now."""
-        staged, unreachable = self._builder._stage(self.placed)
-        assert not unreachable
-        return [placed.request.instance_uuid for placed in staged]
+        waves = list(self._builder._stage(self.placed))
+        assert not any(unreachable for _, unreachable in waves)
+        return [placed.request.instance_uuid for staged, _ in waves for placed in staged]
 
     def keep_only(self, *uuids: str) -> None:
         """Go on with these alone."""
