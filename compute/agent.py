@@ -1,4 +1,4 @@
-"""Orders in, guests and reports out: ``Builds`` decides, this carries it out."""
+"""Orders in, guests and reports out: ``Builds``, ``Guests`` and ``Ends`` decide, this carries it out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from compute import failures
 from compute.build import Build
 from compute.builds import Builds
 from compute.driver import Driver, Guest
+from compute.ends import Ends
+from compute.entries import Entries
+from compute.guests import Guests
 from compute.opts import Settings
 from compute.reports import Answer, Reporter
 from compute.workers import Workers
@@ -39,10 +42,13 @@ class Agent:
     of the agent. A failed or refused guest is destroyed before a word is said about it, so what the cell hears is always true.
     """
 
-    def __init__(self, settings: Settings, driver: Driver, builds: Builds, reporter: Reporter) -> None:
+    def __init__(self, settings: Settings, driver: Driver, entries: Entries, reporter: Reporter) -> None:
         self._settings = settings
         self._driver = driver
-        self._builds = builds
+        self._builder = entries.builder
+        self._builds = Builds(entries)
+        self._guests = Guests(entries)
+        self._ends = Ends(entries)
         self._reporter = reporter
         self._spawners = Workers(f"spawn-{settings.host}", settings.max_concurrent_builds)
         self._destroyers = Workers(f"destroy-{settings.host}", DESTROYERS)
@@ -68,7 +74,7 @@ class Agent:
             if order.host != self._settings.host:
                 LOG.warning("Ignoring an order for host %s: this is %s", order.host, self._settings.host)
                 continue
-            guest = guest_of(order, orders.spec, self._builds.builder)
+            guest = guest_of(order, orders.spec, self._builder)
             build = self._builds.begin(guest, order.limits, wants_secrets=orders.spec.has_secrets)
             if build is None:
                 LOG.debug("Attempt %d of instance %s was started or passed before", order.attempt, order.instance_uuid)
@@ -80,17 +86,17 @@ class Agent:
     def delete(self, orders: Sequence[DeleteOrder]) -> None:
         """End whatever runs for these instances, destroy their guests, and answer that they are gone."""
         for order in orders:
-            build = self._builds.delete(order.instance_uuid, order.attempt, order.fence)
+            build = self._ends.delete(order.instance_uuid, order.attempt, order.fence)
             if build is not None:
                 self._destroyers.submit(partial(self._destroy, build))
 
     def found(self, guests: Sequence[Guest]) -> None:
         """Guests are on the host that no order of this start made: the cell decides whether they may stay."""
-        self._report([build for guest in guests if (build := self._builds.found(guest)) is not None])
+        self._report([build for guest in guests if (build := self._guests.found(guest)) is not None])
 
     def doubt(self, uuids: Sequence[str]) -> None:
         """Report these guests again: the cell's records do not show them as they should."""
-        self._report([build for uuid in uuids if (build := self._builds.doubted(uuid)) is not None])
+        self._report([build for uuid in uuids if (build := self._guests.doubted(uuid)) is not None])
 
     def question(self, uuids: Sequence[str]) -> None:
         """Ask once more whether these builds are ours: the cell's records do not show them. Those that are not are cancelled."""
@@ -103,7 +109,7 @@ class Agent:
 
     def hand_back(self, uuid: str, fence: int, attempt: int, builder: str) -> None:
         """A build that died with an earlier start."""
-        build = self._builds.hand_back(uuid, fence, attempt, builder)
+        build = self._ends.hand_back(uuid, fence, attempt, builder)
         if build is not None:
             LOG.info("Handing back attempt %d of instance %s: its build died with an earlier start", attempt, uuid)
             self._destroyers.submit(partial(self._destroy, build))
@@ -113,7 +119,7 @@ class Agent:
         failure = failures.timed_out(self._settings.spawn_timeout, time.time())
         for build in self._builds.overdue(time.monotonic(), failure):
             LOG.warning("Instance %s: %s Cancelling its spawn", build.uuid, failure.message)
-        for build in self._builds.stuck():
+        for build in self._ends.stuck():
             self._destroyers.submit(partial(self._destroy, build))
         self._report(self._builds.resumed(time.monotonic()))
 
@@ -158,15 +164,15 @@ class Agent:
                 if self._builds.refused(build):
                     self._step("not ours to build", build, verdict.reason)
             case "active" if verdict.accepted:
-                self._builds.confirmed(build)
+                self._guests.confirmed(build)
             case "active" if not verdict.known and not self._removes(build):
-                self._builds.kept(build)
+                self._guests.kept(build)
             case "active":
-                if self._builds.rejected(build):
+                if self._guests.rejected(build):
                     LOG.warning("The guest of instance %s was refused (%s): destroying it", build.uuid, verdict.reason)
                     self._destroyers.submit(partial(self._destroy, build))
             case "failed":
-                self._builds.settled(build)
+                self._ends.settled(build)
 
     def _questioned(self, build: Build, verdict: Verdict) -> None:
         """The cell's verdict on a build under way. A yes changes nothing: it was granted before."""
@@ -181,7 +187,7 @@ class Agent:
     def _removes(self, build: Build) -> bool:
         """Whether a guest that the cell has no record of is to go now, by the operator's policy."""
         first = build.unknown_since is None
-        age = self._builds.unknown(build, time.monotonic())
+        age = self._guests.unknown(build, time.monotonic())
         policy = self._settings.unknown_guests
         if first and policy != "keep":
             LOG.error(
@@ -229,9 +235,9 @@ class Agent:
             self._driver.destroy(build.uuid)
         except Exception:  # nothing is reported that is not so: the entry stays, and keep_up comes back to it
             LOG.exception("The guest of instance %s could not be destroyed, trying again", build.uuid)
-            self._builds.not_destroyed(build)
+            self._ends.not_destroyed(build)
             return
-        report = self._builds.destroyed(build)
+        report = self._ends.destroyed(build)
         if report is not None:
             if report.failure is not None:
                 self._step("failed", build, report.failure.message)

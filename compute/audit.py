@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 
 from compute.agent import Agent
 from compute.build import Phase
-from compute.builds import Builds
 from compute.driver import Driver, Guest
+from compute.guests import Guests
 from objects.base import Object
 from objects.build import DeleteOrder, Holding
 from objects.context import RequestContext
@@ -80,9 +80,9 @@ def _confirms(record: Holding | None, guest: Guest, state: State) -> bool:
 class Audit:
     """The comparison as a periodic piece of work of one agent."""
 
-    def __init__(self, agent: Agent, builds: Builds, driver: Driver, client: CellConductorClient, context: RequestContext) -> None:
+    def __init__(self, agent: Agent, guests: Guests, driver: Driver, client: CellConductorClient, context: RequestContext) -> None:
         self._agent = agent
-        self._builds = builds
+        self._guests = guests
         self._driver = driver
         self._client = client
         self._context = context
@@ -90,9 +90,9 @@ class Audit:
 
     def run(self) -> None:
         """Ask the cell once. Raises what the call raises: nothing is concluded from no answer, every guest stays."""
-        holdings = self._client.holdings(self._context, self._builds.host)
-        self._builds.on_record({holding.instance_uuid for holding in holdings})
-        entries = self._builds.snapshot()
+        holdings = self._client.holdings(self._context, self._guests.host)
+        self._guests.on_record({holding.instance_uuid for holding in holdings})
+        entries = self._guests.snapshot()
         unknown = [guest for guest in self._driver.guests() if guest.uuid not in entries]
         self._agent.found(unknown)
         findings = compare(entries, holdings)

@@ -1,4 +1,4 @@
-"""One build on this host: the phase it is in, and what is known of it. ``compute/builds.py`` says how phases follow each other."""
+"""One build on this host: the phase it is in, and what is known of it. ``compute/entries.py`` says how phases follow each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Phase(enum.StrEnum):
 
 @dataclass(eq=False, slots=True)
 class Build:
-    """One entry. Only ``compute.builds.Builds`` changes it, under its lock."""
+    """One entry: changed only by who holds the lock of its ``compute.entries.Entries``."""
 
     uuid: str
     fence: int
@@ -44,3 +44,8 @@ class Build:
     stuck: bool = False  # a destroy failed and is to be tried again
     wants_secrets: bool = False
     secrets: BootSecrets | None = None  # from the grant until a thread takes the build out of the queue
+
+
+def build_of(guest: Guest, phase: Phase) -> Build:
+    """The entry of a guest that is to be, or that is there."""
+    return Build(uuid=guest.uuid, fence=guest.fence, attempt=guest.attempt, builder=guest.builder, phase=phase, guest=guest)

@@ -13,9 +13,10 @@ import msgspec
 
 from compute.agent import Agent
 from compute.audit import Audit
-from compute.builds import Builds
 from compute.driver import Driver
 from compute.drivers import load
+from compute.entries import Entries
+from compute.guests import Guests
 from compute.opts import Settings
 from compute.reports import Reporter
 from compute.rounds import Round, Rounds
@@ -78,16 +79,17 @@ class ComputeService:
         self._shared = reporter is not None
         self._reporter = reporter or make_reporter(settings, bus)
         self._tracker = ResourceTracker([_offer(node, settings) for node in self._driver.nodes()], settings.failed_build_half_life)
-        self._builds = Builds(settings.host, self.builder, self._tracker, time.time)
-        self._agent = Agent(settings, self._driver, self._builds, self._reporter)
-        self._audit = Audit(self._agent, self._builds, self._driver, self._client, self._context)
+        entries = Entries(settings.host, self.builder, self._tracker, time.time)
+        guests = Guests(entries)
+        self._agent = Agent(settings, self._driver, entries, self._reporter)
+        self._audit = Audit(self._agent, guests, self._driver, self._client, self._context)
         stats = StatsSender(
             SchedulerClient(bus),
             self._context,
             self._tracker,
             lambda: self._agent.queued_builds,
             settings.stats_full_interval,
-            self._builds.unknown_guests if settings.unknown_guests != "keep" else dict,
+            guests.unknown_guests if settings.unknown_guests != "keep" else dict,
         )
         rounds = [
             Round("Stats", settings.stats_interval, stats.send),

@@ -175,7 +175,7 @@ class AgentProcess(Process):
         self.driver = SteppedHypervisor(settings)
         bus = world.network.bus(HOMES[host])
         self.service = service = ComputeService(settings, bus, driver=self.driver)
-        self.builds, self._reporter = service._builds, service._reporter
+        self._reporter = service._reporter
         agent = service._agent
         agent._spawners = SteppedWorkers(lambda function: world.begin(host, "spawner", function, True))
         agent._destroyers = SteppedWorkers(lambda function: world.begin(host, "destroyer", function, True))

@@ -8,11 +8,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from compute import builds as builds_module
+from compute import entries as entries_module
 from compute.build import Build, Phase
 from compute.builds import Builds
 from compute.driver import Guest
+from compute.ends import Ends
+from compute.entries import Entries
 from compute.failures import classify, timed_out
+from compute.guests import Guests
 from compute.tracker import ResourceTracker
 from objects import errors
 from objects.build import ReportKind
@@ -31,11 +34,12 @@ def a_guest(uuid: str = "a", attempt: int = 1, *, memory_mb: int = 512) -> Guest
 
 
 class Host:
-    """Builds with their tracker, and short cuts into each phase."""
+    """The entries of a host with their tracker, and short cuts into each phase."""
 
     def __init__(self) -> None:
         self.tracker = ResourceTracker([NODE])
-        self.builds = Builds("h1", "h1:me", self.tracker, lambda: 100.0)
+        entries = Entries("h1", "h1:me", self.tracker, lambda: 100.0)
+        self.builds, self.guests, self.ends = Builds(entries), Guests(entries), Ends(entries)
 
     def begun(self, guest: Guest | None = None) -> Build:
         build = self.builds.begin(guest or a_guest(), None)
@@ -51,7 +55,7 @@ class Host:
     def running(self) -> Build:
         build = self.spawning()
         assert self.builds.spawned(build, None)
-        assert self.builds.confirmed(build)
+        assert self.guests.confirmed(build)
         return build
 
     def used(self) -> float:
@@ -78,8 +82,8 @@ def test_the_way_of_a_build_that_succeeds(host: Host) -> None:
     report = host.builds.report(build)
     assert report is not None
     assert report.kind is ReportKind.ACTIVE
-    assert host.builds.confirmed(build)
-    assert host.builds.snapshot() == {"a": (Phase.RUNNING, a_guest())}
+    assert host.guests.confirmed(build)
+    assert host.guests.snapshot() == {"a": (Phase.RUNNING, a_guest())}
     assert host.used() == 512
 
 
@@ -92,9 +96,9 @@ def test_a_doubled_order_is_ignored_in_every_phase_and_after_the_end(host: Host)
     assert host.builds.begin(a_guest(), None) is None
     assert not host.builds.spawned(build, FAILED)
     assert host.builds.begin(a_guest(), None) is None
-    assert host.builds.destroyed(build) is not None
+    assert host.ends.destroyed(build) is not None
     assert host.builds.begin(a_guest(), None) is None
-    host.builds.settled(build)
+    host.ends.settled(build)
     assert host.builds.begin(a_guest(), None) is None
     assert host.builds.begin(a_guest(attempt=2), None) is not None
 
@@ -119,7 +123,7 @@ def test_a_refused_accept_is_forgotten_and_its_claim_with_it(host: Host) -> None
     build = host.begun()
     assert host.builds.refused(build)
     assert not host.builds.refused(build)
-    assert host.builds.snapshot() == {}
+    assert host.guests.snapshot() == {}
     assert host.used() == 0
 
 
@@ -128,28 +132,28 @@ def test_a_failed_spawn_is_destroyed_before_it_is_reported(host: Host) -> None:
     assert not host.builds.spawned(build, FAILED)
     assert host.builds.report(build) is None
     assert host.used() == 512
-    report = host.builds.destroyed(build)
+    report = host.ends.destroyed(build)
     assert report is not None
     assert (report.kind, report.failure) == (ReportKind.FAILED, FAILED)
     assert host.used() == 0
-    host.builds.settled(build)
-    assert host.builds.snapshot() == {}
+    host.ends.settled(build)
+    assert host.guests.snapshot() == {}
 
 
 def test_only_the_hosts_own_faults_count_against_it(host: Host) -> None:
     build = host.spawning()
     host.builds.spawned(build, classify(errors.BuildAborted("bad image"), 5.0))
     assert host.tracker.stats(0)[0].failed_builds == 0.0
-    host.builds.destroyed(build)
-    host.builds.settled(build)
+    host.ends.destroyed(build)
+    host.ends.settled(build)
     assert host.builds.begin(a_guest("b"), None) is not None
 
 
 def test_a_grant_after_a_delete_is_for_nobody(host: Host) -> None:
     build = host.begun()
-    assert host.builds.delete("a", 1) is build
+    assert host.ends.delete("a", 1) is build
     assert not host.builds.granted(build)
-    report = host.builds.destroyed(build)
+    report = host.ends.destroyed(build)
     assert report is not None
     assert (report.kind, report.attempt) == (ReportKind.GONE, 1)
     assert host.builds.begin(a_guest(), None) is None
@@ -159,53 +163,53 @@ def test_a_grant_after_a_delete_is_for_nobody(host: Host) -> None:
 def test_a_delete_takes_a_build_out_of_the_queue(host: Host) -> None:
     build = host.begun()
     assert host.builds.granted(build)
-    assert host.builds.delete("a", 1) is build
+    assert host.ends.delete("a", 1) is build
     assert not host.builds.spawn(build, None)
 
 
 def test_a_delete_while_spawning_waits_for_the_driver(host: Host) -> None:
     build = host.spawning()
-    assert host.builds.delete("a", 1) is None
+    assert host.ends.delete("a", 1) is None
     assert build.cancel.is_set()
-    assert host.builds.destroyed(build) is None, "it is not the destroyer's yet"
+    assert host.ends.destroyed(build) is None, "it is not the destroyer's yet"
     assert not host.builds.spawned(build, None), "a guest that was finished all the same goes too"
-    report = host.builds.destroyed(build)
+    report = host.ends.destroyed(build)
     assert report is not None
     assert report.kind is ReportKind.GONE
 
 
 def test_a_delete_of_a_running_guest(host: Host) -> None:
     build = host.running()
-    assert host.builds.delete("a", 1) is build
-    assert not host.builds.rejected(build)
-    assert host.builds.doubted("a") is None
-    assert host.builds.destroyed(build) is not None
+    assert host.ends.delete("a", 1) is build
+    assert not host.guests.rejected(build)
+    assert host.guests.doubted("a") is None
+    assert host.ends.destroyed(build) is not None
     assert host.used() == 0
 
 
 def test_a_delete_of_an_unknown_instance_is_answered_and_bars_its_order(host: Host) -> None:
-    build = host.builds.delete("a", 1)
+    build = host.ends.delete("a", 1)
     assert build is not None
-    report = host.builds.destroyed(build)
+    report = host.ends.destroyed(build)
     assert report is not None
     assert report.kind is ReportKind.GONE
     assert host.builds.begin(a_guest(), None) is None
 
 
 def test_a_delete_asked_for_again_is_answered_once_per_destroy(host: Host) -> None:
-    build = host.builds.delete("a", 1)
+    build = host.ends.delete("a", 1)
     assert build is not None
-    assert host.builds.delete("a", 1) is None
-    assert host.builds.destroyed(build) is not None
-    assert host.builds.delete("a", 1) is not None
+    assert host.ends.delete("a", 1) is None
+    assert host.ends.destroyed(build) is not None
+    assert host.ends.delete("a", 1) is not None
 
 
 def test_a_delete_after_a_failure_that_is_not_answered_yet(host: Host) -> None:
     build = host.begun(a_guest(memory_mb=4096))
-    assert host.builds.delete("a", 1) is build
-    host.builds.settled(build)
-    assert "a" in host.builds.snapshot(), "the answer to the failure must not end the delete"
-    report = host.builds.destroyed(build)
+    assert host.ends.delete("a", 1) is build
+    host.ends.settled(build)
+    assert "a" in host.guests.snapshot(), "the answer to the failure must not end the delete"
+    report = host.ends.destroyed(build)
     assert report is not None
     assert report.kind is ReportKind.GONE
 
@@ -213,56 +217,56 @@ def test_a_delete_after_a_failure_that_is_not_answered_yet(host: Host) -> None:
 def test_a_refused_guest_is_destroyed_without_a_word(host: Host) -> None:
     build = host.spawning()
     assert host.builds.spawned(build, None)
-    assert host.builds.rejected(build)
-    assert host.builds.destroyed(build) is None
-    assert host.builds.snapshot() == {}
+    assert host.guests.rejected(build)
+    assert host.ends.destroyed(build) is None
+    assert host.guests.snapshot() == {}
 
 
 def test_a_guest_that_was_found_is_reported_under_the_builder_it_was_built_by(host: Host) -> None:
     guest = a_guest(attempt=2, memory_mb=9999)
-    build = host.builds.found(guest)
+    build = host.guests.found(guest)
     assert build is not None
     report = host.builds.report(build)
     assert report is not None
     assert (report.kind, report.attempt, report.builder) == (ReportKind.ACTIVE, 2, "h1:me")
-    assert host.builds.found(guest) is None
+    assert host.guests.found(guest) is None
     assert host.tracker.stats(0)[0].memory_mb_used == 9999
     assert host.builds.begin(a_guest(), None) is None
 
 
 def test_a_doubted_guest_is_reported_once(host: Host) -> None:
     build = host.running()
-    assert host.builds.doubted("a") is build
-    assert host.builds.doubted("a") is None
-    assert host.builds.confirmed(build)
-    assert host.builds.doubted("b") is None
+    assert host.guests.doubted("a") is build
+    assert host.guests.doubted("a") is None
+    assert host.guests.confirmed(build)
+    assert host.guests.doubted("b") is None
 
 
 def test_handing_back_speaks_for_the_earlier_start_and_bars_the_attempt(host: Host) -> None:
-    build = host.builds.hand_back("a", 7, 2, "h1:earlier")
+    build = host.ends.hand_back("a", 7, 2, "h1:earlier")
     assert build is not None
     assert build.phase is Phase.DESTROYING
-    report = host.builds.destroyed(build)
+    report = host.ends.destroyed(build)
     assert report is not None
     assert (report.kind, report.attempt, report.builder) == (ReportKind.FAILED, 2, "h1:earlier")
     assert report.failure is not None
     assert report.failure.kind is FailureClass.RESTARTED
-    host.builds.settled(build)
-    assert host.builds.snapshot() == {}
+    host.ends.settled(build)
+    assert host.guests.snapshot() == {}
     assert host.builds.begin(a_guest(attempt=2), None) is None
 
 
 def test_the_next_attempts_order_may_overtake_the_answer_to_the_hand_back(host: Host) -> None:
-    build = host.builds.hand_back("a", 7, 2, "h1:earlier")
+    build = host.ends.hand_back("a", 7, 2, "h1:earlier")
     assert build is not None
     assert host.builds.begin(a_guest(attempt=3), None) is None  # what may be left of the guest is not destroyed yet
-    host.builds.destroyed(build)
+    host.ends.destroyed(build)
     assert host.builds.begin(a_guest(attempt=3), None) is not None
 
 
 def test_what_is_under_way_is_not_handed_back(host: Host) -> None:
     host.begun()
-    assert host.builds.hand_back("a", 7, 1, "h1:earlier") is None
+    assert host.ends.hand_back("a", 7, 1, "h1:earlier") is None
 
 
 def test_a_spawn_that_takes_too_long_is_cancelled_and_its_time_is_the_cause(host: Host) -> None:
@@ -287,12 +291,12 @@ def test_a_guest_that_ran_a_moment_after_its_time_is_destroyed(host: Host) -> No
 
 def test_a_destroy_that_failed_is_tried_again_and_keeps_the_claim(host: Host) -> None:
     build = host.running()
-    host.builds.delete("a", 1)
-    host.builds.not_destroyed(build)
+    host.ends.delete("a", 1)
+    host.ends.not_destroyed(build)
     assert host.used() == 512
-    assert host.builds.stuck() == [build]
-    assert host.builds.stuck() == []
-    assert host.builds.destroyed(build) is not None
+    assert host.ends.stuck() == [build]
+    assert host.ends.stuck() == []
+    assert host.ends.destroyed(build) is not None
 
 
 def test_stopping_cancels_what_spawns_and_nothing_else(host: Host) -> None:
@@ -302,7 +306,7 @@ def test_stopping_cancels_what_spawns_and_nothing_else(host: Host) -> None:
     assert build.cancel.is_set()
     assert not other.cancel.is_set()
     assert not host.builds.spawned(build, FAILED)
-    report = host.builds.destroyed(build)
+    report = host.ends.destroyed(build)
     assert report is not None
     assert report.failure is not None
     assert report.failure.kind is FailureClass.STOPPING
@@ -330,7 +334,7 @@ def test_a_build_that_waits_for_a_service_keeps_its_claim_and_asks_again(host: H
     build = host.spawning()
     host.builds.postponed(build, lambda outages: 10.0 * outages)
     assert host.builds.resumed(99.0) == [], "what is half made is destroyed first"
-    assert host.builds.destroyed(build) is None
+    assert host.ends.destroyed(build) is None
     assert host.used() == 512
     assert host.builds.begin(a_guest(), None) is None
     assert host.builds.resumed(9.0) == []
@@ -342,7 +346,7 @@ def test_a_build_that_waits_for_a_service_keeps_its_claim_and_asks_again(host: H
     assert host.builds.granted(build)
     assert host.builds.spawn(build, None)
     host.builds.postponed(build, lambda outages: 10.0 * outages)
-    assert host.builds.destroyed(build) is None
+    assert host.ends.destroyed(build) is None
     assert build.resume_at == 20.0, "longer each time"
     assert host.tracker.stats(0)[0].failed_builds == 0.0
     assert host.builds.stop() == [build]
@@ -351,8 +355,8 @@ def test_a_build_that_waits_for_a_service_keeps_its_claim_and_asks_again(host: H
 def test_a_wait_ends_with_a_delete_with_a_refusal_and_with_the_agent(host: Host) -> None:
     build = host.spawning()
     host.builds.postponed(build, lambda _: 1.0)
-    assert host.builds.delete("a", 1) is None, "the driver is at it"
-    report = host.builds.destroyed(build)
+    assert host.ends.delete("a", 1) is None, "the driver is at it"
+    report = host.ends.destroyed(build)
     assert report is not None
     assert report.kind is ReportKind.GONE
     build = host.begun(a_guest("b"))
@@ -360,7 +364,7 @@ def test_a_wait_ends_with_a_delete_with_a_refusal_and_with_the_agent(host: Host)
     assert host.builds.spawn(build, None)
     host.builds.stop()
     host.builds.postponed(build, lambda _: 1.0)
-    report = host.builds.destroyed(build)
+    report = host.ends.destroyed(build)
     assert report is not None
     assert report.failure is not None
     assert report.failure.kind is FailureClass.STOPPING
@@ -378,8 +382,8 @@ def test_what_the_cell_has_taken_away_is_cancelled_without_a_word(host: Host) ->
     assert spawning.cancel.is_set()
     assert host.builds.overdue(99.0, LATE) == []
     assert not host.builds.spawned(spawning, FAILED)
-    assert host.builds.destroyed(spawning) is None
-    assert host.builds.snapshot() == {}
+    assert host.ends.destroyed(spawning) is None
+    assert host.guests.snapshot() == {}
     assert host.used() == 0
     assert host.tracker.stats(0)[0].failed_builds == 0.0, "it was not the host's fault"
     assert not host.builds.abandon(spawning)
@@ -400,36 +404,36 @@ def test_an_order_of_a_later_fence_is_begun_whatever_its_number(host: Host) -> N
 
 def test_a_delete_of_an_earlier_attempt_leaves_the_later_one_alone(host: Host) -> None:
     build = host.begun(a_guest(attempt=2))
-    assert host.builds.delete("a", 1, 7) is None
-    assert host.builds.delete("a", 1) is None
-    assert host.builds.delete("a", 9, 6) is None
+    assert host.ends.delete("a", 1, 7) is None
+    assert host.ends.delete("a", 1) is None
+    assert host.ends.delete("a", 9, 6) is None
     assert host.builds.granted(build)
-    assert host.builds.delete("a", 2, 7) is build
+    assert host.ends.delete("a", 2, 7) is build
 
 
 def test_a_delete_that_names_its_fence_bars_what_is_not_later(host: Host) -> None:
     for fence, barred in ((7, True), (6, False), (0, True)):
         uuid = f"fence-{fence}"
-        build = host.builds.delete(uuid, 1, fence)
+        build = host.ends.delete(uuid, 1, fence)
         assert build is not None
-        host.builds.destroyed(build)
+        host.ends.destroyed(build)
         assert (host.builds.begin(a_guest(uuid), None) is None) is barred
 
 
 def test_a_guest_without_a_record_is_counted_until_the_cell_knows_it(host: Host) -> None:
-    build = host.builds.found(a_guest())
+    build = host.guests.found(a_guest())
     assert build is not None
-    assert host.builds.unknown(build, 100.0) == 0.0
-    host.builds.kept(build)
-    assert host.builds.unknown_guests() == {"h1": 1}
-    assert host.builds.doubted("a") is build
-    assert host.builds.unknown(build, 130.0) == 30.0
-    assert host.builds.confirmed(build)
-    assert host.builds.unknown_guests() == {}
+    assert host.guests.unknown(build, 100.0) == 0.0
+    host.guests.kept(build)
+    assert host.guests.unknown_guests() == {"h1": 1}
+    assert host.guests.doubted("a") is build
+    assert host.guests.unknown(build, 130.0) == 30.0
+    assert host.guests.confirmed(build)
+    assert host.guests.unknown_guests() == {}
 
 
 def test_memory_of_ended_builds_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builds_module, "PASSED_LIMIT", 2)
+    monkeypatch.setattr(entries_module, "BARRED_LIMIT", 2)
     for uuid in "abc":
         host.builds.refused(host.begun(a_guest(uuid)))
     assert host.builds.begin(a_guest("b"), None) is None
@@ -477,22 +481,22 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(index=st.integers(0, 9), accepted=st.booleans())
     def active_answered(self, index: int, accepted: bool) -> None:
         if build := self.pick(index):
-            _ = self.host.builds.confirmed(build) if accepted else self.host.builds.rejected(build)
+            _ = self.host.guests.confirmed(build) if accepted else self.host.guests.rejected(build)
 
     @rule(index=st.integers(0, 9))
     def failed_answered(self, index: int) -> None:
         if build := self.pick(index):
-            self.host.builds.settled(build)
+            self.host.ends.settled(build)
 
     @rule(uuid=UUIDS, attempt=st.integers(1, 3))
     def delete(self, uuid: str, attempt: int) -> None:
-        build = self.host.builds.delete(uuid, attempt)
+        build = self.host.ends.delete(uuid, attempt)
         if build is not None:
             self.known.append(build)
 
     @rule(uuid=UUIDS, attempt=st.integers(1, 3))
     def hand_back(self, uuid: str, attempt: int) -> None:
-        build = self.host.builds.hand_back(uuid, 7, attempt, "h1:earlier")
+        build = self.host.ends.hand_back(uuid, 7, attempt, "h1:earlier")
         if build is not None:
             self.known.append(build)
 
@@ -507,7 +511,7 @@ class AnyOrder(RuleBasedStateMachine):
         if build and self.host.builds.spawn(build, 1.0):
             self.host.builds.postponed(build, lambda _: 1.0)
             if build.phase is Phase.DESTROYING:
-                self.host.builds.destroyed(build)
+                self.host.ends.destroyed(build)
 
     @rule()
     def resume(self) -> None:
@@ -515,18 +519,18 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(uuid=UUIDS)
     def doubt(self, uuid: str) -> None:
-        self.host.builds.doubted(uuid)
+        self.host.guests.doubted(uuid)
 
     @rule(index=st.integers(0, 9))
     def destroy(self, index: int) -> None:
         build = self.pick(index)
-        if build and build.phase is Phase.DESTROYING and build.uuid in self.host.builds.snapshot():
+        if build and build.phase is Phase.DESTROYING and build.uuid in self.host.guests.snapshot():
             self.guests.discard(build.uuid)
-            self.host.builds.destroyed(build)
+            self.host.ends.destroyed(build)
 
     @invariant()
     def every_guest_has_its_entry_and_its_claim(self) -> None:
-        entries = self.host.builds.snapshot()
+        entries = self.host.guests.snapshot()
         assert self.guests <= set(entries), "a guest nobody answers for"
         holding = [uuid for uuid, (phase, guest) in entries.items() if guest and phase not in (Phase.FAILED, Phase.DESTROYING)]
         assert self.host.used() >= 1024 * len(holding)

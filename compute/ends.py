@@ -1,0 +1,90 @@
+"""How entries end: by a delete, by a destroy that left nothing, by the answer to a failure."""
+
+from __future__ import annotations
+
+from compute import failures
+from compute.build import Build, Phase
+from compute.entries import ANY_FENCE, Entries
+from objects.build import Report, ReportKind
+
+
+class Ends:
+    """The entries in DESTROYING, and FAILED once that is answered. Every method is one short step without I/O."""
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+
+    def delete(self, uuid: str, attempt: int, fence: int = 0) -> Build | None:
+        """A delete arrived: end whatever runs, unless it is of a later attempt. ``fence`` 0: whatever the fence is.
+
+        The entry to destroy now; None: who is at it will see to it.
+        """
+        with self._entries as entries:
+            build = entries.get(uuid)
+            if build is None:
+                build = Build(uuid=uuid, fence=fence, attempt=attempt, builder=entries.builder, phase=Phase.RUNNING)
+                entries.enter(build)
+            elif (build.fence, build.attempt) > (fence or build.fence, attempt):
+                return None
+            entries.bar(uuid, fence or build.fence or ANY_FENCE, attempt)
+            build.delete_attempt = attempt
+            build.cancel.set()
+            if build.phase in (Phase.SPAWNING, Phase.DESTROYING):
+                return None
+            build.phase = Phase.DESTROYING
+            return build
+
+    def hand_back(self, uuid: str, fence: int, attempt: int, builder: str) -> Build | None:
+        """The cell has a build here, and neither guest nor entry is: destroy (what may be half made) and report it failed."""
+        with self._entries as entries:
+            if uuid in entries:
+                return None
+            build = Build(uuid=uuid, fence=fence, attempt=attempt, builder=builder, phase=Phase.DESTROYING)
+            build.failure = failures.restarted(entries.clock())
+            return entries.enter(build)
+
+    def destroyed(self, build: Build) -> Report | None:
+        """Nothing is left of it: give its claim back, and return what the cell is owed: ``gone``, ``failed`` or nothing.
+
+        Where it is to wait for a shared service, it keeps its claim and nothing is owed.
+        """
+        with self._entries as entries:
+            if not entries.at(build, Phase.DESTROYING):
+                return None
+            if build.delete_attempt is not None:
+                entries.forget(build)
+                return entries.report(ReportKind.GONE, build, attempt=build.delete_attempt)
+            if build.abandoned:
+                entries.forget(build)
+                return None
+            if build.outage:
+                build.outage = False
+                if not entries.stopping:
+                    build.phase = Phase.WAITING
+                    return None
+                build.failure = failures.stopping(entries.clock())
+            entries.tracker.release(build.uuid)
+            if build.failure is not None:
+                build.phase = Phase.FAILED
+                return entries.report(ReportKind.FAILED, build)
+            entries.forget(build)
+            return None
+
+    def not_destroyed(self, build: Build) -> None:
+        """The driver could not: keep the entry, and the claim, for another try."""
+        with self._entries:
+            build.stuck = True
+
+    def stuck(self) -> list[Build]:
+        """The entries whose destroy is to be tried again, each handed out once."""
+        with self._entries as entries:
+            stuck = [build for build in entries if build.stuck]
+            for build in stuck:
+                build.stuck = False
+            return stuck
+
+    def settled(self, build: Build) -> None:
+        """``failed`` was answered: whatever the answer, this attempt is over here."""
+        with self._entries as entries:
+            if entries.at(build, Phase.FAILED):
+                entries.forget(build)

@@ -1,0 +1,116 @@
+"""What this start of the agent is doing, per instance: the agent's half of the boot protocol, without any I/O.
+
+An entry is its uuid's lock: while one exists nothing else can begin for that uuid, and whoever moved it into a phase carries that
+phase out alone. So no lock is ever held across a spawn, a destroy or a call, and yet the driver never has two hands on one guest.
+
+                 +---------------- WAITING                                a service that hosts share is down: ask again later
+                 v                    ^
+    begin -> ACCEPTING -> QUEUED -> SPAWNING -> REPORTING -> RUNNING      a guest that was found starts at REPORTING
+                 |           |          |           |
+              refused     stopping  DESTROYING <----+ refused             a delete goes to DESTROYING from anywhere
+                 |           v          |                                 (from SPAWNING: when the spawn has returned)
+              (forgotten)  FAILED <-----+---> (forgotten), WAITING
+
+Who moves them: ``Builds`` from the order to the guest that is reported, ``Guests`` by what the cell says of that guest, ``Ends``
+into DESTROYING by a delete, and out of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from compute.build import Build, Phase
+from compute.tracker import ResourceTracker
+from objects.build import Report, ReportKind
+
+BARRED_LIMIT = 10_000
+"""Ended builds that are remembered per host. An order older than that is still refused, by its ``accept``."""
+
+ANY_FENCE = sys.maxsize
+"""A delete by a sender that names no fence bars every order that is still on its way: a delete is for good."""
+
+
+class Entries:
+    """The entries of one start of the agent on one host. ``builder`` names that start.
+
+    They are looked at and changed only inside ``with entries:``, which holds the lock, for one short step.
+    """
+
+    def __init__(self, host: str, builder: str, tracker: ResourceTracker, clock: Callable[[], float]) -> None:
+        """``clock``: seconds since the epoch, noted in failures."""
+        self.host = host
+        self.builder = builder
+        self.tracker = tracker
+        self.clock = clock
+        self.stopping = False
+        """Nothing is to be begun any more."""
+        self._lock = threading.Lock()
+        self._builds: dict[str, Build] = {}
+        self._barred: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        """By uuid, the fence and the attempt up to which orders are refused; the oldest first."""
+
+    def __enter__(self) -> Entries:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+
+    def __iter__(self) -> Iterator[Build]:
+        return iter(self._builds.values())
+
+    def __contains__(self, uuid: str) -> bool:
+        return uuid in self._builds
+
+    def get(self, uuid: str) -> Build | None:
+        """The entry of this uuid, if there is one."""
+        return self._builds.get(uuid)
+
+    def enter(self, build: Build) -> Build:
+        """A new entry, whose attempt is not begun again from now on."""
+        self._builds[build.uuid] = build
+        self.bar(build.uuid, build.fence, build.attempt)
+        return build
+
+    def at(self, build: Build, *phases: Phase) -> bool:
+        """Whether it is still its uuid's entry, and in one of these phases."""
+        return build.phase in phases and self._builds.get(build.uuid) is build
+
+    def move(self, build: Build, before: Phase, after: Phase) -> bool:
+        """From one phase into another. False, and nothing is changed, where it is not in the first one."""
+        if not self.at(build, before):
+            return False
+        build.phase = after
+        return True
+
+    def forget(self, build: Build) -> None:
+        """Give its claim back and end the entry: its uuid is free again."""
+        self.tracker.release(build.uuid)
+        del self._builds[build.uuid]
+
+    def bar(self, uuid: str, fence: int, attempt: int) -> None:
+        """Refuse orders of this attempt and of those before, also when the entry is gone."""
+        self._barred[uuid] = max((fence, attempt), self._barred.get(uuid, (0, 0)))
+        self._barred.move_to_end(uuid)
+        if len(self._barred) > BARRED_LIMIT:
+            self._barred.popitem(last=False)
+
+    def bars(self, uuid: str, fence: int, attempt: int) -> bool:
+        """Whether an order of this attempt comes too late."""
+        return (fence, attempt) <= self._barred.get(uuid, (0, 0))
+
+    def report(self, kind: ReportKind, build: Build, *, attempt: int | None = None) -> Report:
+        """What the cell is to be told or asked of it. ``attempt`` None: the build's own."""
+        return Report(
+            kind=kind,
+            instance_uuid=build.uuid,
+            host=self.host,
+            fence=build.fence,
+            attempt=build.attempt if attempt is None else attempt,
+            builder=build.builder,
+            failure=build.failure if kind is ReportKind.FAILED else None,
+            wants_secrets=build.wants_secrets and kind is ReportKind.ACCEPT,
+        )
