@@ -1,6 +1,7 @@
 """Instance rows of a cell: changed by a transition, read by sweeps.
 
-``objects/lifecycle.py`` decides what may change; this module locks, writes and tells the feed, in one transaction.
+``objects/lifecycle.py`` decides what may change. Here it is locked, written and told to the feed, in one transaction; how a row is
+read and written, ``db/instance_rows.py`` knows.
 """
 
 from __future__ import annotations
@@ -11,18 +12,17 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import actions, dialect, feed, outbox, staging
+from db import actions, dialect, feed, instance_rows, outbox
+from db.instance_rows import LAST_FAULT, PROTOCOL
 from db.keyed import by_index
-from db.many import UpdateMany
-from db.tables.cell import builds, instance_faults, instances
+from db.tables.cell import builds, instances
 from objects import lifecycle, notification, stored
 from objects.action import Kind
 from objects.base import Object
 from objects.build import Holding
 from objects.feed import InstanceSummary
-from objects.instance import Attempt, Instance, State
+from objects.instance import Instance, State
 from objects.lifecycle import Change, Outcome, Refused
-from objects.selection import Limits, Selection
 from objects.spec import RequestSpec
 
 
@@ -35,49 +35,6 @@ class Order(Object, frozen=True, kw_only=True):
 
 
 # -- transitions -------------------------------------------------------------------------------------------------------------
-
-# Without what only tenants care about: a report reads all of these columns.
-_ASIDE = ("project_id", "user_id", "name", "flavor", "launch_index")
-_PROTOCOL: sa.Select[Any] = sa.select(
-    *(column for column in instances.c if column.name not in _ASIDE),
-    builds.c.instance_uuid.label("build"),
-    builds.c.limits,
-    builds.c.alternates,
-    builds.c.max_attempts,
-    builds.c.history,
-    builds.c.deadline,
-    builds.c.has_group,
-).select_from(instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid))
-_OF_UUIDS = _PROTOCOL.where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid)
-_LOCKED = by_index(_OF_UUIDS.with_for_update(of=instances), instances)
-# PostgreSQL, having waited for a row, shows it as it is now, but what is joined to it as it was before: so it must be asked twice.
-_LOCK = sa.select(instances.c.uuid).where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid).with_for_update()
-_CHANGED = {
-    name: f"new_{name}"
-    for name in (
-        "state", "attempt", "builder", "version", "host", "node", "availability_zone", "building_at", "launched_at",
-        "terminated_at", "rolled_back", "updated_at",
-    )
-}  # fmt: skip
-_WRITE = UpdateMany(
-    sa.update(instances)
-    .where(instances.c.uuid == sa.bindparam("row_uuid"), instances.c.version == sa.bindparam("read_version"))
-    .values({column: sa.bindparam(parameter) for column, parameter in _CHANGED.items()}),
-    instances,
-    key=("uuid", "row_uuid"),
-    values=_CHANGED,
-    where="t.version = w.read_version",
-)
-_WRITE_BUILD = (
-    sa.update(builds)
-    .where(builds.c.instance_uuid == sa.bindparam("row"))
-    .values(
-        limits=sa.bindparam("new_limits"),
-        alternates=sa.bindparam("new_alternates"),
-        history=sa.bindparam("new_history"),
-        sent_at=sa.bindparam("new_sent_at"),
-    )
-)
 
 
 def transition(tx: Connection, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
@@ -96,22 +53,14 @@ def _carry_out(tx: Connection, uuids: Iterable[str], decide: Callable[[Instance]
     changes: list[tuple[Instance, Change]] = []
     wanted = sorted(set(uuids))
     for start in range(0, len(wanted), dialect.IN_LIST):
-        for row in _lock(tx, wanted[start : start + dialect.IN_LIST]):
+        for row in instance_rows.lock(tx, wanted[start : start + dialect.IN_LIST]):
             outcomes[row.uuid] = outcome = decide(row)
             if isinstance(outcome, Change):
                 changes.append((row, outcome))
-    _write(tx, changes, now)
+    instance_rows.write(tx, changes, now)
     if outbox.kept(tx):
         outbox.put(tx, "cell", notification.of_changes([(old, change.row) for old, change in changes], now))
     return {uuid: outcomes.get(uuid, Refused(reason="no such instance in this cell", known=False)) for uuid in wanted}
-
-
-def _lock(tx: Connection, uuids: list[str]) -> list[Instance]:
-    """These rows with their builds as they are, locked in uuid order."""
-    query = _LOCKED
-    if tx.dialect.name == "postgresql":
-        uuids, query = list(tx.execute(_LOCK, {"uuids": uuids}).scalars()), _OF_UUIDS
-    return [_instance(found) for found in tx.execute(query, {"uuids": uuids})]
 
 
 def delete(tx: Connection, uuids: Iterable[str], now: float, request_id: str | None = None) -> dict[str, Instance]:
@@ -138,59 +87,6 @@ def delete(tx: Connection, uuids: Iterable[str], now: float, request_id: str | N
     actions.begin(tx, Kind.DELETE, [(change.row.uuid, now) for change in changes], request_id, now)
     _tell(tx, changes, now)
     return rows | present
-
-
-def _write(tx: Connection, changes: Sequence[tuple[Instance, Change]], now: float) -> None:
-    if not changes:
-        return
-    written = _WRITE(tx, [_new_values(old, change.row, now) for old, change in changes])
-    if written != len(changes):
-        raise RuntimeError(f"{len(changes) - written} locked instance rows changed under their lock")
-    rebuilt = [
-        change.row for old, change in changes if (old.history, old.alternates) != (change.row.history, change.row.alternates)
-    ]
-    if rebuilt:
-        tx.execute(
-            _WRITE_BUILD,
-            [
-                {
-                    "row": row.uuid,
-                    "new_limits": stored.dump(row.limits),
-                    "new_alternates": stored.dump(row.alternates),
-                    "new_history": stored.dump(row.history),
-                    "new_sent_at": now,
-                }
-                for row in rebuilt
-            ],
-        )
-    faults = [staging.fault_row(change.row, now) for old, change in changes if change.row.fault and change.row.fault != old.fault]
-    if faults:
-        tx.execute(sa.insert(instance_faults), faults)
-
-
-def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
-    return {
-        "row_uuid": row.uuid,
-        "read_version": old.version,
-        "new_state": row.state,
-        "new_attempt": row.attempt,
-        "new_builder": row.builder,
-        "new_version": row.version,
-        "new_host": row.host,
-        "new_node": row.node,
-        "new_availability_zone": row.availability_zone,
-        "new_building_at": _building_at(old, row, now),
-        "new_launched_at": row.launched_at,
-        "new_terminated_at": row.terminated_at,
-        "new_rolled_back": row.rolled_back,
-        "new_updated_at": now,
-    }
-
-
-def _building_at(old: Instance, row: Instance, now: float) -> float | None:
-    if row.attempt != old.attempt:
-        return None
-    return now if row.state is State.BUILDING and old.state is not State.BUILDING else row.building_at
 
 
 def _tell(tx: Connection, changes: Sequence[Change], now: float) -> None:
@@ -228,15 +124,7 @@ def summary(row: Instance, now: float) -> InstanceSummary:
 # -- reading -----------------------------------------------------------------------------------------------------------------
 
 
-_LAST_FAULT = (
-    sa.select(instance_faults.c.message)
-    .where(instance_faults.c.instance_uuid == instances.c.uuid)
-    .order_by(instance_faults.c.id.desc())
-    .limit(1)
-    .scalar_subquery()
-    .label("fault")
-)
-_SHOW = _PROTOCOL.add_columns(_LAST_FAULT).where(instances.c.uuid == sa.bindparam("uuid"))
+_SHOW = PROTOCOL.add_columns(LAST_FAULT).where(instances.c.uuid == sa.bindparam("uuid"))
 
 
 def read(tx: Connection, uuids: Iterable[str]) -> list[Instance]:
@@ -245,18 +133,18 @@ def read(tx: Connection, uuids: Iterable[str]) -> list[Instance]:
     rows: list[Instance] = []
     for start in range(0, len(wanted), dialect.IN_LIST):
         chunk = wanted[start : start + dialect.IN_LIST]
-        query = _PROTOCOL.add_columns(_LAST_FAULT).where(instances.c.uuid.in_(chunk)).order_by(instances.c.uuid)
-        rows += [_instance(found, found.fault) for found in tx.execute(query)]
+        query = PROTOCOL.add_columns(LAST_FAULT).where(instances.c.uuid.in_(chunk)).order_by(instances.c.uuid)
+        rows += [instance_rows.instance(found, found.fault) for found in tx.execute(query)]
     return rows
 
 
 def get(tx: Connection, uuid: str) -> Instance | None:
     """One row with its latest fault."""
     row = tx.execute(_SHOW, {"uuid": uuid}).one_or_none()
-    return None if row is None else _instance(row, row.fault)
+    return None if row is None else instance_rows.instance(row, row.fault)
 
 
-_ORDER = _PROTOCOL.add_columns(instances.c.name, builds.c.spec)
+_ORDER = PROTOCOL.add_columns(instances.c.name, builds.c.spec)
 
 
 def unaccepted(tx: Connection, before: float, limit: int) -> list[Order]:
@@ -288,23 +176,23 @@ def sent(tx: Connection, uuids: Iterable[str], now: float) -> None:
 def in_state(tx: Connection, states: Sequence[State], before: float, limit: int, after: str = "") -> list[Instance]:
     """Rows in these states since before ``before``, by uuid from ``after`` on."""
     query = (
-        _PROTOCOL.where(instances.c.state.in_(states), instances.c.updated_at < before, instances.c.uuid > after)
+        PROTOCOL.where(instances.c.state.in_(states), instances.c.updated_at < before, instances.c.uuid > after)
         .order_by(instances.c.uuid)
         .limit(limit)
     )
-    return [_instance(row) for row in tx.execute(query)]
+    return [instance_rows.instance(row) for row in tx.execute(query)]
 
 
 def on_hosts(tx: Connection, hosts: Sequence[str], states: Sequence[State]) -> list[Instance]:
     """Rows in these states on these hosts."""
-    query = _PROTOCOL.where(instances.c.host.in_(sorted(hosts)), instances.c.state.in_(states))
-    return [_instance(row) for row in tx.execute(query)]
+    query = PROTOCOL.where(instances.c.host.in_(sorted(hosts)), instances.c.state.in_(states))
+    return [instance_rows.instance(row) for row in tx.execute(query)]
 
 
 def overdue(tx: Connection, now: float, limit: int) -> list[Instance]:
     """Builds under way whose deadline has passed."""
-    query = _PROTOCOL.where(instances.c.state.in_(list(lifecycle.LIVE)), builds.c.deadline < now).limit(limit)
-    return [_instance(row) for row in tx.execute(query)]
+    query = PROTOCOL.where(instances.c.state.in_(list(lifecycle.LIVE)), builds.c.deadline < now).limit(limit)
+    return [instance_rows.instance(row) for row in tx.execute(query)]
 
 
 _I = instances.c
@@ -320,36 +208,7 @@ def holdings(tx: Connection, host: str) -> list[Holding]:
 
 
 def _orders(tx: Connection, query: sa.Select[Any]) -> list[Order]:
-    return [Order(instance=_instance(row), name=row.name, spec=stored.load(row.spec, RequestSpec)) for row in tx.execute(query)]
-
-
-def _instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
-    if row.build is None:
-        return Instance(
-            uuid=row.uuid, state=State(row.state), fence=row.fence, attempt=row.attempt, version=row.version, fault=fault
-        )
-    return Instance(
-        uuid=row.uuid,
-        state=State(row.state),
-        fence=row.fence,
-        attempt=row.attempt,
-        builder=row.builder,
-        version=row.version,
-        host=row.host,
-        node=row.node,
-        limits=stored.load(row.limits, Limits | None) if row.limits else None,  # type: ignore[arg-type]  # a union is a type form
-        availability_zone=row.availability_zone,
-        alternates=() if row.alternates == "[]" else stored.load(row.alternates, tuple[Selection, ...]),
-        max_attempts=row.max_attempts,
-        history=() if row.history == "[]" else stored.load(row.history, tuple[Attempt, ...]),
-        deadline=row.deadline,
-        has_group=row.has_group,
-        batch_id=row.batch_id,
-        building_at=row.building_at,
-        launched_at=row.launched_at,
-        terminated_at=row.terminated_at,
-        fault=fault,
-        rolled_back=row.rolled_back,
-        created_at=row.created_at,
-        changed_at=row.updated_at,
-    )
+    return [
+        Order(instance=instance_rows.instance(row), name=row.name, spec=stored.load(row.spec, RequestSpec))
+        for row in tx.execute(query)
+    ]
