@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import clock, epochs, host_mappings, inventories
+from db import clock, epochs, host_mappings, inventories, services
 from db.epochs import Epoch
 from db.tables import api, cell
 from objects import errors, lifecycle, stored
@@ -27,11 +29,12 @@ def from_cell(tx: Connection, host: str, binary: str, silence: float) -> None:
         raise errors.Conflict(f"Host '{host}' has {count} servers: delete them first")
     if builds := heading_for(tx, host):
         raise errors.Conflict(f"Host '{host}' is an alternate of {len(builds)} unfinished builds: wait until they have ended")
-    services = (cell.services.c.host == host, cell.services.c.binary == binary)
+    agent = (cell.services.c.host == host, cell.services.c.binary == binary)
     heard = (cell.services.c.stopping.is_(sa.false()), cell.services.c.last_seen >= clock.Now() - silence)
-    if tx.execute(sa.select(cell.services.c.uuid).where(*services, *heard)).scalar() is not None:
+    if tx.execute(sa.select(cell.services.c.uuid).where(*agent, *heard)).scalar() is not None:
         raise errors.Conflict(f"Host '{host}' is up: stop its agent first")
-    tx.execute(sa.delete(cell.services).where(*services))
+    with suppress(errors.NotFound):  # it was deleted before, or has never reported
+        services.delete(tx, host, binary)
     tx.execute(sa.delete(cell.compute_nodes).where(cell.compute_nodes.c.host == host))
 
 
