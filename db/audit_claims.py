@@ -9,9 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import claims, dialect, resources
+from db import claims, dialect
 from db.audit_pages import chunked, keys_of
-from db.inventories import Usage
+from db.inventories import Usage, usage_of
 from db.tables.api import allocations, inventories
 from objects.base import Object
 
@@ -98,4 +98,4 @@ def sums(tx: Connection, ids: Iterable[int]) -> list[Sum]:
 
 def _usage(vcpus: Any, memory_mb: Any, disk_gb: Any, instances: int, custom: str | None) -> Usage:
     """Servers give sums as decimal numbers."""
-    return Usage(int(vcpus), int(memory_mb), int(disk_gb), instances, resources.pairs(resources.load(custom)))
+    return usage_of(int(vcpus), int(memory_mb), int(disk_gb), custom, instances)

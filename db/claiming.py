@@ -163,7 +163,7 @@ def _stand(tx: Connection, asks: Sequence[Ask]) -> tuple[list[Standing], dict[st
                 needed.append(uuid)
             elif _is_excluded(claimed[-1], ask) and claim_fence < fence:
                 needed.append(uuid)
-                old[uuid] = _Old(inventory_id=claimed[0], fence=claim_fence, usage=_usage(*claimed[1:5]))
+                old[uuid] = _Old(inventory_id=claimed[0], fence=claim_fence, usage=inventories.usage_of(*claimed[1:5]))
             else:
                 kept[uuid] = tuple(msgspec.structs.replace(s, fence=fence) for s in stored.load(claimed[-1], tuple[Selection, ...]))
                 if claim_fence != fence:
@@ -174,10 +174,6 @@ def _stand(tx: Connection, asks: Sequence[Ask]) -> tuple[list[Standing], dict[st
     if adopted and tx.execute(_ADOPT, adopted).rowcount != len(adopted):
         raise Raced("another scheduler claimed for an instance of this transaction")
     return standings, old
-
-
-def _usage(vcpus: int, memory_mb: int, disk_gb: int, custom: str | None) -> Usage:
-    return Usage(vcpus, memory_mb, disk_gb, 1, resources.pairs(resources.load(custom)))
 
 
 def _is_excluded(selection: str, ask: Ask) -> bool:

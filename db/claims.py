@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 from sqlalchemy import Connection
 
-from db import dialect, group_slots, inventories, resources
+from db import dialect, group_slots, inventories
 from db.claiming import Ask, Claimed, Outdated, Planner, Raced, claim
 from db.inventories import Usage, changed_since, read_all, read_pages, set_inventory
 from db.keyed import KeyedDelete, by_index
@@ -94,7 +94,7 @@ def free_slots(tx: Connection, uuids: Sequence[str]) -> None:
 
 def _usage(row: sa.Row[Any]) -> Usage:
     """What a claim takes."""
-    return Usage(row.vcpus, row.memory_mb, row.disk_gb, 1, resources.pairs(resources.load(row.resources)))
+    return inventories.usage_of(row.vcpus, row.memory_mb, row.disk_gb, row.resources)
 
 
 def _change(tx: Connection, stamp: Stamp, changes: Mapping[int, Usage]) -> None:

@@ -16,7 +16,6 @@ KEPT = 20
 """Decisions about one batch that are kept. A batch that waits for a cell is refused anew every few seconds, up to its deadline."""
 
 _INSERT = sa.insert(decisions)
-_GET = sa.select(decisions.c.decision).where(decisions.c.id == sa.bindparam("key"))
 _OF_BATCH = (
     sa.select(decisions.c.decision)
     .where(decisions.c.batch_id == sa.bindparam("batch"))
@@ -40,10 +39,6 @@ _OLD = (
 _DELETE = sa.delete(decisions).where(decisions.c.id.in_(dialect.uuids("ids")))
 
 
-def store(tx: Connection, decision: Decision) -> None:
-    store_all(tx, [decision])
-
-
 def store_all(tx: Connection, made: Sequence[Decision]) -> None:
     """In one statement. A batch that is refused yet again loses its oldest decisions."""
     if not made:
@@ -54,12 +49,6 @@ def store_all(tx: Connection, made: Sequence[Decision]) -> None:
         outbox.put(tx, "api", notification.of_decisions(made))
     for batch in sorted({d.batch_id for d in made if d.refused}):
         _delete(tx, tx.execute(_SURPLUS, {"batch": batch}).scalars().all())
-
-
-def get(tx: Connection, decision_id: str) -> Decision | None:
-    """The decision a Selection or a NoValidHost names."""
-    text: str | None = tx.execute(_GET, {"key": decision_id}).scalar_one_or_none()
-    return None if text is None else stored.load(text, Decision)
 
 
 def of_batch(tx: Connection, batch_id: str) -> list[Decision]:

@@ -10,7 +10,6 @@ from sqlalchemy import Connection
 from db import dialect, epochs, named
 from db.epochs import Epoch
 from db.tables.api import host_mappings, inventories
-from objects import errors
 from objects.cell import HostMapping
 
 _COLUMNS = (host_mappings.c.host, host_mappings.c.cell_uuid)
@@ -29,14 +28,6 @@ def add(tx: Connection, mappings: Sequence[HostMapping], now: float) -> list[Hos
     if inserted == len(rows):
         return []
     return [mapping for mapping in _of(tx, list(wanted)) if mapping.cell_uuid != wanted[mapping.host]]
-
-
-def get(tx: Connection, host: str) -> HostMapping:
-    """Raises NotFound."""
-    found = _of(tx, [host])
-    if not found:
-        raise errors.NotFound(f"Host '{host}' not found")
-    return found[0]
 
 
 def list_all(tx: Connection) -> list[HostMapping]:

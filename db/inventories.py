@@ -72,6 +72,11 @@ class Usage(NamedTuple):
         return Usage(-self.vcpus, -self.memory_mb, -self.disk_gb, -self.instances, resources.negated(self.resources))
 
 
+def usage_of(vcpus: int, memory_mb: int, disk_gb: int, custom: str | None, instances: int = 1) -> Usage:
+    """What columns say; ``custom``: the text of custom resource classes."""
+    return Usage(vcpus, memory_mb, disk_gb, instances, resources.pairs(resources.load(custom)))
+
+
 def read_all(tx: Connection) -> list[Inventory]:
     """The whole ledger, as of one moment."""
     return [_inventory(row) for row in tx.execute(_ALL)]

@@ -56,13 +56,8 @@ _DECIDED = (
 )
 
 
-def keep_request(tx: Connection, batch_id: str, sealed: str, now: float) -> None:
-    """In the transaction that accepts the batch."""
-    keep_requests(tx, {batch_id: sealed}, now)
-
-
 def keep_requests(tx: Connection, sealed: Mapping[str, str], now: float) -> None:
-    """The same for several batches, by batch."""
+    """By batch, in the transaction that accepts these."""
     if sealed:
         rows = [{"batch_id": batch_id, "sealed": text, "created_at": now} for batch_id, text in sealed.items()]
         tx.execute(_KEEP_REQUESTS, rows)
@@ -109,13 +104,11 @@ _STILL_NEEDED = (
 )
 
 
-def keep_build(tx: Connection, batch_id: str, sealed: str, now: float) -> None:
-    """At the beginning of the transaction that stages instances of the batch: the row's lock keeps ``erase_builds`` away."""
-    keep_builds(tx, {batch_id: sealed}, now)
-
-
 def keep_builds(tx: Connection, sealed: Mapping[str, str], now: float) -> None:
-    """The same for several batches, by batch: locked in the order of their ids."""
+    """By batch, at the beginning of the transaction that stages instances of these: the rows' locks keep ``erase_builds`` away.
+
+    They are locked in the order of their ids.
+    """
     _KEEP_BUILD(tx, [{"batch_id": batch_id, "sealed": sealed[batch_id], "created_at": now} for batch_id in sorted(sealed)])
 
 

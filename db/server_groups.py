@@ -20,18 +20,6 @@ def create(tx: Connection, group: ServerGroup) -> None:
     epochs.bump(tx, Epoch.GROUPS)
 
 
-def get(tx: Connection, uuid: str) -> ServerGroup:
-    """Raises NotFound."""
-    row = tx.execute(sa.select(server_groups).where(server_groups.c.uuid == uuid)).first()
-    return _group(named.found(row, f"Server group '{uuid}'"))
-
-
-def find(tx: Connection, name: str, project_id: str) -> ServerGroup:
-    """The project's group of this name. Raises NotFound."""
-    query = sa.select(server_groups).where(server_groups.c.project_id == project_id, server_groups.c.name == name)
-    return _group(named.found(tx.execute(query).first(), f"Server group '{name}'"))
-
-
 def list_all(tx: Connection, project_id: str | None = None) -> list[ServerGroup]:
     """By name, of one project or of all."""
     query = sa.select(server_groups).order_by(server_groups.c.name, server_groups.c.uuid)

@@ -21,7 +21,6 @@ from service.opts import list_opts
 LOG = logging.getLogger(__name__)
 
 FAILED = 1
-USAGE = 2
 NOT_STARTED = "it has not started yet: its log says what it waits for"
 MISCONFIGURED = 78
 """Exit status of a worker whose configuration cannot work (EX_CONFIG): starting it again would change nothing."""

@@ -45,7 +45,7 @@ def decide(front: Front, server: str, **fields: object) -> Decision:
         "cells": {"cell1": 0.5, "cell2": None},
     }
     decision = Decision(**(known | fields))  # type: ignore[arg-type]  # a dictionary of fields of several types
-    front.database.write(decisions.store, decision)
+    front.database.write(decisions.store_all, [decision])
     return decision
 
 

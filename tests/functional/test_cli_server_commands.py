@@ -225,7 +225,7 @@ def test_explain_is_text_for_people_and_everything_for_programs(front: Front, op
         cells={"cell1": 0.2, "cell2": None},
         elapsed_ms=1.5,
     )
-    front.database.write(decisions.store, decision)
+    front.database.write(decisions.store_all, [decision])
     front.hand_over("h1", alternates=("h2",))
     front.accept(server)
     front.fail(server, "no [disk] space")
@@ -276,7 +276,7 @@ def test_explain_tells_every_decision_and_what_would_have_been_enough(front: Fro
             taken=("h7",) * number,
             **common,  # type: ignore[arg-type]  # fields of several types
         )
-        front.database.write(decisions.store, made)
+        front.database.write(decisions.store_all, [made])
     for subject in ("web", server, f"req-{batch}", f"r-{batch.replace('-', '')}", batch):
         text = operator.done(f"explain {subject}")
         for part in (

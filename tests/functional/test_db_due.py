@@ -60,7 +60,7 @@ def test_each_kind_of_work_is_seen(site: Site) -> None:
 
 def test_secrets_are_due_when_no_build_of_their_batch_is_unfinished(site: Site) -> None:
     site.stage("u1", deadline=2e9)
-    site.database.write(secrets.keep_build, SPEC.batch_id, "sealed", 1.0)
+    site.database.write(secrets.keep_builds, {SPEC.batch_id: "sealed"}, 1.0)
     assert look(site) == NOTHING
     site.build("u1")
     assert look(site) == Due(overdue=False, unaccepted=False, deleting=False, finished=True)

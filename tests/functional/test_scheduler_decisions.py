@@ -38,7 +38,6 @@ class TestRecords:
         [decision] = site.decisions()
         assert {s.decision_id for answer in answers for s in answer} == {decision.id}
         assert site.database.read(decisions.of_batch, asked.batch_id) == [decision]
-        assert site.database.read(decisions.get, decision.id) == decision
         assert (decision.batch_id, decision.request_id, decision.driver) == (asked.batch_id, "req-test", "filter")
         assert decision.hosts == 8
         assert decision.message == ""

@@ -142,7 +142,7 @@ class TestSuperConductor:
         def write(tx: Connection) -> None:
             builds.accept(tx, spec, servers(count), now=now, deadline=now + 60.0)
             if sealed is not None:
-                secrets.keep_request(tx, spec.batch_id, sealed, now)
+                secrets.keep_requests(tx, {spec.batch_id: sealed}, now)
 
         cloud.api.write(write)
         return spec
@@ -183,7 +183,7 @@ class TestSuperConductor:
         assert len(cloud.requests()) == 1
         assert cloud.evidence().claims == {}
         erase_decided(cloud.api)
-        time.sleep(0.15)
+        time.sleep(0.15)  # longer than the builder's pause before it tries a batch again
         self.build(conductor, spec, MASTER)
         assert cloud.requests() == {}
 

@@ -49,7 +49,7 @@ def accept(database: Database, count: int = 1) -> RequestSpec:
 
     def write(tx: Connection) -> None:
         builds.accept(tx, spec, servers(count), now=NOW, deadline=FAR)
-        secrets.keep_request(tx, spec.batch_id, LONG, NOW)
+        secrets.keep_requests(tx, {spec.batch_id: LONG}, NOW)
 
     database.write(write)
     return spec

@@ -233,7 +233,7 @@ class TestHosts:
         site.cloud.api.write(host_mappings.delete, "a3")
         assert site.auditor.kinds() == [(hosts.UNMAPPED, "a3")]
         assert site.auditor.repair() == []
-        assert site.cloud.api.read(host_mappings.get, "a3").cell_uuid == site.uuid_of("cell1")
+        assert site.cloud.api.read(host_mappings.homes)["a3"] == site.uuid_of("cell1")
 
     def test_a_host_in_two_cells_is_told(self, site: Ground) -> None:
         site.cloud.databases["cell2"].write(services.heartbeat, "a1", AGENT, 1, time.time())
@@ -308,14 +308,14 @@ class TestGuests:
 class TestLeftBehind:
     def test_queued_secrets_of_a_batch_that_is_done_are_erased(self, site: Ground) -> None:
         batch = str(uuids.uuid4())
-        site.cloud.api.write(kept.keep_request, batch, "sealed", time.time())
+        site.cloud.api.write(kept.keep_requests, {batch: "sealed"}, time.time())
         assert Auditor(site.conductor, overdue=60.0).kinds() == []
         repaired(site, secrets.KEPT, batch)
         assert site.cloud.api.read(kept.of_request, batch) is None
 
     def test_a_cells_secrets_of_a_batch_that_is_done_are_erased(self, site: Ground) -> None:
         batch = str(uuids.uuid4())
-        site.cloud.databases["cell1"].write(kept.keep_build, batch, "sealed", time.time())
+        site.cloud.databases["cell1"].write(kept.keep_builds, {batch: "sealed"}, time.time())
         repaired(site, secrets.KEPT, batch)
         assert site.read(sa.select(build_secrets), "cell1") == []
 
