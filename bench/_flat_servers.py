@@ -108,7 +108,7 @@ class Bench:
         """Learn what runs when nobody asks for anything; how many statements that is in a second."""
         time.sleep(QUIET)
         before, cpu = self._statements(), self._cpu()
-        time.sleep(seconds)
+        time.sleep(seconds)  # what is counted meanwhile runs by the clock
         found = self._statements() - before
         self._idle_cpu = (self._cpu() - cpu) / seconds
         self.polls |= set(found)

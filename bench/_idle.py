@@ -34,10 +34,10 @@ def main(role: str, url: str, seconds: str) -> None:
         assert client.simulate_get("/v2.1/servers/detail").status_code == 200
         if role == "api asked":  # everything of every cell
             assert client.simulate_get("/v2.1/superconductor/status").status_code == 200
-    time.sleep(float(seconds))
+    time.sleep(float(seconds))  # what the start and the request set off comes to its end
     process = psutil.Process()
     before = process.cpu_times()
-    time.sleep(float(seconds))
+    time.sleep(float(seconds))  # what is used meanwhile runs by the clock
     after = process.cpu_times()
     cpu = (after.user + after.system - before.user - before.system) * 1000 / float(seconds)
     memory = process.memory_info().rss / (1 << 20)

@@ -127,7 +127,7 @@ class Load:
     def _idle(self, seconds: float) -> Idle:
         time.sleep(SETTLE)
         counts, cpu, begun = self._meter.counts(), self._meter.cpu(), time.monotonic()
-        time.sleep(seconds)
+        time.sleep(seconds)  # what is counted meanwhile runs by the clock
         cpu_after, counts_after = self._meter.cpu(), self._meter.counts()
         taken = time.monotonic() - begun
         used = {role: n * 1000 / taken for role, n in less(cpu_after, cpu).items()}
@@ -167,7 +167,7 @@ class Load:
         def boot(number: int) -> None:
             uuid = self._client.post(f"{name}{number}-")
             while self._client.status(uuid) == "BUILD":
-                time.sleep(0.05)
+                time.sleep(0.05)  # as clients do that wait for a server
 
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(boot, range(count)))
@@ -186,7 +186,7 @@ class Load:
             with ThreadPoolExecutor(4 * CLIENTS) as pool:
                 begun = time.monotonic()
                 for number in range(count):
-                    time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+                    time.sleep(max(0.0, begun + number / rate - time.monotonic()))  # until its turn
                     pool.submit(post, number)
             self._wait(name, count, 0.2)
 

@@ -42,6 +42,8 @@ from service.periodic import wait_until
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 CLOCK = {"report_state", "update_resource_stats", "holdings"}
 """Messages that agents send on the clock, whether anything is built or not."""
+SETTLE = 2.5
+"""Seconds in which agents tell of what was just built."""
 
 STATS = ("compute_nodes", "services")
 """Tables that only heartbeats and stats touch."""
@@ -138,11 +140,11 @@ def deployment(hosts: int, full: int, pace: Pace) -> Iterator[Bench]:
 
 def idle(bench: Bench, seconds: float) -> tuple[Clock, dict[str, float]]:
     """Statements by (database, text) and messages by method, per second, when nobody asks for anything."""
-    time.sleep(2.5)  # stats of what was just built
+    time.sleep(SETTLE)
     with bench.statements:
         bench.statements.reset()
         bench.messages.reset()
-        time.sleep(seconds)
+        time.sleep(seconds)  # what is counted meanwhile runs by the clock
         statements = {key: found.executions / seconds for key, found in bench.statements.statements().items()}
     messages: Counter[str] = Counter()
     for (_, method, _), number in bench.messages.counts().items():
@@ -155,7 +157,7 @@ def cost(bench: Bench, console: Console, name: str, posts: int, count: int, cloc
 
     What an idle deployment runs in the same time is taken off, statement by statement; heartbeats and stats are left out by name.
     """
-    time.sleep(2.5)
+    time.sleep(SETTLE)
     with bench.statements:
         bench.statements.reset()
         bench.messages.reset()
@@ -218,7 +220,7 @@ def rates(bench: Bench, console: Console, singles: int, crowd: int) -> None:
     def boot(n: int) -> None:
         uuid = bench.post(f"closed-{n}-")
         while bench.status(uuid) == "BUILD":
-            time.sleep(0.05)
+            time.sleep(0.05)  # as clients do that wait for a server
 
     cpu = time.process_time()
     with ThreadPoolExecutor(8) as pool:

@@ -150,10 +150,10 @@ def measure_disable(api: Database, mappings: Sequence[CellMapping], rounds: int)
         thread.start()
     committed: list[tuple[float, float]] = []
     for _ in range(rounds):
-        time.sleep(0.3)
+        time.sleep(0.3)  # some choose the cell
         change_cell(api, name, CellChange(state=CellState.DISABLED))
         off = time.monotonic()
-        time.sleep(0.3)
+        time.sleep(0.3)  # nobody should, once all have heard
         committed.append((off, time.monotonic()))
         change_cell(api, name, CellChange(state=CellState.ENABLED))
     ended.set()

@@ -134,7 +134,7 @@ def idle(bench: Bench, seconds: float) -> tuple[Polls, float]:
     """What runs when nobody asks for anything, and how often that is per second in all."""
     time.sleep(QUIET)
     bench.statements.reset()
-    time.sleep(seconds)
+    time.sleep(seconds)  # what is counted meanwhile runs by the clock
     found = statements(bench, set())
     return set(found), found.total() / seconds
 

@@ -65,7 +65,7 @@ def main() -> None:
     facts = Facts()
     with deployment(24, 0, Pace()) as bench:
         before, began = facts.total(), time.monotonic()
-        time.sleep(10.0)
+        time.sleep(10.0)  # what is counted meanwhile runs by the clock
         clock = (facts.total() - before) / (time.monotonic() - began)
         before, began, cpu = facts.total(), time.monotonic(), time.process_time()
         for number in range(BOOTS):

@@ -178,7 +178,7 @@ class Steady:
                 trouble = self._post(address.hostname or "", address.port or 0, address.path, server)
             except (OSError, http.client.HTTPException) as error:
                 trouble = f"{type(error).__name__}: {error}"
-                time.sleep(0.05 * turn)
+                time.sleep(0.05 * turn)  # all may be restarting: the longer, the more have refused
             else:
                 break
         if trouble:

@@ -35,6 +35,7 @@ from deploy.local.processes import environment, leads
 from deploy.local.region import Region
 from deploy.local.shape import Shape
 from deploy.servers import Unavailable
+from service.periodic import wait_until
 
 SHAPE = Shape(cells=1, apis=1, supers=2, schedulers=1, conductors=2, agents=2)
 HASTY = ("lease_seconds", "sweep_interval", "settle_age", "service_down_time", "resend_age")
@@ -122,11 +123,8 @@ class Bench:
         self._wait(lambda: all(done(name) for name in names))
 
     def _wait(self, condition: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + PATIENCE
-        while not condition():
-            if time.monotonic() > give_up:
-                raise TimeoutError(f"not after {PATIENCE:g} s")
-            time.sleep(0.05)
+        if not wait_until(condition, PATIENCE, pause=0.05):
+            raise TimeoutError(f"not after {PATIENCE:g} s")
 
 
 def use_defaults(files: Iterable[Path]) -> None:

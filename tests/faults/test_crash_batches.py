@@ -299,7 +299,7 @@ def test_many_batches_hosts_that_fail_and_users_that_delete(cloud: World) -> Non
     specs = [whole(cloud, random.randint(2, 4), max_attempts=2) for _ in range(10)]
     uuids = [uuid for spec in specs for uuid in cloud.uuids(spec)]
     for uuid in random.sample(uuids, 6):
-        time.sleep(random.random() * 0.2)
+        time.sleep(random.random() * 0.2)  # the delete meets its batch at any step
         cloud.delete(uuid)
     wait_decided(cloud)
     evidence = cloud.settle()

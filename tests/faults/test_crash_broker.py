@@ -172,7 +172,7 @@ def close(broker: RabbitMQ) -> None:
     broker.ctl("clear_permissions", "-p", "cell2", LOGIN[0])
     broker.ctl("close_all_connections", "--vhost", "cell2", "weather")
     broker.ctl("set_vm_memory_high_watermark", "0.4")
-    time.sleep(LONG / 5)
+    time.sleep(LONG / 5)  # long enough for refused logins to be tried again
     for cell in ("cell1", "cell2"):
         broker.create_vhost(cell, *LOGIN)
 
@@ -182,7 +182,7 @@ def test_boots_are_taken_in_any_weather_and_built_later(cloud: Region, broker: R
         traffic = Traffic(cloud)
         try:
             for weather in (freeze, close, *([kill] * 2 * all_weather())):
-                time.sleep(0.5)
+                time.sleep(0.5)  # boots are on their way again when the next one comes
                 weather(broker)
         finally:
             traffic.stop()

@@ -165,7 +165,7 @@ def test_no_start_without_its_end_when_senders_are_killed(site: Site) -> None:
 
 def _quiet(listener: Listener) -> bool:
     before = len(listener.heard())
-    time.sleep(1.0)
+    time.sleep(1.0)  # longer than a sender's round
     return len(listener.heard()) == before
 
 

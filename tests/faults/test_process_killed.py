@@ -133,7 +133,7 @@ def _show(running: Deployment, uuid: str) -> dict[str, str]:
 def _building_on(running: Deployment, host: str) -> list[str]:
     """Boot one more server, and return those that are spawning on ``host``: the emptiest host is the likeliest."""
     running.post(f"drain-{time.monotonic_ns()}")
-    time.sleep(0.7)
+    time.sleep(0.7)  # it has been ordered by then, and its guest does not run yet
     answer = requests.get(f"{running.endpoint}/servers/detail", params={"name": "^drain", "status": "BUILD"}, timeout=10).json()
     return [server["id"] for server in answer["servers"] if server["OS-EXT-SRV-ATTR:host"] == host]
 

@@ -96,7 +96,7 @@ def restart(server: MariaDB, cloud: Region) -> None:
 
 def kill(server: MariaDB, cloud: Region) -> None:
     processes.end(server.pid, signal.SIGKILL, 10.0)
-    time.sleep(SHORT / 2)
+    time.sleep(SHORT / 2)  # nobody listens, as long as a service manager takes to see it
     server.start()
 
 
@@ -128,11 +128,11 @@ def lock(server: MariaDB, cloud: Region) -> None:
         while time.monotonic() < end or deadlocks(root) == before:
             with suppress(pymysql.err.OperationalError):  # it may be the one that is chosen to give way
                 execute(root, f"SELECT count(*) FROM {name}.inventories FOR UPDATE")
-                time.sleep(0.05)
+                time.sleep(0.05)  # somebody of ours locks between these two
                 execute(root, f"SELECT count(*) FROM {name}.instance_mappings FOR UPDATE")
                 execute(root, f"SELECT count(*) FROM {name}.build_requests FOR UPDATE")
             execute(root, "ROLLBACK")
-            time.sleep(0.01)
+            time.sleep(0.01)  # who waited has a turn
             assert time.monotonic() < end + PATIENCE, "nobody was in the way"
 
 
@@ -156,7 +156,7 @@ def test_work_pauses_and_goes_on(cloud: Region, server: MariaDB, log: Log) -> No
     chosen = WEATHER + MORE * all_weather()
     try:
         for each in chosen:
-            time.sleep(0.3)
+            time.sleep(0.3)  # work is on its way again when the next one comes
             refused = len(traffic.refusals())
             each(server, cloud)
             assert (len(traffic.refusals()) > refused) == (each is not lock), each.__name__

@@ -50,7 +50,7 @@ def test_what_takes_long_is_not_taken_over(queue: Queue, driving: Driving) -> No
         time.sleep(SLOW)
         driving.renew()
         assert all(until >= before[uuid] + SLOW for uuid, until in untils(queue).items())
-        time.sleep(LEASE - SLOW)
+        time.sleep(LEASE - SLOW)  # until the first lease has run out
         assert queue.database.read(leases.waiting, time.time(), 10) == []
     after = untils(queue)
     time.sleep(SLOW)

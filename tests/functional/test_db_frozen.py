@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ import sqlalchemy as sa
 from db.engine import Database, OutcomeUnknown
 from db.sync import sync
 from objects import errors
+from service.periodic import wait_until
 from tests.support.bus import FaultProxy, silent_listener
 from tests.support.databases import skip_without_driver, url_on
 from tests.support.transactions import increment, read_epoch
@@ -100,7 +100,8 @@ def test_a_statement_that_takes_too_long_is_ended_on_its_server(frozen: Frozen) 
     """Else it goes on there, with all the locks it holds."""
     dialect = frozen.database.dialect
     unavailable(lambda: frozen.database.read(lambda tx: tx.execute(sa.text(SLEEP[dialect])).all()))
-    assert _becomes_none(lambda: frozen.database.read(lambda tx: int(tx.execute(sa.text(RUNNING[dialect])).scalar_one())))
+    running = sa.text(RUNNING[dialect])
+    assert wait_until(lambda: not frozen.database.read(lambda tx: tx.execute(running).scalar_one()), LONG, pause=0.1)
 
 
 @pytest.mark.parametrize("driver", ["mysql+pymysql", "postgresql+psycopg"])
@@ -110,12 +111,3 @@ def test_a_server_that_accepts_connections_and_never_says_a_word(driver: str) ->
         url = f"{driver}://nova:hunter2@127.0.0.1:{listener.getsockname()[1]}/api"
         skip_without_driver(url)
         assert "hunter2" not in str(unavailable(lambda: Database(url).read(read_epoch)))
-
-
-def _becomes_none(count: Callable[[], int]) -> bool:
-    ends = time.monotonic() + LONG
-    while count():
-        if time.monotonic() > ends:
-            return False
-        time.sleep(0.1)
-    return True

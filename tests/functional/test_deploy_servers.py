@@ -258,7 +258,7 @@ signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by all that a shell starts in the background
 with servers([sys.argv[1]], told={sys.argv[1]: "own"}) as outcomes:
     print(outcomes[0].url or outcomes[0].how, flush=True)
-    time.sleep(600)
+    time.sleep(600)  # until a signal ends it
 """
 
 

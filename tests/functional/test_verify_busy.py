@@ -42,7 +42,7 @@ def test_a_busy_region_gives_no_false_finding(tmp_path: Path, on: str) -> None:
         def work(number: int) -> None:
             while not stopped.is_set():
                 uuid = cloud.boot(f"busy-{number}", metadata={"simulated:outcome": "fail"} if random.random() < 0.2 else {})
-                time.sleep(random.random() * 0.3)
+                time.sleep(random.random() * 0.3)  # the delete meets it anywhere on its way
                 cloud.delete(uuid)
 
         workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -52,7 +52,7 @@ def test_a_busy_region_gives_no_false_finding(tmp_path: Path, on: str) -> None:
             for _ in range(ROUNDS):
                 audit = Audit(places)
                 first = audit.look()
-                time.sleep(1.0)
+                time.sleep(1.0)  # what was on its way at the first look has gone on
                 assert [str(finding) for finding in flat(audit.again(first))] == []
         finally:
             stopped.set()
@@ -61,7 +61,7 @@ def test_a_busy_region_gives_no_false_finding(tmp_path: Path, on: str) -> None:
         cloud.settle()
         cloud.boot("quiet", count=6)
         cloud.settle()
-        time.sleep(2 * cloud.pace.stats_interval)
+        time.sleep(2 * cloud.pace.stats_interval)  # the agents have told of these guests
         at_rest = Audit(Places(database, Ledger(database, "audit"), cloud.registry, overdue=cloud.pace.stats_interval))
         assert wait_until(lambda: not flat(at_rest.look()), PATIENCE, pause=0.5), [str(f) for f in flat(at_rest.look())]
         database.dispose()

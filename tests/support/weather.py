@@ -85,7 +85,7 @@ class Traffic:
         """The body of the answer wanted. A delete that was carried out although its answer was lost finds nothing the next time."""
         enough = (wanted, 404) if method == "DELETE" else (wanted,)
         while (answer := self._ask(method, path, name)).status_code not in enough:
-            time.sleep(0.2)
+            time.sleep(0.2)  # the weather lasts
         found: dict[str, dict[str, str]] = answer.json() if answer.content else {}
         return found
 
