@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -22,6 +22,8 @@ PAGE = 500
 MESSAGES = "messages"
 PATIENCE = 12
 """POSTs after which what is larger than it should be is not taken for chance any more."""
+LONG = 300.0
+"""Seconds after which what has not come never will."""
 
 Polls = Set[tuple[str, str]]
 """(role, statement)"""
@@ -100,6 +102,17 @@ def ghosts(urls: Mapping[str, str], count: int) -> None:
             database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT) for node in page])
             database.write(compute_nodes.store_all, page, time.time())
         database.dispose()
+
+
+def wait_until_quiet(count: Callable[[], float], seconds: float, pause: float) -> None:
+    """Return when ``count`` has stood still for so many seconds; it is asked for at every ``pause``."""
+    seen, since, give_up = -1.0, time.monotonic(), time.monotonic() + LONG
+    while time.monotonic() - since < seconds:
+        assert time.monotonic() < give_up, "it is never quiet: something runs by the clock that no poll was taken for"
+        now = count()
+        if now != seen:
+            seen, since = now, time.monotonic()
+        time.sleep(pause)
 
 
 def show(title: str, found: Mapping[Size, Measured], console: Console) -> None:

@@ -27,6 +27,7 @@ from bench._counters import Meter
 from bench._flat import (
     BATCH,
     BUILDERS,
+    LONG,
     MESSAGES,
     PATIENCE,
     SIZES,
@@ -39,6 +40,7 @@ from bench._flat import (
     larger,
     least,
     show,
+    wait_until_quiet,
 )
 from bench._place import Client, CountingBacking, place, serve
 from ci.stages import ACCEPT
@@ -66,7 +68,6 @@ CALM: Mapping[str, Mapping[str, str]] = {
     "compute": dict.fromkeys(("report_interval", "stats_interval", "stats_full_interval", "audit_interval"), NEVER),
 }
 """What the files of a region are changed to, as far as they have these groups: nothing happens by the clock but polls."""
-LONG = 300.0
 WORK = ("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH")
 """How statements begin that are not the end or the beginning of a transaction, or a setting."""
 ASKED = "SELECT schema_name, digest_text, count_star FROM performance_schema.events_statements_summary_by_digest"
@@ -132,13 +133,7 @@ class Bench:
         assert wait_until(lambda: self._meter.ask(query, f"{name}%")[0][0] >= servers, LONG), f"{name}: not all are ACTIVE"
 
     def _quiet(self) -> None:
-        seen, since, give_up = -1, time.monotonic(), time.monotonic() + LONG
-        while time.monotonic() - since < QUIET:
-            assert time.monotonic() < give_up, "it is never quiet: something runs by the clock that no poll was taken for"
-            now = sum(n for key, n in self._statements().items() if key not in self.polls)
-            if now != seen:
-                seen, since = now, time.monotonic()
-            time.sleep(0.1)
+        wait_until_quiet(lambda: sum(n for key, n in self._statements().items() if key not in self.polls), QUIET, pause=0.1)
 
     def _statements(self) -> Counts:
         found: Counts = Counter()

@@ -37,6 +37,7 @@ from rich.console import Console
 from bench._flat import (
     BATCH,
     BUILDERS,
+    LONG,
     MESSAGES,
     PATIENCE,
     SIZES,
@@ -50,6 +51,7 @@ from bench._flat import (
     larger,
     least,
     show,
+    wait_until_quiet,
 )
 from bench._flat_servers import on_servers
 from bench.boots import CLOCK, Bench
@@ -94,7 +96,7 @@ def region(size: Size) -> Iterator[Bench]:
 
         bench = Bench(Path(name), BUILDERS, PACE, cells=cells, used=size.used, before=others)
         try:
-            assert wait_until(lambda: bench.region.schedulable() >= size.hosts, 300.0), f"{bench.region.schedulable()} hosts are up"
+            assert wait_until(lambda: bench.region.schedulable() >= size.hosts, LONG), f"{bench.region.schedulable()} hosts are up"
             bench.post("fill", size.instances * BUILDERS)
             bench.wait("fill", size.instances * BUILDERS)
             yield bench
@@ -122,12 +124,7 @@ def messages(bench: Bench) -> Counter[str]:
 
 def quiet(bench: Bench, polls: Polls) -> None:
     """Return when nothing but polls has happened for a while."""
-    seen, since = -1, time.monotonic()
-    while time.monotonic() - since < QUIET:
-        now = statements(bench, polls).total() + messages(bench).total()
-        if now != seen:
-            seen, since = now, time.monotonic()
-        time.sleep(0.02)
+    wait_until_quiet(lambda: statements(bench, polls).total() + messages(bench).total(), QUIET, pause=0.02)
 
 
 def idle(bench: Bench, seconds: float) -> tuple[Polls, float]:
