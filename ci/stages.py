@@ -192,11 +192,11 @@ def bench_smoke() -> None:
 
 
 def chaos() -> None:
-    """A minute and more of load and faults on a region of real processes, and the strict verdict."""
+    """A minute of load and faults on a region of real processes, and the strict verdict."""
     if not region_can_be_had() and any(os.environ.get(variable) for variable in ACCEPT):
         print("  RabbitMQ or MariaDB is not installed: left out")
         return
-    run(sys.executable, "-m", "chaos", "--seed", "1", "--duration", "75")
+    run(sys.executable, "-m", "chaos", "--seed", "1", "--duration", "60")
 
 
 def region_can_be_had() -> bool:

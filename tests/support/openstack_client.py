@@ -79,6 +79,14 @@ def check_everything(client: OpenStack, flavor: str = "m1.small", group: str | N
     _check_delete(client, name, first, several)
 
 
+def check_boots(client: OpenStack, flavor: str = "m1.small") -> None:
+    """Of these, what needs all processes of a deployment: boots with all that can be given to them, and deletes. About 10 runs."""
+    name = f"osc-{uuid.uuid4().hex[:8]}"
+    first = _check_boot_and_show(client, name, flavor)
+    several = _check_several(client, name, flavor, None)
+    assert client.done("server", "delete", "--wait", first, *several) == ""
+
+
 def _check_flavors(client: OpenStack, flavor: str) -> None:
     listed = {found["Name"]: found for found in client.json("flavor", "list")}
     assert flavor in listed
