@@ -61,13 +61,21 @@ def compiled() -> dict[str, object]:
     try:
         from Cython.Build import cythonize
         from mypyc.build import mypycify
+        from numpy import get_include
     except ImportError:  # asked what is needed before it is there
         return {"setup_requires": needed()}
     options = ["--follow-imports=silent", "--ignore-missing-imports"]  # only types of NEEDED matter
     paths = [f"scheduler/{name}.py" for name in MODULES]
     level = os.environ.get("MYPYC_OPT_LEVEL", "3")  # mypy's own name for it; 0 is built soonest, which is enough for tests
     modules = mypycify([*options, *paths], opt_level=level, debug_level="0", group_name="superconductor")
-    fused = Extension("scheduler.fused", ["scheduler/fused.pyx"], extra_compile_args=[f"-O{level}", "-g0"])
+    fused = Extension(
+        "scheduler.fused",
+        ["scheduler/fused.pyx"],
+        include_dirs=[get_include()],
+        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+        # no product and sum in one: processors that can do it round once, where NumPy rounds twice
+        extra_compile_args=[f"-O{level}", "-g0", "-ffp-contract=off"],
+    )
     modules += cythonize([fused], build_dir="build")
     return {"ext_modules": modules, "cmdclass": {"build_ext": BuildElsewhere}, "setup_requires": needed()}
 

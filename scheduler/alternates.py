@@ -9,8 +9,9 @@ import numpy as np
 
 from objects.group import Policy, ServerGroup
 from scheduler import engine
-from scheduler.arrays import Floats, Ints, mixed, tally
+from scheduler.arrays import Floats, Ints, tally
 from scheduler.drivers.base import Driver
+from scheduler.kernels import mixed
 from scheduler.request import Request
 from scheduler.survey import Survey
 from scheduler.table import HostTable

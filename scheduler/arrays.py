@@ -25,8 +25,6 @@ tally: Callable[[Mask], np.intp] = _count
 """How many of them are true, as a number of NumPy."""
 
 _WORD = (1 << 64) - 1
-_ODD = np.uint64(0xBF58476D1CE4E5B9)  # the first multiplier of splitmix64 (Steele, Lea, Flood: OOPSLA 2014)
-_LOW = np.uint64(11)  # bits that a float has no room for
 
 
 def word_of(text: str) -> int:
@@ -40,15 +38,6 @@ def mixed(number: int) -> int:
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
     word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
     return word ^ (word >> 31)
-
-
-def noise(salts: Words, seed: int, below: float) -> Floats:
-    """A number from 0 to ``below`` per salt, another set for every seed. It depends on nothing else: a decision can be replayed."""
-    words = salts ^ np.uint64(mixed(seed))
-    words *= _ODD
-    words >>= _LOW
-    found: Floats = words.view(np.int64) * np.float64(below * 2.0**-53)  # signed ones are faster converted, and these are small
-    return found
 
 
 def column(records: Sequence[object], name: str, kind: Any = np.float64) -> npt.NDArray[Any]:

@@ -19,6 +19,7 @@ from scheduler.arrays import Floats, Ints, Mask, tally
 from scheduler.drivers.base import Driver
 from scheduler.filters.base import Filter
 from scheduler.hosts import Hosts
+from scheduler.kernels import narrowed
 from scheduler.request import Request
 from scheduler.survey import Part, Survey, scale, ties
 from scheduler.table import HostTable
@@ -60,8 +61,7 @@ def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[M
         passed = _asked_one_by_one(one, hosts, request, mask) if one.host_by_host else one.passes(hosts, request)
         before = left
         if passed is not None:
-            mask &= passed
-            left = int(tally(mask))
+            left = narrowed(mask, passed)
         elif one.on_demand:
             continue
         reason = one.reason if left else one.refusal(hosts, request)
@@ -111,7 +111,7 @@ def score(table: HostTable, driver: Driver, request: Request, parts: tuple[Part,
     for part in parts:
         raw = part.weigher.weigh(hosts, request)
         if raw is not None:
-            scores += part.of(hosts, raw)
+            scores = part.added(scores, hosts, raw)
     if driver.shuffle:
         scores += ties(table, rows, request.seed)
     scores[~narrow(driver.chain(request).filters, hosts, request)[0]] = -np.inf
@@ -205,6 +205,5 @@ def _weighed(weighers: Sequence[Weigher], hosts: Hosts, request: Request, left: 
             continue
         part = scale(weigher, raw, multiplier, left)
         parts.append(part)
-        added = part.of(hosts, raw)
-        scores = added if scores is None else np.add(scores, added, out=added)
+        scores = part.added(scores, hosts, raw)
     return np.zeros(len(hosts)) if scores is None else scores, tuple(parts)

@@ -1,45 +1,303 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-"""``in_order`` and ``noise`` as one pass each, of a compiled wheel. What they mean, and the reference: ranking.py and arrays.py."""
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""What ``kernels.py`` names as one pass each, of a compiled wheel. What they mean, and the reference: reference.py.
 
-from libc.stdint cimport int64_t, uint64_t
+Arrays of another kind than the table's own columns have - a site's filters and weighers may give any - are left to the reference,
+and so is what holds numbers that are none. Nothing here is asked for memory through Python's buffers, which takes longer than the
+pass itself at 1,000 hosts.
+"""
 
-import numpy as np
+cimport numpy as cnp
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from scheduler.arrays import mixed
-from scheduler.ranking import in_order as _in_order
+from scheduler import reference
 
-cdef Py_ssize_t FEW = 64  # more than that are put in order by NumPy's sort
+cnp.import_array()
+
+cdef extern from "Python.h":
+    unsigned long long PyLong_AsUnsignedLongLongMask(object) except? 0xFFFFFFFFFFFFFFFF
+
+cdef enum:
+    FEW = 64  # more than that are put in order by NumPy's sort
+    BLOCK = 128  # so many of them are counted in a byte
+    LANES = 4  # extremes that do not wait for each other
+
+cdef double UNIT = 2.0 ** -53
 
 
-def noise(const uint64_t[:] salts, object seed, double below):
-    cdef Py_ssize_t at, size = salts.shape[0]
-    cdef uint64_t word = mixed(seed)
-    cdef double unit = below * 2.0 ** -53
-    found = np.empty(size)
-    cdef double[:] into = found
+cdef inline bint _is(object array, int kind, Py_ssize_t size) noexcept:
+    """Whether it is one of the table's kind, of this size (-1: of any)."""
+    if type(array) is not cnp.ndarray:
+        return False
+    given = <cnp.ndarray> array
+    return (
+        cnp.PyArray_TYPE(given) == kind
+        and cnp.PyArray_NDIM(given) == 1
+        and (size < 0 or cnp.PyArray_DIM(given, 0) == size)
+        and cnp.PyArray_ISCARRAY_RO(given)
+    )
+
+
+cdef inline Py_ssize_t _size(object array) noexcept:
+    return cnp.PyArray_DIM(<cnp.ndarray> array, 0)
+
+
+cdef inline void *_of(object array) noexcept:
+    return cnp.PyArray_DATA(<cnp.ndarray> array)
+
+
+cdef inline object _new(Py_ssize_t size, int kind):
+    cdef cnp.npy_intp shape = size
+    return cnp.PyArray_SimpleNew(1, &shape, kind)
+
+
+cdef inline uint64_t _mixed(object number) except? 0xFFFFFFFFFFFFFFFF:
+    cdef uint64_t word = <uint64_t> PyLong_AsUnsignedLongLongMask(number) * <uint64_t> 0x9E3779B97F4A7C15
+    word = (word ^ (word >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
+    word = (word ^ (word >> 27)) * <uint64_t> 0x94D049BB133111EB
+    return word ^ (word >> 31)
+
+
+cdef inline double _noise(uint64_t salt, uint64_t word, double unit) noexcept:
+    return <double> <int64_t> (((salt ^ word) * <uint64_t> 0xBF58476D1CE4E5B9) >> 11) * unit
+
+
+def mixed(number):
+    return _mixed(number)
+
+
+def noise(salts, seed, double below):
+    if not _is(salts, cnp.NPY_UINT64, -1):
+        return reference.noise(salts, seed, below)
+    cdef Py_ssize_t at, size = _size(salts)
+    cdef uint64_t word = _mixed(seed)
+    cdef double unit = below * UNIT
+    found = _new(size, cnp.NPY_DOUBLE)
+    cdef const uint64_t *salt = <const uint64_t *> _of(salts)
+    cdef double *into = <double *> _of(found)
     for at in range(size):
-        into[at] = <double> <int64_t> (((salts[at] ^ word) * <uint64_t> 0xBF58476D1CE4E5B9) >> 11) * unit
+        into[at] = _noise(salt[at], word, unit)
     return found
 
 
-def in_order(scores, Py_ssize_t count):
-    if count > FEW:
-        return _in_order(scores, count)
-    cdef const double[:] given = scores
-    cdef Py_ssize_t at, to, held = 0, size = given.shape[0]
-    cdef Py_ssize_t wanted = min(count, size)
-    found = np.empty(wanted, np.int64)
-    if not wanted:
-        return found
-    cdef int64_t[:] best = found
+def untied(scores, positions, salts, rows, seed, double below):
+    if not (_is(scores, cnp.NPY_DOUBLE, -1) and _is(positions, cnp.NPY_INT64, -1) and _is(salts, cnp.NPY_UINT64, -1)):
+        return reference.untied(scores, positions, salts, rows, seed, below)
+    cdef Py_ssize_t at, row, size = _size(positions), last = _size(scores), end = _size(salts)
+    if not _is(rows, cnp.NPY_INT64, size):
+        return reference.untied(scores, positions, salts, rows, seed, below)
+    cdef uint64_t word = _mixed(seed)
+    cdef double unit = below * UNIT
+    found = _new(size, cnp.NPY_DOUBLE)
+    cdef const double *score = <const double *> _of(scores)
+    cdef const int64_t *position = <const int64_t *> _of(positions)
+    cdef const int64_t *places = <const int64_t *> _of(rows)
+    cdef const uint64_t *salt = <const uint64_t *> _of(salts)
+    cdef double *into = <double *> _of(found)
     for at in range(size):
-        if held < wanted:
+        row = places[at]
+        if not (0 <= position[at] < last and 0 <= row < end):
+            return reference.untied(scores, positions, salts, rows, seed, below)
+        into[at] = score[position[at]] + _noise(salt[row], word, unit)
+    return found
+
+
+def narrowed(mask, passed):
+    if not (_is(mask, cnp.NPY_BOOL, -1) and _is(passed, cnp.NPY_BOOL, _size(mask)) and cnp.PyArray_ISWRITEABLE(mask)):
+        return reference.narrowed(mask, passed)
+    cdef Py_ssize_t at, here, until, size = _size(mask), total = 0
+    cdef uint8_t *into = <uint8_t *> _of(mask)
+    cdef const uint8_t *other = <const uint8_t *> _of(passed)
+    cdef uint8_t both, few
+    for here in range(0, size, BLOCK):
+        until = min(here + BLOCK, size)
+        few = 0
+        for at in range(here, until):
+            both = (into[at] != 0) & (other[at] != 0)
+            into[at] = both
+            few += both
+        total += few
+    return total
+
+
+def at_least(column, least):
+    if not (_is(column, cnp.NPY_DOUBLE, -1) and type(least) in (int, float)):
+        return reference.at_least(column, least)
+    cdef Py_ssize_t at, size = _size(column)
+    cdef double bound = least
+    found = _new(size, cnp.NPY_BOOL)
+    cdef const double *given = <const double *> _of(column)
+    cdef uint8_t *into = <uint8_t *> _of(found)
+    for at in range(size):
+        into[at] = given[at] >= bound
+    return found
+
+
+def below(column, limit):
+    if not (_is(column, cnp.NPY_INT32, -1) and type(limit) in (int, float)):
+        return reference.below(column, limit)
+    cdef Py_ssize_t at, size = _size(column)
+    cdef double bound = limit
+    found = _new(size, cnp.NPY_BOOL)
+    cdef const int32_t *given = <const int32_t *> _of(column)
+    cdef uint8_t *into = <uint8_t *> _of(found)
+    for at in range(size):
+        into[at] = given[at] < bound
+    return found
+
+
+def equal(column, number):
+    if not (_is(column, cnp.NPY_INT64, -1) and type(number) is int):
+        return reference.equal(column, number)
+    cdef Py_ssize_t at, size = _size(column)
+    cdef int64_t wanted = number
+    found = _new(size, cnp.NPY_BOOL)
+    cdef const int64_t *given = <const int64_t *> _of(column)
+    cdef uint8_t *into = <uint8_t *> _of(found)
+    for at in range(size):
+        into[at] = given[at] == wanted
+    return found
+
+
+def extremes(raw, left, least):
+    if not (_is(raw, cnp.NPY_DOUBLE, -1) and (left is None or _is(left, cnp.NPY_BOOL, _size(raw)))) or not _size(raw):
+        return reference.extremes(raw, left, least)
+    cdef Py_ssize_t at, lane, size = _size(raw), whole = size - size % LANES
+    cdef const double *given = <const double *> _of(raw)
+    cdef const uint8_t *there = NULL if left is None else <const uint8_t *> _of(left)
+    cdef double[LANES] lows, highs
+    cdef double each, low, high
+    cdef bint none = False
+    for lane in range(LANES):
+        lows[lane], highs[lane] = INFINITY, -INFINITY
+    at = 0
+    while at < whole:
+        for lane in range(LANES):
+            each = given[at + lane]
+            none |= each != each
+            low = each if there == NULL or there[at + lane] else INFINITY
+            high = each if there == NULL or there[at + lane] else -INFINITY
+            lows[lane] = low if low < lows[lane] else lows[lane]
+            highs[lane] = high if high > highs[lane] else highs[lane]
+        at += LANES
+    for at in range(whole, size):
+        each = given[at]
+        none |= each != each
+        if there == NULL or there[at]:
+            lows[0] = each if each < lows[0] else lows[0]
+            highs[0] = each if each > highs[0] else highs[0]
+    if none:
+        return reference.extremes(raw, left, least)
+    low, high = lows[0], highs[0]
+    for lane in range(1, LANES):
+        low, high = min(low, lows[lane]), max(high, highs[lane])
+    return (least if least is not None and low > <double> least else low), high
+
+
+def add_scaled(total, raw, double low, factor):
+    if not (_is(raw, cnp.NPY_DOUBLE, -1) and isinstance(factor, float)):
+        return reference.add_scaled(total, raw, low, factor)
+    cdef Py_ssize_t at, size = _size(raw)
+    cdef double times = factor
+    cdef const double *given = <const double *> _of(raw)
+    cdef double *into
+    if total is None:
+        total = _new(size, cnp.NPY_DOUBLE)
+        into = <double *> _of(total)
+        for at in range(size):
+            into[at] = (given[at] - low) * times
+        return total
+    if not (_is(total, cnp.NPY_DOUBLE, size) and cnp.PyArray_ISWRITEABLE(total)):
+        return reference.add_scaled(total, raw, low, factor)
+    into = <double *> _of(total)
+    for at in range(size):
+        into[at] += (given[at] - low) * times
+    return total
+
+
+def reaching(scores, left, double bound, double least):
+    if not (_is(scores, cnp.NPY_DOUBLE, -1) and (left is None or _is(left, cnp.NPY_BOOL, _size(scores)))):
+        return reference.reaching(scores, left, bound, least)
+    cdef Py_ssize_t at = 0, to = 0, size = _size(scores), total = 0, good = 0
+    cdef const double *given = <const double *> _of(scores)
+    cdef const uint8_t *there = NULL if left is None else <const uint8_t *> _of(left)
+    cdef bint here
+    for at in range(size):
+        here = there == NULL or there[at] != 0
+        total += (given[at] >= bound) & here
+        good += (given[at] >= bound) & (given[at] >= least) & here
+    found = _new(total, cnp.NPY_INT64)
+    cdef int64_t *into = <int64_t *> _of(found)
+    at = 0
+    while to < total:  # what is written for one that is not among them is written over by the next
+        into[to] = at
+        to += (given[at] >= bound) & (there == NULL or there[at] != 0)
+        at += 1
+    return found, good
+
+
+def ordered(rows, scores, Py_ssize_t count):
+    if not (0 < count <= FEW and _is(scores, cnp.NPY_DOUBLE, -1) and _is(rows, cnp.NPY_INT64, _size(scores))):
+        return reference.ordered(rows, scores, count)
+    found = _ordered(<const int64_t *> _of(rows), <const double *> _of(scores), _size(rows), NULL, 0, 0, count)
+    return reference.ordered(rows, scores, count) if found is None else found
+
+
+def ordered_in(rows, scores, cells, number, Py_ssize_t count):
+    if not (
+        0 < count <= FEW
+        and _is(scores, cnp.NPY_DOUBLE, -1)
+        and _is(rows, cnp.NPY_INT64, _size(scores))
+        and _is(cells, cnp.NPY_INT64, -1)
+    ):
+        return reference.ordered_in(rows, scores, cells, number, count)
+    found = _ordered(
+        <const int64_t *> _of(rows),
+        <const double *> _of(scores),
+        _size(rows),
+        <const int64_t *> _of(cells),
+        _size(cells),
+        number,
+        count,
+    )
+    return reference.ordered_in(rows, scores, cells, number, count) if found is None else found
+
+
+cdef object _ordered(
+    const int64_t *rows,
+    const double *scores,
+    Py_ssize_t size,
+    const int64_t *cells,
+    Py_ssize_t end,
+    int64_t cell,
+    Py_ssize_t count,
+):
+    """The best rows with their scores, of one cell (``cells`` NULL: of all); None: something in them is for the reference."""
+    cdef double[FEW] best
+    cdef int64_t[FEW] chosen
+    cdef Py_ssize_t at, to, held = 0
+    cdef double score
+    for at in range(size):
+        if cells != NULL:
+            if not 0 <= rows[at] < end:
+                return None
+            if cells[rows[at]] != cell:
+                continue
+        score = scores[at]
+        if score != score:
+            return None
+        if held < count:
             held += 1
-        elif given[at] <= given[best[held - 1]]:
+        elif score <= best[held - 1]:
             continue
         to = held - 1
-        while to and given[best[to - 1]] < given[at]:
-            best[to] = best[to - 1]
+        while to and best[to - 1] < score:
+            best[to], chosen[to] = best[to - 1], chosen[to - 1]
             to -= 1
-        best[to] = at
-    return found
+        best[to], chosen[to] = score, rows[at]
+    found, theirs = _new(held, cnp.NPY_INT64), _new(held, cnp.NPY_DOUBLE)
+    cdef int64_t *into = <int64_t *> _of(found)
+    cdef double *beside = <double *> _of(theirs)
+    for at in range(held):
+        into[at], beside[at] = chosen[at], best[at]
+    return found, theirs

@@ -1,11 +1,49 @@
-"""What a compiled wheel has as one pass over an array (``fused.pyx``), and NumPy makes of a dozen operations otherwise."""
+"""What a compiled wheel has as one pass over an array (``fused.pyx``), and NumPy makes of several operations otherwise."""
 
 from __future__ import annotations
 
 try:
-    from scheduler.fused import in_order, noise
+    from scheduler.fused import (
+        add_scaled,
+        at_least,
+        below,
+        equal,
+        extremes,
+        mixed,
+        narrowed,
+        noise,
+        ordered,
+        ordered_in,
+        reaching,
+        untied,
+    )
 except ImportError:  # not compiled, which is the default
-    from scheduler.arrays import noise
-    from scheduler.ranking import in_order
+    from scheduler.arrays import mixed
+    from scheduler.reference import (
+        add_scaled,
+        at_least,
+        below,
+        equal,
+        extremes,
+        narrowed,
+        noise,
+        ordered,
+        ordered_in,
+        reaching,
+        untied,
+    )
 
-__all__ = ["in_order", "noise"]
+__all__ = [
+    "add_scaled",
+    "at_least",
+    "below",
+    "equal",
+    "extremes",
+    "mixed",
+    "narrowed",
+    "noise",
+    "ordered",
+    "ordered_in",
+    "reaching",
+    "untied",
+]

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.arrays import Floats, Ints, Mask, tally
+from scheduler import kernels
+from scheduler.arrays import Floats, Ints, Mask
 
 BLOCKS = 1024
 """Blocks that scores are divided into: every 1024th is of the same one."""
-SMALL = 64
-"""So few scores are put in order in one go."""
 
 
 class Leaders(NamedTuple):
@@ -33,35 +32,11 @@ def leading(scores: Floats, left: Mask | None, count: int, slack: float) -> Lead
         while enough < tops.size:
             tops.partition(-enough)
             least = tops.item(-enough)
-            ahead = scores >= least - slack
-            if left is None:
-                return Leaders(ahead.nonzero()[0], least)
-            ahead &= left
-            found: Ints = ahead.nonzero()[0]
-            if tally(scores[found] >= least) >= count:
+            found, reached = kernels.reaching(scores, left, least - slack, least)
+            if left is None or reached >= count:
                 return Leaders(found, least)
             enough *= 2
     return Leaders(np.arange(scores.size) if left is None else left.nonzero()[0], -np.inf)
-
-
-def in_order(scores: Floats, count: int) -> Ints:
-    """Positions of the ``count`` best, or of all where there are fewer, best first, equals as they come."""
-    if scores.size <= count + SMALL:
-        return _descending(scores)[:count]
-    tops = scores.copy()
-    tops.partition(-count)
-    few = (scores >= tops.item(-count)).nonzero()[0]
-    return few[_descending(scores[few])[:count]]
-
-
-def _descending(scores: Floats) -> Ints:
-    """A sort that keeps equals in order takes three times as long, so for many scores it is left to where there are any."""
-    behind = -scores
-    if behind.size <= SMALL:
-        return behind.argsort(kind="stable")
-    order = behind.argsort()
-    falling = behind[order]
-    return behind.argsort(kind="stable") if tally(falling[1:] == falling[:-1]) else order
 
 
 def _best_of_blocks(scores: Floats) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 from objects.decision import FilterCount
 from scheduler.arrays import Floats, Ints, Mask
 from scheduler.hosts import Hosts
-from scheduler.kernels import in_order, noise
+from scheduler.kernels import add_scaled, extremes, noise, ordered, ordered_in, untied
 from scheduler.ranking import leading
 from scheduler.table import HostTable
 from scheduler.weighers.base import Weigher
@@ -38,24 +38,17 @@ class Part:
 
     def of(self, hosts: Hosts, raw: Floats) -> Floats:
         """What it adds to the scores of hosts that weigh this."""
+        return self.added(None, hosts, raw)
+
+    def added(self, scores: Floats | None, hosts: Hosts, raw: Floats) -> Floats:
+        """The same, added to these scores in place if there are any."""
         multiplier = self.weigher.multipliers(hosts) if self.multiplier is None else self.multiplier
-        part: Floats = ((raw - self.low) if self.low else raw) * (multiplier / self.span)
-        return part
+        return add_scaled(scores, raw, self.low, multiplier / self.span)
 
 
 def scale(weigher: Weigher, raw: Floats, multiplier: float | None, left: Mask | None) -> Part:
     """The scale of these raw weights over those hosts that are ``left``; None: all of them."""
-    first, last = raw.argmax(), raw.argmin()
-    high, low, least = raw.item(first), raw.item(last), weigher.least
-    if left is not None:  # the extremes of all hosts are mostly those of the hosts that are left
-        if not left[first]:
-            there = np.where(left, raw, -np.inf)
-            high = there.item(there.argmax())
-        if (least is None or low < least) and not left[last]:
-            there = np.where(left, raw, np.inf)
-            low = there.item(there.argmin())
-    if least is not None and low > least:
-        low = least
+    low, high = extremes(raw, left, weigher.least)
     return Part(weigher, raw, multiplier, low, high - low or 1.0)
 
 
@@ -107,24 +100,23 @@ class Survey:
     def best(self, count: int) -> tuple[Ints, Floats]:
         """The ``count`` best rows, or all where there are fewer, best first, with their scores."""
         if count > HEAD:
-            return _in_order(*self._ahead(count)[:2], count)
+            return ordered(*self._ahead(count)[:2], count)
         if self._first is None or count > self._first[0].size:
             rows, scores, _ = self._head
-            self._first = _in_order(rows, scores, max(count, FIRST))
+            self._first = ordered(rows, scores, max(count, FIRST))
         rows, scores = self._first
         return rows[:count], scores[:count]
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         """The same of those in the cell."""
         rows, scores, least = self._head
-        mine = (self._hosts.table.cell[rows] == cell).nonzero()[0]
-        rows, scores = _in_order(rows[mine], scores[mine], count)
+        rows, scores = ordered_in(rows, scores, self._hosts.table.cell, cell, count)
         if least == -np.inf or (rows.size == count and scores[-1] >= least):
             return rows, scores
         theirs = self._hosts.of_cell(cell)
         left = None if self._left is None else self._left[theirs]
         positions = theirs[leading(self._scores[theirs], left, count, NOISE).positions]
-        return _in_order(self._rows(positions), self._exact(positions), count)
+        return ordered(self._rows(positions), self._exact(positions), count)
 
     def weights(self, rows: Ints) -> dict[str, list[float]]:
         """What each weigher adds to the scores of these of its rows, by weigher."""
@@ -149,14 +141,10 @@ class Survey:
 
     def _exact(self, positions: Ints) -> Floats:
         """Scores with the noise that orders equals."""
-        scores: Floats = self._scores[positions]
-        return scores if self._seed is None else scores + ties(self._hosts.table, self._rows(positions), self._seed)
+        if self._seed is None:
+            scores: Floats = self._scores[positions]
+            return scores
+        return untied(self._scores, positions, self._hosts.table.salt, self._rows(positions), self._seed, NOISE)
 
     def _rows(self, positions: Ints) -> Ints:
         return positions if self._hosts.rows is None else self._hosts.rows[positions]
-
-
-def _in_order(rows: Ints, scores: Floats, count: int) -> tuple[Ints, Floats]:
-    """The ``count`` best of them. Noise leaves few equals, and these as they stand in the table."""
-    order = in_order(scores, count)
-    return rows[order], scores[order]

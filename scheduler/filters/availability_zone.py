@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
 from scheduler.hosts import Hosts
+from scheduler.kernels import equal
 from scheduler.request import Request
 
 
@@ -14,4 +15,4 @@ class AvailabilityZoneFilter(Filter):
     reason = "not in the availability zone asked for"
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return hosts.zone == request.zone if request.zone is not None else None
+        return equal(hosts.zone, request.zone) if request.zone is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
 from scheduler.hosts import Hosts
+from scheduler.kernels import at_least
 from scheduler.request import Request
 
 
@@ -16,4 +17,4 @@ class CoreFilter(Filter):
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return hosts.room("vcpus") >= request.vcpus if request.vcpus else None
+        return at_least(hosts.room("vcpus"), request.vcpus) if request.vcpus else None

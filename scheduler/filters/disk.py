@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
 from scheduler.hosts import Hosts
+from scheduler.kernels import at_least
 from scheduler.request import Request
 
 
@@ -16,4 +17,4 @@ class DiskFilter(Filter):
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return hosts.room("disk_gb") >= request.disk_gb if request.disk_gb else None
+        return at_least(hosts.room("disk_gb"), request.disk_gb) if request.disk_gb else None

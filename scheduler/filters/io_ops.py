@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
 from scheduler.hosts import Hosts
+from scheduler.kernels import below
 from scheduler.request import Request
 
 
@@ -19,5 +20,5 @@ class IoOpsFilter(Filter):
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
         limit = hosts.least("max_io_ops_per_host", self.settings.max_io_ops_per_host)
-        under = hosts.building < limit
+        under = below(hosts.building, limit)
         return under if isinstance(limit, (int, float)) else under & (limit > 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
 from scheduler.hosts import Hosts
+from scheduler.kernels import below
 from scheduler.request import Request
 
 
@@ -15,4 +16,4 @@ class NumInstancesFilter(Filter):
     dynamic = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
-        return hosts.instances < hosts.least("max_instances_per_host", self.settings.max_instances_per_host)
+        return below(hosts.instances, hosts.least("max_instances_per_host", self.settings.max_instances_per_host))

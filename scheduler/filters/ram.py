@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
 from scheduler.hosts import Hosts
+from scheduler.kernels import at_least
 from scheduler.request import Request
 
 
@@ -17,4 +18,4 @@ class RamFilter(Filter):
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return hosts.room("memory_mb") >= request.memory_mb if request.memory_mb else None
+        return at_least(hosts.room("memory_mb"), request.memory_mb) if request.memory_mb else None

@@ -103,7 +103,7 @@ print(scheduler.engine.__file__, scheduler.filters.ram.__file__, scheduler.kerne
     engine, ram, noise = done.stdout.split()
 
     compiled = os.environ.get("SUPERCONDUCTOR_COMPILED") == "1"
-    assert (Path(engine).suffix, noise) == ((".so", "scheduler.fused") if compiled else (".py", "scheduler.arrays"))
+    assert (Path(engine).suffix, noise) == ((".so", "scheduler.fused") if compiled else (".py", "scheduler.reference"))
     assert Path(ram).suffix == ".py"  # a site's own filters derive from plain classes
 
 
