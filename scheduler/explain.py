@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator
 from math import floor
 
-import numpy as np
-
 from objects.decision import Candidate, Choice, Decision
 from scheduler.drivers.base import Driver
 from scheduler.job import Job, Moment
@@ -41,7 +39,7 @@ def decision_of(
         driver=driver.name,
         hosts=hosts,
         filters=counts,
-        candidates=tuple(_candidates(job, job.survey, table)) if job.survey else (),
+        candidates=_candidates(job, job.survey, table) if job.survey else (),
         choices=tuple(_choices(job, table)),
         cells=dict(moment.ages),
         seed=request.seed,
@@ -53,23 +51,33 @@ def decision_of(
     )
 
 
-def _candidates(job: Job, survey: Survey, table: HostTable) -> Iterator[Candidate]:
+def _candidates(job: Job, survey: Survey, table: HostTable) -> tuple[Candidate, ...]:
     """The best hosts for the first instance, best first, and the one it got if that is none of them."""
-    rows, scores = survey.best(TOP)
+    best, scored = survey.best(TOP)
+    rows: list[int] = best.tolist()
+    scores: list[float] = scored.tolist()
     winner = next(iter(job.rows.values()), None)
-    if winner is not None and winner not in rows.tolist():
-        rows = np.append(rows, survey.rows[survey.rows == winner])
-        scores = np.append(scores, survey.scores[survey.rows == winner])
-    parts = survey.weights(rows)
-    names = tuple(parts)
-    for row, score, *added in zip(rows.tolist(), scores.tolist(), *parts.values(), strict=True):
-        yield Candidate(
-            host=table.hosts[row],
-            node=table.nodes[row],
-            cell=table.cells[table.cell.item(row)].name,
-            score=floor(score * 1e6 + 0.5) / 1e6,  # round(score, 6) takes longer than all else that is done for a candidate
-            parts={name: floor(part * 1e6 + 0.5) / 1e6 for name, part in zip(names, added, strict=True)},
-        )
+    if winner is not None and winner not in rows:
+        its = survey.scores[survey.rows == winner]
+        rows, scores = rows + [winner] * its.size, scores + its.tolist()
+    parts = {name: [_rounded(part) for part in added] for name, added in survey.weights(rows).items()}
+    return tuple(
+        [
+            Candidate(
+                host=table.hosts[row],
+                node=table.nodes[row],
+                cell=table.cells[table.cell.item(row)].name,
+                score=_rounded(scores[position]),
+                parts={name: added[position] for name, added in parts.items()},
+            )
+            for position, row in enumerate(rows)
+        ]
+    )
+
+
+def _rounded(number: float) -> float:
+    """``round(number, 6)`` takes longer than all else that is done for a candidate."""
+    return floor(number * 1e6 + 0.5) / 1e6
 
 
 def _choices(job: Job, table: HostTable) -> Iterator[Choice]:

@@ -11,6 +11,8 @@ from scheduler.arrays import Floats, Ints, Mask
 
 BLOCKS = 1024
 """Blocks that scores are divided into: every 1024th is of the same one."""
+WHOLE = 1536
+"""So few scores are not divided: that takes longer than to look at all of them."""
 
 
 class Leaders(NamedTuple):
@@ -26,7 +28,7 @@ def leading(scores: Floats, left: Mask | None, count: int, slack: float) -> Lead
     There may be more of them. The best of each block are looked at first: the ``count``-th best of these is no better than the
     ``count``-th best of all. Those that are not left stand among them, so that it may take another look, further down.
     """
-    if scores.size > 2 * count:
+    if scores.size > max(2 * count, WHOLE):
         tops = _best_of_blocks(scores)
         enough = count if left is None else count * 5 // 4  # most hosts are left, as a rule
         while enough < tops.size:

@@ -118,11 +118,20 @@ class Survey:
         positions = theirs[leading(self._scores[theirs], left, count, NOISE).positions]
         return ordered(self._rows(positions), self._exact(positions), count)
 
-    def weights(self, rows: Ints) -> dict[str, list[float]]:
+    def weights(self, rows: list[int]) -> dict[str, list[float]]:
         """What each weigher adds to the scores of these of its rows, by weigher."""
-        hosts = Hosts(self._hosts.table, self._hosts.request, rows)
-        positions = rows if self._hosts.rows is None else np.searchsorted(self._hosts.rows, rows)
-        return {part.weigher.name: part.of(hosts, part.raw[positions]).tolist() for part in self.parts}
+        positions: list[int] = rows if self._hosts.rows is None else np.searchsorted(self._hosts.rows, rows).tolist()
+        return {part.weigher.name: self._added(part, rows, positions) for part in self.parts}
+
+    def _added(self, part: Part, rows: list[int], positions: list[int]) -> list[float]:
+        """Number by number, which is the same and, for a few hosts, a third of the time."""
+        raw, low = part.raw, part.low
+        if part.multiplier is None or raw.dtype.char != "d":
+            hosts = Hosts(self._hosts.table, self._hosts.request, np.array(rows, np.int64))
+            several: list[float] = part.of(hosts, raw[positions]).tolist()
+            return several
+        factor = part.multiplier / part.span
+        return [(raw.item(position) - low) * factor for position in positions]
 
     @property
     def _head(self) -> tuple[Ints, Floats, float]:

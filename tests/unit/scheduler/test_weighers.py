@@ -88,7 +88,7 @@ def test_weights_are_scaled_to_the_hosts_left_and_multiplied() -> None:
     request = fleet.request(fleet.spec(), table)
     found = engine.survey(table, driver, request)
     assert found.scores.tolist() == [2.0 * 1.0 - 1.0 * 1.0, 2.0 * 0.5 - 0.0]
-    assert found.weights(found.rows) == {"RAMWeigher": [2.0, 1.0], "NumInstancesWeigher": [-1.0, 0.0]}
+    assert found.weights(found.rows.tolist()) == {"RAMWeigher": [2.0, 1.0], "NumInstancesWeigher": [-1.0, 0.0]}
 
 
 def test_hosts_that_all_weigh_the_same_add_nothing() -> None:
@@ -114,5 +114,5 @@ def test_a_weigher_without_an_opinion_of_the_rows_asked_about_adds_nothing_to_th
     request = fleet.request(fleet.spec(), table)
     found = engine.survey(table, fleet.driver(enabled_weighers=("BuildFailureWeigher",)), request)
     best = found.rows[:1]
-    assert found.weights(found.rows)["BuildFailureWeigher"][1] < 0.0
-    assert found.weights(best) == {"BuildFailureWeigher": [0.0]}
+    assert found.weights(found.rows.tolist())["BuildFailureWeigher"][1] < 0.0
+    assert found.weights(best.tolist()) == {"BuildFailureWeigher": [0.0]}
