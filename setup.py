@@ -1,6 +1,6 @@
 """What setup.cfg cannot say: with ``SUPERCONDUCTOR_COMPILED=1`` in the environment, the modules that decide are compiled.
 
-mypyc makes C of them as they are, and Cython of two functions on arrays (``scheduler/fused.pyx``); the same in Python stay the
+mypyc makes C of them as they are, and Cython of functions on arrays (``scheduler/fused.pyx``); the same in Python stay the
 reference, and are all there is without that variable. A wheel is built so, or installed (``SUPERCONDUCTOR_COMPILED=1 pip install
 .``): never in place, where a compiled module would go on hiding a source that has been changed. See
 docs/decisions/0030-compiled-by-mypyc.md.

@@ -20,7 +20,7 @@ cdef extern from "Python.h":
 cdef enum:
     FEW = 64  # more than that are put in order by NumPy's sort
     BLOCK = 128  # so many of them are counted in a byte
-    LANES = 8  # extremes that do not wait for each other
+    MANY = 2048  # more than that NumPy compares faster, whose vectors are wider than what C may take for granted
 
 cdef double UNIT = 2.0 ** -53
 
@@ -121,7 +121,7 @@ def narrowed(mask, passed):
 
 
 def at_least(column, least):
-    if not (_is(column, cnp.NPY_DOUBLE, -1) and type(least) in (int, float)):
+    if not (_is(column, cnp.NPY_DOUBLE, -1) and _size(column) <= MANY and type(least) in (int, float)):
         return reference.at_least(column, least)
     cdef Py_ssize_t at, size = _size(column)
     cdef double bound = least
@@ -134,7 +134,7 @@ def at_least(column, least):
 
 
 def below(column, limit):
-    if not (_is(column, cnp.NPY_INT32, -1) and type(limit) in (int, float)):
+    if not (_is(column, cnp.NPY_INT32, -1) and _size(column) <= MANY and type(limit) in (int, float)):
         return reference.below(column, limit)
     cdef Py_ssize_t at, size = _size(column)
     cdef double bound = limit
@@ -147,7 +147,7 @@ def below(column, limit):
 
 
 def equal(column, number):
-    if not (_is(column, cnp.NPY_INT64, -1) and type(number) is int):
+    if not (_is(column, cnp.NPY_INT64, -1) and _size(column) <= MANY and type(number) is int):
         return reference.equal(column, number)
     cdef Py_ssize_t at, size = _size(column)
     cdef int64_t wanted = number
@@ -161,7 +161,7 @@ def equal(column, number):
 
 def extremes(raw, left, least):
     cdef double low, high
-    if not (_is(raw, cnp.NPY_DOUBLE, -1) and _is(left, cnp.NPY_BOOL, _size(raw)) and _size(raw)):
+    if not (_is(raw, cnp.NPY_DOUBLE, -1) and 0 < _size(raw) <= MANY and _is(left, cnp.NPY_BOOL, _size(raw))):
         return reference.extremes(raw, left, least)
     if not _extremes(<const double *> _of(raw), <const uint8_t *> _of(left), _size(raw), &low, &high):
         return reference.extremes(raw, left, least)
@@ -223,27 +223,6 @@ def add_scaled(total, raw, double low, factor):
     for at in range(size):
         into[at] += (given[at] - low) * times
     return total
-
-
-def reaching(scores, left, double bound, double least):
-    if not (_is(scores, cnp.NPY_DOUBLE, -1) and (left is None or _is(left, cnp.NPY_BOOL, _size(scores)))):
-        return reference.reaching(scores, left, bound, least)
-    cdef Py_ssize_t at = 0, to = 0, size = _size(scores), total = 0, good = 0
-    cdef const double *given = <const double *> _of(scores)
-    cdef const uint8_t *there = NULL if left is None else <const uint8_t *> _of(left)
-    cdef bint here
-    for at in range(size):
-        here = there == NULL or there[at] != 0
-        total += (given[at] >= bound) & here
-        good += (given[at] >= bound) & (given[at] >= least) & here
-    found = _new(total, cnp.NPY_INT64)
-    cdef int64_t *into = <int64_t *> _of(found)
-    at = 0
-    while to < total:  # what is written for one that is not among them is written over by the next
-        into[to] = at
-        to += (given[at] >= bound) & (there == NULL or there[at] != 0)
-        at += 1
-    return found, good
 
 
 def ordered(rows, scores, Py_ssize_t count):

@@ -14,7 +14,6 @@ try:
         noise,
         ordered,
         ordered_in,
-        reaching,
         untied,
     )
 except ImportError:  # not compiled, which is the default
@@ -29,7 +28,6 @@ except ImportError:  # not compiled, which is the default
         noise,
         ordered,
         ordered_in,
-        reaching,
         untied,
     )
 
@@ -44,6 +42,5 @@ __all__ = [
     "noise",
     "ordered",
     "ordered_in",
-    "reaching",
     "untied",
 ]

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler import kernels
-from scheduler.arrays import Floats, Ints, Mask
+from scheduler.arrays import Floats, Ints, Mask, tally
 
 BLOCKS = 1024
 """Blocks that scores are divided into: every 1024th is of the same one."""
@@ -34,8 +33,12 @@ def leading(scores: Floats, left: Mask | None, count: int, slack: float) -> Lead
         while enough < tops.size:
             tops.partition(-enough)
             least = tops.item(-enough)
-            found, reached = kernels.reaching(scores, left, least - slack, least)
-            if left is None or reached >= count:
+            ahead = scores >= least - slack
+            if left is None:
+                return Leaders(ahead.nonzero()[0], least)
+            ahead &= left
+            found: Ints = ahead.nonzero()[0]
+            if tally(scores[found] >= least) >= count:
                 return Leaders(found, least)
             enough *= 2
     return Leaders(np.arange(scores.size) if left is None else left.nonzero()[0], -np.inf)

@@ -82,16 +82,6 @@ def in_order(scores: Floats, count: int) -> Ints:
     return few[_descending(scores[few])[:count]]
 
 
-def reaching(scores: Floats, left: Mask | None, bound: float, least: float) -> tuple[Ints, int]:
-    """Positions, as they come, of those left (None: all) that reach ``bound``; and how many of them reach ``least``, which is no
-    less."""
-    ahead = scores >= bound
-    if left is not None:
-        ahead &= left
-    found: Ints = ahead.nonzero()[0]
-    return found, int(tally(scores[found] >= least))
-
-
 def ordered(rows: Ints, scores: Floats, count: int) -> tuple[Ints, Floats]:
     """The ``count`` best of these rows, or all where there are fewer, best first, with their scores; equals as they come."""
     order = in_order(scores, count)

@@ -89,15 +89,6 @@ def test_weights_are_scaled_and_added_alike(data: st.DataObject, size: int, low:
     assert same(kernels.add_scaled(total.copy(), raw, low, factors), reference.add_scaled(total.copy(), raw, low, factors))
 
 
-@given(st.data(), SIZES, SCORES, st.sampled_from([0.0, 1e-9, 1.0]), st.booleans())
-def test_those_that_reach_a_score_are_found_alike(
-    data: st.DataObject, size: int, least: float, slack: float, all_left: bool
-) -> None:
-    scores, left = data.draw(floats(size)), None if all_left else data.draw(masks(size))
-    asked = scores, left, least - slack, least
-    assert same(kernels.reaching(*asked), reference.reaching(*asked))
-
-
 def test_columns_that_lie_in_memory_otherwise_are_read_right() -> None:
     """Every second number of a column: no pass over its memory as it stands may take that for one after another."""
     wide = np.arange(40.0)
