@@ -52,7 +52,8 @@ LOGIN_TIMEOUT = 5.0
 PATIENCE = 3.0
 SENDERS = 64
 _HEADER = b"AMQP\x00\x00\x09\x01"
-_UNDELIVERED = (om.MessageDeliveryFailure, om.MessageUndeliverable, TransportDriverError, KombuError, AMQPError, OSError)
+UNDELIVERED = (om.MessageDeliveryFailure, om.MessageUndeliverable, TransportDriverError, KombuError, AMQPError, OSError)
+"""What sending raises where a broker is away, or does not let us in."""
 
 amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN = LISTENER_PAUSE  # there is no option for it
 
@@ -95,7 +96,7 @@ class Link:
         except (om.MessagingTimeout, om.RemoteError, errors.SuperconductorError):
             self._trusted = True  # a message went out
             raise
-        except _UNDELIVERED as error:
+        except UNDELIVERED as error:
             self._trusted = False
             raise Unreachable(f"The bus {self._label} cannot be reached: {error}.") from None
         self._trusted = True

@@ -19,7 +19,7 @@ from objects import errors
 from objects.context import RequestContext
 from rpc.errors import RemoteFault, Unreachable
 from rpc.pulse import Pulse
-from rpc.rabbit import Link
+from rpc.rabbit import UNDELIVERED, Link
 from rpc.serializer import expected
 from rpc.threads import Threads
 from service import health, logs, metrics
@@ -148,6 +148,8 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
                 message.reply(answer)
             else:
                 message.reply(failure=failure)
+        except UNDELIVERED as error:
+            LOG.warning("An answer could not be sent, who asked will ask again: %s", error)
         except Exception:
             LOG.exception("Can not send reply for message")
         finally:
