@@ -59,7 +59,7 @@ class Idle(Object, frozen=True, kw_only=True):
 
 
 class Measured(Object, frozen=True, kw_only=True):
-    """All there is about one region. ``each`` and ``crowd_each`` are counts per boot, what an idle region does taken off."""
+    """All there is about one region. ``each``, ``crowd_each`` and ``opened_each``: counts per boot, less those of an idle one."""
 
     idle: Idle
     alone: Took
@@ -68,6 +68,7 @@ class Measured(Object, frozen=True, kw_only=True):
     crowd_each: Counts
     large: Took
     opened: Took
+    opened_each: Counts
     closed: Took
     half: Paced
     memory: Mapping[str, Memory]
@@ -98,14 +99,14 @@ class Load:
         say(f"idle for {sizes.idle:g} s")
         idle = self._idle(sizes.idle)
         say(f"{sizes.alone} boots, one at a time")
-        alone, each = self._counted("alone", [1] * sizes.alone, idle)
+        alone, each = self._counted("alone", sizes.alone, idle, lambda: self._one_by_one("alone", [1] * sizes.alone))
         say(f"{sizes.crowds} multi-creates of {sizes.crowd}, one at a time")
         crowds, crowd_each = self._each_counted("crowd", sizes, idle)
         say(f"a multi-create of {sizes.large}")
         large = self._took("large", sizes.large, lambda: self._one_by_one("large", [sizes.large]))
         time.sleep(SETTLE)
         say(f"{sizes.singles} single boots from {CLIENTS} clients that do not wait")
-        opened = self._took("open", sizes.singles, lambda: self._singles("open", sizes.singles))
+        opened, opened_each = self._counted("open", sizes.singles, idle, lambda: self._singles("open", sizes.singles))
         say(f"{sizes.singles} single boots from {CLIENTS} clients that poll until ACTIVE")
         closed = self._took("closed", sizes.singles, lambda: self._polled("closed", sizes.singles))
         say(f"{sizes.singles} single boots by the clock, {opened.rate / 2:.0f} per second")
@@ -119,6 +120,7 @@ class Load:
             crowd_each=crowd_each,
             large=large,
             opened=opened,
+            opened_each=opened_each,
             closed=closed,
             half=half,
             memory=memory,
@@ -133,13 +135,13 @@ class Load:
         used = {role: n * 1000 / taken for role, n in less(cpu_after, cpu).items()}
         return Idle(counts=counts_after.minus(counts).times(1 / taken), cpu=used)
 
-    def _counted(self, name: str, posts: list[int], idle: Idle) -> tuple[Took, Counts]:
-        """POSTs one after the other, each when all servers of the one before are ACTIVE; counts per boot."""
+    def _counted(self, name: str, boots: int, idle: Idle, run: Callable[[], None]) -> tuple[Took, Counts]:
+        """A load, and counts per boot."""
         before, begun = self._meter.counts(), time.monotonic()
-        took = self._took(name, sum(posts), lambda: self._one_by_one(name, posts))
+        took = self._took(name, boots, run)
         time.sleep(SETTLE)
         after, taken = self._meter.counts(), time.monotonic() - begun
-        return took, after.minus(before).minus(idle.counts.times(taken)).times(1 / sum(posts))
+        return took, after.minus(before).minus(idle.counts.times(taken)).times(1 / boots)
 
     def _each_counted(self, name: str, sizes: Sizes, idle: Idle) -> tuple[tuple[Took, ...], Counts]:
         before, begun = self._meter.counts(), time.monotonic()
@@ -152,6 +154,7 @@ class Load:
         return tuple(crowds), after.minus(before).minus(idle.counts.times(taken)).times(1 / sizes.crowds / sizes.crowd)
 
     def _one_by_one(self, name: str, posts: list[int]) -> None:
+        """POSTs one after the other, each when all servers of the one before are ACTIVE."""
         wanted = 0
         for number, count in enumerate(posts):
             self._client.post(f"{name}{number}-", count)

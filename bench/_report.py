@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from bench._counters import PING, Memory
+from bench._counters import PING, Counts, Memory
 from bench._load import Idle, Measured, Paced, Took
 
 PEER = "Nova 34 with Placement*"
@@ -40,13 +40,13 @@ def report(classic: Measured, quorum: Measured, console: Console) -> None:
     _show(
         console,
         "SQL statements per boot, as MariaDB counts them",
-        ("single", "in a batch of 50", PEER, "idle, per s"),
+        ("one at a time", "8 clients", "in a batch of 50", PEER, "idle, per s"),
         _sql(classic),
     )
     _show(
         console,
         "Messages per boot, as RabbitMQ counts them",
-        ("single", "in a batch of 50", PEER, "idle, per s"),
+        ("one at a time", "8 clients", "in a batch of 50", PEER, "idle, per s"),
         _messages(classic),
     )
     _show(console, "Memory, MiB", ("processes", "RSS of each", "PSS of each", "PSS of all", PEER), _memory(classic.memory))
@@ -114,19 +114,23 @@ def _cpu(measured: Measured) -> list[tuple[str, ...]]:
 
 
 def _sql(measured: Measured) -> list[tuple[str, ...]]:
-    single, batch, idle = (c.statements for c in (measured.each, measured.crowd_each, measured.idle.counts))
     peers = {"api": "23", "cell0": "10", "cells": "91", EVERY: "160, 105 to 123 (with Placement's 36)"}
-    rows = _rows(_together(single), _together(batch), _together(idle), peers)
-    single, batch, idle = (c.ends for c in (measured.each, measured.crowd_each, measured.idle.counts))
+    rows = _rows([_together(c.statements) for c in _counts(measured)], peers)
+    single, opened, batch, idle = (c.ends for c in _counts(measured))
     for name in ("begin", "commit", "rollback", "set_option", PING):
         what = "pings of drivers" if name == PING else "SET" if name == "set_option" else name.upper()
-        rows.append((f"besides: {what}", f"{single[name]:.1f}", f"{batch[name]:.2f}", "", f"{idle[name]:.1f}"))
+        figures = (f"{single[name]:.1f}", f"{opened[name]:.2f}", f"{batch[name]:.2f}", "", f"{idle[name]:.1f}")
+        rows.append((f"besides: {what}", *figures))
     return rows
 
 
 def _messages(measured: Measured) -> list[tuple[str, ...]]:
-    single, batch, idle = (_together(c.messages) for c in (measured.each, measured.crowd_each, measured.idle.counts))
-    return _rows(single, batch, idle, {EVERY: "13 calls and 2 casts: 28; 12 calls each: 24+"})
+    return _rows([_together(c.messages) for c in _counts(measured)], {EVERY: "13 calls and 2 casts: 28; 12 calls each: 24+"})
+
+
+def _counts(measured: Measured) -> tuple[Counts, ...]:
+    """Per boot one at a time, from clients that do not wait, in a batch of 50; of an idle region."""
+    return measured.each, measured.opened_each, measured.crowd_each, measured.idle.counts
 
 
 def _together(counts: Mapping[str, float]) -> dict[str, float]:
@@ -138,15 +142,13 @@ def _together(counts: Mapping[str, float]) -> dict[str, float]:
     return dict(found)
 
 
-def _rows(
-    single: Mapping[str, float], batch: Mapping[str, float], idle: Mapping[str, float], peers: Mapping[str, str]
-) -> list[tuple[str, ...]]:
-    rows = [
-        (name, f"{single.get(name, 0.0):.1f}", f"{batch.get(name, 0.0):.2f}", peers.get(name, ""), f"{idle.get(name, 0.0):.1f}")
-        for name in sorted(single.keys() | batch.keys() | idle.keys())
-    ]
-    sums = (sum(single.values()), sum(batch.values()), sum(idle.values()))
-    return [(EVERY, f"{sums[0]:.1f}", f"{sums[1]:.2f}", peers.get(EVERY, ""), f"{sums[2]:.1f}"), *rows]
+def _rows(counts: Sequence[Mapping[str, float]], peers: Mapping[str, str]) -> list[tuple[str, ...]]:
+    def row(name: str, numbers: Iterable[float]) -> tuple[str, ...]:
+        single, opened, batch, idle = numbers
+        return name, f"{single:.1f}", f"{opened:.2f}", f"{batch:.2f}", peers.get(name, ""), f"{idle:.1f}"
+
+    names = sorted({name for some in counts for name in some})
+    return [row(EVERY, (sum(some.values()) for some in counts)), *(row(name, (c.get(name, 0.0) for c in counts)) for name in names)]
 
 
 def _memory(found: Mapping[str, Memory]) -> list[tuple[str, ...]]:
