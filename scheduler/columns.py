@@ -13,6 +13,9 @@ from scheduler.arrays import Counts, Floats, Ints, Mask, Words
 
 CHANGES = 4096
 """So many of the last changes are known row by row."""
+LEAVING = 10.0
+"""Seconds after a host's claims have fallen in which what its agent counts more of may be guests that are gone: it counts when the
+agent has reported again, or later."""
 SETTLED = 30.0
 """Seconds without a change of a host's claims after which the agent's count is compared with them again."""
 
@@ -45,6 +48,7 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "free_disk_gb": (np.float64, 0.0),
     "instances": (np.int32, 0),
     "changed_at": (np.float64, -np.inf),
+    "fell_at": (np.float64, -np.inf),
     "guests": (np.int32, 0),
     "building": (np.int32, 0),
     "failed_builds": (np.float64, 0.0),
@@ -70,8 +74,9 @@ class Columns:
     claimed less unaccounted, negative on an over-full host. ``torn``: agents in several cells speak for the host. ``welcoming``:
     neither the host nor its cell is disabled. ``eligible``: mapped, known to the ledger, neither forced down nor torn, so that it
     may be chosen at all. ``guests`` is how many the agent runs, ``building`` how many fewer than ``instances`` that is.
-    ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it tells none. ``heard_at`` and
-    ``changed_at`` are seconds of this process's monotonic clock. ``changes`` counts what has happened to any row so far.
+    ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it tells none. ``heard_at``,
+    ``changed_at`` and ``fell_at`` (of the claims: when they changed, and when they became less) are seconds of this process's
+    monotonic clock. ``changes`` counts what has happened to any row so far.
     """
 
     salt: Words
@@ -101,6 +106,7 @@ class Columns:
     free_disk_gb: Floats
     instances: Counts
     changed_at: Floats
+    fell_at: Floats
     guests: Counts
     building: Counts
     failed_builds: Floats
@@ -205,6 +211,15 @@ class Columns:
         """The rows of which reports may be ahead of what is known of claims, from here on no more: the ledger is to be read now."""
         rows, self._ahead = self._ahead, set()
         return np.array(sorted(rows), np.int64)
+
+    def _told_too_late(self, rows: Ints, now: float) -> Ints:
+        """Those of the rows whose claims fell lately: a report that was under way then counts guests whose claims are gone.
+
+        They are looked at again with the next ones that are taken ahead.
+        """
+        late: Ints = rows[self.fell_at[rows] > now - LEAVING]
+        self._ahead.update(late.tolist())
+        return late
 
     def _recount(self, rows: int | Ints) -> None:
         """Say what is free, and how many builds are under way."""

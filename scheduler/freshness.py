@@ -155,7 +155,7 @@ class Freshness:
             self._table.set_inventories(log.rows, now)
             self._cursor.advance(log.rows)
             self._cursor.reach(log.newest)
-            self._table.account(told)
+            self._table.account(told, now)
             self._table.settle(now)
 
     def _read_ledger(self) -> None:

@@ -227,6 +227,9 @@ class HostTable(Takings):
         if inventory.generation <= self.generation.item(row):
             return
         first = self.generation.item(row) < 0
+        fell = inventory.used_vcpus < self.claimed_vcpus.item(row) or inventory.used_memory_mb < self.claimed_memory_mb.item(row)
+        if fell:
+            self.fell_at[row] = now
         self.enter(row, inventory)
         self.changed_at[row] = now
         if first:
@@ -241,10 +244,12 @@ class HostTable(Takings):
             inventories = [each for each, is_newer in zip(inventories, newer.tolist(), strict=True) if is_newer]
             rows = rows[newer]
         first = self.generation[rows] < 0
+        before = self.claimed_vcpus[rows], self.claimed_memory_mb[rows]
         for name, attribute in _OF_INVENTORIES.items():
             mine = getattr(self, name)
             mine[rows] = column(inventories, attribute, mine.dtype)
         self.changed_at[rows] = now
+        self.fell_at[rows[(self.claimed_vcpus[rows] < before[0]) | (self.claimed_memory_mb[rows] < before[1])]] = now
         for row, each, is_first in zip(rows.tolist(), inventories, first.tolist(), strict=True):
             self.classes.enter(row, each.cap_resources, each.used_resources, first=is_first)
         self._recount(rows)
@@ -263,8 +268,12 @@ class HostTable(Takings):
             self.salt[row] = mixed(inventory.id)
         return row
 
-    def account(self, rows: Ints) -> None:
-        """The ledger was read after these hosts had reported: what their agents count beyond the claims is nobody's we know."""
+    def account(self, rows: Ints, now: float) -> None:
+        """The ledger was read after these hosts had reported: what their agents count beyond the claims is nobody's we know.
+
+        Unless claims have just been released there. ``now``: the monotonic clock.
+        """
+        rows = np.setdiff1d(rows, self._told_too_late(rows, now))
         self._account(rows)
         self.classes.settle(rows)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.cell import CellState
-from scheduler.columns import SETTLED
+from scheduler.columns import LEAVING, SETTLED
 from scheduler.table import HostTable
 from tests.support import fleet
 
@@ -106,16 +106,35 @@ def test_a_guest_that_is_reported_before_its_claim_was_read_takes_its_room_once(
     assert (told.tolist(), table.free_memory_mb[row]) == ([row], 1000)
     claimed = fleet.inventory(1, reported, ONE, 2, used_memory_mb=300, used_resources={"CUSTOM_GPU": 1})
     table.set_inventory(claimed, now=101.0)
-    table.account(told)
+    table.account(told, now=102.0)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3)
 
     table.set_nodes(ONE, [msgspec.structs.replace(reported, memory_mb_used=400, resources_used={"CUSTOM_GPU": 2})], ahead=True)
     table.settle(200.0 + SETTLED)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3)
-    table.account(table.take_ahead())
+    table.account(table.take_ahead(), now=200.0)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (600, 2)
     table.set_nodes(ONE, [reported], ahead=True)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3), "less counts at once"
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["one", "many"])
+def test_a_guest_that_is_reported_after_its_claim_was_released_takes_no_room(at_once: bool) -> None:
+    """It was deleted while the report was under way. What is still there when its agent reports again, or later, is somebody's."""
+    table = fleet.table([fleet.node("h", memory_mb=1000)])
+    row = row_of(table, "h")
+    reported = fleet.node("h", memory_mb=1000, memory_mb_used=300)
+    for generation, claimed in ((2, 300), (3, 0)):
+        said = fleet.inventory(1, reported, ONE, generation, used_memory_mb=claimed)
+        if at_once:
+            table.set_inventories([said], now=100.0)
+        else:
+            table.set_inventory(said, now=100.0)
+    table.set_nodes(ONE, [reported], ahead=True)
+    table.account(table.take_ahead(), now=101.0)
+    assert table.free_memory_mb[row] == 1000
+    table.account(table.take_ahead(), now=100.0 + LEAVING + 1)
+    assert table.free_memory_mb[row] == 700, "it is still told"
 
 
 def test_free_may_be_negative() -> None:
