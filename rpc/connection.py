@@ -155,33 +155,36 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         number = self._put(exchange, first)
         for letter in others:
             self._emit(exchange, letter)
-        missing = set(range(number + 1, number + 1 + len(others)))
+        missing, refused = set(range(number + 1, number + 1 + len(others))), False
         while missing:
-            upto, multiple = self._confirmation()
+            method, upto, multiple = self._confirmation()
             missing.difference_update(range(number, upto + 1) if multiple else (upto,))
+            refused |= method == spec.Basic.Nack
+        if refused:  # said when no other confirmation is on its way, which the next message could take for its own
+            raise MessageNacked
 
     def _put(self, exchange: str, letter: Letter, mandatory: bool = False) -> int:
         """Publish, and wait until the broker has confirmed it: what ``basic_publish`` of a confirming channel does.
 
         That first looks whether the broker has blocked the connection, which here is read while the confirmation is waited for.
-        Returns the broker's number of it.
+        Returns the broker's number of it. Raises MessageNacked.
         """
         channel = self.channel
         if channel is not self._confirming:
             channel.confirm_select()
             self._confirming = channel
         self._emit(exchange, letter, mandatory)
-        number, _ = self._confirmation()
+        method, number, _ = self._confirmation()
+        if method == spec.Basic.Nack:
+            raise MessageNacked
         return number
 
-    def _confirmation(self) -> tuple[int, bool]:
-        """The next one: the number of a message that the broker has, and whether it has all before it. Raises MessageNacked."""
+    def _confirmation(self) -> tuple[Any, int, bool]:
+        """The next one: Ack or Nack, the number of the message, and whether it is said of all before it, too."""
         said: list[Any] = []
         self.channel.wait(_CONFIRMS, callback=lambda *arguments: said.extend(arguments))
         method, number, multiple, *_ = said
-        if method == spec.Basic.Nack:
-            raise MessageNacked
-        return number, multiple
+        return method, number, multiple
 
     def _emit(self, exchange: str, letter: Letter, mandatory: bool = False) -> None:
         channel = self.channel
