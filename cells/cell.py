@@ -102,7 +102,7 @@ class Cell:
         return self._rows.begin(partial(self.database.read, fn, *args, **kwargs))
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """``fn(...)``, a call or cast of one of the cell's clients: ``cell.send(cell.compute.build_instances, context, ...)``."""
+        """``fn(...)``, a call or cast of one of the cell's clients: ``cell.send(cell.compute.order, [...])``."""
         return self._wire.run(partial(fn, *args, **kwargs))
 
     def check_bus(self) -> None:

@@ -54,14 +54,6 @@ class ComputeClient:
         """
         self._client.cast_each([(each.context, each.host, each.message) for each in orders])
 
-    def build_instances(self, context: RequestContext, host: str, orders: BuildOrders) -> None:
-        """Order ``host`` to build, one cast for all that a batch puts there. Raises as above."""
-        self.order([HostOrders(context, host, orders)])
-
-    def delete_instances(self, context: RequestContext, host: str, orders: Sequence[DeleteOrder]) -> None:
-        """Order ``host`` to destroy guests. Raises as above."""
-        self.order([HostOrders(context, host, orders)])
-
 
 def serve(bus: Bus, host: str, endpoint: ComputeEndpoint, *, threads: int = 2) -> Server:
     """Serve ``host``'s part of the compute topic with ``endpoint``."""

@@ -15,7 +15,7 @@ from db.connection import Connection
 from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
-from rpc.compute import serve
+from rpc.compute import HostOrders, serve
 from rpc.errors import Unreachable
 from tests.support.cell_databases import Cells, cells_on
 from tests.support.ground import USUAL
@@ -58,7 +58,7 @@ def test_orders_reach_the_agents_of_the_cell_and_of_no_other(cells: Cells, regis
         agents[cell.name] = Agent()
         serve(cell._bus, "same-name", agents[cell.name])
     assert west.compute is not None
-    west.send(west.compute.delete_instances, CONTEXT, "same-name", [DeleteOrder(instance_uuid="i-1", attempt=1)])
+    west.send(west.compute.order, [HostOrders(CONTEXT, "same-name", [DeleteOrder(instance_uuid="i-1", attempt=1)])])
     assert agents["west"].came.wait(10)
     assert [order.instance_uuid for order in agents["west"].deletes] == ["i-1"]
     assert agents["east"].deletes == []

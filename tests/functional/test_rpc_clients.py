@@ -19,7 +19,7 @@ from objects.selection import Selection
 from objects.spec import RequestSpec
 from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.cell_conductor import CellConductorClient
-from rpc.compute import ComputeClient
+from rpc.compute import ComputeClient, HostOrders
 from rpc.scheduler import SchedulerClient
 from rpc.super_conductor import SuperConductorClient
 from rpc.transport import Bus
@@ -221,8 +221,7 @@ def test_orders_reach_the_host_they_are_for(bus: Bus) -> None:
     )
     gone = DeleteOrder(instance_uuid="i1", attempt=1)
 
-    client.build_instances(CONTEXT, "h1", orders)
-    client.delete_instances(CONTEXT, "h2", (gone,))
+    client.order([HostOrders(CONTEXT, "h1", orders), HostOrders(CONTEXT, "h2", (gone,))])
 
     assert wait_until(lambda: all(agent.calls for agent in agents.values()), PATIENCE)
     assert agents["h1"].calls == [("build_instances", CONTEXT, orders)]

@@ -24,7 +24,7 @@ from objects.process import About
 from objects.selection import Limits, Selection
 from objects.spec import RequestSpec, ServerProperties
 from rpc.cell_conductor import serve
-from rpc.compute import ComputeClient
+from rpc.compute import ComputeClient, HostOrders
 from rpc.transport import Bus
 from service.periodic import wait_until
 
@@ -130,7 +130,7 @@ class MemoryCell:
             groups.setdefault((self.specs[one].batch_id, row.host or ""), []).append(order)
         for (_, host), orders in groups.items():
             spec = self.specs[orders[0].instance_uuid]
-            self._compute.build_instances(CONTEXT, host, BuildOrders(spec=spec, orders=tuple(orders)))
+            self._compute.order([HostOrders(CONTEXT, host, BuildOrders(spec=spec, orders=tuple(orders)))])
 
     def boot(self, host: str, *alternates: str, count: int = 1, outcome: str = "", flavor: Flavor = FLAVOR) -> list[str]:
         uuids = self.stage(host, *alternates, count=count, outcome=outcome, flavor=flavor)
@@ -142,7 +142,7 @@ class MemoryCell:
         with self._lock:
             row = self._move(one, lifecycle.delete(self.rows[one], time.time()))
         if row.state is State.DELETING and row.host:
-            self._compute.delete_instances(CONTEXT, row.host, [DeleteOrder(instance_uuid=one, attempt=row.attempt)])
+            self._compute.order([HostOrders(CONTEXT, row.host, [DeleteOrder(instance_uuid=one, attempt=row.attempt)])])
 
     def mark_deleting(self, one: str) -> None:
         """A delete whose order is lost."""
@@ -157,7 +157,7 @@ class MemoryCell:
             if row.state is State.SCHEDULED:
                 self.order(row.uuid)
             if row.state is State.DELETING and row.host:
-                self._compute.delete_instances(CONTEXT, row.host, [DeleteOrder(instance_uuid=row.uuid, attempt=row.attempt)])
+                self._compute.order([HostOrders(CONTEXT, row.host, [DeleteOrder(instance_uuid=row.uuid, attempt=row.attempt)])])
         return False
 
     def accept_for(self, one: str, builder: str) -> bool:
