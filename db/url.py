@@ -144,6 +144,8 @@ def settle(connection: Any, url: sa.URL, *, query_only: bool = False) -> None:
     with connection.cursor() as cursor:
         if url.get_backend_name() == "postgresql":
             cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            # Tables here are queues: a plan that was kept from when one was empty reads all of it when it is full.
+            cursor.execute("SET plan_cache_mode = force_custom_plan")
             cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}s'")
             cursor.execute(f"SET statement_timeout = '{answer * 1000:.0f}ms'")
             cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_TIMEOUT}s'")
