@@ -32,8 +32,8 @@ def embedded_url() -> str:
 def rabbit_url() -> Iterator[str]:
     """The URL of a virtual host that no other test has used, on the RabbitMQ of this run or else of this machine.
 
-    It is removed when this process ends. Raises LookupError, which says why, where a developer has none; a test that was told to
-    use one by SC_TEST_RABBIT_URL fails.
+    It is removed some time after the test that used it. Raises LookupError, which says why, where a developer has none; a test
+    that was told to use one by SC_TEST_RABBIT_URL fails.
     """
     if is_ruled_out(RABBIT):
         raise LookupError("this run has no RabbitMQ")
@@ -44,16 +44,20 @@ def rabbit_url() -> Iterator[str]:
         with contextlib.suppress(pytest.skip.Exception):
             give_up(RABBIT, str(why))
         raise
-    yield server._replace(path=f"/{quote(vhost, safe='')}").geturl()
+    try:
+        yield server._replace(path=f"/{quote(vhost, safe='')}").geturl()
+    finally:
+        _VHOSTS.give_back(vhost)
 
 
 class _Vhosts:
-    """Virtual hosts made ahead, each for one test."""
+    """Virtual hosts made ahead, each for one test. Used ones go when new ones are made: hundreds would slow a broker down."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ready: list[str] = []
-        self._made: list[str] = []
+        self._used: list[str] = []
+        self._made: set[str] = set()
 
     def take(self, user: str, address: tuple[str, int]) -> str:
         with self._lock:
@@ -63,14 +67,25 @@ class _Vhosts:
                 if not self._made:
                     atexit.register(self.remove)
                 batch = [new_name() for _ in range(BATCHES[min(len(self._made), 1)])]
-                self._made += batch  # even if the making fails half-way
+                self._made.update(batch)  # even if the making fails half-way
                 vhosts.create(batch, user)
+                self._forget_used()
                 self._ready += batch
             return self._ready.pop()
 
+    def _forget_used(self) -> None:
+        with contextlib.suppress(LookupError):  # they are tried again with the others, at the end
+            vhosts.delete(self._used)
+            self._made.difference_update(self._used)
+            self._used.clear()
+
+    def give_back(self, vhost: str) -> None:
+        with self._lock:
+            self._used.append(vhost)
+
     def remove(self) -> None:
         with contextlib.suppress(LookupError):
-            vhosts.delete(self._made)
+            vhosts.delete(sorted(self._made))
 
 
 _VHOSTS = _Vhosts()
