@@ -64,10 +64,9 @@ Condition = Comparison | Combination
 def parse(text: str) -> Condition:
     """Raises Invalid, beginning with ``query:``, for what is no such condition."""
     try:
-        given = json.loads(text)
-    except (ValueError, RecursionError):
+        return _condition(json.loads(text), DEEPEST)
+    except (ValueError, RecursionError):  # by far too deep: to be read, or to be shown in what else is wrong with it
         raise _invalid(f"{text[:80]!r} is not JSON") from None
-    return _condition(given, DEEPEST)
 
 
 def _condition(given: Any, depth: int) -> Condition:

@@ -19,7 +19,8 @@ class AggregateImagePropertiesIsolation(Filter):
         properties = request.spec.image.properties if request.spec.image else {}
         namespace = self.settings.aggregate_image_properties_isolation_namespace
         prefix = f"{namespace}." if namespace else ""
-        bearing = [key for key in properties if key.startswith(prefix) and key in hosts.table.aggregates.keys]
+        keys = hosts.table.aggregates.keys
+        bearing = [key for key, value in properties.items() if value and key.startswith(prefix) and key in keys]
         if not bearing:
             return None
         return hosts.aggregated(

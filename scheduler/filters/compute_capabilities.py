@@ -54,6 +54,6 @@ def _inside(value: Any, step: str) -> Any:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return value.get(step) if isinstance(value, dict) else None

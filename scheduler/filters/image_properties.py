@@ -21,7 +21,7 @@ ALIASES = (
 )
 VERSION = "img_hv_requested_version"
 
-_CONDITION = re.compile(r"^\s*(<=|>=|<|>|!=|==)\s*([\d.]+)\s*$")
+_CONDITION = re.compile(r"^\s*(<=|>=|<|>|!=|==)\s*([\d.]{1,80})\s*$")
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,

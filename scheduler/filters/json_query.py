@@ -85,7 +85,9 @@ class JsonFilter(Filter):
         if isinstance(one, Attribute) and isinstance(other, str) and self._may_ask(one):
             return hosts.judged(one.name, (self.name, sign, other), lambda value: isinstance(value, str) and holds(value, other))
         if isinstance(one, str) and isinstance(other, Attribute) and self._may_ask(other):
-            return hosts.judged(other.name, (self.name, one, sign), lambda value: isinstance(value, str) and holds(one, value))
+            return hosts.judged(
+                other.name, (self.name, "turned", sign, one), lambda value: isinstance(value, str) and holds(one, value)
+            )
         return np.zeros(len(hosts), dtype=np.bool_)
 
     def _numbers(self, operand: Operand, hosts: Hosts) -> Floats:

@@ -218,6 +218,14 @@ def test_hypervisor_and_version_are_capabilities_too_and_an_attribute_that_is_go
     assert left(ComputeCapabilitiesFilter, table, asked) == []
 
 
+def test_an_attribute_that_is_nested_by_far_too_deep_fails_nobody_elses_request() -> None:
+    table = fleet.table(
+        [fleet.node("h0", attributes={"cpu_info": "[" * 100_000}), fleet.node("h1", attributes={"cpu_info": {"a": 1}})]
+    )
+    asked = fleet.spec(Flavor(flavor_id="f", name="f", vcpus=1, memory_mb=1, extra_specs={"capabilities:cpu_info:a": "1"}))
+    assert left(ComputeCapabilitiesFilter, table, asked) == ["h1"]
+
+
 SUPPORTED = st.lists(
     st.tuples(
         st.sampled_from(["x86_64", "AMD64", "aarch64"]), st.sampled_from(["kvm", "xen"]), st.sampled_from(["hvm", "xen"])
@@ -257,7 +265,13 @@ def test_image_properties(supported: list[list[list[str]]], properties: dict[str
 
 @pytest.mark.parametrize(
     ("conditions", "expected"),
-    [(">=6.0", ["new", "silent"]), (">=4.2,<6", ["old", "silent"]), ("==6.1", ["new", "silent"]), ("6.1", ["silent"])],
+    [
+        (">=6.0", ["new", "silent"]),
+        (">=4.2,<6", ["old", "silent"]),
+        ("==6.1", ["new", "silent"]),
+        ("6.1", ["silent"]),
+        (">=" + "9" * 5000, ["silent"]),
+    ],
 )
 def test_the_version_of_the_hypervisor(conditions: str, expected: list[str]) -> None:
     runs = {"supported_instances": [["x86_64", "kvm", "hvm"]]}

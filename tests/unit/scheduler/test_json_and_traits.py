@@ -134,6 +134,23 @@ def test_what_cannot_be_read_is_refused_and_no_host_meets_it(text: str, said: st
 
 
 HOW = st.sampled_from(["required", "forbidden", "preferred"])
+
+
+def test_nesting_of_any_depth_is_refused_and_breaks_nothing() -> None:
+    """What is read just so may still be too deep to be shown in the refusal."""
+    for depth in range(900, 1050):
+        with pytest.raises(errors.Invalid):
+            query.parse('["=", 1, ' + '{"a":' * depth + "1" + "}" * depth + "]")
+
+
+def test_one_text_on_either_side_of_an_attribute_is_two_conditions() -> None:
+    """Also where the text is itself an operator."""
+    table = fleet.table([fleet.node("h", hypervisor_type="=")])
+    text = '["and", ["<", "$hypervisor_type", ">"], ["not", [">", "<", "$hypervisor_type"]]]'
+    request = fleet.request(fleet.spec(scheduler_hints={"query": (text,)}), table)
+    assert JsonFilter(Settings()).passes(Hosts(table, request), request).tolist() == [True]  # type: ignore[union-attr]  # a mask
+
+
 SPECS = st.dictionaries(st.sampled_from(["trait:SSD", "trait:GPU", "capabilities:SSD"]), HOW)
 
 
