@@ -118,7 +118,7 @@ def load_driver(settings: Settings) -> Driver:
         for name, make in _named("enabled_weighers", WEIGHERS, settings.enabled_weighers)
     ]
     [(name, make)] = _named("driver", DRIVERS, [settings.driver])
-    driver = make(settings, filters, weighers)
+    driver = _built("driver", name, make, settings, filters, weighers)
     if not isinstance(driver, Driver):
         raise errors.Misconfigured(f"[scheduler] driver: {name!r} is not a scheduler driver")
     return driver
@@ -154,19 +154,27 @@ def _complain(manager: object, entry_point: Any, error: BaseException) -> None:
     LOG.warning("plugin %s cannot be loaded: %s: %s", entry_point.name, type(error).__name__, error)
 
 
+def _built(option: str, name: str, make: Callable[..., Any], *given: object) -> object:
+    try:
+        return make(*given)
+    except Exception as error:
+        text = f"[scheduler] {option}: {name!r} cannot be used: {type(error).__name__}: {error}"
+        raise errors.Misconfigured(text) from error
+
+
 def _filter(name: str, make: Callable[..., Any], settings: Settings) -> Filter:
     if isinstance(make, type) and not issubclass(make, Filter) and hasattr(make, "host_passes"):
-        adapted = make()
+        adapted = _built("enabled_filters", name, make)
         if isinstance(adapted, HostPasses):
             return Adapter(settings, name, adapted)
-    made = make(settings)
+    made = _built("enabled_filters", name, make, settings)
     if not isinstance(made, Filter):
         raise errors.Misconfigured(f"[scheduler] enabled_filters: {name!r} is neither a Filter nor has it host_passes(host, spec)")
     return made
 
 
 def _made(option: str, name: str, make: Callable[..., Any], settings: Settings) -> Weigher:
-    made = make(settings)
+    made = _built(option, name, make, settings)
     if not isinstance(made, Weigher):
         raise errors.Misconfigured(f"[scheduler] {option}: {name!r} is not a Weigher")
     return made

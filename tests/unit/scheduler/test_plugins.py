@@ -72,12 +72,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "        return int(host.host[1:]) % 2 == 0\n"
         "class Nothing:\n"
         "    def __init__(self, settings): pass\n"
+        "class Demanding:\n"
+        "    def __init__(self, settings, more): pass\n"
+        "    def host_passes(self, host, spec): return True\n"
     )
     info = tmp_path / f"{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        f"[superconductor.scheduler.filters]\nEvenHosts = {name}:EvenHosts\nNothing = {name}:Nothing\nBroken = {name}:Missing\n"
+        f"[superconductor.scheduler.filters]\nEvenHosts = {name}:EvenHosts\nNothing = {name}:Nothing\n"
+        f"Demanding = {name}:Demanding\nBroken = {name}:Missing\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(stevedore.ExtensionManager, "ENTRY_POINT_CACHE", {})  # what was found before the site was installed
@@ -94,6 +98,11 @@ def test_a_sites_own_filter_joins_the_chain(site: str) -> None:
 def test_a_plugin_that_is_no_filter_is_refused(site: str) -> None:
     with pytest.raises(errors.Misconfigured, match="'Nothing' is neither a Filter nor has it host_passes"):
         plugins.load_driver(Settings(enabled_filters=("Nothing",)))
+
+
+def test_a_plugin_that_cannot_be_made_is_refused_by_its_name(site: str) -> None:
+    with pytest.raises(errors.Misconfigured, match=r"enabled_filters: 'Demanding' cannot be used: TypeError: .*missing"):
+        plugins.load_driver(Settings(enabled_filters=("Demanding",)))
 
 
 def test_a_plugin_that_cannot_be_imported_is_not_there(site: str) -> None:
