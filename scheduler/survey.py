@@ -25,6 +25,7 @@ HEAD = 320
 @dataclass(slots=True)
 class Part:
     """One weigher's scale for a batch: ``multiplier * (raw - low) / span``. No span: all hosts weigh the same so far.
+    ``floored``: some weigh less than ``low``, which counts as ``low``.
 
     ``multiplier`` is the host's where aggregates have their own, which is None here. ``raw``: of the hosts surveyed; mostly a
     column of the table itself, which goes with it.
@@ -35,6 +36,7 @@ class Part:
     multiplier: float | None
     low: float
     span: float
+    floored: bool = False
 
     def of(self, hosts: Hosts, raw: Floats) -> Floats:
         """What it adds to the scores of hosts that weigh this."""
@@ -43,13 +45,18 @@ class Part:
     def added(self, scores: Floats | None, hosts: Hosts, raw: Floats) -> Floats:
         """The same, added to these scores in place if there are any."""
         multiplier = self.weigher.multipliers(hosts) if self.multiplier is None else self.multiplier
+        if self.floored:
+            raw = np.maximum(raw, self.low)
         return add_scaled(scores, raw, self.low, multiplier / self.span)
 
 
 def scale(weigher: Weigher, raw: Floats, multiplier: float | None, left: Mask | None) -> Part:
     """The scale of these raw weights over those hosts that are ``left``; None: all of them."""
     low, high = extremes(raw, left, weigher.least)
-    return Part(weigher, raw, multiplier, low, high - low or 1.0)
+    least = weigher.least
+    if least is None or low >= least:
+        return Part(weigher, raw, multiplier, low, high - low or 1.0)
+    return Part(weigher, np.maximum(raw, least), multiplier, least, max(high - least, 0.0) or 1.0, floored=True)
 
 
 def ties(table: HostTable, rows: Ints, seed: int) -> Floats:

@@ -103,8 +103,8 @@ class Host:
 def weighed(
     hosts: Sequence[Host], raw: Callable[[Host], float], multiplier: Callable[[Host], float], *, from_zero: bool
 ) -> list[float]:
-    values = [raw(host) for host in hosts]
-    low, high = min([*values, 0.0] if from_zero else values), max(values)
+    values = [max(raw(host), 0.0) if from_zero else raw(host) for host in hosts]
+    low, high = 0.0 if from_zero else min(values), max(values)
     return [multiplier(host) * (value - low) / ((high - low) or 1.0) for host, value in zip(hosts, values, strict=True)]
 
 
