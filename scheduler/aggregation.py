@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from objects.aggregate import Aggregate
+from objects.stats import LARGEST
 from scheduler.arrays import Floats
 
 RATIOS = {"vcpus": "cpu_allocation_ratio", "memory_mb": "ram_allocation_ratio", "disk_gb": "disk_allocation_ratio"}
@@ -41,7 +42,7 @@ class Aggregation:
         numbers: list[float] = []
         for text in self.values.get(key, ()):
             number = _number(text)
-            if math.isfinite(number):
+            if abs(number) <= LARGEST:
                 numbers.append(number)
             else:
                 LOG.warning("aggregates: %s = %r is not a number: the configured value holds", key, text[:80])

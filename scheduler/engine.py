@@ -10,6 +10,8 @@ evenly and makes a plan cost one pass over the fleet and a few over the best of 
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,11 +26,13 @@ from scheduler.request import Request
 from scheduler.survey import Part, Survey, scale, ties
 from scheduler.table import HostTable
 from scheduler.weighers.base import Weigher
+from service.complaints import Complaints
 
 SPARE = 8
 """Hosts kept in the front beyond one per instance."""
 FEW = 2
 """Where fewer than one in so many hosts are left, they are picked out."""
+_COMPLAINTS = Complaints(logging.getLogger(__name__))
 UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the one cell it reports from")
 
 
@@ -204,6 +208,9 @@ def _weighed(weighers: Sequence[Weigher], hosts: Hosts, request: Request, left: 
         if raw is None:
             continue
         part = scale(weigher, raw, multiplier, left)
+        if not math.isfinite(part.low + part.span):
+            _COMPLAINTS(weigher.name, logging.WARNING, "weigher %s has no number for some hosts: it has no say", weigher.name)
+            continue
         parts.append(part)
         scores = part.added(scores, hosts, raw)
     return np.zeros(len(hosts)) if scores is None else scores, tuple(parts)

@@ -6,6 +6,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from objects import errors
+from objects.stats import LARGEST
 from scheduler.settings import Settings
 
 __all__ = ["GROUP", "OPTIONS", "Settings", "list_opts", "settings"]
@@ -181,9 +183,12 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """The options as a frozen record. Registers them where that has not been done."""
+    """The options as a frozen record. Registers them where that has not been done. Raises Misconfigured for a boundless number."""
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
     values: dict[str, Any] = {option.dest: group[option.dest] for option in OPTIONS}
+    for name, value in values.items():
+        if isinstance(value, float) and not abs(value) <= LARGEST:  # not-a-number either
+            raise errors.Misconfigured(f"[{GROUP}] {name}: {value} is not a number from -2**53 to 2**53")
     values |= {name: tuple(values[name]) for name, value in values.items() if isinstance(value, list)}
     return Settings(**values)

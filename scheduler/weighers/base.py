@@ -15,8 +15,9 @@ class Weigher(abc.ABC):
     """One opinion on which hosts are better. The host with the highest sum wins.
 
     Raw weights are scaled so that the hosts left by the filters span 0 to 1, then multiplied by ``multiplier``: negative turns the
-    opinion round, 0 switches it off. ``least`` is where the range begins if no host weighs less (Nova's ``minval``); None: at the
-    least of the hosts. ``option``: where aggregates have this key, the smallest of their values is the multiplier of their hosts.
+    opinion round, 0 switches it off. ``least`` is where the range begins (Nova's ``minval``), what is less counts as that; None: at
+    the least of the hosts. Where it has no finite number for one of the hosts left it has no say. ``option``: where aggregates have
+    this key, the smallest of their values is the multiplier of their hosts.
     ``heeds``: it has no opinion of requests that have none of these OPTIONAL fields of a spec; empty: of any it may.
     ``cell_wide``: a server that is placed changes what this weigher says of all hosts of its cell alike. It is asked for hosts
     that filters have refused as well, whose weights are disregarded: each host is weighed by itself.

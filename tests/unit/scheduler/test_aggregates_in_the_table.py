@@ -228,6 +228,20 @@ def test_a_multiplier_of_an_aggregate_switches_on_what_is_off_and_failed_builds_
     assert engine.survey(table, driver, request).scores.tolist() == [2.0, 0.0]
 
 
+@pytest.mark.parametrize("value", ["1e308", "inf", "two"])
+def test_what_no_weight_can_be_multiplied_by_is_no_number(value: str) -> None:
+    one = Aggregate(id=1, name="a", hosts=("h0",), metadata={"ram_weight_multiplier": value, "cpu_weight_multiplier": value})
+    table = fleet.table([fleet.node(name) for name in NAMES[:2]], aggregates=[one])
+    driver = fleet.driver(enabled_weighers=("RAMWeigher", "CPUWeigher"), shuffle_best_same_weighed_hosts=False)
+    assert engine.survey(table, driver, fleet.request(fleet.spec(), table)).scores.tolist() == [2.0, 2.0]
+
+
+def test_an_image_property_without_a_value_is_none() -> None:
+    one = Aggregate(id=1, name="a", hosts=("h0",), metadata={"os_type": "linux"})
+    table = fleet.table([fleet.node("h0")], aggregates=[one])
+    assert left(AggregateImagePropertiesIsolation, table, fleet.spec(image=Image(id="i", properties={"os_type": ""}))) == ["h0"]
+
+
 def test_without_aggregates_nothing_is_looked_at() -> None:
     table = fleet_with([])
     asked = fleet.spec(flavor(), image=Image(id="i", properties={"os_type": "linux"}))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from objects import errors
 from scheduler import opts
 from scheduler.settings import Settings
 from service import config
@@ -29,3 +32,9 @@ def test_what_is_configured_is_taken(tmp_path: Path) -> None:
     made = load(tmp_path, text)
     assert made.enabled_filters == ("RamFilter", "CoreFilter")
     assert (made.ram_weight_multiplier, made.driver, made.claim_window) == (-1.0, "chance", 0.0)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1e308"])
+def test_what_no_weight_can_be_multiplied_by_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(errors.Misconfigured, match=r"\[scheduler\] build_failure_weight_multiplier: .* is not a number from"):
+        load(tmp_path, f"[scheduler]\nbuild_failure_weight_multiplier = {value}\n")

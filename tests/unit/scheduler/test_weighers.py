@@ -8,7 +8,9 @@ import pytest
 from objects.group import Policy
 from objects.inventory import Slot
 from scheduler import engine
+from scheduler.arrays import Floats
 from scheduler.hosts import Hosts
+from scheduler.request import Request
 from scheduler.settings import Settings
 from scheduler.weighers.base import Weigher
 from scheduler.weighers.build_failure import BuildFailureWeigher
@@ -89,6 +91,39 @@ def test_weights_are_scaled_to_the_hosts_left_and_multiplied() -> None:
     found = engine.survey(table, driver, request)
     assert found.scores.tolist() == [2.0 * 1.0 - 1.0 * 1.0, 2.0 * 0.5 - 0.0]
     assert found.weights(found.rows.tolist()) == {"RAMWeigher": [2.0, 1.0], "NumInstancesWeigher": [-1.0, 0.0]}
+
+
+def test_what_weighs_less_than_where_the_range_begins_counts_as_that() -> None:
+    nodes = [fleet.node("h1", disk_gb=1000), fleet.node("h2", disk_gb=500), fleet.node("h3"), fleet.node("h4", disk_gb=750)]
+    table = fleet.table(nodes)
+    table.set_inventory(fleet.inventory(3, nodes[2], fleet.CELLS[0], 2, used_disk_gb=9000), now=0.0)  # a ratio was lowered, say
+    request = fleet.request(fleet.spec(fleet.flavor(1, 1024, 0)), table)
+    driver = fleet.driver(enabled_weighers=("DiskWeigher",))
+    found = engine.survey(table, driver, request)
+    expected = [1.0, 0.5, 0.0, 0.75]
+    assert found.scores.tolist() == pytest.approx(expected, abs=2e-9)
+    assert found.weights([0, 1, 2, 3])["DiskWeigher"] == pytest.approx(expected, abs=2e-9)
+    rows = np.arange(4)
+    assert engine.score(table, driver, request, found.parts, rows).tolist() == pytest.approx(expected, abs=2e-9)
+
+
+@pytest.mark.parametrize("strange", [np.nan, np.inf, -np.inf])
+def test_a_weigher_of_the_site_that_has_no_number_for_a_host_has_no_say(strange: float, caplog: pytest.LogCaptureFixture) -> None:
+    class Temperature(Weigher):
+        multiplier = 1.0
+
+        def weigh(self, hosts: Hosts, request: Request) -> Floats:
+            return np.array([strange, 20.0, 30.0])
+
+    table = fleet.table([fleet.node("h1", vcpus=4), fleet.node("h2", vcpus=8), fleet.node("h3", vcpus=2)])
+    request = fleet.request(fleet.spec(), table)
+    driver = fleet.driver(enabled_weighers=("CPUWeigher",))
+    Temperature.name = f"Temperature{strange}"  # the same is said once in a while only
+    driver.weighers = (Temperature(driver.weighers[0].settings), *driver.weighers)
+    found = engine.survey(table, driver, request)
+    assert found.scores.tolist() == pytest.approx([0.5, 1.0, 0.25])
+    assert [part.weigher.name for part in found.parts] == ["CPUWeigher"]
+    assert f"weigher Temperature{strange}" in caplog.text
 
 
 def test_hosts_that_all_weigh_the_same_add_nothing() -> None:
