@@ -137,7 +137,7 @@ def readable(text: str) -> ComputeNode | None:
     try:
         node = stored.load(text, ComputeNode)
         stats.check(node)
-    except (msgspec.ValidationError, msgspec.DecodeError, errors.Invalid) as error:
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError, errors.Invalid) as error:
         LOG.warning("stats that cannot be read are ignored, until their host reports anew: %s: %.200s", error, text)
         return None
     return node

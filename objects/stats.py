@@ -56,15 +56,19 @@ def check(stats: ComputeNode) -> None:
             raise errors.Invalid(f"stats: {name} must have 1 to 255 characters")
     numbers = _NUMBERS(stats)
     plain = min(numbers) >= 0 and max(numbers) <= LARGEST and math.isfinite(sum(numbers))  # the sum of what is no number is none
+    if stats.running_vms > extra_specs.MOST:  # it is counted with claims, in 32 bits
+        text = f"running_vms is {stats.running_vms}: it must be a number from 0 to {extra_specs.MOST}"
+        raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {text}")
     if plain and not stats.resources and not stats.resources_used:
         return  # nearly every host, of which a start reads them all
     for name, amount in _amounts(stats):
         if not math.isfinite(amount) or not 0 <= amount <= LARGEST:
             raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {name} is {amount}: it must be a number from 0 to 2**53")
-    try:
-        extra_specs.check_offer(stats.resources)
-    except errors.Invalid as error:
-        raise errors.Invalid(f"stats of {stats.host}, {stats.node}: resources: {error}") from None
+    for name, resources in (("resources", stats.resources), ("resources_used", stats.resources_used)):
+        try:
+            extra_specs.check_offer(resources)
+        except errors.Invalid as error:
+            raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {name}: {error}") from None
 
 
 def overtakes(stats: ComputeNode, known: ComputeNode) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -201,7 +202,7 @@ class Hosts:
         facet = self.table.facets.get(attribute)
         if facet is None:
             return np.full(len(self), np.nan)
-        numbers = np.array([float(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else np.nan for v in facet.values])
+        numbers = np.array([_number(value) for value in facet.values])
         found: Floats = numbers[self._pick(facet.codes(self.table.size))]
         return found
 
@@ -303,3 +304,11 @@ class Hosts:
                 name: free - more * self.request.resources.get(name, 0) for name, free in table.classes.free_on(row).items()
             },
         )
+
+
+def _number(value: object) -> float:
+    """Not-a-number for what is none, and for one that no float can hold."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            return float(value)
+    return np.nan

@@ -143,6 +143,14 @@ def test_nesting_of_any_depth_is_refused_and_breaks_nothing() -> None:
             query.parse('["=", 1, ' + '{"a":' * depth + "1" + "}" * depth + "]")
 
 
+def test_an_attribute_beyond_what_a_float_holds_is_no_number() -> None:
+    table = fleet.table([fleet.node("h0", attributes={"rack": 10**400}), fleet.node("h1", attributes={"rack": 3})])
+    request = fleet.request(fleet.spec(scheduler_hints={"query": ('[">", "$attributes.rack", 2]',)}), table)
+    mask = JsonFilter(Settings(json_filter_attributes=("rack",))).passes(Hosts(table, request), request)
+    assert mask is not None
+    assert mask.tolist() == [False, True]
+
+
 def test_one_text_on_either_side_of_an_attribute_is_two_conditions() -> None:
     """Also where the text is itself an operator."""
     table = fleet.table([fleet.node("h", hypervisor_type="=")])
