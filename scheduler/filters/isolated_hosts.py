@@ -9,8 +9,8 @@ from scheduler.request import Request
 
 
 class IsolatedHostsFilter(Filter):
-    """As Nova: without isolated hosts all pass, and a server without an image is not isolated. Host names are compared
-    without case."""
+    """Without isolated hosts all pass, as a comment in Nova has it: its code refuses isolated images then. A server without an
+    image is not isolated. Host names are compared without case."""
 
     reason = "kept for other images"
     on_demand = True
