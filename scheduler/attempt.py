@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -22,6 +23,8 @@ from scheduler.request import Request
 from scheduler.survey import Survey
 from scheduler.table import HostTable
 from scheduler.together import survey
+
+LOG = logging.getLogger(__name__)
 
 
 class Attempt:
@@ -185,7 +188,11 @@ class Attempt:
         """The table is to be as these jobs leave it."""
         for job, request in jobs:
             if job.survey is not None:
-                job.alternates = Alternates(self._table, self._driver, request, job.survey).of(list(job.rows.items()))
+                try:
+                    job.alternates = Alternates(self._table, self._driver, request, job.survey).of(list(job.rows.items()))
+                except Exception:  # a filter of the site may fail on hosts that others have been placed on meanwhile
+                    LOG.exception("batch %s: placed without alternates", job.spec.batch_id)
+                    job.alternates = {}
 
     def _look_back(self) -> None:
         """What would have been enough for those that are refused, beside all that has been placed."""

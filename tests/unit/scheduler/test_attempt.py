@@ -12,6 +12,7 @@ from objects.group import Policy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
 from scheduler.filters.adapter import Adapter
+from scheduler.hosts import HostState
 from scheduler.settings import Settings
 from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job, overtaken
@@ -159,6 +160,24 @@ def test_a_filter_that_fails_fails_its_own_job_only() -> None:
     placements, _ = made.finish()
     assert [len(batch) for batch in placements] == [0, 1]
     assert isinstance(jobs[0].error, RuntimeError)
+
+
+def test_a_filter_that_fails_where_alternates_are_looked_for_costs_its_own_job_these_only() -> None:
+    class Picky:
+        def host_passes(self, host: HostState, spec: RequestSpec) -> bool:
+            if spec.name == "poison" and host.instances:  # not before another batch of the transaction has been placed
+                raise RuntimeError("a bug of this site")
+            return True
+
+    ledger = Ledger(6)
+    jobs = [job(fleet.spec(name="poison")), job(fleet.spec(), 5)]
+    made = attempt(ledger.table, jobs)
+    made._driver.filters = (*made._driver.filters, Adapter(Settings(), "Picky", Picky()))
+    wanted = begun(made, jobs)
+    assert not made.confirm(ledger.rows(wanted))
+    [[poison], others], _ = made.finish()
+    assert len(poison.selections) == 1
+    assert [len(each.selections) for each in others] == [3] * 5
 
 
 class TestAYoungProcess:
