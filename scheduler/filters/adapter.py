@@ -35,4 +35,7 @@ class Adapter(HostByHostFilter):
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
         answers = (bool(self._adapted.host_passes(hosts.state(i), request.spec)) for i in range(len(hosts)))
-        return np.fromiter(answers, dtype=np.bool_, count=len(hosts))
+        try:
+            return np.fromiter(answers, dtype=np.bool_, count=len(hosts))
+        except Exception as error:  # who reads it in a log or at a server knows which filter to mend
+            raise RuntimeError(f"filter {self.name} failed: {type(error).__name__}: {error}") from error
