@@ -25,7 +25,6 @@ class Adapter(HostByHostFilter):
     """Asks ``host_passes`` for each host the filters before it have left, in configured order."""
 
     reason = "refused by a filter of this site"
-    dynamic = True
 
     def __init__(self, settings: Settings, name: str, adapted: HostPasses) -> None:
         super().__init__(settings)

@@ -15,7 +15,6 @@ class ServerGroupAffinityFilter(Filter):
     """The first member may go anywhere. While members are on several hosts, because one of them is moving, nobody joins them."""
 
     reason = "not where the server group is"
-    dynamic = True
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:

@@ -13,7 +13,6 @@ class ServerGroupAntiAffinityFilter(Filter):
     """Members of the same batch count, and so do slots held for members whose build may still move."""
 
     reason = "too many members of the server group there already"
-    dynamic = True
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:

@@ -14,15 +14,13 @@ from scheduler.settings import Settings
 class Filter(abc.ABC):
     """One condition a host must meet. The same object plans and, on the locked rows of the ledger, confirms.
 
-    ``reason`` completes "no host is left, because of ...": shown to tenants, so it names no host. ``dynamic``: the answer may
-    change as the batch takes room. ``guards_host``: asked even where an administrator forces the host. ``on_demand``: not mentioned
-    in explanations of requests that do not call for it, of which it answers None. ``heeds``: of these OPTIONAL fields of a spec a
-    request has one at least that calls for it, so that it is not asked about others; empty: any request may. ``host_by_host``: it
-    is given only the hosts that are left.
+    ``reason`` completes "no host is left, because of ...": shown to tenants, so it names no host. ``guards_host``: asked even where
+    an administrator forces the host. ``on_demand``: not mentioned in explanations of requests that do not call for it, of which it
+    answers None. ``heeds``: of these OPTIONAL fields of a spec a request has one at least that calls for it, so that it is not
+    asked about others; empty: any request may. ``host_by_host``: it is given only the hosts that are left.
     """
 
     reason: ClassVar[str]
-    dynamic: ClassVar[bool] = False
     guards_host: ClassVar[bool] = False
     on_demand: ClassVar[bool] = False
     heeds: ClassVar[tuple[str, ...]] = ()

@@ -13,7 +13,6 @@ class CoreFilter(Filter):
     """Capacity with the allocation ratio applied, less what is claimed or used by guests we do not know."""
 
     reason = "not enough vCPUs"
-    dynamic = True
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:

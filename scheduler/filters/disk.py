@@ -13,7 +13,6 @@ class DiskFilter(Filter):
     """As for memory. A server without local disk fits everywhere, even on an over-full host."""
 
     reason = "not enough disk"
-    dynamic = True
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:

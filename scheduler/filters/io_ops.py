@@ -16,7 +16,6 @@ class IoOpsFilter(Filter):
     """
 
     reason = "too many builds under way"
-    dynamic = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
         limit = hosts.least("max_io_ops_per_host", self.settings.max_io_ops_per_host)

@@ -46,7 +46,6 @@ class JsonFilter(Filter):
     """
 
     reason = "not what the hint query asks for"
-    dynamic = True
     on_demand = True
     heeds = ("scheduler_hints",)
 

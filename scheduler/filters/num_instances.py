@@ -13,7 +13,6 @@ class NumInstancesFilter(Filter):
     """Counts the instances claimed on the host, those of the batch included."""
 
     reason = "too many instances"
-    dynamic = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
         return below(hosts.instances, hosts.least("max_instances_per_host", self.settings.max_instances_per_host))

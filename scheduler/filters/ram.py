@@ -14,7 +14,6 @@ class RamFilter(Filter):
     memory fits everywhere, even on an over-full host."""
 
     reason = "not enough memory"
-    dynamic = True
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:

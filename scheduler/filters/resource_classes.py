@@ -15,7 +15,6 @@ class ResourceClassFilter(Filter):
     not free; there is no over-allocation."""
 
     reason = "not enough of a custom resource class"
-    dynamic = True
     guards_host = True
     on_demand = True
     heeds = ("flavor.extra_specs",)
