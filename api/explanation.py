@@ -23,6 +23,7 @@ from objects.instance import Attempt, Server
 
 QUEUED = "The request is accepted and waits for its scheduling decision."
 DECIDED = "The server was given a host."
+WAITS = "The request waits for hosts that cannot take it now, and is tried again until its deadline."
 UNDECIDED = "No scheduling decision is on record for this server."
 
 
@@ -91,6 +92,8 @@ def _summary(server: Server, made: Sequence[Decision]) -> dict[str, Any]:
 def _message(server: Server, made: Sequence[Decision]) -> str:
     if server.state == "error" and server.fault:
         return server_view.tenant_fault(server.fault)
+    if made and made[-1].waits and server.state == "building":
+        return WAITS
     if made:
         found = any(choice.host for choice in made[-1].choices)
         return DECIDED if found else made[-1].message

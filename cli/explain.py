@@ -126,6 +126,8 @@ def _describe_changes(console: Console, changes: list[str] | None) -> None:
 def _outcome(decision: dict[str, Any], explanation: dict[str, Any]) -> str:
     """What it came to; not what has just been said."""
     message = decision["message"]
+    if waits := decision.get("waits"):  # an API of the release before does not tell
+        return f"not now. {waits}."
     if not message:
         return "placed."
     return "refused." if message == explanation.get("message") else str(message)

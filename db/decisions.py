@@ -40,14 +40,18 @@ _DELETE = sa.delete(decisions).where(decisions.c.id.in_(dialect.uuids("ids")))
 
 
 def store_all(tx: Connection, made: Sequence[Decision]) -> None:
-    """In one statement. A batch that is refused yet again loses its oldest decisions."""
+    """In one statement. A batch that is refused yet again loses its oldest decisions; one that still waits, what was said last."""
     if not made:
         return
     rows = [{"id": d.id, "batch_id": d.batch_id, "at": d.at, "decision": stored.dump(d)} for d in made]
+    waiting = [d.id for d in made if d.waits]
+    for start in range(0, len(waiting), dialect.IN_LIST):
+        _delete(tx, waiting[start : start + dialect.IN_LIST])
     tx.execute(_INSERT, rows)
-    if outbox.kept(tx):
-        outbox.put(tx, "api", notification.of_decisions(made))
-    for batch in sorted({d.batch_id for d in made if d.refused}):
+    final = [d for d in made if not d.waits]
+    if final and outbox.kept(tx):
+        outbox.put(tx, "api", notification.of_decisions(final))
+    for batch in sorted({d.batch_id for d in final if d.refused}):
         _delete(tx, tx.execute(_SURPLUS, {"batch": batch}).scalars().all())
 
 

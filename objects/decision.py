@@ -46,10 +46,11 @@ class Decision(Message, frozen=True, kw_only=True):
 
     ``conflicts``: how often a host that was planned for an instance had been taken by another claim when its row was locked;
     ``taken``: those hosts, some of them if they are many. ``relaxations``: single changes of the request with which it would have
-    been placed, the smallest first; None where that was not looked into.
+    been placed, the smallest first; None where that was not looked into. ``waits``: why it is not the last word: the batch is asked
+    about again until its deadline. For administrators, as it may name cells.
     """
 
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
 
     id: str
     batch_id: str
@@ -67,6 +68,7 @@ class Decision(Message, frozen=True, kw_only=True):
     conflicts: int = 0
     taken: tuple[str, ...] = ()
     relaxations: tuple[Relaxation, ...] | None = None
+    waits: str = ""
 
     @property
     def refused(self) -> bool:

@@ -101,7 +101,7 @@ class Attempt:
             for job, request in zip(self._jobs, self._requests, strict=True):
                 if job.standing.needed and not job.lost and job.error is None:
                     conclude(job, request, self._table, self._driver, self._moment)
-            decisions = [job.decision for job in self._jobs if job.decision is not None and job.is_final]
+            decisions = [job.decision for job in self._jobs if job.decision is not None and not job.premature]
             return [job.placements for job in self._jobs], decisions
 
     def committed(self, inventories: Sequence[Inventory]) -> None:

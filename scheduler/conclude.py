@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from uuid import UUID, uuid5
 
 import numpy as np
 
@@ -16,14 +17,21 @@ from scheduler.job import Job, Moment
 from scheduler.request import Request
 from scheduler.table import HostTable
 
+_WAITING = UUID("7d0bd3ea-52a4-4a3c-9f0a-0b0c2b6b7f4e")
+
 
 def conclude(job: Job, request: Request, table: HostTable, driver: Driver, moment: Moment) -> None:
     """Give the job its placements, unless it was refused, and its decision."""
-    decision_id = _new_uuid()
+    decision_id = _again(job) if job.waits else _new_uuid()
     if job.open:
         placed = job.rows.items()
         job.placements = tuple(_placement(job, request, table, instance_uuid, row, decision_id) for instance_uuid, row in placed)
     job.decision = decision_of(decision_id, job, request, table, driver, moment)
+
+
+def _again(job: Job) -> str:
+    """The same each time that the same servers wait, whose requests are locked: what is written takes the place of the last one."""
+    return str(uuid5(_WAITING, job.standing.needed[0]))
 
 
 def _new_uuid() -> str:

@@ -48,6 +48,7 @@ def decision_of(
         conflicts=job.conflicts,
         taken=tuple(job.taken)[:TAKEN],
         relaxations=job.relaxations,
+        waits=job.waits,
     )
 
 

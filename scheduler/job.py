@@ -119,6 +119,16 @@ class Job:
         return not (self.premature or self.unheard or self.held)
 
     @property
+    def waits(self) -> str:
+        """Why it was decided for the time being only, for administrators; empty where it was not."""
+        if self.held:
+            return "The hosts left for its server group are held for retries or moves of other members, until these are over"
+        if self.unheard:
+            cells = ", ".join(self.unheard)
+            return f"No host is left, and nothing is heard from any host of cell {cells}: its bus or database is away"
+        return ""
+
+    @property
     def ask(self) -> Ask:
         return Ask(
             fences={uuid: self.spec.fences[uuid] for uuid in self.uuids},
@@ -182,14 +192,9 @@ class Job:
         Raises NoValidHost; CellUnavailable, Conflict: ask again.
         """
         if self.held:
-            raise errors.Conflict(
-                "The hosts left for its server group are held for retries or moves of other members, until these are over"
-            )
+            raise errors.Conflict(self.waits)
         if self.unheard:
-            cells = ", ".join(self.unheard)
-            raise errors.CellUnavailable(
-                f"No host is left, and nothing is heard from any host of cell {cells}: its bus or database is away"
-            )
+            raise errors.CellUnavailable(self.waits)
         if self.refused:
             message, decision_id = (
                 (self.decision.message, self.decision.id) if self.decision else ("No valid host was found.", None)

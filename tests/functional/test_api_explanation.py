@@ -108,6 +108,18 @@ def test_a_refused_boot_says_why_and_had_no_attempt(front: Front) -> None:
     assert told["would_have_fitted"] == ["with a flavor of 2 vCPUs less"]
 
 
+def test_what_waits_says_so_to_tenants_and_for_what_to_administrators(front: Front) -> None:
+    server = front.boot(headers=TENANT)
+    path = f"/v2.1/servers/{server}/explanation"
+    nowhere = (Choice(instance_uuid=server, host=None),)
+    decide(front, server, message="No valid host was found.", choices=nowhere, waits="nothing is heard from cell west")
+    answer = front.get(path, TENANT)
+    assert (answer.json["explanation"]["message"], "west" in answer.text) == (explanation.WAITS, False)
+    assert front.get(path).json["explanation"]["decisions"][0]["waits"] == "nothing is heard from cell west"
+    front.bury("Build timed out in scheduling.")
+    assert front.get(path, TENANT).json["explanation"]["message"] == "Build timed out in scheduling."
+
+
 def test_what_would_have_been_enough_is_told_to_tenants_in_safe_words(front: Front) -> None:
     """A list that is empty says that no single change would have been; none at all that nobody looked."""
     server = front.boot(headers=TENANT)

@@ -258,6 +258,25 @@ def test_explain_knows_what_there_is_not(front: Front, operator: Operator) -> No
     assert "no host was asked" in operator.done("explain web")
 
 
+def test_explain_tells_an_administrator_what_a_request_waits_for(front: Front, operator: Operator) -> None:
+    server = front.boot("web")
+    batch = front.batch_of(server)
+    made = Decision(
+        id=str(uuid.uuid4()),
+        batch_id=batch,
+        request_id=f"req-{batch}",
+        at=time.time(),
+        driver="filter",
+        hosts=2,
+        message="No valid host was found.",
+        choices=(Choice(instance_uuid=server, host=None),),
+        waits="Nothing is heard from cell west",
+    )
+    front.database.write(decisions.store_all, [made])
+    assert "Decision 1 of 1: not now. Nothing is heard from cell west." in operator.done("explain web")
+    assert "west" not in operator.done("explain web --tenant")
+
+
 def test_explain_tells_every_decision_and_what_would_have_been_enough(front: Front, operator: Operator) -> None:
     """By the id of the request, too."""
     server = front.boot("web")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from conductor.tidy import tidy
@@ -52,6 +53,16 @@ def test_a_request_that_is_refused_again_and_again_keeps_its_newest_decisions(si
     kept = site.database.read(decisions.of_batch, asked.batch_id)
     assert [each.id for each in kept] == made[-decisions.KEPT :]
     assert len(site.decisions()) == decisions.KEPT
+
+
+def test_one_that_waits_keeps_what_was_said_last(site: Site) -> None:
+    """And others hear nothing of it: it may yet be placed."""
+    ours = str(uuid4())
+    for n in range(3):
+        waiting = msgspec.structs.replace(decision(float(n), ours, "No."), id=str(UUID(int=7)), waits="for cell west")
+        site.database.write(decisions.store_all, [waiting, decision(float(n))])
+    site.database.write(decisions.store_all, [decision(9.0, ours)])
+    assert [(each.at, each.waits) for each in site.database.read(decisions.of_batch, ours)] == [(2.0, "for cell west"), (9.0, "")]
 
 
 def test_other_batches_lose_nothing_by_that(site: Site) -> None:

@@ -17,7 +17,7 @@ FINGERPRINTS = {
     "BuildOrders": "2.2-ea30f6ece63d",
     "Choice": "1.0-cc03f5141009",
     "ComputeNode": "1.1-6beaf32218e3",
-    "Decision": "1.1-d10acfb4a0f6",
+    "Decision": "1.2-dfc91a4e0cb5",
     "DeleteOrder": "1.1-a89b1ce43178",
     "Failure": "1.1-76dd54c4c3cb",
     "FeedEvent": "1.0-2857de777cf1",

@@ -139,7 +139,9 @@ def test_a_held_slot_is_left_to_whom_it_is_held_for() -> None:
     held = Slot(group_uuid=group.uuid, instance_uuid="other", host="h0", held=True)
     made = attempt(ledger.table, jobs)
     assert not begun(made, jobs, [held])
-    assert made.finish() == ([()], [])
+    placements, [told] = made.finish()
+    assert (placements, told.relaxations) == ([()], None)
+    assert "held for retries" in told.waits
     with pytest.raises(errors.Conflict, match="held for retries"):
         jobs[0].answer()
 
