@@ -25,12 +25,12 @@ class Asked(enum.StrEnum):
 
 
 class Relaxation(Object, frozen=True, kw_only=True):
-    """One change with which the whole request would have been placed, everything else as it was.
+    """One change with which the whole request, or what it needs of it at least, would have been placed, everything else as it was.
 
-    ``name``: which hint, extra spec, image property or policy is meant. ``less``: so many servers, or for each of them so many
-    vCPUs, MiB or GiB; one less of these would not do. ``places``: availability zones, or cells, each of which could take all of
-    it; empty if only several together could. ``share``: how much of what was asked is given up, 0 to 1, where 1 is a condition as
-    a whole.
+    ``name``: which hint, extra spec, image property or policy is meant; of an amount, the extra spec that asks for it, if one does.
+    ``less``: so many servers, or for each of them so many vCPUs, MiB or GiB; one less of these would not do. ``places``:
+    availability zones, or cells, each of which could take all of it; empty if only several together could. ``share``: how much of
+    what was asked is given up, 0 to 1, where 1 is a condition as a whole.
     """
 
     asked: Asked
@@ -56,6 +56,8 @@ class Relaxation(Object, frozen=True, kw_only=True):
             return f"in cell {places}, closed to it" if places else "in several cells, closed to it"
         if self.asked is Asked.SERVERS:
             return f"with {_counted(self.less, 'server')} fewer"
+        if self.name:
+            return f"with a flavor that asks for {self.less} less of {self.name}"
         if self.asked is Asked.VCPUS:
             return f"with a flavor of {_counted(self.less, 'vCPU')} less"
         return f"with a flavor of {self.less} {'MiB less memory' if self.asked is Asked.MEMORY else 'GiB less disk'}"

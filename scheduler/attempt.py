@@ -198,7 +198,8 @@ class Attempt:
         """What would have been enough for those that are refused, beside all that has been placed."""
         for job, request in zip(self._jobs, self._requests, strict=True):
             if job.is_final and not (job.open or job.lost or job.error):
-                job.relaxations = counterfactual.relaxations(self._table, self._driver, request, len(job.standing.needed))
+                wanted = len(job.standing.needed)
+                job.relaxations = counterfactual.relaxations(self._table, self._driver, request, wanted, job.least)
 
     # -- confirming ------------------------------------------------------------------------------------------------------------
 

@@ -41,14 +41,18 @@ NO_HINTS = frozenset({"group", "ignore_hosts", hints.CIDR, "all_or_nothing"})
 """Hints that are part of something else, or say nothing of hosts."""
 
 
-def relaxations(table: HostTable, driver: Driver, request: Request, wanted: int) -> tuple[Relaxation, ...] | None:
+def relaxations(
+    table: HostTable, driver: Driver, request: Request, wanted: int, least: int | None = None
+) -> tuple[Relaxation, ...] | None:
     """Changes each of which alone would have placed all ``wanted`` instances, the one that gives up least first.
+
+    Where ``least`` of them are enough, changes that place so many.
 
     The table is to be as the refusal leaves it, and is left so. Empty if no single change is enough, or if it fits as it is by now;
     None if a filter failed at it.
     """
     try:
-        return _Search(table, driver, request, wanted).all()
+        return _Search(table, driver, request, wanted, least or wanted).all()
     except Exception:  # a filter of the site may fail on a request it would never have seen; the refusal stands without this
         LOG.exception("batch %s: no telling what would have been enough", request.spec.batch_id)
         return None
@@ -62,8 +66,8 @@ class _Room(NamedTuple):
 
 
 class _Search:
-    def __init__(self, table: HostTable, driver: Driver, request: Request, wanted: int) -> None:
-        self._table, self._driver, self._request, self._wanted = table, driver, request, wanted
+    def __init__(self, table: HostTable, driver: Driver, request: Request, asked: int, wanted: int) -> None:
+        self._table, self._driver, self._request, self._asked, self._wanted = table, driver, request, asked, wanted
         self._spec = request.spec
 
     def all(self) -> tuple[Relaxation, ...]:
@@ -77,15 +81,16 @@ class _Search:
 
     def _fewer(self, as_asked: int) -> Iterator[Relaxation]:
         if as_asked:
-            less = self._wanted - as_asked
-            yield Relaxation(asked=Asked.SERVERS, less=less, share=less / self._wanted)
+            less = self._asked - as_asked
+            yield Relaxation(asked=Asked.SERVERS, less=less, share=less / self._asked)
 
     def _amounts(self) -> Iterator[Relaxation]:
         for asked, (what, least) in AMOUNTS.items():
             amount: int = getattr(self._request, what)
             enough = self._enough(what, least, amount) if amount > least else None
             if enough is not None and self._fits(self._sized(what, enough)) is not None:
-                yield Relaxation(asked=asked, less=amount - enough, share=(amount - enough) / amount)
+                name = _override(what) if _override(what) in self._spec.flavor.extra_specs else ""
+                yield Relaxation(asked=asked, name=name, less=amount - enough, share=(amount - enough) / amount)
 
     def _places(self) -> Iterator[Relaxation]:
         table, request = self._table, self._request
@@ -206,12 +211,17 @@ def _conditions(spec: RequestSpec) -> Iterator[tuple[Relaxation, dict[str, objec
 
 
 def _flavor(flavor: Flavor, what: str, amount: int) -> Flavor:
-    override = f"resources:{what.upper().removesuffix('S')}"  # which would take the place of the size's amount
+    override = _override(what)
     if override in flavor.extra_specs:
         flavor = msgspec.structs.replace(flavor, extra_specs=_without(flavor.extra_specs, override))
     if what == "disk_gb":
         return msgspec.structs.replace(flavor, root_gb=amount, ephemeral_gb=0, swap_mb=0)
     return msgspec.structs.replace(flavor, **{what: amount})
+
+
+def _override(what: str) -> str:
+    """The extra spec that takes the place of the size's amount."""
+    return f"resources:{what.upper().removesuffix('S')}"
 
 
 def _without(given: Mapping[str, object], name: str) -> dict[str, object]:

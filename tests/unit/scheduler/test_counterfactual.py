@@ -28,10 +28,15 @@ SIZES = {Asked.VCPUS: "vcpus", Asked.MEMORY: "memory_mb", Asked.DISK: "root_gb"}
 
 
 def found(
-    table: HostTable, asked: RequestSpec, wanted: int = 1, slots: list[Slot] | None = None, **changes: Any
+    table: HostTable,
+    asked: RequestSpec,
+    wanted: int = 1,
+    slots: list[Slot] | None = None,
+    least: int | None = None,
+    **changes: Any,
 ) -> list[Relaxation]:
     request = fleet.request(asked, table, slots or [])
-    answer = counterfactual.relaxations(table, fleet.driver(enabled_filters=FILTERS, **changes), request, wanted)
+    answer = counterfactual.relaxations(table, fleet.driver(enabled_filters=FILTERS, **changes), request, wanted, least)
     assert answer is not None
     return list(answer)
 
@@ -103,8 +108,9 @@ class TestWords:
     def test_resource_classes_are_extra_specs(self) -> None:
         table = fleet.table([fleet.node("h0", vcpus=4, resources={"CUSTOM_GPU": 1})])
         assert told(table, fleet.spec(fleet.flavor_asking({"CUSTOM_GPU": 2}))) == ["with a flavor without resources:CUSTOM_GPU"]
-        more = fleet.flavor_asking({"VCPU": 6})
-        assert told(table, fleet.spec(more)) == ["with a flavor of 2 vCPUs less", "with a flavor without resources:VCPU"]
+        smaller, without = told(table, fleet.spec(fleet.flavor_asking({"VCPU": 6})))
+        assert smaller == "with a flavor that asks for 2 less of resources:VCPU", "its size may be less than that"
+        assert without == "with a flavor without resources:VCPU"
 
     def test_a_network_goes_as_a_whole(self) -> None:
         table = fleet.table([fleet.node("h0", attributes={"host_ip": "10.0.0.1"})])
@@ -131,6 +137,15 @@ class TestWords:
         [fewer, smaller] = found(table, fleet.spec(fleet.flavor(vcpus=4)), 4)
         assert (smaller.asked, smaller.less) == (Asked.VCPUS, 2)
         assert (fewer.asked, fewer.less) == (Asked.SERVERS, 2)
+
+    def test_of_a_batch_that_may_be_smaller_as_many_as_it_needs(self) -> None:
+        named = {"h0": "z0", "h1": "z1", "h2": "z1"}
+        table = fleet.table([fleet.node(f"h{n}", vcpus=4) for n in range(3)], named)
+        asked = fleet.spec(fleet.flavor(vcpus=4), availability_zone="z0", group=fleet.group(Policy.ANTI_AFFINITY))
+        assert told(table, asked, 9) == ["with 8 servers fewer"]
+        assert told(table, asked, 9, least=2) == ["with 8 servers fewer", "in availability zone z1"]
+        two = fleet.spec(fleet.flavor(vcpus=4), availability_zone="z0")
+        assert told(table, two, 9, least=2) == ["with a flavor of 2 vCPUs less", "with 8 servers fewer", "in availability zone z1"]
 
     def test_other_limits_count_as_well(self) -> None:
         """Two instances are the most that a host may have: no vCPU less makes room for a third."""
