@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import socket
+from pathlib import Path
 
 from deploy import ports, sql
 from deploy.server import Server
@@ -34,6 +35,7 @@ class MariaDB(Server):
         return self._address("mysql+pymysql", user, password, name)
 
     def _prepare(self) -> None:
+        self._temporary().mkdir(exist_ok=True)
         if self._data().is_dir():
             return
         new = self.folder / "data.new"  # an initialisation that was cut short is begun again
@@ -43,11 +45,16 @@ class MariaDB(Server):
             self._program("mariadb-install-db"),
             "--no-defaults",
             f"--datadir={new}",
+            f"--tmpdir={self._temporary()}",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
             f"--user={_me()}",
         )
         new.rename(self._data())
+
+    def _temporary(self) -> Path:
+        """Not the machine's: a MariaDB that starts removes the temporary tables it finds, those of all others with them."""
+        return self.folder / "tmp"
 
     def _command(self) -> list[str]:
         password = sql.text(self._password, True)
@@ -67,6 +74,7 @@ class MariaDB(Server):
             "--no-defaults",
             f"--user={_me()}",
             f"--datadir={self._data()}",
+            f"--tmpdir={self._temporary()}",
             f"--bind-address={ports.HOST}",
             f"--port={self.port}",
             "--socket=mariadbd.sock",  # in the data folder: a full path may be longer than a socket's name may be

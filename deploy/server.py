@@ -252,8 +252,8 @@ class Server(ABC):
             **self._identity(),
         )
         if done.returncode:
-            words = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-1]
-            raise Unavailable(f"{self.NAME}: {Path(command[0]).name} failed: {words[:300]}")
+            words = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-3:]
+            raise Unavailable(f"{self.NAME}: {Path(command[0]).name} failed: {'; '.join(words)[:500]}")
         return str(done.stdout)
 
     def _address(self, scheme: str, user: str, password: str, path: str) -> str:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -94,6 +95,18 @@ def test_a_user_has_its_database_only(kind: type[MariaDB | PostgreSQL], started:
             _sql(_changed(mine, **change), "SELECT 1")
     with pytest.raises(sa.exc.OperationalError):
         _sql(_changed(server.url, password=""), "SELECT 1")
+
+
+def test_a_database_server_leaves_the_temporary_tables_of_others_alone(started: Callable[[type[Server]], Server]) -> None:
+    """MariaDB removes whatever has such a name where it keeps its own."""
+    others = Path(tempfile.gettempdir()) / f"#sql-temptable-{uuid.uuid4().hex[:6]}-1-1.MAD"
+    others.touch()
+    try:
+        server = started(MariaDB)
+        assert others.exists()
+        assert _sql(server.url, "SELECT @@tmpdir") == str(server.folder / "tmp")
+    finally:
+        others.unlink(missing_ok=True)
 
 
 def test_a_broker_killed_and_started_again_keeps_its_vhosts(place: Path) -> None:
