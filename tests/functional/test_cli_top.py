@@ -28,7 +28,9 @@ PATIENCE = 60.0
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Region]:
+    """One that has built a server, so that its metrics have something to tell."""
     with region(tmp_path_factory.mktemp("region"), [host("h1"), host("h2", "cell2")]) as running:
+        running.wait_for(running.boot("top"), "ACTIVE")
         yield running
 
 
@@ -42,7 +44,6 @@ def metrics_at() -> Iterator[str]:
 
 
 def test_one_frame_shows_cells_queue_and_stages(deployment: Region, metrics_at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    deployment.wait_for(deployment.boot("top"), "ACTIVE")
     assert main(["top", "--endpoint", deployment.all.endpoint, "--metrics", metrics_at]) == 0
     shown = capsys.readouterr().out
     for expected in ("cell1", "cell2", "Waiting for a host: 0", "Since the processes began", "hand_over", "slowest"):
