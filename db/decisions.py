@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import dialect, outbox
+from db.keyed import KeyedDelete
 from db.tables.api import decisions
 from objects import notification, stored
 from objects.decision import Decision
@@ -36,17 +37,18 @@ _OLD = (
     .order_by(decisions.c.batch_id, decisions.c.at)
     .limit(sa.bindparam("most"))
 )
-_DELETE = sa.delete(decisions).where(decisions.c.id.in_(dialect.uuids("ids")))
+_DELETE = KeyedDelete(decisions.c.id, returning=[decisions.c.id])
 
 
 def store_all(tx: Connection, made: Sequence[Decision]) -> None:
-    """In one statement. A batch that is refused yet again loses its oldest decisions; one that still waits, what was said last."""
+    """A batch that is refused yet again loses its oldest decisions; one that still waits, what was said last of the same servers.
+
+    One statement where all were placed, one or two more for those that wait, two for each batch that was refused.
+    """
     if not made:
         return
     rows = [{"id": d.id, "batch_id": d.batch_id, "at": d.at, "decision": stored.dump(d)} for d in made]
-    waiting = [d.id for d in made if d.waits]
-    for start in range(0, len(waiting), dialect.IN_LIST):
-        _delete(tx, waiting[start : start + dialect.IN_LIST])
+    _delete(tx, [d.id for d in made if d.waits])
     tx.execute(_INSERT, rows)
     final = [d for d in made if not d.waits]
     if final and outbox.kept(tx):
@@ -72,4 +74,4 @@ def trim(tx: Connection, before: float, after: str = "", most: int = dialect.IN_
 
 
 def _delete(tx: Connection, ids: Sequence[str]) -> int:
-    return tx.execute(_DELETE, {"ids": sorted(ids)}).rowcount if ids else 0
+    return len(_DELETE(tx, sorted(ids)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from conductor.tidy import tidy
 from db import decisions
+from db.connection import Connection
+from db.url import LOCK_TIMEOUT
 from objects import errors
 from objects.decision import Decision
 from tests.support import fleet
@@ -25,6 +28,15 @@ HUGE = fleet.flavor(vcpus=17)
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     place = Ground(request.param, tmp_path)
     made = Site(place.open("api", 12), [fleet.node(f"h{n}") for n in range(4)])
+    yield made
+    place.end(made.database.dispose, place.release)
+
+
+@pytest.fixture(params=["mariadb", "postgresql"])
+def servers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Where there are locks of rows."""
+    place = Ground(request.param, tmp_path)
+    made = Site(place.open("api", 12), [])
     yield made
     place.end(made.database.dispose, place.release)
 
@@ -63,6 +75,28 @@ def test_one_that_waits_keeps_what_was_said_last(site: Site) -> None:
         site.database.write(decisions.store_all, [waiting, decision(float(n))])
     site.database.write(decisions.store_all, [decision(9.0, ours)])
     assert [(each.at, each.waits) for each in site.database.read(decisions.of_batch, ours)] == [(2.0, "for cell west"), (9.0, "")]
+
+
+def test_requests_that_wait_hold_up_no_other_scheduler(servers: Site) -> None:
+    """What one has written and not committed is locked; the other replaces other rows."""
+    waiting = [decision(1.0, message="No.") for _ in range(40)]
+    both = [[msgspec.structs.replace(each, waits="for cell west") for each in some] for some in (waiting[:20], waiting[20:])]
+    servers.database.write(decisions.store_all, both[1])
+    seconds: list[float] = []
+
+    def timed() -> None:
+        begun = time.monotonic()
+        servers.database.write(decisions.store_all, both[1])
+        seconds.append(time.monotonic() - begun)
+
+    def first(tx: Connection) -> None:
+        decisions.store_all(tx, both[0])
+        thread = threading.Thread(target=timed)
+        thread.start()
+        thread.join(LOCK_TIMEOUT / 2)
+        assert seconds, "it waits for a row that it has nothing to do with"
+
+    servers.database.write(first)
 
 
 def test_other_batches_lose_nothing_by_that(site: Site) -> None:
