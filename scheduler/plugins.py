@@ -157,7 +157,7 @@ def _complain(manager: object, entry_point: Any, error: BaseException) -> None:
 def _built(option: str, name: str, make: Callable[..., Any], *given: object) -> object:
     try:
         return make(*given)
-    except Exception as error:
+    except Exception as error:  # a site's own code: whatever it raises, the start is refused by the name of what to mend
         text = f"[scheduler] {option}: {name!r} cannot be used: {type(error).__name__}: {error}"
         raise errors.Misconfigured(text) from error
 

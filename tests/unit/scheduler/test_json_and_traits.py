@@ -130,7 +130,7 @@ def test_what_cannot_be_read_is_refused_and_no_host_meets_it(text: str, said: st
     assert str(refused.value).startswith(said)
     table = fleet.table([fleet.node("h")])
     request = fleet.request(fleet.spec(scheduler_hints={"query": (text,)}), table)
-    assert JsonFilter(Settings()).passes(Hosts(table, request), request).tolist() == [False]  # type: ignore[union-attr]  # a mask
+    assert JsonFilter(Settings()).passes(Hosts(table, request), request).tolist() == [False]  # type: ignore[union-attr]  # a mask, as something is asked
 
 
 HOW = st.sampled_from(["required", "forbidden", "preferred"])
@@ -156,7 +156,7 @@ def test_one_text_on_either_side_of_an_attribute_is_two_conditions() -> None:
     table = fleet.table([fleet.node("h", hypervisor_type="=")])
     text = '["and", ["<", "$hypervisor_type", ">"], ["not", [">", "<", "$hypervisor_type"]]]'
     request = fleet.request(fleet.spec(scheduler_hints={"query": (text,)}), table)
-    assert JsonFilter(Settings()).passes(Hosts(table, request), request).tolist() == [True]  # type: ignore[union-attr]  # a mask
+    assert JsonFilter(Settings()).passes(Hosts(table, request), request).tolist() == [True]  # type: ignore[union-attr]  # a mask, as something is asked
 
 
 SPECS = st.dictionaries(st.sampled_from(["trait:SSD", "trait:GPU", "capabilities:SSD"]), HOW)
