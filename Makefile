@@ -18,7 +18,7 @@ STAGES ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv compiled test demo region region-down region-status bench-region chaos lint format sample clean
+.PHONY: help venv lock compiled test demo region region-down region-status bench-region chaos lint format sample clean
 
 help:
 	@echo "make demo [STATE=dir]     an all-in-one deployment boots a workload and shows what became of it"
@@ -31,13 +31,14 @@ help:
 	@echo "make lint                 ruff, its formatter and the import contracts"
 	@echo "make format               rewrite the sources as the formatter wants them"
 	@echo "make sample               regenerate the samples of configuration and policy in etc/superconductor"
-	@echo "make venv                 only the virtual environment, in $(VENV)"
+	@echo "make venv                 only the virtual environment, in $(VENV), with the packages of requirements.lock"
+	@echo "make lock                 write requirements.lock anew: the newest packages within the bounds of setup.cfg (needs uv)"
 	@echo "make compiled             another one, in $(COMPILED), with what decides compiled (docs/scheduling.md)"
 	@echo "make clean                remove what the above have made"
 
 venv: $(STAMP)
 
-$(STAMP): setup.cfg pyproject.toml
+$(STAMP): setup.cfg pyproject.toml requirements.lock
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: install it, or say make PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or later is needed, $(PYTHON) is older: say make PYTHON=/path/to/python3"; exit 1; }
@@ -45,8 +46,12 @@ $(STAMP): setup.cfg pyproject.toml
 	  || { echo "$(PYTHON) cannot make virtual environments: install its venv package (on Debian: python3-venv)"; exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --editable '.[test,lint,mysql,postgres,keystone,clients]'
+	$(VENV)/bin/pip install --quiet --require-hashes --only-binary :all: --requirement requirements.lock
+	$(VENV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+lock:
+	@$(PYTHON) ci/lock.py
 
 compiled: $(STAMP)
 	@$(VENV)/bin/python ci/wheels.py $(COMPILED)

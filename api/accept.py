@@ -12,6 +12,7 @@ from api.call import Call
 from api.catalog import Catalog
 from api.confidence import Confidence
 from api.create import CreateBody
+from api.idempotency import ClientKey
 from api.opts import Settings
 from db import builds, secrets
 from db.builds import Accepted, Arrival, NewServer
@@ -26,8 +27,6 @@ from objects.quota import Admission
 from objects.spec import RequestSpec
 from service import metrics
 from service.coalesce import Coalescer
-
-LONGEST_TOKEN = 255
 
 WINDOW = 0.01
 """Seconds that a request waits at most for others to share its transaction, where several have come together lately."""
@@ -61,10 +60,11 @@ class Acceptor:
         self._confidence = confidence
         self._together: Coalescer[Arrival, Accepted] = Coalescer(self._accept_all, window=WINDOW, patient=False)
 
-    def accept(self, call: Call, body: CreateBody, token: str | None) -> Taken:
-        """Make the batch durable. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota."""
-        if token is not None and not 0 < len(token) <= LONGEST_TOKEN:
-            raise errors.Invalid(f"Idempotency-Key: must have 1 to {LONGEST_TOKEN} characters")
+    def accept(self, call: Call, body: CreateBody, key: ClientKey | None) -> Taken:
+        """Make the batch durable. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.
+
+        With a ``key`` that was used before: errors.KeyReused for another request, errors.Conflict if its servers are purged.
+        """
         server = body.server
         least, count = create.counts(server, self._settings.max_servers_per_request)
         batch_id = call.context.request_id.removeprefix("req-")  # so that a request's id leads to what came of it
@@ -76,31 +76,25 @@ class Acceptor:
             NewServer(uuid=uuid, name=name, launch_index=index)
             for index, (uuid, name) in enumerate(zip(uuids, create.names(server, count), strict=True))
         ]
-        now = time.time()
-        deadline = now + self._settings.build_timeout
+        began = time.time()
+        deadline = self._database.now() + self._settings.build_timeout
         admission = Admission(limits=self._settings.quota, at_least=least)
         arrival = Arrival(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed)
-        accepted, kept = (self._together(arrival), None) if token is None else self._database.write(_accept, arrival, token)
+        if key is None:
+            accepted, kept = self._together(arrival), None
+        else:
+            accepted, kept = self._database.write(_accept, arrival, key, self._database.now())
         if not accepted.replayed:
-            metrics.since(metrics.STAGE["accept"], now)
+            metrics.since(metrics.STAGE["accept"], began)
             metrics.ACCEPTED.inc(len(accepted.uuids))
             return Taken(accepted=accepted, admin_pass=self._confidence.answered(given))
         return Taken(accepted=accepted, admin_pass=self._confidence.told_again(accepted.batch_id, kept))
 
     def _accept_all(self, arrivals: Sequence[Arrival]) -> list[Accepted | Exception]:
-        """One transaction for the requests of one moment; where one of them cannot come in, one for each."""
+        """One transaction for the requests of one moment. Raises where one cannot come in, which alone may have fewer servers."""
         if len(arrivals) > 1:
-            try:
-                return list(self._database.write(builds.accept_all, arrivals, time.time()))
-            except (errors.OverQuota, errors.Conflict):
-                pass
-        return [self._accept_alone(arrival) for arrival in arrivals]
-
-    def _accept_alone(self, arrival: Arrival) -> Accepted | Exception:
-        try:
-            return self._database.write(_accept, arrival, None)[0]
-        except errors.SuperconductorError as error:
-            return error
+            return list(self._database.write(builds.accept_all, arrivals, self._database.now()))
+        return [self._database.write(_accept, arrival, None, self._database.now())[0] for arrival in arrivals]
 
     def _spec(self, call: Call, body: CreateBody, counts: tuple[int, int], batch_id: str, *, has_secrets: bool) -> RequestSpec:
         """``counts``: how many servers at least, and how many there are."""
@@ -167,15 +161,16 @@ class Acceptor:
         return group
 
 
-def _accept(tx: Connection, arrival: Arrival, token: str | None) -> tuple[Accepted, str | None]:
+def _accept(tx: Connection, arrival: Arrival, key: ClientKey | None, now: float) -> tuple[Accepted, str | None]:
     """Besides, the sealed secrets of a batch that had been accepted before."""
     accepted = builds.accept(
         tx,
         arrival.spec,
         arrival.servers,
-        now=time.time(),
+        now=now,
         deadline=arrival.deadline,
-        token=token,
+        token=key.value if key else None,
+        digests=key.digests if key else (),
         admission=arrival.admission,
         sealed=arrival.sealed,
     )

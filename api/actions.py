@@ -57,7 +57,7 @@ def _summary(action: Action, found: Found, call: Call) -> dict[str, Any]:
 
 def _fault(fault: str | None, call: Call) -> str | None:
     """Hosts are the administrator's to know."""
-    return fault if fault is None or call.may(policies.ACTION_DETAILS) else server_view.tenant_fault(fault)
+    return fault if fault is None or call.may(policies.ACTION_DETAILS) else server_view.tenant_fault(fault, call)
 
 
 def _event(event: Event, call: Call) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def make_app(settings: Settings, database: Database, registry: CellRegistry, led
     doorbell = Doorbell(bell)
     finder = Finder(settings, database, registry)
     acceptor = Acceptor(settings, database, catalog, Confidence(settings, vault))
-    boot = BootServers(settings, Pace(settings.boot_rate, settings.boot_burst), acceptor, doorbell)
+    boot = BootServers(settings, Pace(settings.boot_rate, settings.boot_burst), acceptor, doorbell, vault)
     silences = Silences(registry)
     servers = Servers(settings, database, boot, watch, silences)
     flavors = Flavors(settings, catalog)

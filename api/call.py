@@ -8,7 +8,7 @@ import falcon
 import msgspec
 
 from api.microversions import Since, Version
-from api.policies import ADMIN
+from api.policies import ADMIN, EXPLAIN_ALL
 from api.policy import Rights
 from objects.base import Object
 from objects.context import RequestContext
@@ -21,7 +21,8 @@ class Call(Object, frozen=True, kw_only=True):
     """Who asks, in which microversion, and what links in the answer begin with.
 
     ``prefix`` is scheme, host and port; ``project_path`` is ``/{project_id}`` where the request's path has it: links keep it.
-    ``rule`` is the one that guards the handler.
+    ``rule`` is the one that guards the handler. ``detailed_faults``: tenants read how many hosts each filter left, and by how much
+    a request was too large.
     """
 
     context: RequestContext
@@ -30,6 +31,7 @@ class Call(Object, frozen=True, kw_only=True):
     rights: Rights
     rule: str = ADMIN
     project_path: str = ""
+    detailed_faults: bool = False
 
     def has(self, feature: Since) -> bool:
         return feature.holds(self.version)
@@ -37,6 +39,11 @@ class Call(Object, frozen=True, kw_only=True):
     def may(self, rule: str, project_id: str | None = None) -> bool:
         """Whether the caller may do what ``rule`` guards, to what is of ``project_id`` or else of the own project."""
         return self.rights.has(rule, project_id)
+
+    @property
+    def sees_fleet(self) -> bool:
+        """Whether faults and explanations may say how large and how full the fleet is."""
+        return self.detailed_faults or self.may(EXPLAIN_ALL)
 
     def under(self, rule: str) -> Call:
         """The same call, to something that ``rule`` guards."""

@@ -40,6 +40,13 @@ class Callers:
         if origin is not None and not self._is_ours(_host_of(origin)):
             raise errors.Forbidden(f"Origin: pages of {origin[:80]!r} may not use this API, which authenticates nobody.")
 
+    def prefix(self, req: falcon.Request) -> str:
+        """Scheme, host and port for links. A name that anyone could have put into ``Host`` is not repeated."""
+        named = req.get_header("Host")
+        if named is None or self._is_ours(_host_of(f"//{named}")):
+            return req.prefix
+        return f"{req.scheme}://{req.env['SERVER_NAME']}:{req.env['SERVER_PORT']}"
+
     def _is_ours(self, host: str) -> bool:
         return host == "localhost" or host in self._names or _is_loopback(host)
 

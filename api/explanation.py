@@ -13,6 +13,7 @@ import falcon
 
 from api import call as calls
 from api import policies, server_view
+from api.call import Call
 from api.finding import Finder, Found, about
 from api.versions import answer
 from db import decisions, mappings
@@ -38,7 +39,7 @@ class Explanation:
         call = calls.of(req)
         found = self._finder.find(server_id, call)
         made = about(self._database.read(decisions.of_batch, found.server.batch_id), found.server.uuid)
-        document = _summary(found.server, made) | {"would_have_fitted": _words(made)}
+        document = _summary(found.server, made, call) | {"would_have_fitted": _words(made, call)}
         if call.may(policies.EXPLAIN_ALL):
             document |= _everything(found, made)
         answer(resp, {"explanation": document})
@@ -64,8 +65,8 @@ class RequestExplanation:
         document: dict[str, Any] = {
             "request_id": spec.request_id if spec else None,
             "reservation_id": server_view.reservation_id(batch_id),
-            "servers": [_summary(server, about(made, server.uuid)) for server in servers],
-            "would_have_fitted": _words(made),
+            "servers": [_summary(server, about(made, server.uuid), call) for server in servers],
+            "would_have_fitted": _words(made, call),
         }
         if call.may(policies.EXPLAIN_ALL):
             document["decisions"] = made
@@ -80,31 +81,32 @@ def batch_of(request_id: str) -> str | None:
         return None
 
 
-def _summary(server: Server, made: Sequence[Decision]) -> dict[str, Any]:
+def _summary(server: Server, made: Sequence[Decision], call: Call) -> dict[str, Any]:
     return {
         "server_id": server.uuid,
         "name": server.name,
         "status": server_view.STATUSES[server.state],
-        "message": _message(server, made),
+        "message": _message(server, made, call),
     }
 
 
-def _message(server: Server, made: Sequence[Decision]) -> str:
+def _message(server: Server, made: Sequence[Decision], call: Call) -> str:
     if server.state == "error" and server.fault:
-        return server_view.tenant_fault(server.fault)
+        return server_view.tenant_fault(server.fault, call)
     if made and made[-1].waits and server.state == "building":
         return WAITS
     if made:
         found = any(choice.host for choice in made[-1].choices)
-        return DECIDED if found else made[-1].message
+        return DECIDED if found else server_view.tenant_fault(made[-1].message, call)
     return QUEUED if server.cell_uuid is None else UNDECIDED
 
 
-def _words(made: Sequence[Decision]) -> list[str] | None:
+def _words(made: Sequence[Decision], call: Call) -> list[str] | None:
     """What would have been enough, as a tenant may know it; None where that was not looked into, or is not needed."""
     if not made or made[-1].relaxations is None:
         return None
-    return [relaxation.words for relaxation in made[-1].relaxations if relaxation.is_for_tenants]
+    told = [relaxation for relaxation in made[-1].relaxations if relaxation.is_for_tenants]
+    return list(dict.fromkeys(each.words if call.sees_fleet else each.plain_words for each in told))
 
 
 def _everything(found: Found, made: Sequence[Decision]) -> dict[str, Any]:

@@ -34,8 +34,10 @@ _STATUS: tuple[tuple[type[errors.SuperconductorError], int], ...] = (
     (errors.Invalid, 400),
     (errors.Forbidden, 403),
     (errors.NotFound, 404),
+    (errors.KeyReused, 422),
     (errors.Conflict, 409),
     (TooFast, 429),
+    (errors.TooCostly, 503),
     (errors.StorageFull, 503),
     (errors.DatabaseUnavailable, 503),
     (errors.CellUnavailable, 503),
@@ -81,7 +83,10 @@ def _ours(complaints: Complaints, req: falcon.Request, resp: falcon.Response, er
         if isinstance(error, kind):
             if status >= 500:
                 complaints(str(error), logging.WARNING, "%s: %s %s: %s", _request_id(req), req.method, req.path, error)
-            write(resp, status, _FULL if kind is errors.StorageFull else _HIDDEN.get(status, str(error)))
+            shown = (
+                _FULL if kind is errors.StorageFull else str(error) if kind is errors.TooCostly else _HIDDEN.get(status, str(error))
+            )
+            write(resp, status, shown)
             if isinstance(error, TooFast):
                 resp.set_header("Retry-After", str(error.retry_after))
             elif status == 503:

@@ -10,8 +10,10 @@ import msgspec
 
 from api import policies
 from api.call import Call
+from api.numbers import whole_number
+from api.validation import UNSAFE
 from db import regexes
-from objects import errors
+from objects import errors, text
 
 Filters = dict[str, Any]
 """Fields of ``db.listing.ServerQuery``."""
@@ -143,9 +145,10 @@ def _request(req: falcon.Request, call: Call) -> Filters | None:
         batch = given.removeprefix("r-")
         found["batch_id"] = "-".join((batch[:8], batch[8:12], batch[12:16], batch[16:20], batch[20:]))
     if given := req.get_param("launch_index"):
-        if not (given.isascii() and given.isdigit() and len(given) < 10):
+        try:
+            found["launch_index"] = whole_number("launch_index", given)
+        except errors.Invalid:
             return None
-        found["launch_index"] = int(given)
     return found
 
 
@@ -165,10 +168,12 @@ def _metadata(req: falcon.Request, call: Call) -> Filters:
         return {}
     try:
         pairs = msgspec.json.decode(given, type=dict[str, str])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise errors.Invalid('metadata: is not a JSON object of strings, like {"role": "web"}') from error
-    if len(pairs) > _MOST_METADATA or any("\0" in text for pair in pairs.items() for text in pair):
-        raise errors.Invalid(f"metadata: takes {_MOST_METADATA} keys at most, without NUL characters")
+    if len(pairs) > _MOST_METADATA:
+        raise errors.Invalid(f"metadata: takes {_MOST_METADATA} keys at most")
+    if not all(map(text.is_safe, (*pairs, *pairs.values()))):
+        raise errors.Invalid(f"metadata: {UNSAFE}")
     return {"metadata": tuple(pairs.items())}
 
 

@@ -14,7 +14,7 @@ from api.validation import is_uuid
 from cells.registry import CellRegistry
 from db import actions, decisions, instances, mappings, silences
 from db.engine import Database
-from objects import errors
+from objects import errors, stored
 from objects.action import Action, Kind, Started, told
 from objects.base import Object
 from objects.cell import CELL0_UUID
@@ -33,6 +33,7 @@ _STATES = {
     State.ERROR: "error",
     State.DELETING: "deleting",
     State.DELETED: "deleted",
+    State.UNKNOWN: "building",
 }
 """State of the row in the cell -> state of the server."""
 
@@ -102,6 +103,9 @@ class Finder:
                 return Found(server=server, spec=spec)
             self._complaints(str(error), logging.WARNING, "instance %s is shown from its summary: %s", server.uuid, error)
             return Found(server=server, spec=spec, silent={server.cell_uuid: self._silent_since(server.cell_uuid)})
+        except (*stored.UNREADABLE, ValueError) as error:  # its row holds what no release has written
+            self._complaints("row", logging.ERROR, "instance %s is shown from its summary: %s", server.uuid, error)
+            return Found(server=server, spec=spec)
         if row is None:
             return Found(server=server, spec=spec)
         return Found(server=_overlaid(server, row), spec=spec, row=row)

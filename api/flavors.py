@@ -10,6 +10,7 @@ from api import call as calls
 from api import policies
 from api.call import Call
 from api.catalog import Catalog
+from api.numbers import whole_number
 from api.opts import Settings
 from api.paging import Page, next_link, page_of
 from api.versions import answer
@@ -104,11 +105,7 @@ def _is_public(req: falcon.Request, call: Call) -> bool | None:
 
 def _least(req: falcon.Request, name: str) -> int:
     given = req.get_param(name)
-    if given is None:
-        return 0
-    if not (given.isascii() and given.isdigit()):
-        raise errors.Invalid(f"{name}: {given[:40]!r} is not a number")
-    return int(given)
+    return 0 if given is None else whole_number(name, given)
 
 
 def _start(ids: list[str], page: Page) -> int:

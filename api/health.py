@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from cells.cell import Cell
-from db import feed, processes
+from db import dead_letters, feed, processes
 from db.connection import Connection
 from objects import errors
 from objects.base import Object
@@ -23,10 +23,11 @@ class Reached(Object, frozen=True, kw_only=True):
 
 
 class Report(Object, frozen=True, kw_only=True):
-    """What a cell's database says of its conductors, and of how far the API level has read its feed."""
+    """What a cell's database says of its conductors, of how far the API level has read its feed, and of its dead letters."""
 
     conductors: list[Process]
     lag: feed.Lag
+    dead_letters: dict[str, int]
 
 
 class Health(Object, frozen=True, kw_only=True):
@@ -64,4 +65,5 @@ def _answer(collect: Callable[[], T]) -> tuple[T | None, str | None]:
 
 
 def _report(tx: Connection, cursor: int) -> Report:
-    return Report(conductors=processes.list_all(tx, "cell"), lag=feed.lag(tx, cursor))
+    conductors = processes.list_all(tx, "cell")
+    return Report(conductors=conductors, lag=feed.lag(tx, cursor), dead_letters=dead_letters.counts(tx, "cell"))

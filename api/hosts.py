@@ -112,7 +112,12 @@ class HostWatch:
                 views.append(CellView(cell_uuid=answer.cell.uuid, agents=agents))
             else:
                 views.append(CellView(cell_uuid=answer.cell.uuid, silent=answer.reason))
-        self._statuses = {host: self._judge(agent) for view in views for host, agent in view.agents.items()}
+        self._statuses = {
+            host: self._judge(agent)
+            for view in views
+            for host, agent in view.agents.items()
+            if self._registry.home_of(host) in (None, view.cell_uuid)  # no cell speaks for another's host
+        }
         self._views = tuple(views)
         self._asked_at = time.monotonic()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+from api.identity import CHECKED
 from objects import errors
 from service.complaints import Complaints
 from service.config import Listing
@@ -22,6 +23,8 @@ GROUP = "keystone_authtoken"
 TIMEOUT = 5
 """Seconds that one question to the identity service may take, where the configuration says nothing else."""
 AWAY = b'{"serviceUnavailable": {"code": 503, "message": "The identity service cannot be asked. Try again in a moment."}}'
+_KEPT = ("HTTP_X_AUTH_TOKEN", "HTTP_X_SERVICE_TOKEN", "HTTP_X_OPENSTACK_")
+"""Of the headers X-..., those that clients may send; all others are the middleware's to write, or nobody's."""
 MISSING = "[api] auth_strategy = keystone needs the Python package keystonemiddleware: pip install 'superconductor[keystone]'"
 
 
@@ -73,14 +76,16 @@ def guarded(application: Application, conf: cfg.ConfigOpts, public: Collection[s
     complaints = Complaints(LOG)
 
     def choose(environ: dict[str, Any], start_response: Any) -> Any:
-        path = environ.get("PATH_INFO", "").rstrip("/") or "/"
-        if path in public:
+        for name in [name for name in environ if name.startswith("HTTP_X_") and not name.startswith(_KEPT)]:
+            del environ[name]
+        environ[CHECKED] = (environ.get("PATH_INFO") or "/") not in public
+        if not environ[CHECKED]:
             return application(environ, start_response)
         try:
             return checked(environ, start_response)
         except ClientException as error:  # of this service's own way to the identity service: the middleware lets some through
             complaints(type(error).__name__, logging.WARNING, "no token can be checked: %s: %s", type(error).__name__, error)
             start_response("503 Service Unavailable", [("Content-Type", "application/json"), ("Content-Length", str(len(AWAY)))])
-            return [AWAY]
+            return [] if environ.get("REQUEST_METHOD") == "HEAD" else [AWAY]
 
     return choose

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import waitress.server
 from waitress import wasyncore
 
 from api.app import App, make_app
+from api.door import BACKLOG, Limits, Server, networks
 from api.keystone import Application
 from api.opts import Settings
 from cells.registry import CellRegistry
@@ -30,12 +30,6 @@ LOG = logging.getLogger(__name__)
 
 Guard = Callable[[Application], Application]
 
-BACKLOG = 1024
-CONNECTIONS = 1000
-LARGEST_HEADER = 65536
-"""Bytes; a token of an identity service may take a good part of it."""
-LARGEST_BODY = 8 * 1024 * 1024
-"""Bytes that are read of a request at all, before ``max_body_size`` says in the API's own words that it is too large."""
 POLL = 1.0
 """Seconds after which the loop looks whether it is to end, should the wake-up be lost."""
 DRAIN = 20
@@ -77,10 +71,11 @@ class ApiService:
         self._ending = threading.Lock()
         self._ended = False
         self._sockets: dict[int, Any] = {}
-        self._server: Any = None
+        self._server: Server | None = None
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
         self._port = settings.port
         self._under_way = health.UnderWay()
+        self._begun_at = time.monotonic()
         self._turned_at = time.monotonic()
 
     @property
@@ -90,7 +85,8 @@ class ApiService:
 
     def trouble(self) -> str:
         """Why requests are not answered; empty if they are."""
-        stuck = self._under_way.trouble("request")
+        server = self._server
+        stuck = self._under_way.trouble("request") or (server.trouble(self._begun_at, health.LATE) if server else "")
         if stuck or self._ended or time.monotonic() < self._turned_at + health.LATE:
             return stuck
         return f"no connection has been looked at for {time.monotonic() - self._turned_at:.0f} s"
@@ -106,17 +102,7 @@ class ApiService:
         listener = self._listener or bind(self._settings)
         listener.listen(BACKLOG)  # not before: a client should be refused rather than wait for what has not started
         self._port = listener.getsockname()[1]
-        self._server = waitress.server.create_server(
-            self._answer,
-            map=self._sockets,
-            sockets=[listener],
-            threads=self._settings.threads,
-            connection_limit=CONNECTIONS,
-            ident=None,
-            max_request_header_size=LARGEST_HEADER,
-            max_request_body_size=LARGEST_BODY,
-            asyncore_use_poll=True,
-        )
+        self._server = Server(self._answer, self._sockets, listener, limits_of(self._settings))
         self._turned_at = time.monotonic()
         self._thread.start()
         health.BOARD.watch(self)
@@ -127,6 +113,7 @@ class ApiService:
         self._app = self._guard(self._build(settings))
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+        self._begun_at = time.monotonic()
         with self._under_way.piece():
             return self._app(environ, start_response)
 
@@ -143,18 +130,32 @@ class ApiService:
         self._server = None
 
     def _serve(self) -> None:
+        server = self._server
+        assert server is not None  # noqa: S101 - this thread is started behind it
         while not self._stopping:
             wasyncore.loop(timeout=POLL, use_poll=True, map=self._sockets, count=1)
             self._turned_at = time.monotonic()
-        self._server.accepting = False
-        self._server.task_dispatcher.shutdown()
+            server.look(self._turned_at)
+        server.accepting = False
+        server.task_dispatcher.shutdown()
         for _ in range(DRAIN):
-            if not any(channel.total_outbufs_len for channel in self._server.active_channels.values()):
+            if not server.is_sending:
                 break
             wasyncore.loop(timeout=0.05, use_poll=True, map=self._sockets, count=1)
         with self._ending:
             self._ended = True
             wasyncore.close_all(self._sockets, ignore_all=True)
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What the server before the application takes. Raises Misconfigured."""
+    networks(settings.trusted_proxies)
+    return Limits(
+        threads=settings.threads,
+        max_connections=settings.max_connections,
+        max_connections_per_peer=settings.max_connections_per_peer,
+        trusted_proxies=settings.trusted_proxies,
+    )
 
 
 def bind(settings: Settings) -> socket.socket:

@@ -9,12 +9,14 @@ import falcon
 
 from api import microversions
 from api.call import Call
+from api.callers import Callers
 from api.identity import Identity, Keystone, Nobody
 from api.microversions import HEADER, LEGACY_HEADER
 from api.opts import Settings
 from api.policies import ADMIN
 from api.policy import Policy
-from objects import errors
+from api.validation import UNSAFE
+from objects import errors, text
 from objects.context import RequestContext
 from objects.ids import checked_identifier
 from service import logs, metrics
@@ -29,12 +31,17 @@ class Intake:
     def __init__(self, settings: Settings, policy: Policy) -> None:
         self._settings = settings
         self._policy = policy
+        self._callers = Callers(settings)
         self._identity: Identity = Keystone() if settings.auth_strategy == "keystone" else Nobody(settings)
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         req.context.request_id = request_id = f"req-{uuid4()}"
         req.context.began = time.monotonic()
         logs.bind(request_id)
+        req.context.is_head = req.method == "HEAD"
+        if req.context.is_head:
+            req.method = "GET"  # until the answer is made, without its body
+        _check_texts(req)
         in_path = _take_project(req)
         caller = self._identity.caller(req, in_path)
         rights = self._policy.rights(caller)
@@ -47,11 +54,14 @@ class Intake:
             ),
             rights=rights,
             version=version,
-            prefix=self._settings.public_endpoint.rstrip("/") or req.prefix,
+            prefix=self._settings.public_endpoint.rstrip("/") or self._callers.prefix(req),
             project_path=f"/{in_path}" if in_path else "",
+            detailed_faults=self._settings.tenant_faults == "detailed",
         )
 
     def process_response(self, req: falcon.Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        if req.context.get("is_head"):
+            req.method = "HEAD"
         request_id = str(req.context.get("request_id", ""))
         resp.set_header("x-openstack-request-id", request_id)
         if began := req.context.get("began"):
@@ -63,6 +73,15 @@ class Intake:
             resp.set_header(HEADER, f"{microversions.SERVICE} {version}")
             resp.set_header(LEGACY_HEADER, version)
             resp.set_header("Vary", f"{HEADER}, {LEGACY_HEADER}")
+
+
+def _check_texts(req: falcon.Request) -> None:
+    """Raises errors.Invalid for a path or a parameter that no database could be asked for."""
+    if not text.is_safe(req.path):
+        raise errors.Invalid(f"The path {UNSAFE}")
+    for name, given in req.params.items():
+        if not (text.is_safe(name) and all(map(text.is_safe, [given] if isinstance(given, str) else given))):
+            raise errors.Invalid(f"{text.clean(name, 40)}: {UNSAFE}")
 
 
 def _version(req: falcon.Request) -> microversions.Version:

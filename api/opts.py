@@ -7,8 +7,9 @@ from typing import Any
 
 from oslo_config import cfg
 
-from objects import errors
+from objects import errors, text
 from objects.base import Object
+from objects.ids import checked_identifier
 from objects.quota import UNLIMITED, Limits
 
 GROUP = "api"
@@ -24,6 +25,25 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     ),
     cfg.PortOpt("port", default=8774, help="Port to listen on; 0 takes a free one."),
     cfg.IntOpt("threads", default=8, min=1, help="Requests that each worker serves at once."),
+    cfg.IntOpt(
+        "max_connections",
+        default=1000,
+        min=10,
+        help="Connections that each worker keeps open. At the limit a new one replaces the one whose request the worker waits for "
+        "longest.",
+    ),
+    cfg.IntOpt(
+        "max_connections_per_peer",
+        default=500,
+        min=1,
+        help="Connections that each worker keeps open for one client address, likewise.",
+    ),
+    cfg.ListOpt(
+        "trusted_proxies",
+        default=[],
+        help="Addresses or networks, such as 10.0.0.0/24, of proxies and load balancers. max_connections_per_peer does not limit "
+        "them.",
+    ),
     cfg.StrOpt(
         "auth_strategy",
         default="noauth",
@@ -41,9 +61,9 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     cfg.ListOpt(
         "allowed_hosts",
         default=[],
-        help="Names that requests may ask this API by (in Host and Origin), besides loopback, the address listened on and the host "
-        "of public_endpoint. Others are refused, as a web page could otherwise make a browser on this machine use an API that "
-        "authenticates nobody. Not looked at with noauth_anywhere.",
+        help="Names of this API, besides loopback, the address listened on and the host of public_endpoint. Links hold no other "
+        "Host of a request. With auth_strategy noauth, requests with another Host or Origin are refused, because a "
+        "web page could otherwise make a browser on this machine use the API; noauth_anywhere takes them.",
     ),
     cfg.StrOpt("default_project", default="admin", help="Project of a request that names none, in its path or in X-Project-Id."),
     cfg.StrOpt(
@@ -55,7 +75,8 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "public_endpoint",
         default="",
         mutable=True,
-        help="Scheme, host and port in links, where clients reach the API through a proxy.",
+        help="Scheme, host and port in links, where clients reach the API through a proxy. Default: those of the request if its "
+        "Host is a name of this API (allowed_hosts), else the address that the connection has reached.",
     ),
     cfg.IntOpt("max_limit", default=1000, min=1, mutable=True, help="Most servers on one page of a list."),
     cfg.IntOpt("max_body_size", default=114688, min=1024, mutable=True, help="Largest request body accepted, in bytes."),
@@ -68,6 +89,15 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "0: no limit.",
     ),
     cfg.IntOpt("boot_burst", default=10, min=1, mutable=True, help="Boot requests of a project that boot_rate lets pass at once."),
+    cfg.FloatOpt(
+        "list_rate",
+        default=0.0,
+        min=0.0,
+        mutable=True,
+        help="Lists of servers per second that each worker makes for one project in the long run; more are answered with 429. "
+        "0: no limit.",
+    ),
+    cfg.IntOpt("list_burst", default=20, min=1, mutable=True, help="Lists of a project that list_rate lets pass at once."),
     cfg.IntOpt("max_servers_per_request", default=1000, min=1, mutable=True, help="Largest max_count of one request."),
     cfg.IntOpt(
         "max_attempts", default=3, min=1, mutable=True, help="Hosts of a cell that one build may try before its server is in ERROR."
@@ -78,6 +108,19 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         mutable=True,
         help="Make an administrator's password for each request that brings none, and tell the password in the answer to a boot. "
         "Only where [secrets] keys are configured: without them no password is made.",
+    ),
+    cfg.StrOpt(
+        "tenant_faults",
+        default="plain",
+        choices=[
+            ("plain", "That no valid host was found, and what of the request could not be met."),
+            (
+                "detailed",
+                "Besides, how many hosts there are, how many each filter left, and by how much the request was too large.",
+            ),
+        ],
+        mutable=True,
+        help="What tenants read of a request that found no host, in faults, actions and explanations. Administrators read all.",
     ),
     cfg.FloatOpt(
         "build_timeout", default=600.0, min=1.0, mutable=True, help="Seconds after which a build that is not ACTIVE becomes ERROR."
@@ -145,6 +188,9 @@ class Settings(Object, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8774
     threads: int = 8
+    max_connections: int = 1000
+    max_connections_per_peer: int = 500
+    trusted_proxies: tuple[str, ...] = ()
     auth_strategy: str = "noauth"
     noauth_anywhere: bool = False
     allowed_hosts: tuple[str, ...] = ()
@@ -155,9 +201,12 @@ class Settings(Object, frozen=True, kw_only=True):
     max_body_size: int = 114688
     boot_rate: float = 0.0
     boot_burst: int = 10
+    list_rate: float = 0.0
+    list_burst: int = 20
     max_servers_per_request: int = 1000
     max_attempts: int = 3
     enable_instance_password: bool = True
+    tenant_faults: str = "plain"
     build_timeout: float = 600.0
     cell_timeout: float = 2.0
     list_records_by_skipping_down_cells: bool = True
@@ -176,7 +225,19 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
     values: dict[str, Any] = {option.dest: group[option.dest] for option in OPTIONS}
-    more = {"allowed_hosts": tuple(group.allowed_hosts), "quota": default_limits(conf), "policy_files": policy_files(conf)}
+    zone = group.default_availability_zone
+    if not text.is_zone(zone):
+        raise errors.Misconfigured(f"[{GROUP}] default_availability_zone: {zone!r} is not the name of a zone")
+    try:
+        checked_identifier(f"[{GROUP}] default_project", group.default_project)
+    except errors.Invalid as error:
+        raise errors.Misconfigured(str(error)) from None
+    more = {
+        "allowed_hosts": tuple(group.allowed_hosts),
+        "trusted_proxies": tuple(group.trusted_proxies),
+        "quota": default_limits(conf),
+        "policy_files": policy_files(conf),
+    }
     return Settings(**values | more)
 
 

@@ -1,4 +1,4 @@
-"""How fast one project may ask for servers: a token bucket for each."""
+"""How fast one project may boot and list servers: a token bucket for each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class TooFast(errors.SuperconductorError):
     """``retry_after``: whole seconds after which the project may ask again."""
 
     def __init__(self, retry_after: int) -> None:
-        super().__init__("This project asks for servers faster than it may. Try again later.")
+        super().__init__("This project sends such requests faster than it may. Try again later.")
         self.retry_after = retry_after
 
 
 class Pace:
-    """At most ``burst`` boot requests at once and ``rate`` per second in the long run, for each project and in this process."""
+    """At most ``burst`` requests at once and ``rate`` per second in the long run, for each project and in this process."""
 
     def __init__(self, rate: float, burst: int) -> None:
         """``rate`` 0: as many as anyone likes."""

@@ -11,11 +11,15 @@ import falcon
 import msgspec
 
 from api import call as calls
+from api.numbers import MAX_INTEGER, whole_number
 from db.listing import Value
-from objects import errors
+from objects import errors, text
 from objects.base import Object
 
 _OURS = ("marker", "position")
+
+MAX_EXACT_FLOAT = 2**53
+"""Seconds since the epoch, and other numbers, that a float holds exactly are below this."""
 
 
 class Page(Object, frozen=True, kw_only=True):
@@ -38,9 +42,7 @@ def page_of(req: falcon.Request, most: int) -> Page:
     given = req.get_param("limit")
     limit = most
     if given is not None:
-        if not (given.isascii() and given.isdigit()):
-            raise errors.Invalid(f"limit: {given[:40]!r} is not a whole number of 0 or more")
-        limit = min(int(given[:9]), most)
+        limit = min(whole_number("limit", given), most)
     return Page(limit=limit, marker=req.get_param("marker") or None, position=req.get_param("position") or None)
 
 
@@ -57,7 +59,7 @@ def unpack(packed: str, keys: Sequence[tuple[str, type]]) -> tuple[Value, ...]:
     """The values of a link's position, for a list that is sorted by these keys, of these types. Raises errors.Invalid."""
     try:
         position = msgspec.json.decode(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), type=Position)
-    except (msgspec.MsgspecError, binascii.Error, ValueError):
+    except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError):
         position = None
     fits = position is not None and position.keys == tuple(name for name, _ in keys) and len(position.values) == len(keys)
     if position is None or not fits or not all(_is(value, kind) for value, (_, kind) in zip(position.values, keys, strict=True)):
@@ -66,6 +68,9 @@ def unpack(packed: str, keys: Sequence[tuple[str, type]]) -> tuple[Value, ...]:
 
 
 def _is(value: Value, kind: type) -> bool:
+    """Whether a column of this kind can be compared with the value."""
     if isinstance(value, str):
-        return kind is str and "\0" not in value
-    return value is None or (kind is not str and abs(value) < 2**53)
+        return kind is str and text.is_safe(value)
+    if kind is int:
+        return value is None or (isinstance(value, int) and abs(value) <= MAX_INTEGER)
+    return value is None or (kind is float and abs(value) < MAX_EXACT_FLOAT)

@@ -25,22 +25,22 @@ MOST = 2**31 - 1
 
 _NAME: Schema = {"type": "string", "format": "name", "minLength": 1, "maxLength": 255}
 _BOOLEAN: Schema = {"type": ["boolean", "string"], "enum": list(BOOLEANS)}
-_COUNT: Schema = {"type": ["integer", "string"], "pattern": "^[0-9]{1,9}$", "minimum": 1, "maximum": 999999999}
+_COUNT: Schema = {"type": ["integer", "string"], "pattern": r"^[0-9]{1,9}\Z", "minimum": 1, "maximum": 999999999}
 _UUID: Schema = {"type": "string", "format": "uuid"}
-_TAG: Schema = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]*$"}
+_TAG: Schema = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": r"^[^,/]*\Z"}
 _METADATA: Schema = {
     "type": "object",
-    "propertyNames": {"pattern": "^[a-zA-Z0-9-_:. ]{1,255}$"},
+    "propertyNames": {"pattern": r"^[a-zA-Z0-9-_:. ]{1,255}\Z"},
     "additionalProperties": {"type": "string", "maxLength": 255},
 }
 _BLOCK_DEVICE: dict[str, Schema] = {
-    "uuid": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9._-]*$"},
+    "uuid": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[a-zA-Z0-9._-]*\Z"},
     "source_type": {"enum": ["image", "blank"]},
     "destination_type": {"enum": ["local"]},
-    "boot_index": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]{1,9}$"},
+    "boot_index": {"type": ["integer", "string", "null"], "pattern": r"^-?[0-9]{1,9}\Z"},
     "delete_on_termination": _BOOLEAN,
-    "volume_size": {"type": ["integer", "string"], "pattern": "^0*[1-9][0-9]{0,8}$", "minimum": 1, "maximum": 2147483647},
-    "device_name": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9._/-]*$"},
+    "volume_size": {"type": ["integer", "string"], "pattern": r"^0*[1-9][0-9]{0,8}\Z", "minimum": 1, "maximum": 2147483647},
+    "device_name": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[a-zA-Z0-9._/-]*\Z"},
     "guest_format": {"type": "string", "maxLength": 255},
     "device_type": {"type": "string", "maxLength": 255},
     "disk_bus": {"type": "string", "maxLength": 255},
@@ -71,7 +71,7 @@ def create(version: Version) -> Schema:
     """The body of ``POST /servers``."""
     networks: Schema = {"type": "array", "maxItems": 50, "items": _object(_NETWORK, tag=within(NETWORK_TAGS, version))}
     if Since.NETWORKS_REQUIRED.holds(version):
-        networks |= {"type": ["array", "string"], "pattern": "^(auto|none)$"}
+        networks |= {"type": ["array", "string"], "pattern": r"^(auto|none)\Z"}
     server: dict[str, Schema] = {
         "name": _NAME,
         "flavorRef": {"type": ["string", "integer"], "minLength": 1, "maxLength": 255},
@@ -115,7 +115,7 @@ def create(version: Version) -> Schema:
 
 def quota_update() -> Schema:
     """The body of ``PUT /os-quota-sets/{project}``."""
-    limit: Schema = {"type": ["integer", "string"], "pattern": "^(-1|[0-9]{1,10})$", "minimum": -1, "maximum": MOST}
+    limit: Schema = {"type": ["integer", "string"], "pattern": r"^(-1|[0-9]{1,10})\Z", "minimum": -1, "maximum": MOST}
     quota_set = _object(dict.fromkeys(RESOURCES, limit) | {"force": _BOOLEAN})
     return _object({"quota_set": quota_set}) | {"required": ["quota_set"]}
 

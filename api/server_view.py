@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -25,9 +26,18 @@ STATUSES = {
     "deleted": "DELETED",
 }
 """State of a server as the API level knows it -> status."""
+UNKNOWN_STATUS = "UNKNOWN"
+"""The status of a server whose stored state is none of these."""
+_LATEST = 253_402_300_799.0
+"""The last second of the year 9999, in seconds since the epoch."""
 
 _POWER = {"active": 1, "deleting": 1}
 _VM_STATES = {"deleting": "active", "rolling-back": "building"}
+_FLEET = re.compile(
+    r": (?:of \d+ hosts (?:none fits|\d+ were left by [^,()]+?(?:, \d+ by [^,()]+?)*)(?: \((.+?)\))?|no host is known yet)"
+    r"\.(?=\s|$)"
+)
+"""What the scheduler's driver says of its hosts; the last filter's reason is the group."""
 _ATTEMPTS = re.compile(r"\s*Attempt \d+ on .*", re.DOTALL)
 
 
@@ -42,7 +52,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
     """The whole server. ``host_status`` is shown to administrators, in the versions that have it."""
     asked = spec.properties if spec is not None else ServerProperties()
     document = summary(server, call) | {
-        "status": STATUSES[server.state],
+        "status": STATUSES.get(server.state, UNKNOWN_STATUS),
         "tenant_id": server.project_id,
         "user_id": server.user_id,
         "metadata": asked.metadata,
@@ -56,7 +66,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
         "accessIPv6": "",
         "OS-DCF:diskConfig": "MANUAL",
         "OS-EXT-AZ:availability_zone": server.availability_zone or "",
-        "OS-EXT-STS:vm_state": _VM_STATES.get(server.state, server.state),
+        "OS-EXT-STS:vm_state": _vm_state(server),
         "OS-EXT-STS:task_state": _task(server),
         "OS-EXT-STS:power_state": _POWER.get(server.state, 0),
         "OS-SRV-USG:launched_at": micro(server.launched_at),
@@ -128,18 +138,32 @@ def reservation_id(batch_id: str) -> str:
 
 
 def iso(at: float) -> str:
-    """Seconds since the epoch as ``2026-01-31T12:00:00Z``."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Seconds since the epoch as ``2026-01-31T12:00:00Z``. A time that has no date is shown as the nearest one that has."""
+    return _datetime(at).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def tenant_fault(fault: str) -> str:
-    """The fault without the attempts, which name hosts."""
-    return _ATTEMPTS.sub("", fault)
+def _datetime(at: float) -> datetime:
+    """Rows may hold any number: one must not cost a project its list."""
+    return datetime.fromtimestamp(0.0 if math.isnan(at) else min(max(at, 0.0), _LATEST), UTC)
+
+
+def tenant_fault(fault: str, call: Call) -> str:
+    """The fault without the attempts, which name hosts, and for most callers without the numbers of hosts."""
+    shown = _ATTEMPTS.sub("", fault)
+    return shown if call.sees_fleet else _FLEET.sub(_without_numbers, shown)
+
+
+def _without_numbers(found: re.Match[str]) -> str:
+    return f": {found[1]}." if found[1] else "."
 
 
 def micro(at: float | None) -> str | None:
     """The same with microseconds and without a zone, as the Compute API has it in some places. None stays."""
-    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return None if at is None else _datetime(at).strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
+def _vm_state(server: Server) -> str:
+    return _VM_STATES.get(server.state, server.state) if server.state in STATUSES else UNKNOWN_STATUS.lower()
 
 
 def _task(server: Server) -> str | None:
@@ -179,7 +203,7 @@ def _flavor(flavor: Flavor, call: Call) -> Document:
 def _fault(server: Server, call: Call) -> Document:
     message = server.fault or "The build failed."
     if not call.may(policies.ATTRIBUTES):
-        message = tenant_fault(message)
+        message = tenant_fault(message, call)
     return {"code": 500, "created": iso(server.updated_at), "message": message}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 import falcon
@@ -16,6 +15,7 @@ from api.call import Call
 from api.doorbell import Doorbell
 from api.finding import Finder, missing
 from api.hosts import HostWatch
+from api.idempotency import client_key
 from api.microversions import Since, Version
 from api.opts import Settings
 from api.pace import Pace
@@ -33,6 +33,7 @@ from objects import errors
 from objects.base import Object
 from objects.instance import Server
 from service.steps import step
+from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
@@ -40,10 +41,11 @@ LOG = logging.getLogger(__name__)
 class BootServers:
     """``POST /servers``: 202 is safe to return once the batch is durable; the doorbell only saves the conductor's next sweep."""
 
-    def __init__(self, settings: Settings, pace: Pace, acceptor: Acceptor, doorbell: Doorbell) -> None:
+    def __init__(self, settings: Settings, pace: Pace, acceptor: Acceptor, doorbell: Doorbell, vault: Vault) -> None:
         self._settings = settings
         self._pace = pace
         self._acceptor = acceptor
+        self._vault = vault
         self._doorbell = doorbell
         self._validators = [(since, Validator(schemas.create(since))) for since in reversed(schemas.CREATE_CHANGES)]
 
@@ -53,7 +55,8 @@ class BootServers:
         document = read_body(req, self._settings.max_body_size)
         self._validator(call.version).check(document)
         body = create.parse(document)
-        taken = self._acceptor.accept(call, body, req.get_header("Idempotency-Key"))
+        key = client_key(req.get_header("Idempotency-Key"), call.context.user_id, document, self._vault)
+        taken = self._acceptor.accept(call, body, key)
         accepted = taken.accepted
         for uuid in accepted.uuids:
             step(LOG, "replayed" if accepted.replayed else "accepted", uuid, call.context.request_id)
@@ -90,6 +93,7 @@ class Servers:
         self._boot = boot
         self._watch = watch
         self._silences = silences
+        self._pace = Pace(settings.list_rate, settings.list_burst)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         self._boot.on_post(req, resp)
@@ -103,7 +107,7 @@ class Servers:
     def on_get_detail(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
         page = self._page(req, resp, call, "servers/detail")
-        specs = self._database.read(mappings.specs, {server.batch_id for server in page.servers}) if page.servers else {}
+        specs = self._database.read_briefly(mappings.specs, {server.batch_id for server in page.servers}) if page.servers else {}
         shown = [
             server_view.down(server, call)
             if page.is_unknown(server, call)
@@ -113,12 +117,13 @@ class Servers:
         answer(resp, {"servers": shown} | page.links)
 
     def _page(self, req: falcon.Request, resp: falcon.Response, call: Call, path: str) -> _ServerPage:
+        self._pace.take(call.context.project_id)
         page = page_of(req, self._settings.max_limit)
         query = server_query(req, call, page)
         if query is None:
             return _ServerPage()
         try:
-            listed, silent = self._database.read(self._read, query, self._silences.met())
+            listed, silent = self._database.read_briefly(self._read, query, self._silences.met())
         except errors.NotFound as error:
             raise errors.Invalid(str(error)) from error
         if not self._settings.list_records_by_skipping_down_cells:
@@ -173,7 +178,9 @@ class OneServer:
         if not is_uuid(server_id):
             raise missing(server_id)
         request_id = call.context.request_id
-        deleted = self._ledger.write(builds.delete, server_id, project_id=call.scope, now=time.time(), request_id=request_id)
+        deleted = self._ledger.write(
+            builds.delete, server_id, project_id=call.scope, now=self._ledger.database.now(), request_id=request_id
+        )
         if deleted is None:
             raise missing(server_id)
         step(LOG, "deleted", server_id, call.context.request_id)

@@ -17,9 +17,10 @@ from api.versions import answer
 from cells.cell import Cell
 from cells.presence import API, CONDUCTOR, SCHEDULER
 from cells.registry import CellRegistry
-from db import audit_servers, clock, mappings, processes
+from db import audit_servers, clock, dead_letters, incarnation, mappings, processes
 from db.connection import Connection
 from db.engine import Database
+from db.incarnation import Incarnation
 from db.mappings import Count, Queue
 from objects.cell import CELL0_UUID
 from objects.process import Process
@@ -33,6 +34,8 @@ class ApiLevel(NamedTuple):
     processes: list[Process]
     cursors: dict[str, int]
     now: float
+    dead_letters: dict[str, int]
+    incarnation: Incarnation | None
 
 
 class Status:
@@ -65,6 +68,8 @@ class Status:
             "hosts_in_two_cells": self._twins({cell.uuid: cell.name for cell in known}),
             "hosts_elsewhere": self._astray({cell.uuid: cell.name for cell in known}),
             "buried": servers[CELL0_UUID],
+            "dead_letters": level.dead_letters,
+            "leasing": _leasing(level.incarnation),
             "queue": {
                 "depth": level.queue.depth,
                 "oldest_seconds": None if level.queue.oldest is None else round(max(0.0, level.now - level.queue.oldest), 3),
@@ -83,13 +88,15 @@ class Status:
             "bus": _reached(state.bus),
             "unmapped_hosts": 0 if view is None else sum(self._registry.home_of(host) is None for host in view.agents),
             "hosts": {} if view is None else self._watch.tally(view),
+            "shared_user_hosts": 0 if view is None else sum(agent.service.is_shared for agent in view.agents.values()),
             "disabled_hosts": 0 if view is None else sum(agent.service.disabled for agent in view.agents.values()),
         }
         if state.report is None:
-            return entry | {"processes": None, "feed": None}
+            return entry | {"processes": None, "feed": None, "dead_letters": None}
         lag = state.report.lag
         feed = {"behind": lag.events, "seconds": None if lag.seconds is None else round(lag.seconds, 3)}
-        return entry | {"processes": self._tally(state.report.conductors, (CONDUCTOR,)), "feed": feed}
+        conductors = self._tally(state.report.conductors, (CONDUCTOR,))
+        return entry | {"processes": conductors, "feed": feed, "dead_letters": state.report.dead_letters}
 
     def _tally(self, found: Iterable[Process], binaries: Iterable[str]) -> dict[str, dict[str, int]]:
         tally = {binary: {"up": 0, "down": 0} for binary in binaries}
@@ -110,7 +117,13 @@ class Status:
 
 def _level(tx: Connection) -> ApiLevel:
     known = processes.list_all(tx, "api")
-    return ApiLevel(mappings.counts(tx), mappings.queue(tx), known, audit_servers.cursors(tx), clock.read(tx))
+    counted, letters = mappings.counts(tx), dead_letters.counts(tx, "api")
+    return ApiLevel(counted, mappings.queue(tx), known, audit_servers.cursors(tx), clock.read(tx), letters, incarnation.read(tx))
+
+
+def _leasing(found: Incarnation | None) -> dict[str, Any]:
+    """Whether requests are leased, and why not. None: no super conductor has run yet."""
+    return {"allowed": found is None or not found.comparing, "reason": found.reason if found is not None else ""}
 
 
 def _reached(reached: Reached) -> dict[str, Any]:

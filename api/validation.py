@@ -13,10 +13,13 @@ import falcon
 import jsonschema
 import msgspec
 
-from objects import errors
+from objects import errors, text
 
 _SECRET = frozenset({"user_data", "metadata", "adminPass", "personality"})
 """Fields whose value is not repeated in a message."""
+
+UNSAFE = "has a control character; only tab, newline and carriage return are allowed"
+"""What is said of a text that ``text.is_safe`` refuses."""
 
 _LONGEST = 80
 """Characters of a wrong value that a message quotes."""
@@ -52,9 +55,25 @@ class Validator:
 
     def check(self, body: Any) -> None:
         """Raises errors.Invalid, naming the first field that is wrong."""
+        check_texts(body)
         error = next(self._validator.iter_errors(body), None)
         if error is not None:
             raise errors.Invalid(_sentence(error))
+
+
+def check_texts(value: Any, path: tuple[str | int, ...] = ()) -> None:
+    """Raises errors.Invalid, naming the field, for a text or key anywhere in a body that not every database can store."""
+    if isinstance(value, str):
+        if not text.is_safe(value):
+            raise errors.Invalid(f"{_path(path)}: {UNSAFE}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not text.is_safe(key):
+                raise errors.Invalid(f"{_path(path)}: the key {_quote(key)} {UNSAFE}")
+            check_texts(item, (*path, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            check_texts(item, (*path, number))
 
 
 def _sentence(error: Any) -> str:
@@ -90,10 +109,10 @@ def _reason(error: Any) -> str:
 
 
 def _path(parts: Iterable[str | int]) -> str:
-    text = ""
+    path = ""
     for part in parts:
-        text = f"{text}[{part}]" if isinstance(part, int) else _join(text, part)
-    return text or "body"
+        path = f"{path}[{part}]" if isinstance(part, int) else _join(path, part)
+    return path or "body"
 
 
 def _join(where: str, name: str) -> str:
@@ -101,8 +120,8 @@ def _join(where: str, name: str) -> str:
 
 
 def _quote(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "..."
 
 
 def _formats() -> jsonschema.FormatChecker:

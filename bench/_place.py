@@ -27,7 +27,7 @@ SIZE = 64
 """MiB of a server."""
 FLAVOR = ("bench", "--vcpus", "1", "--ram", str(SIZE), "--disk", "0")
 QUORUM = "?rabbit_quorum_queue=true"
-ROOM = {"vcpus": "20000", "memory_mb": str(1 << 24), "disk_gb": "100000"}
+ROOM = {"vcpus": "4000", "memory_mb": str(1 << 24), "disk_gb": "100000"}
 """Of every host: capacity limits nothing here."""
 AT_ONCE = {"spawn_delay_min": "0", "spawn_delay_max": "0"}
 HURRIED = ("sweep_interval", "settle_age", "resend_age", "service_down_time", "report_interval", "stats_interval", "audit_interval")

@@ -3,7 +3,8 @@
     python bench/listing.py            100 cells and 20,000 servers on MariaDB, and again on SQLite (about three minutes)
     python bench/listing.py --smoke    a few cells and servers on SQLite; figures not to be quoted
 
-``--server mariadb|postgresql|sqlite``, ``--cells N``, ``--servers N``, ``--runs N``. The databases are new ones and are removed at
+``--server mariadb|postgresql|sqlite``, ``--cells N``, ``--servers N``, ``--runs N``; ``--spec-size KIB``
+of metadata in each request spec. The databases are new ones and are removed at
 the end; on a server all cells share one, as what is measured does not depend on what is in it. A cell that is down is one whose
 server takes connections and never answers, or whose file is missing. Requests go through the application itself, without HTTP; of
 several runs the quickest is told, and the slowest where waiting matters. Statements are all that the list executes, but those that
@@ -38,13 +39,13 @@ from bench import _ledger
 from cells.fan_out import fan_out
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.silence import SilenceWatch
-from db import cell_mappings, feed
+from db import cell_mappings, feed, spec_fields
 from db.counting import StatementCounter
 from db.engine import Database
 from db.tables.api import instance_mappings, request_specs
 from objects import stored
 from objects.cell import CELL0_UUID, UNKNOWN_CELLS_HEADER, CellMapping
-from objects.spec import Image, ServerProperties
+from objects.spec import Image, RequestSpec, ServerProperties
 from rpc.transport import Bus
 from tests.support import fleet
 
@@ -58,19 +59,20 @@ LISTS = {
     "sorted by flavor": "all_tenants=1&sort_key=instance_type_id",
     "by flavor and tag": "all_tenants=1&flavor=large&tags=blue",
     "by name, one found": "all_tenants=1&name=^server-123$",
+    "by fifty tags that none has": "all_tenants=1&tags=" + ",".join(f"t{number}" for number in range(50)),
 }
 
 
 class Bench:
     """One API database with its cells and servers, and an API on it."""
 
-    def __init__(self, url: str, cells: list[CellMapping], servers: int) -> None:
+    def __init__(self, url: str, cells: list[CellMapping], servers: int, spec_size: int) -> None:
         self.database = Database(url, name="api")
         self.cells = cells[1:]
         for cell in cells:
             self.database.write(cell_mappings.create, cell)
         self.uuids = [str(uuid.uuid4()) for _ in range(servers)]
-        self._fill()
+        self._fill({"role": "web"} | {f"key-{number}": "x" * 250 for number in range(4 * spec_size)})
         self.registry = CellRegistry(self.database)
         settings = Settings(allowed_hosts=("falconframework.org",), max_limit=1000)
         self.client = falcon.testing.TestClient(
@@ -97,8 +99,8 @@ class Bench:
         conductor.close()
         self.registry.refresh()
 
-    def _fill(self) -> None:
-        servers, specs = [], []
+    def _fill(self, metadata: dict[str, str]) -> None:
+        servers, specs = [], dict[str, RequestSpec]()
         for number, each in enumerate(self.uuids):
             if number % PER_BATCH == 0:
                 large = number % 3 == 0
@@ -106,9 +108,9 @@ class Bench:
                     msgspec.structs.replace(fleet.flavor(4 if large else 1), flavor_id="large" if large else "small"),
                     num_instances=PER_BATCH,
                     image=Image(id=str(uuid.uuid4())),
-                    properties=ServerProperties(tags=("blue",) if number % 2 else ("green", "web"), metadata={"role": "web"}),
+                    properties=ServerProperties(tags=("blue",) if number % 2 else ("green", "web"), metadata=metadata),
                 )
-                specs.append({"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": 1.0})
+                specs[spec.batch_id] = spec
             at = 1_700_000_000.0 + number
             servers.append(
                 {
@@ -125,7 +127,9 @@ class Bench:
                     "updated_at": at,
                 }
             )
-        self.database.write(_ledger.insert, request_specs, specs)
+        rows = [{"batch_id": b, "spec": stored.dump(s), "created_at": 1.0, **spec_fields.columns(s)} for b, s in specs.items()]
+        self.database.write(_ledger.insert, request_specs, rows)
+        self.database.write(spec_fields.label, specs)
         self.database.write(_ledger.insert, instance_mappings, servers)
 
 
@@ -269,13 +273,14 @@ def main() -> None:
     parser.add_argument("--cells", type=int)
     parser.add_argument("--servers", type=int)
     parser.add_argument("--runs", type=int)
+    parser.add_argument("--spec-size", type=int, default=0, help="KiB of metadata in each request spec")
     told = parser.parse_args()
     cells = told.cells or (3 if told.smoke else 100)
     console = Console(width=130)
     for server in [told.server] if told.server else ["sqlite"] if told.smoke else ["mariadb", "sqlite"]:
         console.rule(server)
         with region(server, cells) as (url, mappings, dead):
-            bench = Bench(url, mappings, told.servers or (60 if told.smoke else 20_000))
+            bench = Bench(url, mappings, told.servers or (60 if told.smoke else 20_000), told.spec_size)
             lists(bench, dead, told.runs or (1 if told.smoke else 7), console)
             bench.close()
         most = cells if server == "sqlite" else min(cells, 50)  # each holds a connection, of which a server has few

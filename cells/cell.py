@@ -105,6 +105,10 @@ class Cell:
         """``fn(...)``, a call or cast of one of the cell's clients: ``cell.send(cell.compute.order, [...])``."""
         return self._wire.run(partial(fn, *args, **kwargs))
 
+    def now(self) -> float:
+        """What the clock of the cell's database says, in seconds since the epoch. Raises CellUnavailable."""
+        return self.database.now() if self.database.knows_time else self._rows.run(self.database.now)
+
     def check_bus(self) -> None:
         """Raise CellUnavailable unless the cell's broker answers and lets us in. cell0 has none, and is content."""
         self.begin_check_bus()()

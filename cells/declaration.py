@@ -12,6 +12,7 @@ from cells.administration import CellChange, NewCell
 from objects import errors
 from objects.base import Object
 from objects.cell import CellMapping, CellState
+from objects.text import is_safe
 
 KEYS = ("name", "database_connection", "transport_url", "state", "cell0")
 """What may be said of a cell."""
@@ -145,6 +146,8 @@ class _File:
             return None
         if not isinstance(node, yaml.ScalarNode) or not node.value:
             raise self._wrong(node, f"{key} must be a text")
+        if not is_safe(node.value):
+            raise self._wrong(node, f"{key} has control characters")
         return str(node.value)
 
     def _flag(self, values: dict[str, yaml.Node], key: str) -> bool:

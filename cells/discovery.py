@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -11,6 +10,7 @@ from cells.registry import CellRegistry
 from db import host_mappings, services
 from db.connection import Connection
 from db.engine import Database
+from objects import errors, text
 from objects.base import Object
 from objects.cell import HostMapping
 
@@ -53,11 +53,15 @@ class Unreachable(Object, frozen=True, kw_only=True):
 
 
 class Discovery(Object, frozen=True, kw_only=True):
-    """``mapped``: the hosts added by this run. ``hosts``: how many hosts the cells that answered have in all."""
+    """``mapped``: the hosts added by this run. ``hosts``: how many hosts the cells that answered have in all.
+
+    ``refused``: hosts of an earlier release whose names cannot be mapped, each with the reason.
+    """
 
     mapped: tuple[HostMapping, ...] = ()
     conflicts: tuple[HostConflict, ...] = ()
     unreachable: tuple[Unreachable, ...] = ()
+    refused: tuple[str, ...] = ()
     hosts: int = 0
 
 
@@ -69,15 +73,20 @@ def discover(registry: CellRegistry, api_database: Database, now: float | None =
     """
     answers = fan_out(registry.cells(), services.hosts, AGENT)
     seen: dict[str, list[str]] = defaultdict(list)
+    refused: dict[str, str] = {}
     for answer in answers:
         if isinstance(answer, Answered):
             for host in answer.value:
-                seen[host].append(answer.cell.uuid)
+                try:
+                    seen[text.checked_name("host", host)].append(answer.cell.uuid)
+                except errors.Invalid as error:
+                    refused[host] = f"{error}; set another [compute] host there, then run 'superconductor host delete'"
     names = {cell.uuid: cell.name for cell in registry.cells()}
-    mapped, conflicts = _map(api_database, seen, names, time.time() if now is None else now)
+    mapped, conflicts = _map(api_database, seen, names, api_database.now() if now is None else now)
     missing = [Unreachable(cell=a.cell.name, reason=a.reason) for a in answers if isinstance(a, Unanswered)]
     missing += [Unreachable(cell=uuid, reason=reason) for uuid, reason in registry.broken().items()]
-    return Discovery(mapped=mapped, conflicts=conflicts, unreachable=tuple(missing), hosts=len(seen))
+    odd = tuple(refused.values())
+    return Discovery(mapped=mapped, conflicts=conflicts, unreachable=tuple(missing), refused=odd, hosts=len(seen) + len(odd))
 
 
 def _map(

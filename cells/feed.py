@@ -44,8 +44,8 @@ class FeedReader:
         page = self.cell.read(feed.read, self._cursor, limit)
         if page.trimmed or page.head < self._cursor:
             return Batch(events=(), behind=True, head=page.head)
-        if page.events:
-            self._cursor = page.events[-1].sequence
+        if page.count:
+            self._cursor = page.last
         return Batch(events=page.events, behind=False, head=page.head)
 
     def seek(self, cursor: int) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
 from cells.cell import Cell
 from cells.discovery import AGENT
-from db import ready, services, sync
+from db import clock, ready, services, sync
 from db.connection import Connection
 from objects import errors
 from objects.base import Object
@@ -43,9 +42,9 @@ class Health(Object, frozen=True, kw_only=True):
 def look(cells: Iterable[Cell], down_after: float) -> list[Health]:
     """The health of each cell, in their order. It takes as long as the slowest of all, and never longer than the cells' deadline.
 
-    A host is up that was heard of in the last ``down_after`` seconds, by the clock of this machine.
+    A host is up that was heard of in the last ``down_after`` seconds, by the clock of the cell's database.
     """
-    read = partial(_read, heard_since=time.time() - down_after)
+    read = partial(_read, down_after=down_after)
     started = [(cell, cell.begin_timed_read(read), cell.begin_check_bus()) for cell in cells]
     return [_collected(cell, database, bus) for cell, database, bus in started]
 
@@ -55,9 +54,9 @@ class _Told(Object, frozen=True, kw_only=True):
     tally: services.Tally | None
 
 
-def _read(tx: Connection, heard_since: float) -> _Told:
+def _read(tx: Connection, down_after: float) -> _Told:
     schema = sync.version(tx, "cell")
-    return _Told(schema=schema, tally=None if schema is None else services.tally(tx, AGENT, heard_since))
+    return _Told(schema=schema, tally=None if schema is None else services.tally(tx, AGENT, clock.read(tx) - down_after))
 
 
 def _collected(cell: Cell, database: Callable[[], tuple[_Told, float]], bus: Callable[[], float]) -> Health:

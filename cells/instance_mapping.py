@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db import audit_cell, audit_servers, dialect, instance_specs, repair
+from db import adoption, audit_cell, audit_servers, dialect, row_repair
 from db.audit_cell import Row
 from db.audit_servers import Record
+from db.claims import Ledger
 from db.engine import Database
+from db.row_repair import Read
 from objects import errors
 from objects.base import Object
 from objects.instance import State
@@ -30,20 +31,44 @@ class Mapped(Object, frozen=True, kw_only=True):
     more: bool = False
 
 
-def map_instances(registry: CellRegistry, api_database: Database, cell: Cell, most: int | None = None) -> Mapped:
-    """Map the instances of a cell that have no mapping to it, ``most`` of them at most.
+def adopt(ledger: Ledger, cell: Cell, uuids: Iterable[str]) -> list[str]:
+    """Give the API level everything it has lost of these rows of a cell: mapping, request spec, quota and claim; returns the uuids.
+
+    A row that was never handed over is left alone, and so is one whose server is decided elsewhere (``db/adoption.py``). The feed
+    tells of the adopted rows again. Raises CellUnavailable.
+    """
+    adopted: list[str] = []
+    wanted = sorted(set(uuids))
+    for start in range(0, len(wanted), adoption.PAGE_SIZE):
+        strays = cell.read(adoption.strays, wanted[start : start + adoption.PAGE_SIZE])
+        if not strays:
+            continue
+        done = ledger.write(adoption.adopt, strays, cell.uuid, ledger.database.now())
+        rows = {stray.row.uuid: stray.row for stray in strays}
+        if done and not cell.mapping.is_cell0:
+            told = {uuid: Read(version=rows[uuid].version, seen=max(0, rows[uuid].version - 1)) for uuid in done}
+            cell.write(row_repair.retell, told, cell.now())
+        adopted += done
+    return adopted
+
+
+def map_instances(
+    registry: CellRegistry, ledger: Ledger, cell: Cell, most: int | None = None, without: Collection[str] = ()
+) -> Mapped:
+    """Adopt the instances of a cell that are in force there and that the API level has in no cell, ``most`` of them at most.
 
     May be repeated, and run beside everything else: what is mapped by then is passed over. Of an instance that another cell has a
     row of as well nothing is done. Raises CellUnavailable where a cell cannot be asked: it might have that row.
     """
     mapped, refused, after = 0, list[str](), ""
+    api_database = ledger.database
     while keys := cell.read(audit_cell.rows_after, after, PAGE):
         rows = _unmapped(api_database, cell.read(audit_cell.rows, keys).rows)
-        twins = _elsewhere(registry, cell, rows)
+        twins = _elsewhere(registry, cell, rows, without)
         refused += [f"Instance {uuid} is in cell '{cell.name}' and in cell '{twins[uuid]}'" for uuid in sorted(twins)]
         found = [row for uuid, row in sorted(rows.items()) if uuid not in twins]
         take = found if most is None else found[: most - mapped]
-        mapped += _map(api_database, cell, take)
+        mapped += len(adopt(ledger, cell, [row.uuid for row in take]))
         if len(take) < len(found):
             return Mapped(mapped=mapped, refused=tuple(refused), more=True)
         after = keys[-1]
@@ -51,38 +76,30 @@ def map_instances(registry: CellRegistry, api_database: Database, cell: Cell, mo
 
 
 def _unmapped(api_database: Database, rows: Mapping[str, Row]) -> dict[str, Row]:
-    """Those in force that the API database has no server for, or one that is neither queued nor anywhere, nor deleted."""
+    """Those in force that the API database has no server for, or one that is in no cell and not deleted."""
     _, records = api_database.read(audit_servers.records, list(rows))
     return {uuid: row for uuid, row in rows.items() if row.state in IN_FORCE and _lost(records.get(uuid))}
 
 
 def _lost(record: Record | None) -> bool:
-    return record is None or (record.cell_uuid is None and not record.deleted and not record.requested)
+    return record is None or (record.cell_uuid is None and not record.deleted)
 
 
-def _elsewhere(registry: CellRegistry, cell: Cell, uuids: Iterable[str]) -> dict[str, str]:
+def _elsewhere(registry: CellRegistry, cell: Cell, uuids: Iterable[str], without: Collection[str]) -> dict[str, str]:
     """Of these the ones that another cell has a row of that was handed over to it, a deleted one too; with that cell's name."""
     wanted, found = sorted(uuids), dict[str, str]()
-    for other in _others(registry, cell) if wanted else ():
+    for other in _others(registry, cell, without) if wanted else ():
         rows = other.read(audit_cell.rows, wanted).rows
         found |= {uuid: other.name for uuid, row in rows.items() if row.state is not State.STAGED}
     return found
 
 
-def _others(registry: CellRegistry, cell: Cell) -> Sequence[Cell]:
+def _others(registry: CellRegistry, cell: Cell, without: Collection[str]) -> Sequence[Cell]:
     """All other cells, cell0 as well if there is one. Raises CellUnavailable where one cannot be used at all."""
-    for reason in registry.broken().values():
-        raise errors.CellUnavailable(reason)
+    for uuid, reason in registry.broken().items():
+        if uuid not in without:
+            raise errors.CellUnavailable(reason)
     cells = list(registry.cells())
     with contextlib.suppress(errors.NotFound):
         cells.append(registry.cell0)
-    return [other for other in cells if other.uuid != cell.uuid]
-
-
-def _map(api_database: Database, cell: Cell, rows: Sequence[Row]) -> int:
-    """With the specs that the API database has lost: lists and shows need them, and so does a claim that is to be restored."""
-    if not rows:
-        return 0
-    specs, now = cell.read(instance_specs.of_rows, [row.uuid for row in rows]), time.time()
-    api_database.write(instance_specs.put_back, specs, now)
-    return api_database.write(repair.adopt, rows, cell.uuid, now)
+    return [other for other in cells if other.uuid != cell.uuid and other.name not in without]

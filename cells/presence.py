@@ -12,7 +12,7 @@ import uuid
 from db import processes
 from db.engine import Database
 from db.processes import Level
-from objects import errors
+from objects import errors, text
 from objects.process import About, Process
 from rpc.server import VERSION
 from service.periodic import Periodic
@@ -74,7 +74,7 @@ class Presence:
         return Process(
             uuid=self._uuid,
             binary=self._binary,
-            host=socket.gethostname(),
+            host=text.clean(socket.gethostname(), text.NAME_LENGTH),
             about=About(release=release(), messages=messages, pid=os.getpid()),
             started_at=0.0,
             last_seen=0.0,

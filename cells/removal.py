@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -98,7 +97,7 @@ def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = 
 
 def _empty(ledger: Ledger, cell_uuid: str, estate: Estate) -> None:
     """Everything that lives in the cell ends or goes elsewhere, a page in a transaction."""
-    now = time.time()
+    now = ledger.database.now()
     fates: dict[Fate, list[str]] = {fate: [] for fate in Fate}
     for resident in estate.residents:
         fates[fate_of(resident)].append(resident.uuid)

@@ -15,6 +15,7 @@ from chaos.weather import Weather
 from cli.demo.verdict import Evidence, Row, judge_leftovers
 from compute.driver import Guest
 from objects.base import Object
+from objects.cell import CELL0_UUID
 from objects.group import Policy
 from objects.instance import Attempt, FailureClass, Server, State
 
@@ -117,6 +118,8 @@ class Judge:
             self.outcomes["deleted", server.state] += 1
             return "" if server.deleted and server.state == "deleted" else f"should be deleted, is {server.state}"
         expected = taken.boot.expected
+        if row is None and (server.cell_uuid, server.state) == (CELL0_UUID, "error"):
+            return self._judge_rowless(expected, server)
         if row is None:
             self.outcomes[expected, "nowhere"] += 1
             return "should be in a cell, is in none"
@@ -138,6 +141,13 @@ class Judge:
             came, wrong = str(state), f"has not ended, is {state}"
         self.outcomes[expected, came] += 1
         return wrong
+
+    def _judge_rowless(self, expected: Expected, server: Server) -> str:
+        """It ended at its deadline while cell0 could not take its row: something else must have been out of reach, too."""
+        dark = max(self._weather.api(server.updated_at, BACK), self._weather.cells(server.updated_at, BACK))
+        cause = "late, without cell0" if dark >= DARK and (server.fault or "").startswith("Build timed out") else ""
+        self.outcomes[expected, f"error: {cause or 'unexplained'}"] += 1
+        return "" if cause else f"in ERROR in cell0 without a row: {server.fault}"
 
     # -- what explains an ERROR ------------------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ def place(path: Path, shape: Shape, planned: Sequence[Boot], say: Callable[[str]
         try:
             make(region)
             for cell in shape.cell_names():
-                _enter(folder, cell, proxies)
+                _enter(folder, shape, cell, proxies)
             _set_hosts(folder, shape, planned)
             _define(region, planned)
             yield region, proxies
@@ -91,9 +91,9 @@ def group_uuids(region: Region) -> dict[str, str]:
         database.dispose()
 
 
-def _enter(folder: Folder, cell: str, proxies: Proxies) -> None:
-    """The cell's own processes take the cell's own links."""
-    for name in (f"{cell}.conf", f"{cell}-compute.conf"):
+def _enter(folder: Folder, shape: Shape, cell: str, proxies: Proxies) -> None:
+    """The cell's own processes take the cell's own links: its conductors, and its agents, each of which has a URL of the bus."""
+    for name in (f"{cell}.conf", *(f"{host.name}.conf" for host in shape.hosts() if host.cell == cell)):
         text = (folder.etc / name).read_text()
         for server in (links.BUS, links.DATABASE):
             above, own = proxies.port(f"{links.ABOVE}{cell}-{server}"), proxies.port(f"{cell}-{server}")

@@ -176,7 +176,7 @@ def installed() -> None:
         place = Path(name)
         for item in ("tests", "etc", "docs"):
             shutil.copytree(ROOT / item, place / item, ignore=shutil.ignore_patterns("__pycache__"))
-        for item in ("setup.cfg", "pyproject.toml"):
+        for item in ("setup.cfg", "pyproject.toml", "requirements.lock"):
             shutil.copy(ROOT / item, place / item)
         tests = ("tests/packaging", "tests/unit/cli", "tests/unit/scheduler")
         run_tests("--import-mode=importlib", *tests, cwd=place, environment={"SUPERCONDUCTOR_CHECKOUT": str(ROOT)})

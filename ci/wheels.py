@@ -46,12 +46,18 @@ def install_into(folder: Path, *, compiled: bool, level: int = 3) -> Path:
         place = Path(name)
         copy_sources(place / "source")
         variables = {**COMPILED, "MYPYC_OPT_LEVEL": str(level)} if compiled else dict.fromkeys(COMPILED, "")
-        pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place / "dist", place / "source")
-        _run(*pip, variables=variables)
+        pip = (sys.executable, "-m", "pip")
+        # Built by the locked packages of this environment, not by what an isolated one would fetch.
+        build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", place / "dist", place / "source")
+        _run(*pip, *build, variables=variables)
         (built,) = (place / "dist").glob("*.whl")
+        locked = ("--require-hashes", "--only-binary", ":all:", "--requirement", ROOT / "requirements.lock")
+        _run(*pip, "download", "--quiet", "--dest", place / "locked", *locked)
         _run(sys.executable, "-m", "venv", "--clear", folder)
         python = folder / "bin" / "python"
-        _run(python, "-m", "pip", "install", "--quiet", f"{built}[test]")
+        # Only what the wheel asks for, so that a requirement it forgot is missed.
+        offline = ("--no-index", "--find-links", place / "locked")
+        _run(python, "-m", "pip", "install", "--quiet", *offline, f"{built}[test]")
     return python
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -36,7 +36,7 @@ from rpc.counting import Observer
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
 from scheduler.opts import Settings as SchedulerSettings
-from service import config, health, logs
+from service import config, health, logs, private_files
 from service.notifications import Settings as Notifications
 from service.vault import Vault
 
@@ -70,14 +70,17 @@ class SimulatedHost(Object, frozen=True, kw_only=True):
 class StateFolder:
     """One deployment's folder: its databases, ``hosts/`` with the guests, ``secrets.key``, a log and a lock.
 
+    Only its owner may enter it, since its databases hold tenants' metadata in the clear.
+
     Raises ``errors.Conflict`` if another process holds the folder, ``errors.Misconfigured`` if it cannot be used.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         try:
-            (self.path / "hosts").mkdir(parents=True, exist_ok=True)
-            self._lock: IO[str] = (self.path / "lock").open("a+")
+            private_files.own_folder(self.path)
+            (self.path / "hosts").mkdir(exist_ok=True, mode=private_files.FOLDER_MODE)
+            self._lock = private_files.open_own(self.path / "lock", os.O_RDWR | os.O_APPEND, "a+")
         except OSError as error:
             text = f"{self.path} cannot be used as a state folder: {error.strerror}; give another with --state."
             raise errors.Misconfigured(text) from None
@@ -110,6 +113,7 @@ class StateFolder:
 
 def log_to(folder: StateFolder) -> None:
     """From here on this process logs to the folder's file, one line for every step of every build."""
+    private_files.open_own(folder.log_file, os.O_WRONLY | os.O_APPEND, "a").close()
     logs.setup(config.load([], files=[], overrides={"log_file": str(folder.log_file)}))
 
 
@@ -217,6 +221,7 @@ class AllInOne:
             audit_interval=10.0,
             simulated=SimulatedSettings(
                 state_path=str(self._folder.path / "hosts"),
+                shared_folder=True,
                 vcpus=host.vcpus,
                 memory_mb=host.memory_mb,
                 disk_gb=host.disk_gb,

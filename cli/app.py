@@ -19,6 +19,7 @@ from cliff.command import Command
 from cliff.commandmanager import CommandManager
 from cliff.help import HelpCommand, HelpExit
 
+from cli.streams import escaping
 from objects import errors
 from objects.mask import mask_url
 
@@ -38,9 +39,13 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("server event list", "cli.server_event:ServerEventList", "list what was asked of a server"),
     ("server event show", "cli.server_event:ServerEventShow", "show each stage and attempt of what was asked of a server"),
     ("verify", "cli.verify:Verify", "compare everything that is written, and repair what does not agree"),
+    ("dead-letter list", "cli.dead_letter:DeadLetterList", "list what a step could not process, and why"),
+    ("dead-letter retry", "cli.dead_letter:DeadLetterRetry", "have dead letters tried again now"),
+    ("dead-letter skip", "cli.dead_letter:DeadLetterSkip", "have dead letters not tried again"),
     ("explain", "cli.explain:Explain", "say why servers went where they are, or nowhere"),
     ("db sync", "cli.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.db:DbVersion", "show the schema version of each database"),
+    ("db restored", "cli.db_restored:DbRestored", "compare a database from a backup with the others, and adopt what runs"),
     ("db online-migrations", "cli.db_online:DbOnlineMigrations", "bring rows of an older release up to date"),
     ("db archive", "cli.db_purge:DbArchive", "put servers aside that were deleted long ago, into files"),
     ("db purge", "cli.db_purge:DbPurge", "forget servers that were deleted long ago"),
@@ -66,9 +71,12 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("host disable", "cli.host:HostDisable", "let hosts take no new servers"),
     ("host set", "cli.host:HostSet", "call hosts dead, or end that"),
     ("host move", "cli.host_move:HostMove", "give an empty host to another cell"),
+    ("host user", "cli.host_user:HostUser", "write what gives hosts broker users of their own"),
     ("host delete", "cli.host:HostDelete", "forget hosts that are gone for good"),
     ("instance map", "cli.instance:InstanceMap", "map instances that only a cell knows"),
     ("instance verify", "cli.instance:InstanceVerify", "say whether an instance is where it is mapped"),
+    ("guest list", "cli.guest:GuestList", "list guests that their cells' records do not account for"),
+    ("guest adopt", "cli.guest:GuestAdopt", "make such guests their servers' again"),
     ("service list", "cli.service:ServiceList", "list the processes of all levels"),
     ("flavor create", "cli.flavor:FlavorCreate", "create a flavor"),
     ("flavor set", "cli.flavor:FlavorSet", "change a flavor"),
@@ -119,7 +127,8 @@ class Superconductor(App):
 
     def __init__(self) -> None:
         manager = CommandManager()
-        super().__init__("Operate a Superconductor deployment.", None, manager, deferred_help=True)
+        out, err = escaping(sys.stdout), escaping(sys.stderr)
+        super().__init__("Operate a Superconductor deployment.", None, manager, None, out, err, deferred_help=True)
         for name, path, _ in COMMANDS:
             manager.commands[name] = metadata.EntryPoint(name, path, NAME)
         manager.add_command("help", Help)
@@ -256,6 +265,10 @@ def _logging_restored() -> Iterator[None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0 done, 1 failed or done in part, 2 wrong usage; others: docs/commands.md."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    undecodable = next((argument for argument in arguments if any("\ud800" <= c <= "\udfff" for c in argument)), None)
+    if undecodable is not None:
+        sys.stderr.write(f"{NAME}: {undecodable[:80]!r} is not text in this terminal's encoding\n")
+        return USAGE_ERROR
     with _logging_restored():
         try:
             return Superconductor().run(arguments)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from cliff._argparse import SmartHelpFormatter
@@ -17,6 +19,7 @@ from cli.app import Superconductor, usage_error
 from cli.deployment import Deployment
 from cli.formats import CsvMany
 from objects import errors
+from objects.text import is_safe
 
 T = TypeVar("T")
 Row = tuple[object, ...]
@@ -155,15 +158,39 @@ def key_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    words(text)
     if len(key) > 255 or len(value) > 255:
         raise argparse.ArgumentTypeError(f"{key[:20]!r}...: keys and values have at most 255 characters")
     return key.strip(), value
+
+
+def words(text: str) -> str:
+    """A text without control characters but tab, newline and carriage return."""
+    if not is_safe(text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} has control characters")
+    return text
 
 
 def name(text: str) -> str:
     """A name of 1 to 255 printable characters, not beginning or ending with a space."""
     if not 1 <= len(text) <= 255 or not text.isprintable() or text != text.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not a name of 1 to 255 printable characters without outer spaces")
+    return text
+
+
+def secret_url(text: str) -> str:
+    """A URL that may hold a password: ``@FILE`` is read from that file's first line, ``-`` from standard input.
+
+    What is given literally can be read by other users of the machine, in the list of processes.
+    """
+    if text == "-":
+        return sys.stdin.readline().strip()
+    if text.startswith("@"):
+        try:
+            return Path(text[1:]).read_text(encoding="utf-8").partition("\n")[0].strip()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise argparse.ArgumentTypeError(f"{text[1:]} cannot be read: {reason}") from None
     return text
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from cells import administration
 from cells.administration import CellChange, NewCell
 from cells.cell import Cell
-from cli.base import ActionShow, Admin, Row
+from cli.base import ActionShow, Admin, Row, secret_url
 from db.cell_mappings import HasHosts, HasServers, NotOver
 from objects import errors
 from objects.cell import CellMapping, CellState
@@ -30,19 +30,24 @@ class CellCreate(ActionShow):
 
     Its schema is applied and its bus is tried first, so what cannot be used is refused and nothing is saved. With --state the
     database and the transport default to a file of that folder and to the embedded bus. URLs may be templates, with {username},
-    {password}, {hostname} and so on from the configuration of each process.
+    {password}, {hostname} and so on from the configuration of each process. @FILE reads a URL from a file, - from standard input,
+    which keeps its password off the command line.
 
     Examples:
-      superconductor cell create east --database-connection mysql://sc:PASSWORD@db-east/sc --transport-url rabbit://sc:PASSWORD@mq-east/sc
-      superconductor cell create cell0 --cell0 --database-connection mysql://sc:PASSWORD@db-api/sc_cell0
+      superconductor cell create east --database-connection @east.database --transport-url @east.bus
+      superconductor cell create cell0 --cell0 --database-connection @cell0.database
     """
 
     statuses = STATUSES
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("name", metavar="NAME", help="name of the cell: letters, digits, '.', '_' and '-'")
-        parser.add_argument("--database-connection", metavar="URL", help="URL of the cell's database")
-        parser.add_argument("--transport-url", metavar="URL", default="", help="URL of the cell's bus; none for cell0")
+        parser.add_argument(
+            "--database-connection", metavar="URL", type=secret_url, help="URL of the cell's database; @FILE: read it there"
+        )
+        parser.add_argument(
+            "--transport-url", metavar="URL", type=secret_url, default="", help="URL of the cell's bus, likewise; none for cell0"
+        )
         parser.add_argument("--cell0", action="store_true", help="create cell0, which holds what never got a host")
         parser.add_argument("--disabled", action="store_true", help="let it take no builds yet")
         parser.add_argument(
@@ -83,9 +88,9 @@ class CellUpdate(ActionShow):
     """Change a cell's name or addresses under running processes, which follow within seconds. What is not given stays.
 
     The new database is looked at first, and one that cannot be used, or has not the schema of this version, is refused. Keep the
-    old credentials valid until the processes have followed.
+    old credentials valid until the processes have followed. @FILE reads a URL from a file, - from standard input.
 
-    Example: superconductor cell update east --transport-url rabbit://sc:NEW@mq-east/sc
+    Example: superconductor cell update east --transport-url @east.bus
     """
 
     statuses = STATUSES
@@ -93,8 +98,10 @@ class CellUpdate(ActionShow):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cell", metavar="CELL", help="name or UUID")
         parser.add_argument("--name", metavar="NAME", help="its new name")
-        parser.add_argument("--database-connection", metavar="URL", help="its database's new URL")
-        parser.add_argument("--transport-url", metavar="URL", help="its bus's new URL")
+        parser.add_argument(
+            "--database-connection", metavar="URL", type=secret_url, help="its database's new URL; @FILE: read it there"
+        )
+        parser.add_argument("--transport-url", metavar="URL", type=secret_url, help="its bus's new URL, likewise")
         parser.add_argument(
             "--check", action=argparse.BooleanOptionalAction, default=True, help="try what is new before it is saved (default: yes)"
         )

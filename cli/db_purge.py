@@ -40,7 +40,8 @@ class _Forgetting(OnDatabases, ActionLister):
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        self._before: float = parsed_args.before or time.time() - parsed_args.days * DAY
+        self._moment: float | None = parsed_args.before
+        self._age: float = parsed_args.days * DAY
         self._done: set[str] = set()
         return self.on_each(parsed_args)
 
@@ -55,9 +56,10 @@ class _Forgetting(OnDatabases, ActionLister):
     def _found(self, database: Database, target: Target, most: int) -> list[str]:
         """A page of servers to forget in this database."""
         most = min(most, purge.PAGE)
+        before = self._moment or database.now() - self._age
         if target.cell:
-            return list(database.read(purge.old_rows, self._before, most))
-        return list(database.read(purge.old_servers, self._before, self._done, most))
+            return list(database.read(purge.old_rows, before, most))
+        return list(database.read(purge.old_servers, before, self._done, most))
 
 
 class DbPurge(_Forgetting):

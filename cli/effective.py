@@ -213,7 +213,11 @@ def check_role(role: str, conf: cfg.ConfigOpts) -> str:
     if role == "conductor":
         from conductor.process import roles_of
 
-        return f"conductor of {' and '.join({'super': 'the API level', 'cell': 'a cell'}[name] for name in roles_of(conf))}"
+        roles = roles_of(conf)
+        told = f"conductor of {' and '.join({'super': 'the API level', 'cell': 'a cell'}[name] for name in roles)}"
+        if "cell" in roles and conf.conductor.agent_users == "shared" and not conf.transport_url.startswith("embedded://"):
+            told += ", which does not tell its hosts apart where their agents share a broker user: [conductor] agent_users = shared"
+        return told
     if role == "scheduler":
         from scheduler import process as scheduler_process
 

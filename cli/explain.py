@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.http import Client, HttpCommand
+from cli.streams import EscapingConsole, inner
 from objects import errors
 from objects.relaxation import Asked
 
@@ -72,8 +73,8 @@ def _of_request(client: Client, request: str) -> dict[str, Any]:
 def console_on(out: Any) -> Console:
     """A console that writes plain text where ``out`` is no terminal."""
     if out.isatty():
-        return Console(file=out, highlight=False)
-    return Console(file=out, width=WIDTH, height=1, highlight=False)  # a width alone would not count on a dumb terminal
+        return EscapingConsole(file=inner(out), highlight=False)
+    return EscapingConsole(file=inner(out), width=WIDTH, height=1, highlight=False)  # a dumb terminal needs both
 
 
 def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

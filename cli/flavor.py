@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown
+from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown, words
 from db import flavors
 from db.connection import Connection
 from objects import extra_specs
@@ -30,7 +30,7 @@ class FlavorCreate(ActionShow):
         parser.add_argument("--disk", metavar="GIB", type=size, default=0, help="root disk in GiB (default: 0)")
         parser.add_argument("--ephemeral", metavar="GIB", type=size, default=0, help="second disk in GiB (default: 0)")
         parser.add_argument("--swap", metavar="MIB", type=size, default=0, help="swap disk in MiB (default: 0)")
-        parser.add_argument("--description", metavar="TEXT")
+        parser.add_argument("--description", metavar="TEXT", type=words)
         parser.add_argument("--private", action="store_true", help="not offered to every project")
         add_properties(parser, "extra spec that filters read")
 
@@ -60,7 +60,7 @@ class FlavorSet(ActionShow):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
-        parser.add_argument("--description", metavar="TEXT")
+        parser.add_argument("--description", metavar="TEXT", type=words)
         add_properties(parser, "set this extra spec")
         parser.add_argument("--unset", metavar="KEY", action="append", default=[], help="remove this extra spec; may be repeated")
         state = parser.add_mutually_exclusive_group()

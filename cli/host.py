@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -31,7 +30,8 @@ class HostDiscover(ActionLister):
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         registry = self.deployment.registry
         found = discover(registry, self.deployment.api_database)
-        for problem in (*found.conflicts, *(f"{cell.reason}; its hosts were not looked at" for cell in found.unreachable)):
+        unasked = (f"{cell.reason}; its hosts were not looked at" for cell in found.unreachable)
+        for problem in (*found.conflicts, *found.refused, *unasked):
             self.status = 1
             self.warn(str(problem))
         names = {cell.uuid: cell.name for cell in registry.cells()}
@@ -49,7 +49,12 @@ class _OnHosts(Admin):
     def _tell(self, hosts: Iterable[str], write: Callable[..., bool], *values: object) -> None:
         """``write(tx, host, binary, *values, now)`` in the cell of each host."""
         registry = self.deployment.registry
-        self.each(hosts, lambda host: registry.of_host(host).write(write, host, AGENT, *values, time.time()))
+
+        def tell(host: str) -> object:
+            cell = registry.of_host(host)
+            return cell.write(write, host, AGENT, *values, cell.now())
+
+        self.each(hosts, tell)
 
 
 class HostEnable(_OnHosts):

@@ -14,6 +14,7 @@ from cli.base import ActionShow, at_least
 from db import audit_cell, audit_servers
 from db.audit_cell import Row
 from db.audit_servers import Record
+from db.claims import Ledger
 from objects import errors
 from objects.cell import CELL0_UUID
 from objects.instance import State
@@ -28,9 +29,8 @@ FINE, UNMAPPED, NO_CELL, DELETED, NO_ROW, UNKNOWN, DISAGREES = range(7)
 class InstanceMap(ActionShow):
     """Map the instances that a cell's database has and the API database knows nothing of, as after a restore of the latter.
 
-    What is mapped stays as it is, and so does what is deleted, was never handed over to the cell, or is in another cell as
-    well: that is told on standard error. Claims for what was mapped are made by 'superconductor verify --repair', or in time by the
-    background audit.
+    Each gets its mapping, request spec, quota and claim back. What is mapped stays as it is, and so does what is deleted or was
+    never handed over to the cell. An instance that another cell has as well is named on standard error and left alone.
 
     Exit status: 0 all done; 1 there is more to do, run it again; 3 a person has to decide something, or a cell did not answer.
 
@@ -45,7 +45,7 @@ class InstanceMap(ActionShow):
         registry, database = self.deployment.registry, self.deployment.api_database
         try:
             cell = registry.get(administration.find_cell(database, parsed_args.cell).uuid)
-            done = map_instances(registry, database, cell, parsed_args.max_count)
+            done = map_instances(registry, Ledger(database, "instance map"), cell, parsed_args.max_count)
         except errors.SuperconductorError as error:
             self.status = STUCK
             self.warn(str(error))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cells import administration
 from cells.administration import CellChange, NewCell
-from cli.base import Admin
+from cli.base import Admin, secret_url
 from cli.cell import sync_schema
 from cli.quickstart_files import Access, Place
 from cli.standalone import port
@@ -33,19 +33,24 @@ class Quickstart(Admin):
 
     Databases are SQLite files of the folder, or of a server where --database-connection names one; {name} in a URL stands for api,
     cell0, cell1. The databases of a server, and virtual hosts of the broker, must be there. Files that exist are not overwritten.
+    @FILE reads a URL from a file, - from standard input, which keeps its password off the command line.
 
     With --add-cell the deployment gets one more cell, while it runs.
 
     Examples:
       superconductor quickstart ./cloud
-      superconductor quickstart ./cloud --database-connection 'mysql://sc:PASSWORD@db/sc_{name}' --transport-url 'rabbit://sc:PASSWORD@mq/{name}'
-      superconductor quickstart ./cloud --add-cell cell2 --transport-url rabbit://sc:PASSWORD@mq/cell2
+      superconductor quickstart ./cloud --database-connection @database.url --transport-url @bus.url
+      superconductor quickstart ./cloud --add-cell cell2 --transport-url @cell2.url
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("folder", metavar="DIR", type=Path, help="where its files go")
-        parser.add_argument("--database-connection", metavar="URL", help="URL of the databases (default: SQLite files)")
-        parser.add_argument("--transport-url", metavar="URL", help=f"URL of the bus (default: {BROKER}, for API level and cell)")
+        parser.add_argument(
+            "--database-connection", metavar="URL", type=secret_url, help="URL of the databases (default: SQLite files)"
+        )
+        parser.add_argument(
+            "--transport-url", metavar="URL", type=secret_url, help=f"URL of the bus (default: {BROKER}, for API level and cell)"
+        )
         parser.add_argument("--port", type=port, default=8774, help="port of the API (default: 8774)")
         parser.add_argument("--add-cell", metavar="NAME", help="add this cell to the deployment that is there")
         parser.add_argument("--force", action="store_true", help="overwrite files; the keys in them are kept")
@@ -135,6 +140,9 @@ class Quickstart(Admin):
         place = self._place
         roles = [("conductor", place.cell(cell)), ("compute", place.agent(cell))]
         roles += [(role, place.api) for role in ("scheduler", "conductor", "api")] if api else []
+        if place.users(cell).exists():
+            self._say("\nThis makes the broker user of the agent, where the broker is administered:\n")
+            self._say(f"    rabbitmqctl import_definitions < {shlex.quote(str(place.users(cell)))}")
         self._say("\nThese start it, each in a terminal of its own or under a supervisor:\n")
         for role, file in roles:
             self._say(f"    superconductor-{role} --config-file {shlex.quote(str(file))}")

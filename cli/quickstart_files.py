@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from cli import agent_files
 from objects import errors
 from objects.base import Object
+from service import private_files
 
 API = """\
 # The API level: superconductor-api, superconductor-scheduler and superconductor-conductor read this file, and so do commands:
@@ -45,22 +46,25 @@ keys = {keys}
 
 [conductor]
 roles = cell
+# required: each agent logs in to the bus as the user of its host, and is believed about that host only.
+agent_users = {users}
 """
 
 AGENT = """\
-# One host of {cell}: its cell's bus, and no password of any database. For another host copy the file, and change 'host'.
+# One host of {cell}: its cell's bus, and no password of any database. 'superconductor host user' makes the file of another host.
 
 [DEFAULT]
 transport_url = {bus}
 
 [compute]
-# Unique in the whole deployment, and never changed while the host has guests.
+# Unique in the whole deployment. The agent refuses another name while the host has guests.
 host = {cell}-host1
 driver = simulated
 
 [simulated]
-# A guest is a line in a file here.
+# A guest is a line in a file here; several hosts may have their files here.
 state_path = {hosts}
+shared_folder = true
 """
 
 
@@ -91,12 +95,16 @@ class Place:
         """The file of a cell's first agent."""
         return self.etc / f"{name}-compute.conf"
 
+    def users(self, name: str) -> Path:
+        """The broker user of a cell's first host, as 'rabbitmqctl import_definitions' takes it."""
+        return self.etc / f"{name}-host1.users.json"
+
     def prepare(self) -> None:
         """Make the folders. Raises Misconfigured where that cannot be done."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for name, mode in (("etc", 0o700), ("db", 0o700), ("hosts", 0o755)):
-                (self.path / name).mkdir(exist_ok=True, mode=mode)
+            private_files.own_folder(self.path)
+            for name in ("etc", "db", "hosts"):
+                private_files.own_folder(self.path / name)
         except OSError as error:
             raise errors.Misconfigured(f"{self.path} cannot be used: {error.strerror}; give another folder") from None
 
@@ -105,15 +113,17 @@ class Place:
 
     def write_cell(self, name: str, access: Access) -> None:
         """The files of a cell's conductors and of its first agent."""
-        self._write(self.cell(name), CELL, access, cell=name)
-        self._write(self.agent(name), AGENT, access, cell=name, hosts=self.path / "hosts")
+        login = None
+        if agent_files.has_users(access.bus):
+            password = agent_files.password_before(self.users(name))
+            login = agent_files.new_login(access.bus, f"{name}-host1", password=password)
+            agent_files.write_private(self.users(name), agent_files.users_text(login))
+        self._write(self.cell(name), CELL, access, cell=name, users="required" if login else "shared")
+        agents = access if login is None else Access(bus=login.bus, database="", keys="")
+        self._write(self.agent(name), AGENT, agents, cell=name, hosts=self.path / "hosts")
 
     def _write(self, file: Path, template: str, access: Access, **words: object) -> None:
         """Only its owner may read it, from its first byte on; whoever reads it meanwhile sees the old file or the new one."""
         # a single $ would begin the name of another option
         words |= {name: getattr(access, name).replace("$", "$$") for name in ("bus", "database", "keys")}
-        new = file.with_name(f".{file.name}.new")
-        new.unlink(missing_ok=True)
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-            opened.write(template.format(**words))
-        new.replace(file)
+        agent_files.write_private(file, template.format(**words))

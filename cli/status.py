@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cliff.show import ShowOne
@@ -44,18 +44,36 @@ class Status(HttpCommand, ShowOne):
         for cell in status["cells"]:
             for trouble in glance.troubles(cell):
                 console.print(trouble, markup=False)
+            if shared := cell["shared_user_hosts"]:
+                text = "hosts are not told apart, as their agents share a broker user: see 'superconductor host user --help'"
+                console.print(f"Cell {cell['name']}: {shared} {text}", markup=False)
         for cell in status["broken_cells"]:
             console.print(f"Cell {cell['uuid']} cannot be used: {cell['view']}", markup=False)
         for twin in status["hosts_in_two_cells"]:
             console.print(TWIN.format(host=twin["host"], cells=" and ".join(twin["cells"])), markup=False)
         for astray in status["hosts_elsewhere"]:
             console.print(ASTRAY.format(host=astray["host"], cell=astray["cell"], home=astray["mapped_to"]), markup=False)
+        for place, letters in _dead_letters(status):
+            steps = ", ".join(f"{number} of {step}" for step, number in sorted(letters.items()))
+            console.print(f"Dead letters of {place}: {steps}; see 'superconductor dead-letter list'", markup=False)
+        leasing = status.get("leasing", {"allowed": True})
+        if not leasing["allowed"]:
+            console.print(f"Nothing is leased: {leasing['reason']}", markup=False)
         buried = sum(status["buried"].values())
         console.print(f"In ERROR without ever having had a host: {buried}", markup=False)
         queue = status["queue"]
         oldest = "" if queue["oldest_seconds"] is None else f", the oldest for {queue['oldest_seconds']:.1f} s"
         console.print(f"Waiting for a host: {queue['depth']}{oldest}", markup=False)
         return 0
+
+
+def _dead_letters(status: dict[str, Any]) -> Iterator[tuple[str, dict[str, int]]]:
+    """What steps could not process, by step, where there is any. An API of an older release tells none."""
+    if status.get("dead_letters"):
+        yield "the API level", status["dead_letters"]
+    for cell in status["cells"]:
+        if cell.get("dead_letters"):
+            yield f"cell {cell['name']}", cell["dead_letters"]
 
 
 def _row(cell: dict[str, Any]) -> tuple[Any, ...]:

@@ -215,6 +215,9 @@ def _hosts(site: _Site) -> Told:
     alive = [(agent.service.host, cell) for agent, cell in agents if liveness.is_up(agent, liveness.DOWN_AFTER)]
     for host, cells in in_two_cells(alive).items():
         yield Level.WARNING, TWIN.format(host=host, cells=" and ".join(cells))
+    if shared := {agent.service.host for agent, _ in agents if agent.service.is_shared}:
+        text = "not told apart, as their agents share a broker user; 'superconductor host user' makes each one of its own"
+        yield Level.WARNING, f"{_named(shared)}: {text}"
     if lost := {host for host, uuid in mapped.items() if uuid not in names and uuid not in site.registry.broken()}:
         yield (
             Level.WARNING,

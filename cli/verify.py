@@ -41,6 +41,12 @@ class Verify(AdminLister):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--repair", action="store_true", help="put right what can be put right")
         parser.add_argument(
+            "--end-unproven",
+            action="store_true",
+            help="delete rows in other cells than mapped also where nothing shows that the server runs in its own cell: guests "
+            "are destroyed",
+        )
+        parser.add_argument(
             "--settle", metavar="SECONDS", type=partial(at_least, 0), default=15, help="pause before the second look (default: 15)"
         )
         parser.add_argument(
@@ -58,17 +64,25 @@ class Verify(AdminLister):
 
         database = self.deployment.api_database
         places = Places(database, Ledger(database, "verify"), self.deployment.registry, overdue=parsed_args.overdue)
+        places.end_unproven = parsed_args.end_unproven
         audit = Audit(places)
         found: Found = {}
         left: Found = {}
         try:
             found = left = audit.confirmed(lambda: time.sleep(parsed_args.settle))
             if parsed_args.repair:
+                self._say_guests(found)
                 left = audit.repair(found)
         except errors.DatabaseUnavailable as error:
             places.unknown[""] = str(error)
         self._judge(places, left)
         return COLUMNS, list(_rows(found, left, repaired=parsed_args.repair))
+
+    def _say_guests(self, found: Found) -> None:
+        """Before anything is repaired: which guests end with it."""
+        for finding in (finding for findings in found.values() for finding in findings):
+            if finding.ends_guest and finding.repair:
+                self.warn(f"{finding.what} ({finding.cell}) is now {finding.repair}: a guest that runs there is destroyed")
 
     def _judge(self, places: Places, left: Mapping[Any, Sequence[Finding]]) -> None:
         for reason in places.unknown.values():

@@ -24,12 +24,16 @@ from objects.context import request_of
 from objects.instance import Failure
 from objects.spec import BootSecrets, RequestSpec
 from service import metrics
+from service.complaints import Complaints
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
 DESTROYERS = 4
 """Destroys under way at once."""
+
+NO_RECORD = "no record"
+"""Why the cell's records do not account for a guest that they do not name at all."""
 
 FIRST_PAUSE = 1.0
 """Seconds until a build that met a service that is down is tried again for the first time; doubled from then on."""
@@ -50,6 +54,7 @@ class Agent:
         self._guests = Guests(entries)
         self._ends = Ends(entries)
         self._reporter = reporter
+        self._complaints = Complaints(LOG)
         self._spawners = Workers(f"spawn-{settings.host}", settings.max_concurrent_builds)
         self._destroyers = Workers(f"destroy-{settings.host}", DESTROYERS)
         metrics.SLOTS.follow(self._slots)
@@ -74,25 +79,47 @@ class Agent:
             if order.host != self._settings.host:
                 LOG.warning("Ignoring an order for host %s: this is %s", order.host, self._settings.host)
                 continue
-            guest = guest_of(order, orders.spec, self._builder)
-            build = self._builds.begin(guest, order.limits, wants_secrets=orders.spec.has_secrets)
-            if build is None:
-                LOG.debug("Attempt %d of instance %s was started or passed before", order.attempt, order.instance_uuid)
-            else:
-                self._step("order taken", build)
-                builds.append(build)
+            try:
+                build = self._begin(order, orders.spec)
+            except Exception as error:  # the other orders of the message must still be carried out
+                LOG.exception("The order to build instance %s cannot be carried out", order.instance_uuid)
+                build = self._builds.refuse(order, failures.classify(error, time.time()))
+            builds += [build] if build is not None else []
         self._report(builds)
+
+    def _begin(self, order: BuildOrder, spec: RequestSpec) -> Build | None:
+        """What is to be reported of the order: its build, or that its attempt is over here."""
+        guest = guest_of(order, spec, self._builder)
+        build = self._builds.begin(guest, order.limits, wants_secrets=spec.has_secrets)
+        if build is not None:
+            self._step("order taken", build)
+            return build
+        LOG.debug("Attempt %d of instance %s was started or passed before", order.attempt, order.instance_uuid)
+        return self._builds.repeated(guest)
 
     def delete(self, orders: Sequence[DeleteOrder]) -> None:
         """End whatever runs for these instances, destroy their guests, and answer that they are gone."""
         for order in orders:
+            if order.builds_only and self._guests.runs(order.instance_uuid):
+                self.doubt([order.instance_uuid])
+                continue
             build = self._ends.delete(order.instance_uuid, order.attempt, order.fence)
             if build is not None:
                 self._destroyers.submit(partial(self._destroy, build))
 
     def found(self, guests: Sequence[Guest]) -> None:
         """Guests are on the host that no order of this start made: the cell decides whether they may stay."""
-        self._report([build for guest in guests if (build := self._guests.found(guest)) is not None])
+        builds = []
+        for guest in guests:
+            try:
+                build = self._guests.found(guest)
+            except Exception as error:  # noqa: BLE001 - a driver's guest may be odd: it stays, and the others are reported
+                text = "A guest on host %s cannot be reported and is left alone: %s: %s"
+                name = type(error).__name__
+                self._complaints(f"guest {name}", logging.ERROR, text, self._settings.host, name, error, exc_info=error)
+            else:
+                builds += [build] if build is not None else []
+        self._report(builds)
 
     def doubt(self, uuids: Sequence[str]) -> None:
         """Report these guests again: the cell's records do not show them as they should."""
@@ -165,8 +192,10 @@ class Agent:
                     self._step("not ours to build", build, verdict.reason)
             case "active" if verdict.accepted:
                 self._guests.confirmed(build)
+            case "active" if verdict.keep:
+                self._keep(build, verdict.reason)
             case "active" if not verdict.known and not self._removes(build):
-                self._guests.kept(build)
+                self._guests.kept(build, NO_RECORD)
             case "active":
                 if self._guests.rejected(build):
                     LOG.warning("The guest of instance %s was refused (%s): destroying it", build.uuid, verdict.reason)
@@ -184,6 +213,14 @@ class Agent:
                 verdict.reason,
             )
 
+    def _keep(self, build: Build, record: str) -> None:
+        """The cell's record is another one, and does not prove that this guest is superseded: it may be all that is left."""
+        if self._guests.kept(build, f"on record: {record}"):
+            LOG.error(
+                "Instance %s is %s on record, and its guest of attempt %d runs here. It stays: see 'superconductor guest list'",
+                *(build.uuid, record, build.attempt),
+            )
+
     def _removes(self, build: Build) -> bool:
         """Whether a guest that the cell has no record of is to go now, by the operator's policy."""
         first = build.unknown_since is None
@@ -192,7 +229,7 @@ class Agent:
         if first and policy != "keep":
             LOG.error(
                 "The cell has no record of instance %s, of which a guest runs here. [compute] unknown_guests = %s: %s",
-                *(build.uuid, policy, "it stays, remove it or restore its record" if policy == "report" else "it will be removed"),
+                *(build.uuid, policy, "it stays, see 'superconductor guest list'" if policy == "report" else "it will be removed"),
             )
         return policy == "remove" and age >= self._settings.unknown_guest_age
 

@@ -3,10 +3,10 @@
 The records are read in one call per period and are a snapshot that may be stale by the time it is looked at, so they only
 decide WHAT TO ASK. Whether a guest may stay is always decided by the transaction behind a report: a guest that the snapshot
 confirms (ACTIVE, and the same fence, attempt and builder: exactly what ``active`` would find) has nothing to ask; any other is
-reported ``active`` once more and destroyed if that is refused; a build under way that is not BUILDING on record is asked for with
-``accept`` once more and cancelled if that is refused; a build that nobody here has is reported ``failed`` under the builder that
-the record names, which the cell refuses if the record has moved on. At the start of the agent every guest is reported, confirmed
-or not.
+reported ``active`` once more and destroyed if the answer proves that it is superseded; a build under way that is not BUILDING on
+record is asked for with ``accept`` once more and cancelled if that is refused; a build that nobody here has is reported ``failed``
+under the builder that the record names, which the cell refuses if the record has moved on. At the start of the agent every guest is
+reported, confirmed or not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from compute.agent import Agent
 from compute.build import Phase
 from compute.driver import Driver, Guest
-from compute.guests import Guests
+from compute.guests import Guests, confirms
 from objects.base import Object
 from objects.build import DeleteOrder, Holding
 from objects.context import RequestContext
@@ -47,14 +47,14 @@ def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterabl
         doubted=tuple(
             uuid
             for uuid, (phase, guest) in entries.items()
-            if phase is Phase.RUNNING and guest is not None and not _confirms(records.get(uuid), guest, State.ACTIVE)
+            if phase is Phase.RUNNING and guest is not None and not confirms(records.get(uuid), guest, State.ACTIVE)
         ),
         questioned=tuple(
             uuid
             for uuid, (phase, guest) in entries.items()
             if phase in (Phase.QUEUED, Phase.SPAWNING)
             and guest is not None
-            and not _confirms(records.get(uuid), guest, State.BUILDING)
+            and not confirms(records.get(uuid), guest, State.BUILDING)
         ),
         deleted=tuple(
             DeleteOrder(instance_uuid=record.instance_uuid, attempt=record.attempt, fence=record.fence)
@@ -66,15 +66,6 @@ def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterabl
         ),
         missing=frozenset(uuid for uuid, record in records.items() if record.state == State.ACTIVE and uuid not in entries),
     )
-
-
-def _confirms(record: Holding | None, guest: Guest, state: State) -> bool:
-    if record is None:
-        return False
-    if record.state == State.DELETING:
-        return True  # nothing to ask: it is being deleted just now
-    same = (record.fence, record.attempt, record.builder) == (guest.fence, guest.attempt, guest.builder)
-    return same and record.state == state
 
 
 class Audit:
@@ -91,7 +82,7 @@ class Audit:
     def run(self) -> None:
         """Ask the cell once. Raises what the call raises: nothing is concluded from no answer, every guest stays."""
         holdings = self._client.holdings(self._context, self._guests.host)
-        self._guests.on_record({holding.instance_uuid for holding in holdings})
+        self._guests.on_record({holding.instance_uuid: holding for holding in holdings})
         entries = self._guests.snapshot()
         unknown = [guest for guest in self._driver.guests() if guest.uuid not in entries]
         self._agent.found(unknown)

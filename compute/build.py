@@ -39,7 +39,9 @@ class Build:
     outage: bool = False  # a shared service was down: once destroyed, wait
     outages: int = 0  # how often in a row
     resume_at: float = 0.0  # when the cell is to be asked again, while WAITING
+    confirmed: bool = False  # the cell has accepted ``active`` of the guest, to this start of the agent
     unknown_since: float | None = None  # when the cell first said that it has no record of the guest
+    unaccounted: str = ""  # why the cell's records do not account for a guest that stays
     overdue_at: float | None = None
     stuck: bool = False  # a destroy failed and is to be tried again
     wants_secrets: bool = False

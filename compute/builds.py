@@ -20,7 +20,7 @@ from compute.build import Build, Phase, build_of
 from compute.driver import Guest
 from compute.entries import Entries
 from objects import errors
-from objects.build import Report, ReportKind
+from objects.build import BuildOrder, Report, ReportKind
 from objects.instance import Failure, FailureClass
 from objects.selection import Limits
 from objects.spec import BootSecrets
@@ -59,6 +59,37 @@ class Builds:
                 build.failure = failures.no_room(refusal, entries.clock())
                 build.phase = Phase.FAILED
             return build
+
+    def repeated(self, guest: Guest) -> Build | None:
+        """An order that was not begun asks for an attempt that is over here: report it failed. None: an entry is at it.
+
+        Usually the cell has moved on, and refuses. If its database lost that, this moves it on again.
+        """
+        with self._entries as entries:
+            if guest.uuid in entries or not entries.bars(guest.uuid, guest.fence, guest.attempt):
+                return None
+            build = entries.enter(build_of(guest, Phase.FAILED))
+            build.failure = failures.repeated(entries.clock())
+            return build
+
+    def refuse(self, order: BuildOrder, failure: Failure) -> Build | None:
+        """An order that cannot be carried out is to be reported as failed. None: the instance has an entry or a later attempt."""
+        with self._entries as entries:
+            number = (order.fence, order.attempt)
+            earlier = entries.get(order.instance_uuid)
+            if earlier is not None and (earlier.fence, earlier.attempt) == number and earlier.phase is Phase.ACCEPTING:
+                entries.forget(earlier)  # entered just now, before it went wrong
+            if order.instance_uuid in entries or entries.bars(order.instance_uuid, *number):
+                return None
+            build = Build(
+                uuid=order.instance_uuid,
+                fence=order.fence,
+                attempt=order.attempt,
+                builder=entries.builder,
+                phase=Phase.FAILED,
+                failure=failure,
+            )
+            return entries.enter(build)
 
     def granted(self, build: Build, secrets: BootSecrets | None = None) -> bool:
         """The cell accepted. False: the build was deleted meanwhile, so the grant is for nobody; or the agent stops: FAILED."""

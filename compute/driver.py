@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from typing import Protocol
 
 import msgspec
@@ -42,6 +43,16 @@ class Guest(Object, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Without the tenant's metadata."""
         return f"Guest({self.uuid}, {self.name!r}, node={self.node!r}, attempt={self.attempt}, builder={self.builder!r})"
+
+
+def builder_of(host: str) -> str:
+    """A name for one start of the host's agent. It begins with the host's name, which a guest remembers that way."""
+    return f"{host}:{uuid.uuid4().hex[:12]}"
+
+
+def host_of(builder: str) -> str:
+    """The name that the host had when this start of its agent began; empty where the text tells of none."""
+    return builder.rpartition(":")[0]
 
 
 class Driver(Protocol):

@@ -113,4 +113,5 @@ class Entries:
             builder=build.builder,
             failure=build.failure if kind is ReportKind.FAILED else None,
             wants_secrets=build.wants_secrets and kind is ReportKind.ACCEPT,
+            confirmed=build.confirmed and kind is ReportKind.ACTIVE,
         )

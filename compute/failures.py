@@ -28,8 +28,15 @@ def classify(error: Exception, now: float, secrets: BootSecrets | None = None) -
     The text ends in logs and in the server's fault: a driver that quotes what it was given tells none of ``secrets`` there.
     """
     kind = next(kind for cause, kind in CLASSES if isinstance(error, cause))
-    message = str(error) or type(error).__name__
+    message = _told_by(error) or type(error).__name__
     return Failure(kind=kind, error=type(error).__name__, message=secrets.mask(message) if secrets else message, at=now)
+
+
+def _told_by(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a driver's error class is not our code; without its text the attempt is still reported
+        return ""
 
 
 def no_room(reason: str, now: float) -> Failure:
@@ -45,6 +52,11 @@ def timed_out(seconds: float, now: float) -> Failure:
 def restarted(now: float) -> Failure:
     """An earlier start of the agent accepted the build and died before its guest ran: this host may try again."""
     return Failure(kind=FailureClass.RESTARTED, error="AgentRestarted", message="The agent restarted during the build.", at=now)
+
+
+def repeated(now: float) -> Failure:
+    """The cell orders an attempt that is over here, so its database has lost that: this host may try again, as another attempt."""
+    return Failure(kind=FailureClass.RESTARTED, error="OrderRepeated", message="The host had ended this attempt before.", at=now)
 
 
 def stopping(now: float) -> Failure:

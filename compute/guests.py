@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from compute.build import Build, Phase, build_of
 from compute.driver import Guest
 from compute.entries import Entries
+from objects import builder_digest
+from objects.build import Holding
+from objects.instance import State
 
 
 class Guests:
@@ -31,10 +34,17 @@ class Guests:
             build = entries.get(uuid)
             return build if build is not None and entries.move(build, Phase.RUNNING, Phase.REPORTING) else None
 
+    def runs(self, uuid: str) -> bool:
+        """Whether there is a guest, rather than a build on its way to one."""
+        with self._entries as entries:
+            build = entries.get(uuid)
+            return build is not None and build.phase in (Phase.REPORTING, Phase.RUNNING)
+
     def confirmed(self, build: Build) -> bool:
         """``active`` was accepted."""
         with self._entries as entries:
-            build.unknown_since = None
+            build.unknown_since, build.unaccounted = None, ""
+            build.confirmed = True
             return entries.move(build, Phase.REPORTING, Phase.RUNNING)
 
     def rejected(self, build: Build) -> bool:
@@ -49,25 +59,46 @@ class Guests:
                 build.unknown_since = now
             return now - build.unknown_since
 
-    def on_record(self, uuids: Collection[str]) -> None:
-        """The cell has records of these."""
+    def on_record(self, holdings: Mapping[str, Holding]) -> None:
+        """The cell has records of these instances on this host."""
         with self._entries as entries:
             for build in entries:
-                if build.uuid in uuids:
+                if build.uuid in holdings:
                     build.unknown_since = None
+                if build.guest is not None and confirms(holdings.get(build.uuid), build.guest, State.ACTIVE):
+                    build.unaccounted = ""
 
-    def kept(self, build: Build) -> None:
-        """A guest that the cell has no record of stays, for now."""
+    def kept(self, build: Build, reason: str) -> bool:
+        """A guest that the cell's records do not account for stays. True: for this ``reason`` for the first time."""
         with self._entries as entries:
+            first, build.unaccounted = build.unaccounted != reason, reason
             entries.move(build, Phase.REPORTING, Phase.RUNNING)
+            return first
+
+    def unaccounted(self) -> list[tuple[Guest, str]]:
+        """The guests that the cell's records do not account for, each with the reason, by uuid."""
+        with self._entries as entries:
+            found = [(build.guest, build.unaccounted) for build in entries if build.guest is not None and build.unaccounted]
+        return sorted(found, key=lambda pair: pair[0].uuid)
 
     def unknown_guests(self) -> Counter[str]:
-        """How many guests of each node the cell has no record of."""
-        with self._entries as entries:
-            unknown = [build.guest for build in entries if build.unknown_since is not None]
-            return Counter(guest.node for guest in unknown if guest is not None)
+        """How many guests of each node the cell's records do not account for."""
+        return Counter(guest.node for guest, _ in self.unaccounted())
 
     def snapshot(self) -> dict[str, tuple[Phase, Guest | None]]:
         """Phase and guest of every entry, by uuid."""
         with self._entries as entries:
             return {build.uuid: (build.phase, build.guest) for build in entries}
+
+
+def confirms(record: Holding | None, guest: Guest, state: State) -> bool:
+    """Whether the record is of this very guest, in this state. One that is being deleted has nothing to be asked about.
+
+    A delete of an earlier attempt than the guest's does not reach it: the cell has to say that it is meant as well.
+    """
+    if record is None:
+        return False
+    if record.state == State.DELETING and (record.fence, record.attempt) >= (guest.fence, guest.attempt):
+        return True
+    same = (record.fence, record.attempt) == (guest.fence, guest.attempt)
+    return same and record.state == state and builder_digest.is_same(record.builder, guest.builder, guest.uuid)

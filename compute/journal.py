@@ -7,7 +7,10 @@ being added twice: a doubled guest is to be seen, not hidden.
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
+import shutil
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +20,10 @@ import msgspec
 from compute.driver import Guest
 from objects import errors, typed
 from objects.base import Object
+
+LOG = logging.getLogger(__name__)
+
+_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 class Received(Object, frozen=True, kw_only=True):
@@ -47,12 +54,44 @@ def read_entries(path: Path) -> list[Entry]:
     for number, line in enumerate(lines[:-1], start=1):
         try:
             entries.append(typed.decode(line, Entry))
-        except msgspec.MsgspecError as error:
+        except _UNREADABLE as error:
             message = (
                 f"{path} is damaged at line {number} ({error}); remove that line, or the file if no guest of the host is needed."
             )
             raise errors.Misconfigured(message) from error
     return entries
+
+
+def open_entries(path: Path) -> list[Entry]:
+    """The entries of the host's own journal; a damaged one is copied to ``NAME.damaged`` first, and its readable lines count.
+
+    Its agent has to start: the host's other guests, and the cell's orders, must not wait for one line.
+    """
+    try:
+        return read_entries(path)
+    except errors.Misconfigured as error:
+        aside = next(
+            name for number in itertools.count(1) if not (name := path.with_name(f"{path.name}.damaged-{number}")).exists()
+        )
+        shutil.copy(path, aside)
+        LOG.error("%s It is kept as %s, and the agent goes on with the lines that can be read.", error, aside)
+    return _readable_entries(path)
+
+
+def has_guests(path: Path) -> bool:
+    """Whether the journal, as far as it can be read, has guests."""
+    return bool(replay(_readable_entries(path))) if path.exists() else False
+
+
+def _readable_entries(path: Path) -> list[Entry]:
+    return [entry for line in path.read_bytes().split(b"\n")[:-1] if (entry := _readable(line)) is not None]
+
+
+def _readable(line: bytes) -> Entry | None:
+    try:
+        return typed.decode(line, Entry)
+    except _UNREADABLE:
+        return None
 
 
 def replay(entries: list[Entry]) -> list[Guest]:
@@ -76,7 +115,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
-        entries = read_entries(path)
+        entries = open_entries(path)
         self._guests = replay(entries)
         self._compact(path, {entry.spawned.uuid: entry.received for entry in entries if entry.spawned is not None})
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND)

@@ -6,14 +6,15 @@ import contextlib
 import logging
 import os
 import time
-import uuid
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from compute.agent import Agent
 from compute.audit import Audit
-from compute.driver import Driver
+from compute.checked import CheckedDriver
+from compute.driver import Driver, Guest, builder_of, host_of
 from compute.drivers import load
 from compute.entries import Entries
 from compute.guests import Guests
@@ -22,6 +23,7 @@ from compute.reports import Reporter
 from compute.rounds import Round, Rounds
 from compute.stats import StatsSender
 from compute.tracker import ResourceTracker
+from compute.unknown import UnknownGuestsSender
 from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.compute_node import ComputeNode
@@ -65,6 +67,8 @@ class Endpoint:
 class ComputeService:
     """One agent. ``bus`` is its cell's and stays the caller's to close; so does a ``reporter`` that several agents share.
 
+    Raises Misconfigured where the host has guests that were built under another name of it.
+
     ``stop`` lets what was begun come to its end within the drain time-out. Leaving it out, as ``kill -9`` does, loses nothing:
     guests stay, and the next start reports them and hands back what was building.
     """
@@ -72,8 +76,13 @@ class ComputeService:
     def __init__(self, settings: Settings, bus: Bus, *, driver: Driver | None = None, reporter: Reporter | None = None) -> None:
         self._settings = settings
         self._bus = bus
-        self._driver = driver if driver is not None else load(settings)
-        self.builder = f"{settings.host}:{uuid.uuid4().hex[:12]}"
+        self._driver = CheckedDriver(driver if driver is not None else load(settings))
+        try:
+            check_name(settings.host, self._driver.guests())
+        except errors.Misconfigured:
+            self._driver.close()
+            raise
+        self.builder = builder_of(settings.host)
         self._context = RequestContext(request_id=f"req-{self.builder}", is_admin=True)
         self._client = CellConductorClient(bus, timeout=settings.call_timeout)
         self._shared = reporter is not None
@@ -91,8 +100,10 @@ class ComputeService:
             settings.stats_full_interval,
             guests.unknown_guests if settings.unknown_guests != "keep" else dict,
         )
+        unknown = UnknownGuestsSender(self._client, self._context, guests, settings.stats_full_interval)
         rounds = [
             Round("Stats", settings.stats_interval, stats.send),
+            Round("Unknown guests", settings.stats_interval, unknown.send),
             Round("Audit", settings.audit_interval, self._audit.run, due=time.monotonic() + settings.audit_interval),
         ]
         self._rounds = Rounds(settings.host, self._beat, self._first, rounds)
@@ -148,9 +159,11 @@ class ComputeService:
             self._client.introduce(self._context, self._settings.host, BINARY, _about(), time.monotonic() - self._began)
 
     def _beat(self) -> None:
-        self._agent.keep_up()
-        if self._heartbeat_due():
-            self._report_state()
+        try:
+            self._agent.keep_up()
+        finally:  # a host that cannot keep up with one build is not dead
+            if self._heartbeat_due():
+                self._report_state()
 
     def _report_state(self) -> None:
         self._client.report_state(self._context, self._settings.host, BINARY, VERSION, stopping=self._stopping)
@@ -161,6 +174,20 @@ class ComputeService:
             self._report_state()
         except errors.SuperconductorError as error:
             LOG.warning("Host %s could not say that it stops: %s", self._settings.host, error)
+
+
+def check_name(host: str, guests: Sequence[Guest]) -> None:
+    """Raise Misconfigured if guests were built here under another host name: to the cell, this would be another host with them.
+
+    A guest remembers the name in its builder, which every driver stores with it.
+    """
+    built = Counter(name for guest in guests if (name := host_of(guest.builder)) and name != host)
+    if built:
+        name, count = built.most_common(1)[0]
+        raise errors.Misconfigured(
+            f"{count} guests here were built by host '{name}', and [compute] host is '{host}': set it back to '{name}'. To rename "
+            "the host, delete these guests or move them to other hosts first."
+        )
 
 
 def make_reporter(settings: Settings, bus: Bus) -> Reporter:

@@ -10,13 +10,15 @@ from oslo_config import cfg
 
 from objects import errors, extra_specs, typed
 from objects.base import Object
+from objects.text import checked_name
 
 COMPUTE = [
     cfg.HostAddressOpt(
         "host",
         default=socket.gethostname(),
         sample_default="<this machine's name>",
-        help="Name of this host, unique in the whole deployment. It must not change while the host has guests.",
+        help="Name of this host, unique in the whole deployment. An agent does not start under another name than the one that its "
+        "host's guests were built under.",
     ),
     cfg.StrOpt("driver", default="simulated", help="Hypervisor driver: an entry point of superconductor.compute.drivers."),
     cfg.IntOpt(
@@ -54,7 +56,8 @@ COMPUTE = [
             ("keep", "it stays, without a word"),
         ],
         help="What becomes of a guest that the cell has no record of at all: its database was restored from an older copy, or this "
-        "host was given to another cell. Guests of servers on record as deleted, failed or moved are destroyed in any case.",
+        "host was given to another cell. A guest that its record proves deleted or superseded is destroyed in any case, a guest "
+        "whose record is another one stays in any case.",
     ),
     cfg.FloatOpt(
         "unknown_guest_age",
@@ -130,6 +133,12 @@ SIMULATED = [
         default="/var/lib/superconductor/simulated",
         help="Folder of the files in which simulated hosts keep their guests: one file per host.",
     ),
+    cfg.BoolOpt(
+        "shared_folder",
+        default=False,
+        help="Several simulated hosts keep their guests in state_path. Where only one does, the guests there are its guests, "
+        "whatever name it had when they were built.",
+    ),
 ]
 
 
@@ -145,6 +154,7 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
     failure_rate: float = 0.0
     attributes: str = "{}"
     resources: str = "{}"
+    shared_folder: bool = False
 
     def told(self) -> dict[str, Any]:
         """``attributes``, read. Raises Misconfigured."""
@@ -201,6 +211,10 @@ def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
     """Read both groups once. Raises ``errors.Misconfigured`` for values that do not go together."""
+    try:
+        checked_name("[compute] host", conf.compute.host)
+    except errors.Invalid as error:
+        raise errors.Misconfigured(f"{error}. Set [compute] host; its default is this machine's name.") from None
     simulated = SimulatedSettings(**{option.dest: conf.simulated[option.dest] for option in SIMULATED})
     simulated.told()
     simulated.offered()

@@ -10,7 +10,8 @@ from oslo_config import cfg
 
 from compute import drivers, opts
 from compute.main import FAREWELL, ComputeService
-from rpc.transport import Bus
+from rpc import agents
+from rpc.transport import Bus, user_of
 from service import process
 from service.opts import refuse, required
 from service.process import Plan
@@ -27,8 +28,9 @@ class ComputeRole:
     """The one worker: a host has one agent."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        self._bus = Bus(conf.transport_url, name="cell")
         settings = opts.settings(conf)
+        own = agents.confined(user_of(conf.transport_url), settings.host)
+        self._bus = Bus(conf.transport_url, name="cell", confined=own)
         self._service = ComputeService(settings, self._bus)
         self._drain_timeout = max(0.0, min(settings.drain_timeout, conf.graceful_shutdown_timeout - CLEARING_UP))
         self._begun = False

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from objects import errors
 from objects.build import Report, ReportKind, Verdict
 from objects.context import RequestContext
@@ -27,6 +29,11 @@ LIMIT = 500
 WEATHER = (Timeout, Unreachable, errors.CellUnavailable, errors.DatabaseUnavailable)
 """Errors that say nothing about a message. After any other its reports go one by one: a bad one must not hold up the good."""
 
+NOT_TOLD = "The host reported that the build failed. Its error message could not be sent."
+"""The failure message of a report whose own was refused..."""
+REFUSALS = 2
+"""...this often, alone."""
+
 FIRST_PAUSE = 0.1
 """Seconds before a report is repeated for the first time; doubled from then on."""
 
@@ -40,6 +47,7 @@ class Pending:
     due: float
     tries: int = 0
     alone: bool = False  # its message was refused as a whole: the next one carries nothing else
+    refusals: int = 0  # of messages that carried nothing else
 
 
 class Reporter:
@@ -47,8 +55,10 @@ class Reporter:
 
     While a message is under way the next one fills up, so under load messages grow instead of multiplying. Nothing is dropped while
     the process lives: a report that got no answer is sent again after a pause that doubles up to ``longest_pause`` seconds, with
-    jitter. A repeated report is harmless: the cell judges it by fence, attempt and builder, and says the same again. Several agents
-    of one cell in one process may share one reporter, since every report names its host.
+    jitter. A repeated report is harmless: the cell judges it by fence, attempt and builder, and says the same again.
+
+    A failure that is refused for its text is sent with a fixed sentence: the cell must hear of it to try the next host. Several
+    agents of one cell in one process may share one reporter, since every report names its host.
     """
 
     def __init__(self, client: CellConductorClient, context: RequestContext, *, window: float, longest_pause: float) -> None:
@@ -59,6 +69,8 @@ class Reporter:
         self._changed = threading.Condition()
         self._pending: dict[tuple[str, str, ReportKind, int], Pending] = {}
         self._stopped = False
+        self._alone_next = False
+        """Those that go alone and the others take turns, so that many bad reports do not hold up the good ones."""
         self._complaints: Complaints | None = None
         """Made anew with each failure after a success."""
         self._thread = threading.Thread(target=self._run, name="compute-reports", daemon=True)
@@ -123,11 +135,19 @@ class Reporter:
     def _group(self, now: float) -> list[Pending]:
         """One message's worth: one report on each instance at most, so that no verdict can be taken for another's."""
         group: dict[str, Pending] = {}
+        alone: Pending | None = None
+        due = False
         for pending in self._pending.values():
-            if pending.alone and pending.due <= now:
-                return [pending]
-            if not pending.alone and (pending.tries == 0 or pending.due <= now) and len(group) < LIMIT:
+            if pending.alone:
+                if pending.due <= now and (alone is None or pending.due < alone.due):
+                    alone = pending
+            elif (pending.tries == 0 or pending.due <= now) and len(group) < LIMIT:
                 group.setdefault(pending.report.instance_uuid, pending)
+                due = due or pending.due <= now
+        if alone is not None and (self._alone_next or not due):
+            self._alone_next = False
+            return [alone]
+        self._alone_next = True
         return list(group.values())
 
     def _send(self, group: Sequence[Pending], send: Send) -> None:
@@ -167,7 +187,19 @@ class Reporter:
                 pending.tries += 1
                 pause = min(self._longest_pause, FIRST_PAUSE * 2 ** min(pending.tries - 1, 16))
                 pending.due = now + pause * random.uniform(0.5, 1.0)
-                pending.alone = pending.alone or not isinstance(error, WEATHER)
+                if not isinstance(error, WEATHER):
+                    if len(group) == 1:
+                        pending.refusals += 1
+                        pending.report = _reduced(pending.report, pending.refusals)
+                    pending.alone = True
+
+
+def _reduced(report: Report, refusals: int) -> Report:
+    """A failure that was refused alone again and again, with a fixed sentence instead of the host's own."""
+    if report.failure is None or refusals < REFUSALS:
+        return report
+    failure = msgspec.structs.replace(report.failure, error="BuildFailed", message=NOT_TOLD)
+    return msgspec.structs.replace(report, failure=failure)
 
 
 def _answer(pending: Pending, verdict: Verdict) -> None:

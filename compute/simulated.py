@@ -18,7 +18,7 @@ import msgspec
 
 from compute import opts
 from compute.driver import Guest
-from compute.journal import Journal, Received
+from compute.journal import Journal, Received, has_guests
 from objects import errors
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
@@ -76,7 +76,7 @@ class SimulatedDriver:
     def __init__(self, settings: opts.Settings) -> None:
         self._host = settings.host
         self._settings = settings.simulated
-        path = journal_path(self._settings.state_path, self._host)
+        path = _machines_journal(self._settings, self._host)
         self._hold = _hold(path)
         try:
             self._journal = Journal(path)
@@ -132,17 +132,35 @@ def _received(secrets: BootSecrets | None) -> Received | None:
     return Received(user_data_sha256=digest, admin_pass_set=secrets.admin_pass is not None)
 
 
+def _machines_journal(settings: opts.SimulatedSettings, host: str) -> Path:
+    """The file with this machine's guests. They stay its guests when the host gets another name, as those of a hypervisor do."""
+    own = journal_path(settings.state_path, host)
+    try:
+        if settings.shared_folder or has_guests(own):
+            return own
+        return next((path for path in sorted(own.parent.glob("*.guests")) if has_guests(path)), own)
+    except OSError as error:
+        raise _unusable(own.parent, error) from error
+
+
+def _unusable(folder: Path, error: OSError) -> errors.Misconfigured:
+    return errors.Misconfigured(f"[simulated] state_path: {folder} cannot be used: {error.strerror}.")
+
+
 def _hold(path: Path) -> int:
     """Take the host's lock file for as long as the descriptor is open: the kernel lets go of it when the process dies, however."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise errors.Misconfigured(f"[simulated] state_path: {path.parent} cannot be used: {error.strerror}.") from error
+        raise _unusable(path.parent, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        message = f"Another agent holds the host in {path}: stop it, or give this one another [compute] host."
+        message = (
+            f"Another agent holds the host in {path}: stop it, or give this one another [compute] host, and set [simulated] "
+            "shared_folder if both keep their guests there."
+        )
         raise errors.Misconfigured(message) from error
     return descriptor

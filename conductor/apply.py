@@ -7,29 +7,46 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from cells.cell import Cell
-from db import compute_nodes, events, feed, rebuild
+from conductor.set_aside import SetAside, reason_of
+from db import compute_nodes, events, feed, mappings, rebuild
 from db.claims import Ledger
 from db.engine import Database
-from objects import stored
+from objects import errors, feed_check, stored
 from objects.compute_node import ComputeNode
 from objects.context import request_of
 from objects.feed import EventKind, FeedEvent, InstanceSummary
 from objects.selection import Limits
 from service import metrics
+from service.complaints import Complaints
+from service.isolate import isolate
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
 PAGE = 500
 
+STEP = "feed"
+"""The step of dead letters about instances whose events cannot be applied. Their keys are the uuids."""
+HOST_STEP = "feed host"
+"""The same about hosts whose capacities cannot be. They are told again with the host's next report."""
+INSTANCE_EVENTS = frozenset((EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED))
+TRANSIENT = (errors.Transient, errors.Conflict)
+"""What says nothing about an event: a server is away, or another applier was quicker."""
+
 
 class Applier:
     """Keeps the API database level with one cell. Several may run for one cell: the cursor lets one win each page."""
 
     def __init__(
-        self, api_database: Database, ledger: Ledger, cell: Cell, newcomers: Callable[[Collection[str]], None] | None = None
+        self,
+        api_database: Database,
+        ledger: Ledger,
+        cell: Cell,
+        newcomers: Callable[[Collection[str]], None] | None = None,
+        aside: SetAside | None = None,
     ) -> None:
         """``newcomers`` is told of hosts of the cell that are not mapped to it, before events of them count as read."""
+        self._aside = aside or SetAside(api_database, "api")
         self._database = api_database
         self._ledger = ledger
         self._cell = cell
@@ -38,6 +55,7 @@ class Applier:
         self._mapped: frozenset[str] = frozenset()
         self._newcomers = newcomers
         self._looked = False
+        self._complaints = Complaints(LOG)
         self.pages = 0
         """Pages of events that were applied from here."""
         self._behind, self._level_at = 0, time.monotonic()
@@ -55,15 +73,50 @@ class Applier:
         if page.trimmed or page.head < cursor:
             self._rebuild(cursor, page.head)
             return True
-        if not page.events:
+        if not page.count:
             return False
         told = [compute_nodes.readable(event.payload) for event in page.events if event.kind is EventKind.HOST]
         self._meet(node.host for node in told if node is not None)
         nodes = [node for node in told if node is not None and node.host in self._mapped]
-        self._write(cursor, page.events[-1].sequence, page.events, nodes)
+        self._write(cursor, page.last, self._checked(page.events), nodes)
         self.pages += 1
-        self._note(page.head, page.events[-1].sequence)
-        return len(page.events) == PAGE
+        self._note(page.head, page.last)
+        return page.count == PAGE
+
+    def retry(self) -> None:
+        """Apply the rows of instances that were set aside and are due, as their cell has them now."""
+        due = self._aside.again(STEP)[:PAGE]
+        if not due:
+            return
+        fates = self._database.read(mappings.fates, due)
+        nobodys = [uuid for uuid in due if (fate := fates.get(uuid)) is None or fate.cell_uuid is None]
+        self._aside.succeeded(STEP, nobodys)  # what is in no cell has nothing to be told
+        mine = [uuid for uuid in due if uuid not in nobodys and fates[uuid].cell_uuid == self._cell.uuid]
+        if not mine:
+            return
+        snapshot = self._cell.read(rebuild.of, mine, self._cell.now())
+        self._set_aside_unreadable(snapshot)
+        events = self._checked(snapshot.events)
+        cursor = self._position()
+        failed = self._apply_alone(cursor, events)
+        odd = {event.key for event in snapshot.events} - {event.key for event in events}
+        self._aside.succeeded(STEP, set(mine) - failed - odd - set(snapshot.unreadable))
+
+    def _checked(self, events: Sequence[FeedEvent]) -> list[FeedEvent]:
+        """The events that say what an instance can be. The others' instances are set aside, to be read from their rows later."""
+        good: list[FeedEvent] = []
+        odd: dict[str, Exception] = {}
+        for event in events:
+            if event.kind in INSTANCE_EVENTS:
+                try:
+                    good.append(feed_check.checked(event)[0])
+                except errors.Invalid as error:
+                    odd[str(event.key)] = error
+        self._aside.failed(STEP, odd)
+        return good
+
+    def _set_aside_unreadable(self, snapshot: rebuild.Snapshot) -> None:
+        self._aside.failed(STEP, {uuid: errors.Invalid(reason) for uuid, reason in snapshot.unreadable.items()})
 
     def forget(self) -> None:
         """Others may have gone on meanwhile: begin where the cursor is now."""
@@ -77,8 +130,9 @@ class Applier:
         LOG.warning("cell %s: its feed no longer holds what follows event %d: rebuilding from its rows", self._cell.name, cursor)
         after: str | None = ""
         while after is not None:
-            page = self._cell.read(rebuild.snapshot, after, PAGE, time.time())
-            self._write(cursor, head if page.last_uuid is None else cursor, page.events)
+            page = self._cell.read(rebuild.snapshot, after, PAGE, self._cell.now())
+            self._set_aside_unreadable(page)
+            self._write(cursor, head if page.last_uuid is None else cursor, self._checked(page.events))
             after = page.last_uuid
         self._mapped, self._looked = frozenset(), False  # capacities are read anew as well
 
@@ -102,6 +156,16 @@ class Applier:
         self._mapped = hosts
         self._meet(node.host for node in known)
         self._looked = True
+
+    def _refuse(self, events: Sequence[FeedEvent]) -> None:
+        """These were not applied: the cell spoke of another cell's host. They are set aside, until the row says something else."""
+        faults: dict[str, Exception] = {}
+        for event in events:
+            metrics.FEED_REFUSED.labels(self._cell.name).inc()
+            host = stored.load(event.payload, InstanceSummary).host
+            text = f"its cell {self._cell.name} says that it is on host {host}, which is another cell's"
+            faults[str(event.key)] = errors.Invalid(f"{text}; see 'superconductor host list'")
+        self._aside.failed(STEP, faults)
 
     def _meet(self, hosts: Iterable[str]) -> None:
         if self._newcomers is not None and (strangers := set(hosts) - self._mapped):
@@ -132,13 +196,49 @@ class Applier:
         changed = {key: node for key, node in latest.items() if self._capacities.get(key) != node.capacity}
         if not page and not changed and upto == cursor:
             return
-        position = events.Position(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
         self._cursor = None  # unknown until this is committed
-        self._ledger.write(events.apply, position, page, list(changed.values()))
+        try:
+            self._commit(cursor, upto, page, list(changed.values()))
+        except (errors.Transient, errors.Conflict):
+            raise
+        except Exception as error:  # noqa: BLE001 - an event's, or a node's: each is tried alone, and what fails is set aside
+            text = "cell %s: %d events cannot be applied together: %s"
+            self._complaints("together", logging.WARNING, text, self._cell.name, len(page), reason_of(error))
+            self._apply_alone(cursor, page)
+            done = isolate(lambda some: self._commit(cursor, cursor, (), some), list(changed.values()), transient=TRANSIENT)
+            self._aside.failed(HOST_STEP, {node.host: error for node, error in done.failed})
+            self._commit(cursor, upto, (), ())
         self._cursor = upto
+        self._capacities |= {key: node.capacity for key, node in changed.items()}
+
+    def _apply_alone(self, cursor: int, page: Sequence[FeedEvent]) -> set[str]:
+        """Apply the events where the cursor stays, in smaller and smaller groups, and set aside the instances that fail alone.
+
+        Returns their uuids. It may be repeated: an event counts once.
+        """
+        by_uuid: dict[str, list[FeedEvent]] = {}
         for event in page:
-            if event.kind in (EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED):
+            if event.kind in INSTANCE_EVENTS:
+                by_uuid.setdefault(event.key, []).append(event)
+
+        refused: set[str] = set()
+
+        def apply(some: Sequence[list[FeedEvent]]) -> None:
+            refused.update(self._commit(cursor, cursor, [event for group in some for event in group], ()))
+
+        done = isolate(apply, list(by_uuid.values()), transient=TRANSIENT)
+        faults = {group[0].key: error for group, error in done.failed}
+        self._aside.failed(STEP, faults)
+        return set(faults) | refused
+
+    def _commit(self, cursor: int, upto: int, page: Sequence[FeedEvent], nodes: Sequence[ComputeNode]) -> set[str]:
+        """Returns the instances of which an event was refused: the cell spoke of another cell's host."""
+        position = events.Position(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
+        refused = self._ledger.write(events.apply, position, page, nodes, self._mapped, now=self._database.now())
+        self._refuse(refused)
+        for event in page:
+            if event not in refused and event.kind in INSTANCE_EVENTS:
                 told = stored.load(event.payload, InstanceSummary)
                 about = (event.key, request_of(told.batch_id))
                 step(LOG, "applied", *about, cell=self._cell.name, host=told.host, attempt=told.attempt, state=told.state)
-        self._capacities |= {key: node.capacity for key, node in changed.items()}
+        return {event.key for event in refused}

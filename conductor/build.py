@@ -22,8 +22,13 @@ from conductor.confidential import Confidential
 from conductor.driving import Driving
 from conductor.orders import send_orders
 from conductor.placed import Placed, asked, by_batch, by_cell, context_of
-from db import batches, builds, leases, staging
+from conductor.restored import RestoreWatch
+from conductor.set_aside import SetAside
+from conductor.whereabouts import Whereabouts
+from db import batches, builds, dead_letters, leases, staging
+from db.connection import Connection
 from db.engine import Database
+from db.incarnation import Known
 from objects import errors
 from objects.selection import Selection
 from objects.spec import BootSecrets
@@ -31,6 +36,7 @@ from rpc.errors import RemoteFault
 from rpc.scheduler import SchedulerClient
 from service import metrics
 from service.complaints import Complaints
+from service.isolate import isolate
 from service.steps import step
 from service.vault import Vault
 
@@ -41,6 +47,9 @@ LARGE = 50
 
 SOON = 0.5
 """Seconds after which builds that their cells have taken are handed over without waiting for those of a cell that is slower."""
+
+STEP = "build"
+"""The step of dead letters about requests, whose keys are the uuids of their instances."""
 
 NONE: Mapping[str, BootSecrets | None] = MappingProxyType({})
 
@@ -59,22 +68,61 @@ class Builder:
         lease_seconds: float,
         retry_pause: float,
         vault: Vault | None = None,
+        aside: SetAside | None = None,
+        restored: RestoreWatch | None = None,
     ) -> None:
+        """``restored``: says of which API database requests may be leased; None: of any."""
         self._database = api_database
+        self._aside = aside or SetAside(api_database, "api")
         self._registry = registry
         self._scheduler = scheduler
         self._undertaker = undertaker
         self._confidential = Confidential(vault or Vault())
         self._owner = owner
-        self._lease_seconds = lease_seconds
+        self.lease_seconds = lease_seconds
         self.driving = Driving(api_database, lease_seconds)
         """What is under way here; its owner calls ``renew``."""
         self._retry_pause = retry_pause
+        self._restored = restored
+        self._whereabouts = Whereabouts(undertaker.ledger, registry)
         self._complaints = Complaints(LOG)
 
     def schedule_and_build(self, batch_ids: Sequence[str]) -> None:
         """Lease what nobody drives of these batches, and build it: small ones together, a large one holds up none of them."""
-        leased = self._database.write(leases.lease, self._owner, batch_ids, time.time(), self._lease_seconds)
+        if self._is_held:
+            return  # the queue's sweep finds them when the API database has been compared with its cells
+        found = isolate(self._lease, batch_ids)
+        self._aside.failed("lease", dict(found.failed))
+        self._begin([batch for batches in found.results for batch in batches])
+
+    def refresh(self) -> None:
+        """Read the dead letters again, without those about requests that are gone. To be called now and then."""
+        if self._aside.holds(STEP):
+            self._database.write(dead_letters.forget_ended_builds, STEP)
+        self._aside.refresh()
+
+    def end_without_spec(self) -> None:
+        """End requests past their deadline whose spec is gone: nothing else leases them."""
+        if self._is_held:
+            return
+        args = (self._owner, self._database.now(), self.lease_seconds, LARGE, self._known)
+        self._begin(self._database.write(leases.lease_without_spec, *args))
+
+    def _lease(self, batch_ids: Sequence[str]) -> list[leases.Batch]:
+        args = (self._owner, batch_ids, self._database.now(), self.lease_seconds, self._known)
+        return self._database.write(leases.lease, *args)
+
+    @property
+    def _known(self) -> Known | None:
+        """The incarnation that leases must match."""
+        return self._restored.known if self._restored else None
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether the API database has still to be compared with its cells."""
+        return self._restored is not None and self._known is None
+
+    def _begin(self, leased: Sequence[leases.Batch]) -> None:
         for leased_batch in leased:
             for request in leased_batch.requests:
                 step(LOG, "leased", request.instance_uuid, leased_batch.spec.request_id, fence=request.fence)
@@ -87,30 +135,13 @@ class Builder:
     def build(self, *batches: leases.Batch, excluded_cells: tuple[str, ...] = ()) -> None:
         """One scheduler call for these batches, one transaction per cell, one hand-over, one cast per host and batch.
 
-        Each stands or falls by itself: where something fails that was not foreseen, each is tried alone, which repeats nothing
-        that counts twice.
+        Each stands or falls by itself: where something fails that was not foreseen, they are tried in smaller and smaller groups,
+        which repeats nothing that counts twice. One that fails alone is set aside; at its deadline it ends.
         """
         with self.driving.each(batches):  # under new fences, where it comes from elsewhere
-            try:
-                self._drive(batches, excluded_cells)
-            except errors.DatabaseUnavailable:  # the API level's: none of them could be built
-                raise
-            except Exception:
-                if len(batches) < 2:
-                    raise
-                LOG.exception("%d batches could not be built together: each is tried alone", len(batches))
-                self._build_each(batches, excluded_cells)
-
-    def _build_each(self, batches: Sequence[leases.Batch], excluded_cells: tuple[str, ...]) -> None:
-        """Raises what the last of those raised that cannot be built; the others are."""
-        fault: Exception | None = None
-        for batch in batches:
-            try:
-                self.build(batch, excluded_cells=excluded_cells)
-            except Exception as error:  # noqa: BLE001 - raised when the others have had their turn
-                fault = error
-        if fault is not None:
-            raise fault
+            done = isolate(lambda some: self._drive(some, excluded_cells), batches)
+            for batch, error in done.failed:
+                self._set_aside(dict.fromkeys(batch.requests, error))
 
     def _drive(self, batches: Sequence[leases.Batch], excluded_cells: tuple[str, ...]) -> None:
         secrets: dict[str, BootSecrets | None] = {}
@@ -126,10 +157,16 @@ class Builder:
 
     def _ready(self, batch: leases.Batch, secrets: dict[str, BootSecrets | None]) -> leases.Batch | None:
         """What of the batch may be built now, its secrets put with the others'; None: nothing."""
-        if self._bury_rolled_back(batch):
+        if adopted := self._whereabouts.adopt_found(batch.requests):
+            left = tuple(request for request in batch.requests if request.instance_uuid not in adopted)
+            batch = msgspec.structs.replace(batch, requests=left)
+        if not batch.requests or self._bury_rolled_back(batch):
             return None
-        timely = self._bury_overdue(batch)
+        timely = self._without_skipped(self._bury_overdue(batch))
         if not timely.requests:
+            return None
+        if timely.unreadable is not None:
+            self._set_aside(dict.fromkeys(timely.requests, errors.Invalid(timely.unreadable)))
             return None
         try:
             secrets[batch.batch_id] = self._confidential.of(timely)  # before anything is claimed that could not be built
@@ -138,10 +175,22 @@ class Builder:
             return None
         return timely
 
+    def _without_skipped(self, batch: leases.Batch) -> leases.Batch:
+        """Without requests that are to wait longer, as others have noted, or that an operator has skipped: up to their deadline."""
+        due = self._aside.due(STEP, batch.requests, key=_uuid)
+        if len(due) == len(batch.requests):
+            return batch
+        waiting = [request for request in batch.requests if request not in set(due)]
+        for request in waiting:
+            self._leave_until(request, self._aside.wait(STEP, request.instance_uuid))
+        return msgspec.structs.replace(batch, requests=tuple(due))
+
     # -- the steps, in their order ---------------------------------------------------------------------------------------------
 
     def _bury_rolled_back(self, batch: leases.Batch) -> bool:
         """Nothing more is built of an all-or-nothing batch that has failed. One that fails later is found in its cell."""
+        if batch.unreadable is not None:
+            return False
         fault = self._database.read(batches.fault_of, batch.batch_id) if batch.spec.all_or_nothing else None
         if fault is not None:
             self._bury(batch, dict.fromkeys(batch.requests, fault))
@@ -149,7 +198,7 @@ class Builder:
 
     def _bury_overdue(self, batch: leases.Batch) -> leases.Batch:
         """The deadline is owned here until hand-over: what is late ends as ERROR, whatever held it up."""
-        now = time.time()
+        now = self._database.now()
         late = {r: "Build timed out in scheduling." for r in batch.requests if r.deadline < now}
         if late:
             self._bury(batch, late)
@@ -213,21 +262,32 @@ class Builder:
         return found
 
     def _map_to_cells(self, batch: leases.Batch, answers: Iterable[tuple[leases.Request, Sequence[Selection]]]) -> list[Placed]:
-        """host -> host mapping -> cell. A Selection that names another cell than the mapping is refused: that instance only."""
+        """host -> host mapping -> cell. A Selection that names another cell than the mapping is refused: that instance only.
+
+        A host that was moved just now may be known here in its old cell still: after another look it is asked for again.
+        """
         placed: list[Placed] = []
+        moving: list[leases.Request] = []
+        fresh = False
         unmapped: dict[leases.Request, str] = {}
         for request, (selection, *alternates) in answers:
             try:
                 cell = self._registry.of_host(selection.host)
-                if cell.uuid != selection.cell_uuid:
-                    raise errors.HostNotMapped(
-                        f"host {selection.host} is mapped to cell {cell.name}, not to the one it was chosen in"
-                    )
+                if cell.uuid != selection.cell_uuid and not fresh:
+                    self._registry.refresh()
+                    fresh = True
+                    cell = self._registry.of_host(selection.host)
             except (errors.HostNotMapped, errors.NotFound) as error:
                 LOG.error("instance %s: %s; map the host with 'superconductor host discover'", request.instance_uuid, error)
                 unmapped[request] = "No valid host was found. The chosen host is not mapped to a cell."
             else:
+                if cell.uuid != selection.cell_uuid:
+                    moving.append(request)
+                    continue
                 placed.append(Placed(batch=batch, request=request, selection=selection, alternates=tuple(alternates), cell=cell))
+        if moving:
+            rest = msgspec.structs.replace(batch, requests=tuple(moving))
+            self._leave(rest, f"{len(moving)} servers were given hosts that are mapped to another cell than they were chosen in")
         if unmapped:
             self._bury(batch, unmapped)
         return placed
@@ -241,30 +301,57 @@ class Builder:
         """
         under_way = []
         for cell, members in by_cell(placed).items():
-            parts = [self._part(cell, batch, secrets) for batch in by_batch(members).values()]
-            under_way.append((cell, members, _begin_write(cell, parts), time.monotonic()))
+            under_way.append((cell, members, self._begin_stage(cell, members, secrets), time.monotonic()))
         end = time.monotonic() + SOON
         late = [each for each in under_way if not each[2].ends_within(end - time.monotonic())]
-        soon = [self._staged(*each) for each in under_way if each not in late]
+        soon = [self._staged(*each, secrets) for each in under_way if each not in late]
         yield [p for staged, _ in soon for p in staged], [p for _, refused in soon for p in refused]
         for each in late:
-            yield self._staged(*each)
+            yield self._staged(*each, secrets)
 
     def _staged(
-        self, cell: Cell, members: list[Placed], written: Begun[list[str]], began: float
+        self,
+        cell: Cell,
+        members: list[Placed],
+        written: Begun[list[str]],
+        began: float,
+        secrets: Mapping[str, BootSecrets | None],
     ) -> tuple[list[Placed], list[Placed]]:
         """What became of one cell's transaction."""
         try:
-            accepted = set(written())
-        except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
+            accepted = self._accepted(cell, members, written, secrets)
+        except errors.Transient as error:
             cell.complaints("builds", logging.WARNING, "cell %s cannot take %d builds: %s", cell.name, len(members), error)
             return [], members
         finally:
             metrics.STAGE["stage"].observe(time.monotonic() - began)
         staged = [p for p in members if p.request.instance_uuid in accepted]
+        if len(staged) < len(members):
+            refused = [p.request.instance_uuid for p in members if p.request.instance_uuid not in accepted]
+            self._whereabouts.adopt_refused(cell, refused)
         for p in staged:
             step(LOG, "staged", p.request.instance_uuid, p.batch.spec.request_id, cell=cell.name, host=p.selection.host)
         return staged, []
+
+    def _accepted(
+        self, cell: Cell, members: list[Placed], written: Begun[list[str]], secrets: Mapping[str, BootSecrets | None]
+    ) -> set[str]:
+        """The uuids that stand in the cell as asked. A row that the cell refuses is set aside, the others are written."""
+        try:
+            return set(written())
+        except errors.Transient:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is a row's: each half is tried, and what fails alone keeps its error
+            if len(members) == 1:
+                self._set_aside({members[0].request: error})
+                return set()
+        done = isolate(lambda some: self._begin_stage(cell, some, secrets)(), members)
+        self._set_aside({p.request: error for p, error in done.failed})
+        return {uuid for uuids in done.results for uuid in uuids}
+
+    def _begin_stage(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> Begun[list[str]]:
+        parts = [self._part(cell, batch, secrets) for batch in by_batch(members).values()]
+        return cell.begin_write(_stage, cell.database, parts, self._database.now())
 
     def _part(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> staging.Part:
         batch = members[0].batch
@@ -276,15 +363,21 @@ class Builder:
         if not staged:
             return
         with metrics.STAGE["hand_over"].time():
-            won = set(self._database.write(builds.hand_over, [p.hand_over for p in staged], time.time()))
+            done = isolate(self._decide, staged)
+        won = {uuid for uuids in done.results for uuid in uuids}
+        self._set_aside({p.request: error for p, error in done.failed})
+        self._aside.succeeded(STEP, won)
         mine = [p for p in staged if p.request.instance_uuid in won]
         for p in mine:
             step(LOG, "handed over", p.request.instance_uuid, p.batch.spec.request_id, cell=p.cell.name, host=p.selection.host)
         for p in staged:
-            if p.request.instance_uuid not in won:
+            if p.request.instance_uuid not in won and all(p is not failed for failed, _ in done.failed):
                 LOG.info("batch %s: hand-over of %s lost to a delete or a successor", p.batch.batch_id, p.request.instance_uuid)
         for cell, members in by_cell(mine).items():
             send_orders(cell, [p.order for p in members])
+
+    def _decide(self, staged: Sequence[Placed]) -> list[str]:
+        return self._database.write(builds.hand_over, [p.hand_over for p in staged], self._database.now())
 
     def _go_elsewhere(self, refused: Sequence[Placed], excluded_cells: tuple[str, ...]) -> None:
         """A new fence before a new Selection: a copy left in the first cell can then never be handed over."""
@@ -307,15 +400,49 @@ class Builder:
             self._bury(batch, dict.fromkeys(batch.requests, f"Build aborted: {error}."))
 
     def _bury(self, batch: leases.Batch, reasons: Mapping[leases.Request, str]) -> None:
+        """Past its deadline a request ends whatever is wrong with it, or with cell0."""
+        now = self._database.now()
+        late = {request: reason for request, reason in reasons.items() if request.deadline < now}
+        timely = {request: reason for request, reason in reasons.items() if request not in late}
+        for some, forced in ((late, True), (timely, False)):
+            if some:
+                self._bury_some(batch, some, forced=forced)
+
+    def _bury_some(self, batch: leases.Batch, reasons: Mapping[leases.Request, str], *, forced: bool) -> None:
+        spec = batch.spec if batch.unreadable is None else None
         try:
-            self._undertaker.bury(batch.spec, reasons)
-        except (errors.CellUnavailable, errors.DatabaseUnavailable, errors.NotFound) as error:  # NotFound: there is no cell0
+            failed = self._undertaker.bury(spec, reasons, forced=forced)
+        except (errors.Transient, errors.NotFound) as error:  # NotFound: there is no cell0
             self._leave(msgspec.structs.replace(batch, requests=tuple(reasons)), str(error))
+            return
+        self._set_aside(dict(failed))
+        refused = {request for request, _ in failed}
+        self._aside.succeeded(STEP, [request.instance_uuid for request in reasons if request not in refused])
+
+    def _set_aside(self, faults: Mapping[leases.Request, Exception]) -> None:
+        """Leave these requests to a later try, at the latest at their deadline, where they end."""
+        if not faults:
+            return
+        self._aside.failed(STEP, {request.instance_uuid: error for request, error in faults.items()})
+        for request in faults:
+            self._leave_until(request, self._aside.wait(STEP, request.instance_uuid))
+
+    def _leave_until(self, request: leases.Request, wait: float) -> None:
+        """Let its lease run out after so many seconds, or when it counts as over, or at its deadline, whatever comes first."""
+        now = self._database.now()
+        until = min(now + wait, leases.furthest(now, self.lease_seconds) - leases.LEASE_SLACK_S)
+        if until > request.deadline > now:
+            until = request.deadline
+        self.driving.leave({request.instance_uuid: request.fence}, until)
 
     def _leave(self, batch: leases.Batch, why: str) -> None:
         """Let the lease run out soon, so that the queue's sweep tries again."""
         self._complaints(why, logging.WARNING, "batch %s waits, and is tried again and again: %s", batch.batch_id, why)
-        self.driving.leave({r.instance_uuid: r.fence for r in batch.requests}, time.time() + self._retry_pause)
+        self.driving.leave({r.instance_uuid: r.fence for r in batch.requests}, self._database.now() + self._retry_pause)
+
+
+def _uuid(request: leases.Request) -> str:
+    return request.instance_uuid
 
 
 def _grouped(leased: Sequence[leases.Batch]) -> list[list[leases.Batch]]:
@@ -324,7 +451,10 @@ def _grouped(leased: Sequence[leases.Batch]) -> list[list[leases.Batch]]:
     return [*([small] if small else []), *([batch] for batch in leased if len(batch.requests) >= LARGE)]
 
 
-def _begin_write(cell: Cell, parts: Sequence[staging.Part]) -> Begun[list[str]]:
+def _stage(tx: Connection, database: Database, parts: Sequence[staging.Part], api_now: float) -> list[str]:
+    """The transaction in a cell. What is left until a deadline is left there too, by the clock of the cell's own database."""
+    now = database.now()
+    parts = [part.postponed(now - api_now) for part in parts]
     if len(parts) == 1:
-        return cell.begin_write(staging.stage, parts[0].spec, parts[0].news, time.time(), parts[0].sealed)
-    return cell.begin_write(staging.stage_all, parts, time.time())
+        return staging.stage(tx, parts[0].spec, parts[0].news, now, parts[0].sealed)
+    return staging.stage_all(tx, parts, now)

@@ -3,51 +3,116 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from cells.instance_mapping import adopt
 from cells.registry import CellRegistry
+from conductor.set_aside import reason_of
 from db import builds, instances, leases, staging
 from db.claims import Ledger
-from objects import lifecycle
+from objects import errors, lifecycle
 from objects.instance import Instance, State
 from objects.spec import RequestSpec
+from objects.text import FAULTS_SIZE, clean
 from service import metrics
+from service.complaints import Complaints
+from service.isolate import isolate
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
 
 class Undertaker:
-    """Stage in cell0, hand over to cell0, activate to ERROR: the same three steps as for any cell, with no host at the end."""
+    """Stage in cell0, hand over to cell0, activate to ERROR: the same three steps as for any cell, with no host at the end.
+
+    The second step decides, and needs columns of ours only: the mapping and the fault. The row in cell0 is there for those who read
+    cells; where cell0 refuses it the request ends without.
+    """
 
     def __init__(self, ledger: Ledger, registry: CellRegistry) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self._registry = registry
+        self._complaints = Complaints(LOG)
 
-    def bury(self, spec: RequestSpec, reasons: Mapping[leases.Request, str]) -> None:
+    def bury(
+        self, spec: RequestSpec | None, reasons: Mapping[leases.Request, str], *, forced: bool = False
+    ) -> list[tuple[leases.Request, Exception]]:
         """Bury each request with its reason; one that was lost to a delete or a successor is left alone.
 
-        Raises ``errors.CellUnavailable`` or ``errors.DatabaseUnavailable`` if cell0 cannot be written, ``errors.NotFound`` if there
-        is none: nothing is decided then.
+        ``spec``: None where it cannot be read: there will be no row in cell0. ``forced``: the deadline has passed, so it ends also
+        where cell0 is missing, does not answer, or holds a row that is in the way.
+
+        Returns the requests that the API database refused to end, with its errors. Raises ``errors.CellUnavailable`` or
+        ``errors.DatabaseUnavailable`` if cell0 or the API database cannot be written, ``errors.NotFound`` if there is no cell0:
+        nothing is decided then.
         """
-        now = time.time()
-        rows = [_new_instance(spec, request, reason) for request, reason in reasons.items()]
-        staged = set(self._registry.cell0.write(staging.stage, spec, rows, now))
-        burials = [
-            builds.Burial(instance_uuid=request.instance_uuid, fence=request.fence, fault=reason)
-            for request, reason in reasons.items()
-            if request.instance_uuid in staged
-        ]
-        fences = {burial.instance_uuid: burial.fence for burial in burials}
-        won = self._ledger.write(builds.bury, burials, now)
-        self._registry.cell0.write(
-            instances.transition, won, lambda row: lifecycle.activate(row, fences[row.uuid], cell0=True), now
-        )
-        for burial in burials:
-            if burial.instance_uuid in won:
+        now = self.ledger.database.now()
+        faults = {request: clean(reason, FAULTS_SIZE) for request, reason in reasons.items()}
+        staged, unwritten = self._stage(spec, faults, forced=forced)
+        self._adopt([r.instance_uuid for r in faults if r.instance_uuid not in staged and r not in unwritten])
+        ending = [request for request in faults if forced or request.instance_uuid in staged or request in unwritten]
+        ended = isolate(lambda some: self._end(some, faults, now), ending)
+        won = {request.instance_uuid: request.fence for requests in ended.results for request in requests}
+        self._activate({uuid: fence for uuid, fence in won.items() if uuid in staged})
+        for request in ending:
+            if request.instance_uuid in won:
                 metrics.ENDED.labels("unplaced").inc()
-                step(LOG, "error", burial.instance_uuid, spec.request_id, cell="cell0", note=burial.fault)
+                request_id = spec.request_id if spec is not None else None
+                step(LOG, "error", request.instance_uuid, request_id, cell="cell0", note=faults[request])
+        return ended.failed
+
+    def _stage(
+        self, spec: RequestSpec | None, faults: Mapping[leases.Request, str], *, forced: bool
+    ) -> tuple[set[str], set[leases.Request]]:
+        """Write rows in cell0. Returns the uuids that stand there as asked, and the requests of which cell0 refuses the row."""
+        if spec is None:
+            return set(), set(faults)
+        rows = {request.instance_uuid: _new_instance(spec, request, fault) for request, fault in faults.items()}
+        try:
+            cell0 = self._registry.cell0
+            now = cell0.now()
+            done = isolate(lambda some: cell0.write(staging.stage, spec, some, now), list(rows.values()))
+        except (errors.Transient, errors.NotFound) as error:  # NotFound: there is no cell0
+            if not forced:
+                raise
+            self._complaints(str(error), logging.WARNING, "%d requests end without a row in cell0: %s", len(rows), error)
+            return set(), set()
+        refused = {new.instance.uuid: error for new, error in done.failed}
+        for uuid, refusal in refused.items():
+            text = "instance %s ends without a row in cell0, which refuses it: %s"
+            self._complaints(f"row {type(refusal).__name__}", logging.ERROR, text, uuid, reason_of(refusal))
+        staged = {uuid for uuids in done.results for uuid in uuids}
+        return staged, {request for request in faults if request.instance_uuid in refused}
+
+    def _adopt(self, refused: Sequence[str]) -> None:
+        """Rows of cell0 that refused to be staged over: buried before, if the API database has lost that."""
+        if not refused:
+            return
+        try:
+            adopt(self.ledger, self._registry.cell0, refused)
+        except (errors.CellUnavailable, errors.NotFound) as error:
+            self._complaints(str(error), logging.WARNING, "%d rows in cell0 cannot be looked at: %s", len(refused), error)
+
+    def _end(self, requests: Sequence[leases.Request], faults: Mapping[leases.Request, str], now: float) -> list[leases.Request]:
+        """The decision, in the API database. Returns the requests that were won."""
+        burials = [builds.Burial(instance_uuid=r.instance_uuid, fence=r.fence, fault=faults[r]) for r in requests]
+        won = set(self.ledger.write(builds.bury, burials, now))
+        return [request for request in requests if request.instance_uuid in won]
+
+    def _activate(self, fences: Mapping[str, int]) -> None:
+        """What fails here is done by the settler, who reads what was decided."""
+        if not fences:
+            return
+
+        def decide(row: Instance) -> lifecycle.Outcome:
+            return lifecycle.activate(row, fences[row.uuid], cell0=True)
+
+        try:
+            cell0 = self._registry.cell0
+            cell0.write(instances.transition, list(fences), decide, cell0.now())
+        except Exception as error:  # noqa: BLE001 - all is decided; the error is logged
+            text = "%d rows in cell0 are left to the settler: %s"
+            self._complaints(f"activate {type(error).__name__}", logging.WARNING, text, len(fences), reason_of(error))
 
 
 def _new_instance(spec: RequestSpec, request: leases.Request, reason: str) -> staging.NewInstance:

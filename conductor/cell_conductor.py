@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from conductor.measure import measure
+from conductor.names import check_reports, check_service, checked_about
 from conductor.orders import Sender, send_orders
 from conductor.release import LOST, Release
-from db import compute_nodes, instances, secrets, services
+from conductor.set_aside import SetAside, reason_of
+from db import compute_nodes, instances, minimal_end, secrets, services, unknown_guests
 from db.connection import Connection
 from db.engine import Database
+from db.instances import Found
 from db.secrets import Kept
 from db.services import Beat
-from objects import errors, lifecycle, stats
+from objects import builder_digest, errors, lifecycle, stats
 from objects.build import Holding, Report, ReportKind, Verdict
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext, request_of
+from objects.host_limits import HostLimits
 from objects.instance import Failure, FailureClass, Instance, State
-from objects.lifecycle import Change, Outcome
+from objects.lifecycle import Change, Outcome, Refused
 from objects.process import About
+from objects.text import checked_name
+from objects.unknown_guest import UnknownGuest
 from service.coalesce import Coalescer
+from service.isolate import isolate
 from service.steps import step
 from service.vault import Vault
 
@@ -34,20 +40,33 @@ REPORTS_WINDOW = 0.03
 """Seconds that reports wait at most for others to share their transaction, where several have come together lately."""
 
 
+REPORTS = "reports"
+"""What dead letters call the step that writes reports."""
+
+NOT_STORED = "The build failed on its host. The host's error message could not be stored."
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Settled:
-    """What became of the reports of one call, by instance, and what is kept in confidence for those that were granted."""
+    """What became of reports, by instance, and what is kept in confidence for those that were granted.
+
+    ``faults``: of reports that cannot be written.
+    """
 
     outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)
     kept: dict[str, Kept] = dataclasses.field(default_factory=dict)
+    faults: dict[str, errors.SuperconductorError] = dataclasses.field(default_factory=dict)
 
 
 class CellConductor:
     """The endpoint of topic ``cell-conductor``. Reports of one moment share a transaction."""
 
-    def __init__(self, database: Database, sender: Sender, vault: Vault | None = None) -> None:
+    def __init__(self, database: Database, sender: Sender, vault: Vault | None = None, limits: HostLimits | None = None) -> None:
+        """``limits``: what a host may offer at most; None: anything."""
         self._database = database
+        self._limits = limits
         self._sender = sender
+        self.aside = SetAside(database, "cell")
         self._release = Release(vault or Vault())
         self._settle: Coalescer[Sequence[Report], Settled] = Coalescer(self._write, window=REPORTS_WINDOW, patient=False)
         self._heartbeat: Coalescer[Beat, None] = Coalescer(self._heartbeats)
@@ -58,9 +77,10 @@ class CellConductor:
         Raises errors.Misconfigured where no key opens the secrets of a build that was accepted. Nothing is spawned without an
         answer; the agent asks again, alone, until this or another conductor of the cell has the key, or the deadline ends it.
         """
+        check_reports(reports)
         settled = self._settle(reports)
         verdicts = self._verdicts(reports, settled.outcomes)
-        granted = [r.instance_uuid for r, v in zip(reports, verdicts, strict=True) if v.accepted and r.wants_secrets]
+        granted = [r.instance_uuid for r, v in zip(reports, verdicts, strict=True) if v.accepted and _asks(r)]
         if not granted:
             return verdicts
         released = self._release.of(granted, settled.kept)
@@ -70,31 +90,49 @@ class CellConductor:
 
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Failed builds: on to the next alternate of this cell, left to right, or ERROR with the attempts' whole history."""
+        check_reports(reports)
         outcomes = self._settle(reports).outcomes
         self.resend([uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)])
         return self._verdicts(reports, outcomes)
 
     def holdings(self, context: RequestContext, host: str) -> list[Holding]:
         """What the records of this cell say is on a host."""
-        return self._database.read(instances.holdings, host)
+        return self._database.read(instances.holdings, checked_name("host", host))
 
     def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
         """A heartbeat. Orders that a stopping host has not accepted go on to other hosts at once."""
+        check_service(host, binary, version)
         self._heartbeat(Beat(host=host, binary=binary, version=version, stopping=stopping))
         if stopping:
             self.move_off(context, [host])
 
-    def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
-        """An agent that has started says what it is."""
-        self._database.write(services.introduce, Beat(host=host, binary=binary), about, uptime)
+    def introduce(
+        self, context: RequestContext, host: str, binary: str, about: About, uptime: float, *, identified: bool = False
+    ) -> None:
+        """An agent that has started says what it is. ``identified``: the broker says that it is the host's.
+
+        Which guests it does not know it says after that.
+        """
+        check_service(host, binary)
+        about = checked_about(about, uptime)
+        self._database.write(_introduce, Beat(host=host, binary=binary), about, uptime, identified=identified)
+
+    def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
+        """An agent says which guests it holds that the records of this cell do not account for."""
+        self._database.write(unknown_guests.replace, checked_name("host", host), guests)
 
     def move_off(self, context: RequestContext, hosts: Sequence[str]) -> int:
         """Builds that wait for these hosts, whose agents are stopping, go on to their next alternates. Return how many did."""
-        rows = {row.uuid: row for row in self._database.read(instances.on_hosts, hosts, [State.SCHEDULED]) if row.alternates}
+        rows = {found.uuid: found for found in self._database.read(instances.movable, hosts)}
         if not rows:
             return 0
-        now = time.time()
-        outcomes = self._database.write(instances.transition, rows, lambda row: _stopping(row, rows[row.uuid], now), now)
+        now = self._database.now()
+
+        def write(uuids: Sequence[str]) -> dict[str, Outcome]:
+            return self._database.write(instances.transition, uuids, lambda row: _stopping(row, rows[row.uuid], now), now)
+
+        done = self.aside.run("stopping hosts", write, sorted(rows))
+        outcomes = {uuid: outcome for result in done.results for uuid, outcome in result.items()}
         measure(outcomes.values(), now)
         moved = [uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)]
         self.resend(moved)
@@ -106,42 +144,78 @@ class CellConductor:
         Raises errors.Invalid for numbers that cannot be, errors.Conflict where newer ones of the node are known.
         """
         stats.check(node)
-        if self._database.write(compute_nodes.store, node, time.time()) is None:
+        if self._database.write(compute_nodes.store, node, self._database.now(), self._limits) is None:
             raise errors.Conflict(f"stats of {node.host}, {node.node}: newer ones are known already, these are ignored")
 
     def resend(self, uuids: Iterable[str]) -> None:
         """Send the orders in force of these instances to the hosts their rows name."""
         if wanted := list(uuids):
-            send_orders(self._sender, self._database.read(instances.orders, wanted))
+            send_orders(self._sender, self._database.read(instances.orders, wanted).orders)  # the sweep sees to the others
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     def _give_up(self, reports: Sequence[Report]) -> None:
         """Builds whose secrets are gone: no host can build them. One that was deleted meanwhile is left as it is."""
-        now = time.time()
+        now = self._database.now()
         failure = Failure(kind=FailureClass.REQUEST, error="SecretsLost", message=LOST, at=now)
         self._settle([msgspec.structs.replace(r, kind=ReportKind.FAILED, failure=failure) for r in reports])
         for report in reports:
             LOG.error("instance %s: %s", report.instance_uuid, LOST)
 
     def _write(self, groups: Sequence[Sequence[Report]]) -> list[Settled | Exception]:
-        """One transaction for every group in which no instance is reported on twice; a second report waits for the next."""
-        results = [Settled() for _ in groups]
+        """One transaction for every group in which no instance is reported on twice; a second report waits for the next.
+
+        A report that cannot be written costs its own caller an answer, and nobody else.
+        """
+        results: list[Settled | Exception] = [Settled() for _ in groups]
         left = [(index, report) for index, group in enumerate(groups) for report in group]
         while left:
             first: dict[str, tuple[int, Report]] = {}
             for index, report in left:
                 first.setdefault(report.instance_uuid, (index, report))
             reports = {uuid: report for uuid, (_, report) in first.items()}
-            now = time.time()
-            outcomes, kept = self._database.write(transition, reports, now)
-            measure(outcomes.values(), now)
+            settled = self._settle_each(reports)
             for uuid, (index, _) in first.items():
-                results[index].outcomes[uuid] = outcomes[uuid]
-                if uuid in kept:
-                    results[index].kept[uuid] = kept[uuid]
+                if isinstance(result := results[index], Settled):
+                    if uuid in settled.faults:
+                        results[index] = settled.faults[uuid]
+                        continue
+                    result.outcomes[uuid] = settled.outcomes[uuid]
+                    if uuid in settled.kept:
+                        result.kept[uuid] = settled.kept[uuid]
             left = [(index, report) for index, report in left if first[report.instance_uuid][1] is not report]
-        return list(results)
+        return results
+
+    def _settle_each(self, reports: Mapping[str, Report]) -> Settled:
+        """The outcomes of these reports, by instance. What cannot be written is written in a minimal form, if it has one."""
+        now = self._database.now()
+        settled = Settled()
+
+        def write(uuids: Sequence[str], form: Callable[[Report], Report] = lambda report: report) -> None:
+            outcomes, kept = self._database.write(transition, {uuid: form(reports[uuid]) for uuid in uuids}, now)
+            settled.outcomes.update(outcomes)
+            settled.kept.update(kept)
+
+        faults = dict(isolate(write, list(reports)).failed)
+        if faults:
+            failures = [uuid for uuid in faults if reports[uuid].kind is ReportKind.FAILED]
+            ends = [uuid for uuid in faults if reports[uuid].kind is ReportKind.GONE]
+            again = dict(isolate(lambda some: write(some, lambda report: _without_text(report, now)), failures).failed)
+            again |= dict(isolate(lambda some: self._end_deletes(some, reports, settled), ends).failed)
+            others = {uuid: error for uuid, error in faults.items() if reports[uuid].kind in (ReportKind.ACCEPT, ReportKind.ACTIVE)}
+            self.aside.failed(REPORTS, again | others)
+            settled.faults.update({uuid: _refusal(reports[uuid], error) for uuid, error in (again | others).items()})
+        if self.aside.holds_letters:
+            self.aside.succeeded(REPORTS, settled.outcomes)
+        measure(settled.outcomes.values(), now)
+        return settled
+
+    def _end_deletes(self, uuids: Sequence[str], reports: Mapping[str, Report], settled: Settled) -> None:
+        """Deletes that were carried out, and whose end cannot be written in full."""
+        for uuid in uuids:
+            report = reports[uuid]
+            done = self._database.write(minimal_end.gone, uuid, report.host, report.attempt, self._database.now())
+            settled.outcomes[uuid] = Refused(reason="its delete has ended" if done else "not being deleted there", done=done)
 
     def _heartbeats(self, beats: Sequence[Beat]) -> list[Exception | None]:
         self._database.write(services.heartbeats, list(dict.fromkeys(beats)))
@@ -167,7 +241,7 @@ class CellConductor:
 def transition(tx: Connection, reports: Mapping[str, Report], now: float) -> tuple[dict[str, Outcome], dict[str, Kept]]:
     """What these reports, by instance, come to; and of those that are granted with secrets, what is kept of these."""
     outcomes = instances.transition(tx, reports, lambda row: decide(row, reports[row.uuid], now), now)
-    granted = [uuid for uuid, report in reports.items() if report.wants_secrets and _verdict(report, outcomes[uuid]).accepted]
+    granted = [uuid for uuid, report in reports.items() if _asks(report) and _verdict(report, outcomes[uuid]).accepted]
     if not granted:
         return outcomes, {}
     batches = {o.row.uuid: o.row.batch_id for o in outcomes.values() if isinstance(o, Change) and o.row.batch_id is not None}
@@ -179,14 +253,39 @@ def decide(row: Instance, report: Report, now: float) -> Outcome:
     if report.kind is ReportKind.ACCEPT:
         return lifecycle.accept(row, report.host, report.fence, report.attempt, report.builder)
     if report.kind is ReportKind.ACTIVE:
-        return lifecycle.active(row, report.host, report.fence, report.attempt, report.builder, now)
+        who = (report.host, report.fence, report.attempt, report.builder)
+        return lifecycle.active(row, *who, now, confirmed=report.confirmed)
     if report.kind is ReportKind.GONE:
         return lifecycle.gone(row, report.host, report.attempt, now)
     failure = report.failure or Failure(kind=FailureClass.HOST, error="Unknown", message="The host gave no reason.", at=now)
-    return lifecycle.failed(row, report.host, report.fence, report.attempt, report.builder, failure)
+    builder = report.builder
+    if row.builder is not None and builder_digest.is_same(builder, row.builder, row.uuid):
+        builder = row.builder  # handed back by an agent that was told no more of it
+    return lifecycle.failed(row, report.host, report.fence, report.attempt, builder, failure)
 
 
-def _stopping(row: Instance, read: Instance, now: float) -> Outcome:
+def _asks(report: Report) -> bool:
+    """Whether it asks for secrets. Only who begins a build, or asks again whether it may, needs them."""
+    return report.wants_secrets and report.kind is ReportKind.ACCEPT
+
+
+def _introduce(tx: Connection, beat: Beat, about: About, uptime: float, *, identified: bool) -> None:
+    services.introduce(tx, beat, about, uptime, identified=identified)
+    unknown_guests.forget(tx, beat.host)
+
+
+def _without_text(report: Report, now: float) -> Report:
+    """A failure without what the host has said of it."""
+    kind = report.failure.kind if report.failure is not None else FailureClass.HOST
+    failure = Failure(kind=kind, error="BuildFailed", message=NOT_STORED, at=now)
+    return msgspec.structs.replace(report, failure=failure)
+
+
+def _refusal(report: Report, error: Exception) -> errors.SuperconductorError:
+    return errors.Invalid(f"report {report.kind} of instance {report.instance_uuid} cannot be stored: {reason_of(error)}")
+
+
+def _stopping(row: Instance, read: Found, now: float) -> Outcome:
     failure = Failure(kind=FailureClass.STOPPING, error="HostStopping", message=f"Host {read.host} takes no more orders", at=now)
     return lifecycle.host_stopping(row, read.attempt, failure)
 
@@ -194,7 +293,8 @@ def _stopping(row: Instance, read: Instance, now: float) -> Outcome:
 def _verdict(report: Report, outcome: Outcome) -> Verdict:
     if isinstance(outcome, Change):
         return Verdict(instance_uuid=report.instance_uuid, accepted=True)
-    return Verdict(instance_uuid=report.instance_uuid, accepted=outcome.done, reason=outcome.reason, known=outcome.known)
+    known = outcome.known and not outcome.keep
+    return Verdict(instance_uuid=report.instance_uuid, accepted=outcome.done, reason=outcome.reason, known=known, keep=outcome.keep)
 
 
 def _rescheduled(outcome: Outcome) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 
+from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.orders import send_deletes
+from conductor.set_aside import SetAside
 from db import instances, mappings
 from db.engine import Database
 from objects import errors
@@ -21,12 +23,18 @@ LOG = logging.getLogger(__name__)
 
 PAGE = 500
 
+STEP = "delete"
+"""The step of dead letters about deletes that a cell cannot carry out. Their keys are the uuids of instances."""
+
 
 class Deleter:
     """Each call may be repeated at any time: a cell that has the delete already changes nothing."""
 
-    def __init__(self, api_database: Database, registry: CellRegistry, resend_age: float = 0.0) -> None:
+    def __init__(
+        self, api_database: Database, registry: CellRegistry, resend_age: float = 0.0, aside: SetAside | None = None
+    ) -> None:
         """``resend_age``: seconds that the sweep gives the cell to carry out what it was just told."""
+        self._aside = aside or SetAside(api_database, "api")
         self._database = api_database
         self._registry = registry
         self._resend_age = resend_age
@@ -41,7 +49,7 @@ class Deleter:
         """Every delete that no cell has confirmed for a while, one page of uuids after the other."""
         after = ""
         while servers := self._database.read(mappings.deleting, PAGE, after):
-            told_before = time.time() - self._resend_age
+            told_before = self._database.now() - self._resend_age
             self._carry([server for server in servers if server.updated_at <= told_before])
             after = servers[-1].uuid
 
@@ -52,19 +60,19 @@ class Deleter:
                 by_cell[server.cell_uuid].append(server.uuid)
         for cell_uuid, uuids in by_cell.items():
             try:
-                self._carry_into(cell_uuid, uuids, request_id)
+                cell = self._registry.get(cell_uuid)  # that it is gone is no fault of an item
+                self._aside.run(STEP, partial(self._carry_into, cell, request_id), uuids)
             except errors.NotFound as error:
-                if not self._database.write(mappings.ended_with_cell, uuids, time.time()):
+                if not self._database.write(mappings.ended_with_cell, uuids, self._database.now()):
                     self._complaints(cell_uuid, logging.WARNING, "%d deletes wait for cell %s: %s", len(uuids), cell_uuid, error)
             except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
                 self._complaints(cell_uuid, logging.WARNING, "%d deletes wait for cell %s: %s", len(uuids), cell_uuid, error)
 
-    def _carry_into(self, cell_uuid: str, uuids: Sequence[str], request_id: str | None) -> None:
-        cell = self._registry.get(cell_uuid)
-        rows = cell.write(instances.delete, uuids, time.time(), request_id)
+    def _carry_into(self, cell: Cell, request_id: str | None, uuids: Sequence[str]) -> None:
+        rows = cell.write(instances.delete, uuids, cell.now(), request_id)
         if cell.mapping.is_cell0:  # it has no feed that would tell
             gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
-            self._database.write(mappings.ended, gone, time.time())
+            self._database.write(mappings.ended, gone, self._database.now())
             return
         for uuid, row in rows.items():
             step(LOG, "delete told", uuid, request_id, cell=cell.name, host=row.host, state=row.state)

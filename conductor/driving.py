@@ -14,7 +14,10 @@ from db.engine import Database
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Drive:
-    """Requests under way: their fences, when that began and until when it is worth going on, in seconds since the epoch."""
+    """Requests under way.
+
+    ``began``: seconds of this process's steady clock. ``deadline``: until when it is worth going on, by the API database's clock.
+    """
 
     fences: dict[str, int]
     began: float
@@ -39,7 +42,7 @@ class Driving:
         """While these requests are under way."""
         found = list(requests)
         deadline = min((r.deadline for r in found), default=0.0)
-        drive = Drive(fences={r.instance_uuid: r.fence for r in found}, began=time.time(), deadline=deadline)
+        drive = Drive(fences={r.instance_uuid: r.fence for r in found}, began=time.monotonic(), deadline=deadline)
         with self._lock:
             self._drives.append(drive)
         try:
@@ -57,7 +60,7 @@ class Driving:
             yield
 
     def leave(self, fences: Mapping[str, int], until: float) -> None:
-        """Let the leases of these requests run out at ``until``, in seconds since the epoch: not extended from now on.
+        """Let the leases of these requests run out at ``until``, by the API database's clock: not extended from now on.
 
         An extension that is being written at this moment may come last: then they run out a lease later.
         """
@@ -69,11 +72,12 @@ class Driving:
 
     def renew(self) -> None:
         """To be called every third of a lease, or so. It writes only where something takes that long."""
-        now = time.time()
         with self._lock:
+            slow = [drive for drive in self._drives if drive.began < time.monotonic() - self._lease_seconds / 4]
+            now = self._database.now() if slow else 0.0
             fences: dict[str, int] = {}
-            for drive in self._drives:  # a later fence of the same request comes later
-                if drive.began < now - self._lease_seconds / 4 and now < drive.deadline:
+            for drive in slow:  # a later fence of the same request comes later
+                if now < drive.deadline:
                     fences |= drive.fences
         if fences:
             self._database.write(leases.renew, fences, now + self._lease_seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from conductor.set_aside import SetAside
 from db import secrets
 from db.engine import Database
 
@@ -17,9 +18,9 @@ def erase_decided(api_database: Database) -> None:
         LOG.debug("erased the queued secrets of %d batches", len(batches))
 
 
-def erase_finished(cell_database: Database) -> None:
+def erase_finished(cell_database: Database, aside: SetAside) -> None:
     """In a cell: of batches without an unfinished build. One that is being staged just now is left for the next round."""
     batches = cell_database.read(secrets.finished)
     if batches:
-        erased = cell_database.write(secrets.erase_builds, batches)
-        LOG.debug("erased the secrets of %d batches", len(erased))
+        done = aside.run("secrets", lambda some: cell_database.write(secrets.erase_builds, some), batches)
+        LOG.debug("erased the secrets of %d batches", sum(map(len, done.results)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -19,16 +18,15 @@ LOG = logging.getLogger(__name__)
 
 def forget_deleted(registry: CellRegistry, api_database: Database, age: float) -> None:
     """One round: servers deleted ``age`` seconds ago. Those of a cell that does not answer wait for a later one."""
-    before = time.time() - age
     done: set[str] = set()
     for cell in _cells(registry):
         try:
-            _every_page(partial(cell.write, purge.rows, before))
+            _every_page(partial(cell.write, purge.rows, cell.now() - age))
         except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
             LOG.info("deleted servers of cell %s are kept for now: %s", cell.name, error)
             continue
         done.add(cell.uuid)
-    forgotten = _every_page(partial(api_database.write, purge.servers, before, done))
+    forgotten = _every_page(partial(api_database.write, purge.servers, api_database.now() - age, done))
     if forgotten:
         LOG.info("forgot %d servers that were deleted long ago", forgotten)
 

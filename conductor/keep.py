@@ -9,12 +9,13 @@ from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.apply import Applier
 from conductor.newcomers import Newcomers
+from conductor.set_aside import SetAside
 from conductor.settle import settle
 from db.claims import Ledger
 from db.engine import Database
 from objects import errors
 from objects.cell import CELL0_UUID
-from service.periodic import Every, Periodic
+from service.periodic import Every, Periodic, Steps
 
 LOG = logging.getLogger(__name__)
 
@@ -35,17 +36,21 @@ class CellKeeper:
         settle_age: float,
         *,
         map_hosts: bool = False,
+        identified_only: bool = False,
         rests: int = 0,
+        aside: SetAside | None = None,
     ) -> None:
-        """``map_hosts``: map the hosts that report in the cell, rather than leave that to 'host discover'.
+        """``map_hosts``: map the hosts that report in the cell, rather than leave that to 'host discover'. ``identified_only``: of
+        these only the ones that the broker shows to be what they say.
 
         ``rests``: rounds for which the feed is left to another that was quicker, or that has left nothing to do.
         """
         self._database = api_database
         self._registry = registry
         self._cell = cell
-        newcomers = Newcomers(api_database, registry, cell) if map_hosts else None
-        self._applier = Applier(api_database, ledger, cell, newcomers)
+        newcomers = Newcomers(api_database, registry, cell, identified_only=identified_only) if map_hosts else None
+        self._aside = aside or SetAside(api_database, "api")
+        self._applier = Applier(api_database, ledger, cell, newcomers, self._aside)
         self._second = False
         self._rests = rests
         self._left = 0
@@ -53,11 +58,26 @@ class CellKeeper:
         self._settle_now = Every(settle_age)
 
     def keep(self) -> bool:
-        """One round; returns whether there is more to do at once."""
-        more = False if self._cell.mapping.is_cell0 or self._resting() else self._follow()
-        if self._settle_now():
-            settle(self._database, self._cell, self._settle_age)
+        """One round; returns whether there is more to do at once. What fails in it keeps nothing that follows from being done."""
+        with Steps() as steps:
+            more = steps.run(self._round) or False
+            if self._settle_now():
+                steps.run(settle, self._database, self._cell, self._settle_age, self._aside)
         return more
+
+    def _round(self) -> bool:
+        if self._cell.mapping.is_cell0 or self._resting():
+            return False
+        with Steps() as steps:
+            more = steps.run(self._follow) or False
+            steps.run(self._retry)
+        return more
+
+    def _retry(self) -> None:
+        try:
+            self._applier.retry()
+        except errors.Conflict as behind:
+            LOG.debug("%s", behind)
 
     def _resting(self) -> bool:
         self._left -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -14,6 +15,7 @@ from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.audit.background import BackgroundAudit
 from conductor.audit.places import Places
+from conductor.border import Border
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
@@ -21,17 +23,21 @@ from conductor.delete import Deleter
 from conductor.erase import erase_decided
 from conductor.forget import forget_deleted
 from conductor.keep import CellKeeper, Keepers
-from conductor.opts import ConductorSettings
+from conductor.opts import ConductorSettings, MapHosts
 from conductor.reap import reap
+from conductor.restored import RestoreWatch
 from conductor.roll_back import BatchSweep
+from conductor.set_aside import REFRESH_INTERVAL_S, SetAside
 from conductor.silence import SilenceWatch
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
 from conductor.tidy import tidy
 from conductor.waiting import CellQueue, Queue
+from db import incarnation
 from db.claims import Ledger
 from db.engine import Database
+from objects import errors
 from rpc import cell_conductor, super_conductor
 from rpc.compute import ComputeClient
 from rpc.scheduler import SchedulerClient
@@ -61,6 +67,8 @@ class SuperConductorService:
     ) -> None:
         owner = f"{SERVER}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         ledger = Ledger(api_database, f"conductor {owner}")
+        aside = SetAside(api_database, "api")
+        self._restored = RestoreWatch(api_database, ledger, registry)
         builder = Builder(
             api_database,
             registry,
@@ -70,9 +78,11 @@ class SuperConductorService:
             lease_seconds=settings.lease_seconds,
             retry_pause=settings.retry_pause,
             vault=vault,
+            aside=aside,
+            restored=self._restored,
         )
-        deleter = Deleter(api_database, registry, settings.resend_age)
-        batches = BatchSweep(api_database, registry, idle=settings.sweep_interval)
+        deleter = Deleter(api_database, registry, settings.resend_age, aside)
+        batches = BatchSweep(api_database, registry, idle=settings.sweep_interval, aside=aside)
         self._bus = bus
         self._settings = settings
         self._rung = Gatherer("build", builder.schedule_and_build, pace=settings.round_pace, workers=settings.workers)
@@ -81,12 +91,23 @@ class SuperConductorService:
         self._waiting = Queue(api_database)
 
         def keeper(cell: Cell) -> CellKeeper:
-            age, map_hosts = settings.settle_age, settings.map_hosts
-            return CellKeeper(api_database, ledger, registry, cell, age, map_hosts=map_hosts, rests=RESTS)
+            return CellKeeper(
+                api_database,
+                ledger,
+                registry,
+                cell,
+                settings.settle_age,
+                map_hosts=settings.map_hosts != MapHosts.FALSE,
+                identified_only=settings.map_hosts == MapHosts.AUTO,
+                rests=RESTS,
+                aside=aside,
+            )
 
         self._keepers = Keepers(registry, keeper, settings.feed_interval)
         self._sweeps = [
+            Periodic("restored databases", incarnation.MARK_INTERVAL_S, self._restored.look, at_once=False),
             Periodic("leases", settings.lease_seconds / 3, builder.driving.renew, at_once=False),
+            Periodic("dead letters", REFRESH_INTERVAL_S, builder.refresh),
             Periodic("queue", settings.sweep_interval, self._queue.sweep),
             Periodic("batches", settings.feed_interval, batches.look),
             Periodic("deletes", settings.sweep_interval, deleter.sweep),
@@ -94,7 +115,7 @@ class SuperConductorService:
             Periodic("silences", settings.sweep_interval, SilenceWatch(api_database, registry).look),
             Periodic("tidy", TIDY_INTERVAL, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
             Periodic("secrets", settings.sweep_interval, lambda: erase_decided(api_database)),
-            Periodic("reaper", settings.reap_interval, lambda: reap(api_database, ledger)),
+            Periodic("reaper", settings.reap_interval, lambda: reap(api_database, ledger, aside)),
         ]
         if settings.audit_interval:
             audit = BackgroundAudit(Places(api_database, ledger, registry, overdue=settings.step_time), settings.step_time)
@@ -104,6 +125,8 @@ class SuperConductorService:
             self._sweeps.append(Periodic("purge", TIDY_INTERVAL, forget, at_once=False))
 
     def start(self) -> None:
+        with contextlib.suppress(errors.DatabaseUnavailable):  # the sweep looks again
+            self._restored.look()
         self._server = super_conductor.serve(self._bus, SERVER, self._endpoint, threads=self._settings.workers)
         for sweep in self._sweeps:
             sweep.start()
@@ -143,7 +166,8 @@ class CellConductorService:
         sender = _OwnCell(name, bus)
         self._bus = bus
         self._settings = settings
-        self._endpoint = CellConductor(cell_database, sender, vault)
+        self._endpoint = CellConductor(cell_database, sender, vault, settings.host_limits)
+        self._border = Border(self._endpoint, settings.users(bus.vhost))
         sweep = CellSweep(
             cell_database,
             sender,
@@ -156,7 +180,7 @@ class CellConductorService:
         self._sweep = Periodic(f"sweep-{name}", settings.sweep_interval, sweep.sweep)
 
     def start(self) -> None:
-        self._server = cell_conductor.serve(self._bus, SERVER, self._endpoint, threads=self._settings.workers)
+        self._server = cell_conductor.serve(self._bus, SERVER, self._border, threads=self._settings.workers)
         self._sweep.start()
 
     def check(self) -> None:

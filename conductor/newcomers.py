@@ -8,12 +8,12 @@ knows the host, a delete that comes finds the mapping; if not, the mapping is ta
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection
 
 from cells.cell import Cell
+from cells.discovery import AGENT
 from cells.registry import CellRegistry
-from db import cell_mappings, compute_nodes, host_mappings
+from db import cell_mappings, compute_nodes, host_mappings, services
 from db.connection import Connection
 from db.engine import Database
 from objects import errors
@@ -26,7 +26,9 @@ LOG = logging.getLogger(__name__)
 class Newcomers:
     """Hosts of one cell. The first cell that a host name is heard of in keeps it; agents elsewhere are complained of."""
 
-    def __init__(self, api_database: Database, registry: CellRegistry, cell: Cell) -> None:
+    def __init__(self, api_database: Database, registry: CellRegistry, cell: Cell, *, identified_only: bool = False) -> None:
+        """``identified_only``: leave hosts whose agents share a broker user to an operator."""
+        self._identified_only = identified_only
         self._database = api_database
         self._registry = registry
         self._cell = cell
@@ -39,8 +41,10 @@ class Newcomers:
         """
         new = {host for host in hosts if self._home(host) is None}
         elsewhere = {host for host in hosts if self._home(host) not in (None, self._cell.uuid)}
+        if new and self._identified_only:
+            new = self._identified(new)
         if new:
-            now = time.time()
+            now = self._database.now()
             taken = self._database.write(_add, self._cell.uuid, new, now)
             if taken is None:
                 return
@@ -52,6 +56,14 @@ class Newcomers:
         if elsewhere:
             text = "cell %s: hosts report there that are mapped to other cells: %s; see 'superconductor host list'"
             self._complaints(self._cell.name, logging.ERROR, text, self._cell.name, _some(sorted(elsewhere)))
+
+    def _identified(self, hosts: Collection[str]) -> set[str]:
+        shown = self._cell.read(services.identified, AGENT, hosts)
+        if unshown := sorted(set(hosts) - shown):
+            text = "cell %s: hosts of a shared broker user are not mapped: %s; 'superconductor host discover' maps them, and %s"
+            advice = "'superconductor host user HOST' says how to give them broker users"
+            self._complaints(f"{self._cell.name}: unshown", logging.WARNING, text, self._cell.name, _some(unshown), advice)
+        return shown
 
     def _take_back_unknown(self, mapped: Collection[str], now: float) -> set[str]:
         """Of the hosts that were mapped just now, those that were deleted meanwhile: their mappings go as they came."""

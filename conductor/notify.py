@@ -35,6 +35,8 @@ PUBLISHER = socket.gethostname()
 class Place(Protocol):
     """A database, or a cell with its deadlines."""
 
+    def now(self) -> float: ...
+
     def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -59,7 +61,7 @@ class Sender:
             self._drop(place)
         if place.read(outbox.is_empty, self._kind):
             return False
-        now = time.time()
+        now = place.now()
         page = place.write(outbox.take, self._kind, now, now + LEASE, PAGE)
         if not page:
             return False
@@ -80,13 +82,16 @@ class Sender:
             except errors.SuperconductorError as error:
                 self._complaints(str(error), logging.WARNING, "notifications wait to be sent: %s", error)
                 break
+            except Exception as error:  # noqa: BLE001 - it can never be sent, and those behind it must not wait; it is logged
+                text = "a notification of %s cannot be sent and is dropped: %s: %s"
+                self._complaints("odd", logging.ERROR, text, notice.event_type, type(error).__name__, error)
             sent.append(waiting.id)
             if time.monotonic() > end:
                 break
         return sent
 
     def _drop(self, place: Place) -> None:
-        dropped = place.write(outbox.drop, self._kind, time.time() - self._keep)
+        dropped = place.write(outbox.drop, self._kind, place.now() - self._keep)
         if dropped:
             LOG.warning("%d notifications were dropped: nobody took them for %.0f s", dropped, self._keep)
 

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import enum
+
 from oslo_config import cfg, types
 
 from objects import errors
 from objects.base import Object
+from objects.host_limits import HostLimits
+from rpc import agents
+from rpc.agents import AgentUsers
 
 DAY = 86400.0
+
+
+class MapHosts(enum.StrEnum):
+    """Which hosts are mapped to the cell that they report in, without being asked."""
+
+    AUTO = "auto"
+    TRUE = "true"
+    FALSE = "false"
+
+
+class _MapHostsType(types.ConfigType):
+    """auto, or one of the words for true and false."""
+
+    def __init__(self) -> None:
+        super().__init__(type_name="auto or boolean value")
+        self._boolean = types.Boolean()
+
+    def __call__(self, value: object) -> str:
+        """Raises ValueError."""
+        text = str(value).strip().lower()
+        return str(MapHosts.AUTO if text == MapHosts.AUTO else MapHosts.TRUE if self._boolean(text) else MapHosts.FALSE)
+
+    def _formatter(self, value: object) -> str:
+        return str(value)
+
 
 PROCESS_OPTS = [
     cfg.ListOpt(
@@ -66,12 +96,38 @@ CONDUCTOR_OPTS = [
     cfg.FloatOpt(
         "token_age", default=86400.0, min=60.0, help="Seconds for which an Idempotency-Key answers with the same servers."
     ),
-    cfg.BoolOpt(
+    cfg.Opt(
         "map_hosts",
-        default=True,
-        help="Map each host to the cell that it first reports in. If false, hosts get servers only after 'superconductor host "
-        "discover'.",
+        type=_MapHostsType(),
+        default=str(MapHosts.AUTO),
+        help="Map each host to the cell that it first reports in: auto, true or false. With auto, only a host whose agent has a "
+        "broker user of its own, or is in the conductor's process: agents that share a user could report hosts that do not exist, "
+        "and get their servers. Hosts that are not mapped get servers after 'superconductor host discover'.",
     ),
+    cfg.StrOpt(
+        "agent_users",
+        default="shared",
+        choices=[
+            ("required", "each agent logs in to the cell's broker as the user of its host, and is believed about that host only"),
+            ("shared", "agents may share a user; whoever has its password can speak for every host of the cell"),
+        ],
+        help="Whether the agents of a cell must have broker users of their own. Read by the cell's conductors.",
+    ),
+    cfg.StrOpt(
+        "agent_user_prefix",
+        default="",
+        regex=r"[A-Za-z0-9._-]*",
+        help="What the name of a host's broker user begins with; the rest is the host's name. Empty: compute.VHOST. (compute. on "
+        "the virtual host /), as 'superconductor host user' makes them. A user of such a name speaks for that host only, whatever "
+        "agent_users is.",
+    ),
+    cfg.IntOpt(
+        "host_max_vcpus", default=4096, min=1, help="vCPUs that one host may offer at most; an agent that says more is refused."
+    ),
+    cfg.IntOpt("host_max_memory_mb", default=64 * 2**20, min=1, help="MiB of memory that one host may offer at most."),
+    cfg.IntOpt("host_max_disk_gb", default=10 * 2**20, min=1, help="GiB of disk that one host may offer at most."),
+    cfg.IntOpt("host_max_resource", default=1_000_000, min=1, help="What one host may offer at most of a custom resource class."),
+    cfg.FloatOpt("host_max_allocation_ratio", default=256.0, min=1.0, help="The largest allocation ratio that a host may have."),
     cfg.FloatOpt(
         "purge_age",
         default=0.0,
@@ -100,8 +156,25 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     token_age: float = 86400.0
     feed_age: float = 86400.0
     audit_interval: float = 3600.0
-    map_hosts: bool = True
+    map_hosts: str = "auto"
     purge_age: float = 0.0
+    agent_users: str = "shared"
+    agent_user_prefix: str = ""
+    host_max_vcpus: int = 4096
+    host_max_memory_mb: int = 64 * 2**20
+    host_max_disk_gb: int = 10 * 2**20
+    host_max_resource: int = 1_000_000
+    host_max_allocation_ratio: float = 256.0
+
+    def users(self, vhost: str) -> AgentUsers:
+        """Who may speak for a host on this virtual host."""
+        return AgentUsers(required=self.agent_users == "required", prefix=self.agent_user_prefix or agents.prefix_of(vhost))
+
+    @property
+    def host_limits(self) -> HostLimits:
+        """What a host may offer at most."""
+        names = ("vcpus", "memory_mb", "disk_gb", "resource", "allocation_ratio")
+        return HostLimits(**{name: getattr(self, f"host_max_{name}") for name in names})
 
     @property
     def step_time(self) -> float:

@@ -12,10 +12,11 @@ from db.instances import Order
 from objects import errors
 from objects.build import BuildOrder, BuildOrders, DeleteOrder
 from objects.context import RequestContext
-from objects.instance import Instance
+from objects.text import FAULT_SIZE, NAME_LENGTH, clean
 from rpc.compute import ComputeClient, HostOrders
 from service import metrics
 from service.complaints import Complaints
+from service.isolate import isolate
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-TOGETHER = 100
+CASTS_AT_ONCE = 100
 """Casts that are sent in one go: the broker confirms them while the next are on their way, and nobody waits for each."""
 
 
@@ -43,52 +44,81 @@ class Sender(Protocol):
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
+class Recipient(Protocol):
+    """What a delete order is made of: an instance, and where its guest may be."""
+
+    @property
+    def uuid(self) -> str: ...
+
+    @property
+    def host(self) -> str | None: ...
+
+    @property
+    def fence(self) -> int: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+
 @metrics.stage("order")
-def send_orders(to: Sender, orders: Iterable[Order]) -> None:
-    """One cast per host and batch, in the name of who asked for it. What cannot be sent is left to the sweep."""
-    groups: dict[tuple[str, str], list[Order]] = defaultdict(list)
+def send_orders(to: Sender, orders: Iterable[Order], *, apart: bool = False) -> dict[str, Exception]:
+    """One cast per host and batch, in the name of who asked for it. What cannot be sent is left to the sweep.
+
+    ``apart``: one cast per order, so that one that its host cannot read costs no other. Returns, by instance, the errors of orders
+    that the bus will never take.
+    """
+    groups: dict[tuple[str, str, str], list[Order]] = defaultdict(list)
     for order in orders:
-        groups[order.instance.host or "", order.spec.batch_id].append(order)
+        groups[order.instance.host or "", order.spec.batch_id, order.instance.uuid if apart else ""].append(order)
     casts = []
-    for (host, _), members in groups.items():
+    for (host, *_), members in groups.items():
         spec = members[0].spec
         message = BuildOrders(spec=spec, orders=tuple(_build_order(order) for order in members))
         casts.append(HostOrders(context_of(spec), host, message))
         for order in members:
             row = order.instance
             step(LOG, "ordered", row.uuid, spec.request_id, cell=to.name, host=host, attempt=row.attempt)
-    _cast_all(to, casts)
+    return _cast_all(to, casts)
 
 
-def send_deletes(to: Sender, context: RequestContext, rows: Iterable[Instance]) -> None:
-    """One cast per host."""
+def send_deletes(
+    to: Sender, context: RequestContext, rows: Iterable[Recipient], *, builds_only: bool = False
+) -> dict[str, Exception]:
+    """One cast per host. ``builds_only``: these were builds when their rows ended; a guest that runs has to ask for itself.
+
+    Returns, by instance, the errors of orders that the bus will never take.
+    """
     by_host: dict[str, list[DeleteOrder]] = defaultdict(list)
     for row in rows:
-        by_host[row.host or ""].append(DeleteOrder(instance_uuid=row.uuid, attempt=row.attempt, fence=row.fence))
-    _cast_all(to, [HostOrders(context, host, some) for host, some in by_host.items()])
+        order = DeleteOrder(instance_uuid=row.uuid, attempt=row.attempt, fence=row.fence, builds_only=builds_only)
+        by_host[row.host or ""].append(order)
+    return _cast_all(to, [HostOrders(context, host, some) for host, some in by_host.items()])
 
 
-def _cast_all(to: Sender, casts: Sequence[HostOrders]) -> None:
-    """Where it fails, it is the bus that is down: the rest is left to the sweep, without waiting for it again and again."""
-    groups = (casts[first : first + TOGETHER] for first in range(0, len(casts), TOGETHER))
-    all(_cast(to, group) for group in groups)
+def _cast_all(to: Sender, casts: Sequence[HostOrders]) -> dict[str, Exception]:
+    """Where the bus is down, the rest is left to the sweep, without waiting for it again and again.
 
-
-def _cast(to: Sender, casts: Sequence[HostOrders]) -> bool:
-    """Send these; one that is too large for a broker is no reason not to send the others. Whether the bus takes messages."""
+    An order that a broker refuses, as it refuses one that is too large, is no reason not to send the others.
+    """
     if to.compute is None:
         raise RuntimeError(f"{to.name} has no bus, and so no hosts to send orders to")
-    try:
-        to.send(to.compute.order, casts)
-    except errors.Invalid as refusal:
-        if len(casts) > 1:
-            return all(_cast(to, [each]) for each in casts)
-        to.complaints(str(refusal), logging.ERROR, "%s: order for host %s not sent: %s", to.name, casts[0].host, refusal)
-    except errors.SuperconductorError as error:
-        text = "%s: orders for %d hosts not sent, the sweep will: %s"
-        to.complaints(f"{to.name}: {error}", logging.WARNING, text, to.name, len(casts), error)
-        return False
-    return True
+    compute = to.compute
+    refused: dict[str, Exception] = {}
+    for first in range(0, len(casts), CASTS_AT_ONCE):
+        some = casts[first : first + CASTS_AT_ONCE]
+        try:
+            done = isolate(lambda each: to.send(compute.order, each), some)
+        except errors.Transient as error:
+            text = "%s: orders for %d hosts not sent, the sweep will: %s"
+            to.complaints(f"{to.name}: {error}", logging.WARNING, text, to.name, len(casts) - first, error)
+            break
+        for cast, refusal in done.failed:
+            text = clean(str(refusal), FAULT_SIZE)
+            host = clean(cast.host, NAME_LENGTH)
+            to.complaints(text, logging.ERROR, "%s: order for host %s not sent: %s", to.name, host, text)
+            orders = cast.orders.orders if isinstance(cast.orders, BuildOrders) else cast.orders
+            refused |= {order.instance_uuid: refusal for order in orders}
+    return refused
 
 
 def _build_order(order: Order) -> BuildOrder:

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import logging
 
+from conductor.set_aside import SetAside
 from db import claims
 from db.engine import Database
 
 LOG = logging.getLogger(__name__)
 
 
-def reap(api_database: Database, ledger: claims.Ledger) -> None:
+STEP = "reap"
+"""The step of dead letters about claims that cannot be freed. Their keys are the uuids of instances."""
+
+
+def reap(api_database: Database, ledger: claims.Ledger, aside: SetAside | None = None) -> None:
     """One round of the claim reaper."""
     orphans = api_database.read(claims.orphans)
     if orphans:
-        freed = ledger.write(claims.release, orphans)
-        LOG.info("freed %d claims whose requests have ended", freed)
+        aside = aside or SetAside(api_database, "api")
+        done = aside.run(STEP, lambda uuids: ledger.write(claims.release, uuids), orphans)
+        LOG.info("freed %d claims whose requests have ended", sum(done.results))

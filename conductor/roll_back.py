@@ -7,7 +7,6 @@ row; the orders to roll back are carried into the cells until each cell's feed h
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -15,11 +14,12 @@ import msgspec
 
 from cells.registry import CellRegistry
 from conductor.orders import send_deletes
+from conductor.set_aside import SetAside
 from db import batches, instances
 from db.batches import Batch
 from db.connection import Connection
 from db.engine import Database
-from objects import errors, lifecycle
+from objects import errors, lifecycle, text
 from objects.context import RequestContext, request_of
 from objects.instance import State
 from objects.lifecycle import Change, Outcome
@@ -30,6 +30,11 @@ LOG = logging.getLogger(__name__)
 
 PAGE = 200
 
+STEP = "batch"
+"""The step of dead letters about batches that cannot be decided. Their keys are the batches' ids."""
+SERVER_STEP = "roll back"
+"""The same about servers that a cell cannot roll back. Their keys are the uuids of instances."""
+
 Reasons = Mapping[str, str]
 """Servers to be rolled back, and what each is told."""
 
@@ -37,7 +42,8 @@ Reasons = Mapping[str, str]
 class BatchSweep:
     """Often while a batch is open, else every ``idle`` seconds; a roll-back is repeated no more often than that."""
 
-    def __init__(self, api_database: Database, registry: CellRegistry, idle: float) -> None:
+    def __init__(self, api_database: Database, registry: CellRegistry, idle: float, aside: SetAside | None = None) -> None:
+        self._aside = aside or SetAside(api_database, "api")
         self._database = api_database
         self._registry = registry
         self._due = Every(idle)
@@ -58,26 +64,37 @@ class BatchSweep:
         while found := self._database.read(batches.after, PAGE, last):
             last = found[-1].batch_id
             undecided = [batch for batch in found if batch.fault is None]
-            failed = judge(self._database, undecided)
+            judged = self._aside.run(STEP, lambda some: judge(self._database, some), undecided, key=_batch_id)
+            failed = [batch for batches in judged.results for batch in batches]
             is_open = is_open or len(undecided) > len(failed)
             if repeat:
                 failed += [batch for batch in found if batch.fault is not None]
-            for cell_uuid, reasons in standing(self._database, failed).items():
-                self._roll_back(cell_uuid, reasons)
+            left = self._aside.run(STEP, lambda some: standing(self._database, some), failed, key=_batch_id)
+            for by_cell in left.results:
+                for cell_uuid, reasons in by_cell.items():
+                    self._roll_back(cell_uuid, reasons)
         return is_open
 
     def _roll_back(self, cell_uuid: str, reasons: Reasons) -> None:
         try:
             cell = self._registry.get(cell_uuid)
-            outcomes = cell.write(roll_back, reasons, time.time())
+            now = cell.now()
+            done = self._aside.run(
+                SERVER_STEP, lambda uuids: cell.write(roll_back, {uuid: reasons[uuid] for uuid in uuids}, now), list(reasons)
+            )
         except (errors.CellUnavailable, errors.DatabaseUnavailable, errors.NotFound) as error:
             LOG.warning("%d servers wait for cell %s to be rolled back: %s", len(reasons), cell_uuid, error)
             return
-        changed = [outcome.row for outcome in outcomes.values() if isinstance(outcome, Change)]
+        outcomes = [outcome for some in done.results for outcome in some.values()]
+        changed = [outcome.row for outcome in outcomes if isinstance(outcome, Change)]
         for row in changed:
             step(LOG, "rolled back", row.uuid, request_of(row.batch_id), cell=cell.name, host=row.host, note=reasons[row.uuid])
         deleting = [row for row in changed if row.state is State.DELETING]
         send_deletes(cell, RequestContext(request_id=f"roll-back-{cell.name}"), deleting)  # lost? the cell's sweep sends them
+
+
+def _batch_id(batch: Batch) -> str:
+    return batch.batch_id
 
 
 def judge(api_database: Database, undecided: Sequence[Batch]) -> list[Batch]:
@@ -89,10 +106,11 @@ def judge(api_database: Database, undecided: Sequence[Batch]) -> list[Batch]:
         culprit = next((member for member in members if member.state == "error"), None)
         if culprit is not None:
             why = culprit.fault or "The build failed."
-            faults[batch_id] = f"Rolled back: server {culprit.name} ({culprit.uuid}) of its all-or-nothing batch failed: {why}"
+            told = f"Rolled back: server {culprit.name} ({culprit.uuid}) of its all-or-nothing batch failed: {why}"
+            faults[batch_id] = text.clean(told, text.FAULTS_SIZE)
     if not settled and not faults:
         return []
-    now = time.time()
+    now = api_database.now()
     failed = set(api_database.write(batches.decide, settled, faults, now))
     for batch_id in failed:
         LOG.warning("batch %s: %s", batch_id, faults[batch_id])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection
 
 from cells.cell import Cell
+from conductor.set_aside import SetAside
 from db import instances, mappings, staging
 from db.engine import Database
 from objects import lifecycle
@@ -18,15 +18,20 @@ LOG = logging.getLogger(__name__)
 PAGE = 200
 
 
-def settle(api_database: Database, cell: Cell, age: float) -> None:
+STEP = "settle"
+"""The step of dead letters about rows that cannot be settled. Their keys are the uuids of their instances."""
+
+
+def settle(api_database: Database, cell: Cell, age: float, aside: SetAside | None = None) -> None:
     """Settle rows of ``cell`` that have been STAGED for ``age`` seconds, one page after the other: many may have to wait.
 
     The mapping is read after the row was seen, and what it says is final once decided, so acting on it late is harmless. A row
-    whose request is still queued or driven is left alone.
+    whose request is still queued or driven is left alone, and one that the cell refuses to write is set aside.
     """
-    before, after = time.time() - age, ""
+    aside = aside or SetAside(api_database, "api")
+    before, after = cell.now() - age, ""
     while found := cell.read(staging.staged, before, PAGE, after):
-        settle_rows(api_database, cell, found)
+        aside.run(STEP, lambda uuids: settle_rows(api_database, cell, uuids), sorted(found))
         after = max(found)
 
 
@@ -41,7 +46,7 @@ def settle_rows(api_database: Database, cell: Cell, found: Collection[str]) -> N
             astray.append(uuid)
         elif fate.cell_uuid == cell.uuid and not fate.deleted:
             fences[uuid] = fate.fence
-    now = time.time()
+    now = cell.now()
     if astray:
         cell.write(staging.remove_staged, astray)
     if fences:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cells.presence import REMEMBERED
 from conductor.cell_conductor import CellConductor
 from conductor.erase import erase_finished
 from conductor.measure import measure
 from conductor.orders import Sender, send_deletes, send_orders
-from db import feed, instances, processes, services
-from db.due import look
+from conductor.set_aside import REFRESH_INTERVAL_S
+from db import due, feed, instances, minimal_end, processes, services
 from db.engine import Database
-from objects import lifecycle
+from db.instances import Found
+from objects import errors, lifecycle
 from objects.context import RequestContext, request_of
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome
+from objects.text import checked_name
+from service.isolate import isolate
 from service.liveness import Liveness
 from service.periodic import Every
 from service.steps import step
@@ -27,9 +30,16 @@ LOG = logging.getLogger(__name__)
 PAGE = 200
 COMPUTE = "superconductor-compute"
 
+DEADLINES, DEAD_HOSTS, DELETES, ORDERS = "deadlines", "dead hosts", "deletes", "orders"
+"""Steps, as dead letters name them."""
+
 
 class CellSweep:
-    """Every round may be repeated or run early: each write is conditional on what was read."""
+    """Every round may be repeated or run early: each write is conditional on what was read.
+
+    A row that cannot be written costs itself only: it is set aside, its neighbours go on, and past its deadline it is ended with
+    columns of our own alone (``db/minimal_end.py``).
+    """
 
     def __init__(
         self, database: Database, sender: Sender, conductor: CellConductor, *, resend_age: float, down_time: float, feed_age: float
@@ -37,56 +47,89 @@ class CellSweep:
         self._database = database
         self._sender = sender
         self._conductor = conductor
+        self._aside = conductor.aside
         self._resend_age = resend_age
         self._feed_age = feed_age
         self._trim_now = Every(60.0)
+        self._refresh_now = Every(REFRESH_INTERVAL_S)
         self._liveness = Liveness(down_time)
         self._context = RequestContext(request_id=f"sweep-{sender.name}")
 
     def sweep(self) -> None:
-        """One round of all of them, as far as there is anything to do."""
-        self.dead_hosts()
-        now = time.time()
-        due = self._database.read(look, now, now - self._resend_age)
-        if due.overdue:
-            self.deadlines()
-        if due.unaccepted:
-            self.orders()
-        if due.deleting:
-            self.deletes()
-        if due.finished:
-            erase_finished(self._database)
+        """One round of all steps, as far as there is anything to do.
+
+        A step that fails does not keep the following ones from running. Raises the first error at the end.
+        """
+        failed: list[Exception] = []
+        self._try(self.dead_hosts, failed)
+        steps: list[Callable[[], None]] = []
+        self._try(lambda: steps.extend(self._due()), failed)
+        for each in steps:
+            self._try(each, failed)
+        if failed:
+            raise failed[0]
+
+    def _try(self, each: Callable[[], None], failed: list[Exception]) -> None:
+        try:
+            each()
+        except Exception as error:  # noqa: BLE001 - the other steps must run; the first error is raised, the others are logged
+            if failed:
+                name = type(error).__name__
+                text = "cell %s: a step of the sweep failed: %s: %s"
+                trace = None if isinstance(error, errors.SuperconductorError) else error
+                self._sender.complaints(f"sweep {name}", logging.WARNING, text, self._sender.name, name, error, exc_info=trace)
+            failed.append(error)
+
+    def _due(self) -> list[Callable[[], None]]:
+        """The steps that have something to do, by one statement."""
+        now = self._database.now()
+        found = self._database.read(due.look, now, now - self._resend_age)
+        steps: list[tuple[bool, Callable[[], None]]] = [
+            ((found.letters or self._aside.holds_letters) and self._refresh_now(), self._aside.refresh),
+            (found.overdue, self.deadlines),
+            (found.unaccepted, self.orders),
+            (found.deleting, self.deletes),
+            (found.finished, lambda: erase_finished(self._database, self._aside)),
+        ]
         if self._trim_now():
-            self._database.write(feed.trim, time.time() - self._feed_age)
-            self._database.write(processes.forget, "cell", REMEMBERED)
+            steps += [(True, self._trim), (True, self._forget_processes)]
+        return [each for wanted, each in steps if wanted]
 
     def orders(self) -> None:
-        """SCHEDULED and not accepted for a while: the order was lost, or its host is slow; sending it again is harmless."""
-        now = time.time()
-        orders = self._database.read(instances.unaccepted, now - self._resend_age, PAGE)
-        if orders:
-            self._database.write(instances.sent, [order.instance.uuid for order in orders], now)
-            send_orders(self._sender, orders)
+        """SCHEDULED and not accepted for a while: the order was lost, or its host is slow; sending it again is harmless.
+
+        Each goes in a message of its own: its host may have refused the first one because of another order in it.
+        """
+        now = self._database.now()
+        found = self._database.read(instances.unaccepted, now - self._resend_age, PAGE)
+        uuids = [*found.unreadable, *(order.instance.uuid for order in found.orders)]
+        if not uuids:
+            return
+        self._database.write(instances.sent, uuids, now)  # those that cannot be read as well, or they would fill every page
+        wanted = set(self._aside.due(ORDERS, uuids))
+        refused = send_orders(self._sender, [order for order in found.orders if order.instance.uuid in wanted], apart=True)
+        self._settle(ORDERS, wanted, {uuid: found.unreadable[uuid] for uuid in found.unreadable if uuid in wanted} | refused)
 
     def deletes(self) -> None:
-        """DELETING for a while: the delete order or its answer was lost."""
-        before, after = time.time() - self._resend_age, ""
-        while rows := self._database.read(instances.in_state, [State.DELETING], before, PAGE, after):
-            send_deletes(self._sender, self._context, rows)
-            after = rows[-1].uuid
+        """DELETING for a while: the delete order or its answer was lost. What no agent can ever answer for is gone."""
+        now = self._database.now()
+        before = now - self._resend_age
+        for page in _pages(lambda after: self._database.read(instances.in_state, [State.DELETING], before, PAGE, after)):
+            nowhere = [found for found in page if not _has_agent(found)]
+            self._carry_out(DELETES, nowhere, lambda row, found: lifecycle.gone(row, found.host, found.attempt, now), now)
+            wanted = self._aside.due(DELETES, [found for found in page if _has_agent(found)], key=_uuid)
+            refused = send_deletes(self._sender, self._context, wanted)
+            self._settle(DELETES, map(_uuid, wanted), refused)
 
     def deadlines(self) -> None:
         """Builds whose time is over end as ERROR, under a new attempt that fences their agent off."""
-        now = time.time()
-        late = {row.uuid: row for row in self._database.read(instances.overdue, now, PAGE)}
-        if late:
-            outcomes = self._database.write(instances.transition, late, lambda row: _deadline(row, late[row.uuid], now), now)
-            measure(outcomes.values(), now)
-            for row in _changed(outcomes.values()):
-                about = (row.uuid, request_of(row.batch_id))
-                step(LOG, "error", *about, cell=self._sender.name, host=row.host, note=row.fault or "")
-            ended = [row for uuid, row in late.items() if row.state is State.BUILDING and isinstance(outcomes[uuid], Change)]
-            send_deletes(self._sender, self._context, ended)  # lost? then the agent's audit finds out
+        now = self._database.now()
+        before = now - self._resend_age
+        for page in _pages(lambda after: self._database.read(instances.overdue, now, before, PAGE, after)):
+            ended = self._carry_out(DEADLINES, page, lambda row, found: _deadline(row, found, now), now)
+            self._settle(ORDERS, ended, {})
+            building = [found for found in page if found.state == State.BUILDING and found.uuid in ended]
+            send_deletes(self._sender, self._context, building, builds_only=True)  # lost? then the agent's audit finds out
 
     def dead_hosts(self) -> None:
         """Builds on a host that is down go on to their alternates; guests being deleted there are called gone.
@@ -100,38 +143,107 @@ class CellSweep:
             LOG.info("hosts stopping: %s; %d builds that waited for them went on", ", ".join(sorted(stopping)), moved)
         if not down:
             return
-        now = time.time()
-        states = [*lifecycle.LIVE, State.DELETING]
-        rows = {row.uuid: row for row in self._database.read(instances.on_hosts, sorted(down), states)}
-        if not rows:
+        now = self._database.now()
+        rows = self._database.read(instances.on_hosts, sorted(down), [*lifecycle.LIVE, State.DELETING])
+        ended = self._carry_out(DEAD_HOSTS, rows, lambda row, found: _host_dead(row, found, now), now)
+        if not ended:
             return
-        outcomes = self._database.write(instances.transition, rows, lambda row: _host_dead(row, rows[row.uuid], now), now)
+        self._conductor.resend([uuid for uuid, row in ended.items() if row is not None and row.state is State.SCHEDULED])
+        LOG.warning("hosts down: %s; %d builds and deletes there were taken off them", ", ".join(sorted(down)), len(ended))
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _carry_out(
+        self, name: str, rows: Sequence[Found], decide: Callable[[Instance, Found], Outcome], now: float
+    ) -> dict[str, Instance | None]:
+        """Transitions of these rows as ``decide`` says, those that have changed, by instance; None: it could only be ended.
+
+        A row whose transition cannot be written is ended with our own columns, unless it is a build that has time left.
+        """
+        wanted = self._aside.due(name, rows, key=_uuid)
+        read = {found.uuid: found for found in wanted}
+
+        def write(some: Sequence[Found]) -> dict[str, Outcome]:
+            uuids = [found.uuid for found in some]
+            return self._database.write(instances.transition, uuids, lambda row: decide(row, read[row.uuid]), now)
+
+        done = isolate(write, wanted)
+        outcomes = {uuid: outcome for result in done.results for uuid, outcome in result.items()}
         measure(outcomes.values(), now)
-        for row in _changed(outcomes.values()):
-            about = (row.uuid, request_of(row.batch_id))
-            step(LOG, "taken off", *about, cell=self._sender.name, host=rows[row.uuid].host, attempt=rows[row.uuid].attempt)
+        changed: dict[str, Instance | None] = {u: outcome.row for u, outcome in outcomes.items() if isinstance(outcome, Change)}
+        self._tell(name, read, changed)
+        faults = {found.uuid: error for found, error in done.failed}
+        endable = [found for found, _ in done.failed if name == DEADLINES or found.state == State.DELETING]
+        ended = isolate(lambda some: self._end(some, faults, now), endable)
+        for result in ended.results:
+            changed |= dict.fromkeys(result)
+            faults = {uuid: error for uuid, error in faults.items() if uuid not in result}
+        self._settle(name, read, faults | {found.uuid: error for found, error in ended.failed})
+        return changed
+
+    def _end(self, rows: Sequence[Found], faults: dict[str, Exception], now: float) -> list[str]:
+        """End these with columns of our own alone. Returns those that were still as they were read."""
+        states = self._database.write(minimal_end.end_all, rows, now)
+        for found in rows:
+            if (state := states.get(found.uuid)) is not None:
+                text = "%s: the end of instance %s could not be written in full; it is %s without its history"
+                about = (self._sender.name, found.uuid, state)
+                self._sender.complaints("minimal end", logging.ERROR, text, *about, exc_info=faults[found.uuid])
+        return list(states)
+
+    def _settle(self, name: str, wanted: Iterable[str], faults: dict[str, Exception]) -> None:
+        """Set aside what failed, and take back what was set aside and has gone well."""
+        self._aside.failed(name, faults)
+        if self._aside.holds_letters:
+            self._aside.succeeded(name, [uuid for uuid in wanted if uuid not in faults])
+
+    def _tell(self, name: str, read: dict[str, Found], changed: dict[str, Instance | None]) -> None:
+        for uuid, row in changed.items():
+            if row is None:
+                continue
+            about = (uuid, request_of(row.batch_id))
+            if name == DEAD_HOSTS:
+                step(LOG, "taken off", *about, cell=self._sender.name, host=read[uuid].host, attempt=read[uuid].attempt)
             if row.state is State.ERROR:
-                step(LOG, "error", *about, cell=self._sender.name, note=row.fault or "")
-        self._conductor.resend(_rescheduled(outcomes.values()))
-        LOG.warning("hosts down: %s; %d builds and deletes there were taken off them", ", ".join(sorted(down)), len(rows))
+                host = row.host if name == DEADLINES else None
+                step(LOG, "error", *about, cell=self._sender.name, host=host, note=row.fault or "")
+
+    def _trim(self) -> None:
+        self._database.write(feed.trim, self._database.now() - self._feed_age)
+
+    def _forget_processes(self) -> None:
+        self._database.write(processes.forget, "cell", REMEMBERED)
 
 
-def _host_dead(row: Instance, read: Instance, now: float) -> Outcome:
+def _pages(read: Callable[[str], list[Found]]) -> Iterable[list[Found]]:
+    """Pages by uuid: rows that stay as they are do not hide those behind them."""
+    after = ""
+    while (page := read(after)) and page[-1].uuid != after:
+        after = page[-1].uuid
+        yield page
+
+
+def _uuid(found: Found) -> str:
+    return found.uuid
+
+
+def _has_agent(found: Found) -> bool:
+    """Whether there can be an agent that is told of this row and answers for it."""
+    try:
+        checked_name("host", found.host)
+    except errors.Invalid:
+        return False
+    return isinstance(found.attempt, int) and isinstance(found.fence, int)
+
+
+def _host_dead(row: Instance, read: Found, now: float) -> Outcome:
     if row.state is State.DELETING:
         return lifecycle.gone(row, read.host or "", read.attempt, now)
     failure = Failure(kind=FailureClass.HOST, error="HostDown", message=f"Host {read.host} stopped reporting", at=now)
     return lifecycle.host_dead(row, read.attempt, failure)
 
 
-def _deadline(row: Instance, read: Instance, now: float) -> Outcome:
-    stage = "building" if read.state is State.BUILDING else "waiting for its host"
+def _deadline(row: Instance, read: Found, now: float) -> Outcome:
+    stage = "building" if read.state == State.BUILDING else "waiting for its host"
     failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message=f"timed out in {stage}", at=now)
     return lifecycle.deadline(row, read.attempt, failure)
-
-
-def _changed(outcomes: Iterable[Outcome]) -> list[Instance]:
-    return [outcome.row for outcome in outcomes if isinstance(outcome, Change)]
-
-
-def _rescheduled(outcomes: Iterable[Outcome]) -> list[str]:
-    return [row.uuid for row in _changed(outcomes) if row.state is State.SCHEDULED]

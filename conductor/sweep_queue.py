@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from conductor.build import Builder
 from db import leases
 from db.engine import Database
+from service.periodic import Every
 
 PAGE = 50
 TOGETHER = 10
 """Batches that are built together: who is slow holds up no more of them."""
+
+
+SPECLESS_INTERVAL_S = 30.0
+"""Seconds between looks for requests past their deadline whose spec is gone."""
 
 
 class QueueSweep:
@@ -21,13 +25,17 @@ class QueueSweep:
         self._age = age
         self._database = api_database
         self._builder = builder
+        self._look_for_specless = Every(SPECLESS_INTERVAL_S)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="build")
 
     def sweep(self) -> bool:
         """One page of batches; returns whether there may be more."""
-        batch_ids = self._database.read(leases.waiting, time.time(), PAGE, self._age)
+        batch_ids = self._database.read(leases.waiting, self._database.now(), PAGE, self._age, self._builder.lease_seconds)
         groups = [batch_ids[start : start + TOGETHER] for start in range(0, len(batch_ids), TOGETHER)]
         builds: list[Future[None]] = [self._pool.submit(self._builder.schedule_and_build, group) for group in groups]
+        if self._look_for_specless():
+            builds.append(self._pool.submit(self._builder.end_without_spec))
+        wait(builds)  # all of them, before the error of one is raised
         for build in builds:
             build.result()
         return len(batch_ids) == PAGE

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import logging
-import time
 
 from cells.presence import REMEMBERED
 from db import builds, decisions, processes
 from db.engine import Database
+from service.periodic import Steps
 
 LOG = logging.getLogger(__name__)
 
 
 def tidy(api_database: Database, decision_age: float, token_age: float) -> None:
     """One round; ages in seconds."""
-    now = time.time()
-    forgotten = _forget_decisions(api_database, now - decision_age)
-    tokens = api_database.write(builds.forget_tokens, now - token_age)
-    api_database.write(processes.forget, "api", REMEMBERED)
+    now = api_database.now()
+    with Steps() as steps:
+        forgotten = steps.run(_forget_decisions, api_database, now - decision_age)
+        tokens = steps.run(api_database.write, builds.forget_tokens, now - token_age)
+        steps.run(api_database.write, processes.forget, "api", REMEMBERED)
     if forgotten or tokens:
-        LOG.info("forgot %d decisions and %d client tokens", forgotten, tokens)
+        LOG.info("forgot %d decisions and %d client tokens", forgotten or 0, tokens or 0)
 
 
 def _forget_decisions(api_database: Database, before: float) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from db import metering
@@ -20,6 +19,7 @@ class Queue:
     """The durable queue, by project."""
 
     def __init__(self, api_database: Database) -> None:
+        self._database = api_database
         self._sample: Sample[Sequence[Waiting]] = Sample("the queue", lambda: api_database.read(metering.queue, PROJECTS))
         metrics.QUEUE_DEPTH.follow(self._depth)
         metrics.QUEUE_AGE.follow(self._age)
@@ -28,7 +28,7 @@ class Queue:
         return [((waiting.name or OTHERS,), waiting.count) for waiting in self._sample.get() or ()]
 
     def _age(self) -> metrics.Values:
-        return [((waiting.name or OTHERS,), _age(waiting)) for waiting in self._sample.get() or ()]
+        return [((waiting.name or OTHERS,), _age(waiting, self._database.now())) for waiting in self._sample.get() or ()]
 
 
 class CellQueue:
@@ -36,6 +36,7 @@ class CellQueue:
 
     def __init__(self, name: str, cell_database: Database) -> None:
         self._name = name
+        self._database = cell_database
         self._sample: Sample[Sequence[Waiting]] = Sample(f"cell {name}", lambda: cell_database.read(metering.passing))
         metrics.CELL_DEPTH.follow(self._depth)
         metrics.CELL_AGE.follow(self._age)
@@ -48,8 +49,8 @@ class CellQueue:
         return [((self._name, state), counts.get(state, 0)) for state in metering.PASSING]
 
     def _age(self) -> metrics.Values:
-        return [((self._name, waiting.name), _age(waiting)) for waiting in self._sample.get() or ()]
+        return [((self._name, waiting.name), _age(waiting, self._database.now())) for waiting in self._sample.get() or ()]
 
 
-def _age(waiting: Waiting) -> float:
-    return max(0.0, time.time() - waiting.oldest)
+def _age(waiting: Waiting, now: float) -> float:
+    return max(0.0, now - waiting.oldest)

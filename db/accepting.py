@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import batches, dialect, quotas, secrets
+from db import batches, dialect, quotas, secrets, spec_fields
 from db.engine import DuplicateEntry
 from db.keyed import KeyedDelete
 from db.tables.api import build_requests, client_tokens, instance_mappings, request_specs
@@ -66,15 +66,18 @@ def accept(
     now: float,
     deadline: float,
     token: str | None = None,
+    digests: Sequence[str] = (),
     admission: Admission = ANY,
     sealed: str | None = None,
 ) -> Accepted:
     """Make the whole batch durable and charge its project. With a client token that was used before, answer what was accepted then.
 
+    ``digests``: of the request that the token came with, ``KEY.DIGEST`` by each key that is known; the first one is stored.
     ``sealed``: the batch's secrets, where it has some.
-    Raises ``errors.Conflict`` if a uuid is taken, ``errors.OverQuota`` if the project may not have so many servers more.
+    Raises ``errors.Conflict`` if a uuid is taken or if the servers of the token are purged, ``errors.KeyReused`` if the token came
+    with another request, ``errors.OverQuota`` if the project may not have so many servers more.
     """
-    if token is not None and (earlier := _replay(tx, spec, token, now)) is not None:
+    if token is not None and (earlier := _replay(tx, spec, token, digests, now)) is not None:
         return earlier
     arrival = Arrival(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed)
     _insert(tx, [arrival], now)
@@ -107,7 +110,7 @@ def _insert(tx: Connection, arrivals: Sequence[Arrival], now: float) -> None:
     mappings: list[dict[str, Any]] = []
     for arrival in arrivals:
         spec = arrival.spec
-        specs.append({"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now})
+        specs.append({"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now, **spec_fields.columns(spec)})
         common = {"batch_id": spec.batch_id, "created_at": now}
         request = common | {"state": "queued", "lease_until": 0.0, "fence": 0, "deadline": arrival.deadline, "priority": 0}
         mapping = common | {
@@ -130,6 +133,7 @@ def _insert(tx: Connection, arrivals: Sequence[Arrival], now: float) -> None:
     except DuplicateEntry as error:
         named = ", ".join(arrival.spec.batch_id for arrival in arrivals)
         raise errors.Conflict(f"batch {named}: its uuid, or that of one of its servers, is taken") from error
+    spec_fields.label(tx, {arrival.spec.batch_id: arrival.spec for arrival in arrivals})
     secrets.keep_requests(tx, {a.spec.batch_id: a.sealed for a in arrivals if a.sealed is not None}, now)
     for arrival in arrivals:
         if arrival.spec.all_or_nothing and len(arrival.servers) > 1:
@@ -148,13 +152,28 @@ def _cut(tx: Connection, spec: RequestSpec, servers: Sequence[NewServer], count:
     return servers[:count]
 
 
-def _replay(tx: Connection, spec: RequestSpec, token: str, now: float) -> Accepted | None:
-    row = {"project_id": spec.project_id, "token": token, "batch_id": spec.batch_id, "created_at": now}
+def _replay(tx: Connection, spec: RequestSpec, token: str, digests: Sequence[str], now: float) -> Accepted | None:
+    digest = digests[0] if digests else None
+    row = {"project_id": spec.project_id, "token": token, "batch_id": spec.batch_id, "created_at": now, "digest": digest}
     if dialect.insert_new(tx, client_tokens, [row]):
         return None
-    batch_id = tx.execute(
-        sa.select(client_tokens.c.batch_id).where(client_tokens.c.project_id == spec.project_id, client_tokens.c.token == token)
-    ).scalar_one()
-    query = sa.select(instance_mappings.c.instance_uuid).where(instance_mappings.c.batch_id == batch_id)
-    uuids = tx.execute(query.order_by(instance_mappings.c.launch_index)).scalars()
-    return Accepted(batch_id=batch_id, uuids=tuple(uuids), replayed=True)
+    used = tx.execute(
+        sa.select(client_tokens.c.batch_id, client_tokens.c.digest).where(
+            client_tokens.c.project_id == spec.project_id, client_tokens.c.token == token
+        )
+    ).one()
+    if not _is_digest_of(used.digest, digests):
+        raise errors.KeyReused("Idempotency-Key: was used for another request; use a new key for each request.")
+    query = sa.select(instance_mappings.c.instance_uuid).where(instance_mappings.c.batch_id == used.batch_id)
+    uuids = tuple(tx.execute(query.order_by(instance_mappings.c.launch_index)).scalars())
+    if not uuids:
+        raise errors.Conflict(
+            "Idempotency-Key: the servers of this key were deleted and are no longer on record; use a new key to boot others."
+        )
+    return Accepted(batch_id=used.batch_id, uuids=uuids, replayed=True)
+
+
+def _is_digest_of(used: str | None, digests: Sequence[str]) -> bool:
+    """False if the request is another one; true also where that cannot be known, because the key of the digest is gone."""
+    by_key = {digest.partition(".")[0]: digest for digest in digests}
+    return used is None or by_key.get(used.partition(".")[0], used) == used

@@ -11,6 +11,7 @@ from db.tables.cell import instance_actions
 from objects.action import Kind, Started
 
 _INSERT = sa.insert(instance_actions)
+_KINDS = frozenset(Kind)
 
 
 def begin(tx: Connection, kind: Kind, starts: Iterable[tuple[str, float]], request_id: str | None, now: float) -> None:
@@ -27,9 +28,10 @@ def begin_all(tx: Connection, kind: Kind, starts: Iterable[tuple[str, float, str
 
 
 def read(tx: Connection, uuid: str) -> list[Started]:
-    """The actions of an instance, oldest first."""
+    """The actions of an instance, oldest first, without kinds that this release does not know."""
     query = sa.select(instance_actions).where(instance_actions.c.instance_uuid == uuid).order_by(instance_actions.c.id)
     return [
         Started(kind=Kind(row.action), request_id=row.request_id, started_at=row.started_at, written_at=row.written_at)
         for row in tx.execute(query)
+        if row.action in _KINDS
     ]

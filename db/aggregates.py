@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from db import epochs, named
 from db.epochs import Epoch
 from db.tables.api import aggregate_hosts, aggregates
-from objects import errors, stored
+from objects import errors, stored, text
 from objects.aggregate import Aggregate
 
 ZONE = "availability_zone"
@@ -20,7 +20,8 @@ ZONE = "availability_zone"
 
 
 def create(tx: Connection, name: str, metadata: Mapping[str, str] | None = None) -> Aggregate:
-    """A new aggregate without hosts. Raises Conflict if its name is taken."""
+    """A new aggregate without hosts. Raises Conflict if its name is taken, and Invalid for a zone that cannot be named so."""
+    _check_zone(metadata or {})
     values = {"name": name, "metadata": stored.dump(dict(metadata or {}))}
     key = named.insert(tx, aggregates, values, f"Aggregate '{name}'").inserted_primary_key
     epochs.bump(tx, Epoch.AGGREGATES)
@@ -53,11 +54,14 @@ def update(tx: Connection, aggregate_id: int, name: str) -> None:
 
 
 def set_metadata(tx: Connection, aggregate_id: int, changes: Mapping[str, str | None]) -> None:
-    """Set these keys and remove those whose value is None. Raises NotFound, and Conflict where a host would be in two zones."""
+    """Set these keys and remove those whose value is None. Raises NotFound, Invalid for a zone that cannot be
+    named so, and Conflict where a host would be in two zones.
+    """
     epochs.bump(tx, Epoch.AGGREGATES)  # first: its lock keeps the answers below true
     before = get(tx, aggregate_id)
     merged = {**before.metadata, **changes}
     metadata = {key: value for key, value in merged.items() if value is not None}
+    _check_zone({key: value for key, value in changes.items() if value is not None})
     if metadata.get(ZONE) != before.availability_zone:
         _refuse_second_zone(tx, aggregate_id, before.hosts, metadata.get(ZONE))
     statement = sa.update(aggregates).where(aggregates.c.id == aggregate_id)
@@ -90,6 +94,12 @@ def delete(tx: Connection, aggregate_id: int) -> None:
     if aggregate.hosts:
         raise errors.Conflict(f"Aggregate '{aggregate.name}' still has {len(aggregate.hosts)} hosts")
     named.delete(tx, sa.delete(aggregates).where(aggregates.c.id == aggregate_id), _what(aggregate_id))
+
+
+def _check_zone(metadata: Mapping[str, str]) -> None:
+    if ZONE in metadata and not text.is_zone(metadata[ZONE]):
+        shown = text.escaped(repr(metadata[ZONE])[:80])
+        raise errors.Invalid(f"{ZONE} {shown}: a zone has 1 to 255 printable characters, no outer blanks and no ':'")
 
 
 def _refuse_second_zone(tx: Connection, aggregate_id: int, hosts: Collection[str], zone: str | None) -> None:

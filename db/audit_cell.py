@@ -9,9 +9,12 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import clock, dialect, feed
+from db.compute_nodes import readable
+from db.instance_rows import state_of
+from db.instances import BUILDS, OVERDUE
 from db.secrets import UNFINISHED
-from db.tables.cell import build_secrets, builds, compute_nodes, instances, services
-from objects import lifecycle, stored
+from db.tables.cell import build_secrets, compute_nodes, instances, services
+from objects import lifecycle
 from objects.base import Object
 from objects.compute_node import ComputeNode
 from objects.instance import State
@@ -70,7 +73,7 @@ _ROWS = sa.select(*(instances.c[name] for name in Row.__struct_fields__)).where(
 
 
 def rows(tx: Connection, uuids: Iterable[str]) -> Rows:
-    found = {row.uuid: Row(**{**row._mapping, "state": State(row.state)}) for row in _chunked(tx, _ROWS, uuids)}
+    found = {row.uuid: Row(**{**row._mapping, "state": state_of(row.state)}) for row in _chunked(tx, _ROWS, uuids)}
     return Rows(rows=found, head=feed.head(tx))
 
 
@@ -80,22 +83,17 @@ def _chunked(tx: Connection, query: sa.Select[Any], keys: Iterable[str]) -> Iter
         yield from tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST]})
 
 
-_LATE = (
-    sa.select(instances.c.uuid)
-    .join(builds, builds.c.instance_uuid == instances.c.uuid)
-    .where(instances.c.state.in_(sorted(lifecycle.LIVE)), builds.c.deadline < sa.bindparam("before"))
-    .order_by(instances.c.uuid)
-)
+_LATE = sa.select(instances.c.uuid).select_from(BUILDS).where(OVERDUE).order_by(instances.c.uuid)
 
 
 def late_after(tx: Connection, after: str, limit: int, before: float) -> list[str]:
     """Builds under way whose deadline passed before ``before``, by uuid."""
-    return list(tx.execute(_LATE.where(instances.c.uuid > after).limit(limit), {"before": before}).scalars())
+    return list(tx.execute(_LATE.where(instances.c.uuid > after).limit(limit), {"now": before, "before": before}).scalars())
 
 
 def late(tx: Connection, uuids: Iterable[str], before: float) -> set[str]:
     """Those of these builds."""
-    query = _LATE.where(instances.c.uuid.in_(dialect.uuids())).params(before=before)
+    query = _LATE.where(instances.c.uuid.in_(dialect.uuids())).params(now=before, before=before)
     return {row.uuid for row in _chunked(tx, query, uuids)}
 
 
@@ -159,7 +157,7 @@ def agents(tx: Connection, hosts: Iterable[str], binary: str) -> dict[str, Agent
 
 
 def nodes(tx: Connection, hosts: Iterable[str]) -> list[ComputeNode]:
-    return [stored.load(row.stats, ComputeNode) for row in _chunked(tx, _NODES, hosts)]
+    return [node for row in _chunked(tx, _NODES, hosts) if (node := readable(row.stats)) is not None]
 
 
 def population(tx: Connection, hosts: Iterable[str]) -> dict[tuple[str, str], Population]:

@@ -63,8 +63,8 @@ _SPECS = (
 
 def moves(tx: Connection, uuids: Iterable[str]) -> set[str]:
     """Those of these requests that are for a move: no server was accepted with them."""
-    found = {row.instance_uuid: stored.load(row.spec, RequestSpec) for row in chunked(tx, _SPECS, uuids)}
-    return {uuid for uuid, spec in found.items() if spec.move is not None}
+    found = {row.instance_uuid: stored.load_or_none(row.spec, RequestSpec) for row in chunked(tx, _SPECS, uuids)}
+    return {uuid for uuid, spec in found.items() if spec is not None and spec.move is not None}
 
 
 _S = request_secrets.c

@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import epochs, named
+from db import epochs, inventories, ledger, named
 from db.epochs import Epoch
 from db.tables.api import cell_mappings, host_mappings, instance_mappings
 from objects import errors
@@ -63,6 +63,8 @@ def update(tx: Connection, mapping: CellMapping) -> CellMapping:
         get(tx, mapping.uuid)
         raise errors.Conflict(f"Cell '{mapping.name}' was changed by somebody else meanwhile: look at it, and try again") from None
     epochs.bump(tx, Epoch.CELLS)
+    if changed.state is CellState.DISABLED:  # last: who claims there now has committed before this does, or finds out
+        inventories.touch(tx, ledger.once(tx, f"cell {changed.name} disabled"), changed.uuid)
     return changed
 
 

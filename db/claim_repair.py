@@ -42,7 +42,9 @@ _LOCK_MAPPING = by_index(
     instance_mappings,
 )
 _INVENTORY = sa.select(inventory_table.c.id).where(
-    inventory_table.c.host == sa.bindparam("host"), inventory_table.c.node == sa.bindparam("node")
+    inventory_table.c.host == sa.bindparam("host"),
+    inventory_table.c.node == sa.bindparam("node"),
+    inventory_table.c.cell_uuid == sa.bindparam("cell"),
 )
 
 
@@ -50,13 +52,13 @@ def restore(tx: Connection, stamp: Stamp, lost: Unclaimed) -> bool:
     """Claim for the instance again where it is, be the host full or not. False: refused, nothing is written.
 
     The mapping's lock is what an event of its end must have: one that was applied meanwhile shows in ``seen``, and one that comes
-    later frees what is made here. It is refused as well if there is a claim, or its host has no inventory.
+    later frees what is made here. It is refused as well if there is a claim, or its host has no inventory in the instance's cell.
     """
     uuid, place = lost.instance_uuid, lost.selection
     mapping = tx.execute(_LOCK_MAPPING, {"uuid": uuid}).one_or_none()
     if mapping is None or (mapping.cell_uuid, mapping.seen) != (place.cell_uuid, lost.seen):
         return False
-    inventory = tx.execute(_INVENTORY, {"host": place.host, "node": place.node}).scalar_one_or_none()
+    inventory = tx.execute(_INVENTORY, {"host": place.host, "node": place.node, "cell": place.cell_uuid}).scalar_one_or_none()
     if mapping.state not in ("building", "active") or inventory is None:
         return False
     takes = lost.takes

@@ -17,7 +17,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import decisions, dialect, group_slots, inventories, resources
+from db import decisions, dialect, epochs, group_slots, inventories, resources
 from db.engine import DuplicateEntry
 from db.inventories import Usage
 from db.keyed import by_index
@@ -36,6 +36,9 @@ REPAIRS = 3
 
 EVERYTHING: Mapping[str, int] = MappingProxyType({})
 """Stands for the epochs of a planner that no operator can surprise."""
+
+
+CHANGED = "cells, host mappings or aggregates are not any more what the plan would be made on"
 
 
 class Raced(Exception):
@@ -96,16 +99,24 @@ def claim(tx: Connection, stamp: Stamp, asks: Sequence[Ask], planner: Planner, k
     """
     standings, old = _stand(tx, asks)
     log = inventories.changed_since(tx, *planner.log_position)
-    if any(log.epochs.get(name, 0) != epoch for name, epoch in known.items()):
-        raise Outdated("cells, host mappings or aggregates are not any more what the plan would be made on")
+    if _is_outdated(log.epochs, known):
+        raise Outdated(CHANGED)
     slots = group_slots.lock_and_read(tx, [ask.group for ask in asks if ask.group is not None])
     wanted = planner.begin(log.rows, standings, slots)
     locked = _confirmed(tx, planner, wanted, {claim.inventory_id for claim in old.values()})
+    # Nothing locks the epochs. Whoever disables a cell changes its hosts' rows under a younger writer before the commit, so a claim
+    # that has read the epochs before either holds these rows first, or finds them changed and reads the epochs again.
+    if known and any(row.writer > log.newest for row in locked.values()) and _is_outdated(epochs.read(tx), known):
+        raise Outdated(CHANGED)
     placements, made = planner.finish()
     placed = [(ask, placement) for ask, batch in zip(asks, placements, strict=True) for placement in batch]
     written = _write(tx, stamp, placed, old, locked)
     decisions.store_all(tx, made)
     return Claimed(standings=tuple(standings), inventories=tuple(written))
+
+
+def _is_outdated(now: Mapping[str, int], known: Mapping[str, int]) -> bool:
+    return any(now.get(name, 0) != epoch for name, epoch in known.items())
 
 
 _STANDING = by_index(

@@ -50,11 +50,15 @@ LOG = logging.getLogger(__name__)
 
 
 class Move(Object, frozen=True, kw_only=True):
-    """The instance is on this host now, whatever was claimed."""
+    """The instance is on this host now, whatever was claimed.
+
+    ``cell_uuid``: the cell that says so, which may name its own hosts only; None: an operator.
+    """
 
     instance_uuid: str
     host: str
     node: str
+    cell_uuid: str | None = None
 
 
 _RELEASE = KeyedDelete(
@@ -115,7 +119,7 @@ _CLAIMS = by_index(
     allocations,
 )
 _MOVE = sa.update(allocations).where(allocations.c.instance_uuid == sa.bindparam("uuid")).values(inventory_id=sa.bindparam("to"))
-_FIND = sa.select(inventory_table.c.id, inventory_table.c.host, inventory_table.c.node).where(
+_FIND = sa.select(inventory_table.c.id, inventory_table.c.host, inventory_table.c.node, inventory_table.c.cell_uuid).where(
     inventory_table.c.host.in_(dialect.uuids("hosts"))
 )
 _CELLS = sa.select(inventory_table.c.id, inventory_table.c.cell_uuid).where(inventory_table.c.id.in_(dialect.uuids("ids")))
@@ -124,7 +128,8 @@ _CELLS = sa.select(inventory_table.c.id, inventory_table.c.cell_uuid).where(inve
 def move(tx: Connection, stamp: Stamp, moves: Sequence[Move]) -> None:
     """Record where instances went. Always recorded, though the host be full; an instance without a claim stays without.
 
-    A host that no inventory is known of gets one without capacity, so that usage is right and nothing else is claimed there.
+    A host that no inventory is known of gets one without capacity, so that usage is right and nothing else is claimed there. No
+    claim goes to a host of another cell than the one that tells of the move.
     """
     wanted = {move.instance_uuid: move for move in moves}
     claimed = _read_claims(tx, sorted(wanted))
@@ -133,8 +138,14 @@ def move(tx: Connection, stamp: Stamp, moves: Sequence[Move]) -> None:
     moved: list[dict[str, Any]] = []
     grouped: list[tuple[str, str]] = []
     for row in claimed:
-        to = targets[wanted[row.instance_uuid].host, wanted[row.instance_uuid].node]
+        move = wanted[row.instance_uuid]
+        to, home = targets[move.host, move.node]
         if to == row.inventory_id:
+            continue
+        if move.cell_uuid is not None and home not in (move.cell_uuid, ""):
+            LOG.error(
+                "cell %s says that %s moved to host %s of cell %s: refused", move.cell_uuid, row.instance_uuid, move.host, home
+            )
             continue
         usage = _usage(row)
         changes[row.inventory_id] = changes[row.inventory_id].plus(usage.negated())
@@ -155,7 +166,7 @@ def lock_places(tx: Connection, uuids: Sequence[str], hosts: Sequence[str]) -> N
     For a transaction that will change some of them now and others later: it would not lock them in the order of their ids.
     """
     ids = {row.inventory_id for row in _read_claims(tx, sorted(set(uuids)))}
-    inventories.lock(tx, ids | set(_find(tx, sorted(set(hosts))).values()))
+    inventories.lock(tx, ids | {key for key, _ in _find(tx, sorted(set(hosts))).values()})
 
 
 def _read_claims(tx: Connection, uuids: Sequence[str]) -> list[sa.Row[Any]]:
@@ -165,8 +176,8 @@ def _read_claims(tx: Connection, uuids: Sequence[str]) -> list[sa.Row[Any]]:
     return rows
 
 
-def _targets(tx: Connection, stamp: Stamp, moves: Sequence[tuple[Move, int]]) -> dict[tuple[str, str], int]:
-    """The inventory ids of the hosts moved to, by (host, node); those that are missing are made."""
+def _targets(tx: Connection, stamp: Stamp, moves: Sequence[tuple[Move, int]]) -> dict[tuple[str, str], tuple[int, str]]:
+    """The inventories' ids and cells of the hosts moved to, by (host, node); those that are missing are made."""
     places = {(move.host, move.node): inventory_id for move, inventory_id in moves}
     targets = _find(tx, sorted({host for host, _ in places}))
     missing = sorted(place for place in places if place not in targets)
@@ -180,10 +191,12 @@ def _targets(tx: Connection, stamp: Stamp, moves: Sequence[tuple[Move, int]]) ->
     return _find(tx, sorted({host for host, _ in places}))
 
 
-def _find(tx: Connection, hosts: Sequence[str]) -> dict[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
+def _find(tx: Connection, hosts: Sequence[str]) -> dict[tuple[str, str], tuple[int, str]]:
+    """Id and cell of each inventory of these hosts, by (host, node)."""
+    found: dict[tuple[str, str], tuple[int, str]] = {}
     for start in range(0, len(hosts), dialect.IN_LIST):
-        found |= {(row.host, row.node): row.id for row in tx.execute(_FIND, {"hosts": hosts[start : start + dialect.IN_LIST]})}
+        rows = tx.execute(_FIND, {"hosts": hosts[start : start + dialect.IN_LIST]})
+        found |= {(row.host, row.node): (row.id, row.cell_uuid) for row in rows}
     return found
 
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -16,6 +15,7 @@ from db.upsert import Upsert
 from objects import errors, stats, stored
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind
+from objects.host_limits import HostLimits
 
 Nodes = dict[tuple[str, str], ComputeNode]
 """By host and node."""
@@ -31,9 +31,14 @@ _NODES_OF = (
 )
 
 
-def store(tx: Connection, node: ComputeNode, now: float) -> bool | None:
-    """Store what an agent reported; a change is told to the feed. Return whether there was one; None: newer stats are known."""
+def store(tx: Connection, node: ComputeNode, now: float, limits: HostLimits | None = None) -> bool | None:
+    """Store what an agent reported; a change is told to the feed. Return whether there was one; None: newer stats are known.
+
+    Raises Invalid where the host would offer more than ``limits`` with it.
+    """
     known = _stored(tx, [node.host])
+    if limits is not None:
+        limits.check(node, [other for key, other in known.items() if key != (node.host, node.node)])
     return _write(tx, [node], known, now) == 1 if _is_newest(node, known) else None
 
 
@@ -46,6 +51,12 @@ def store_all(tx: Connection, nodes: Sequence[ComputeNode], now: float) -> int:
     latest = {(node.host, node.node): node for node in nodes}
     known = _stored(tx, sorted({node.host for node in nodes}))
     return _write(tx, [node for _, node in sorted(latest.items()) if _is_newest(node, known)], known, now)
+
+
+def retell(tx: Connection, host: str, now: float) -> None:
+    """Tell the feed what the nodes of a host offer, as if it had changed."""
+    known = of_hosts(tx, [host])
+    feed.append(tx, [feed.NewEvent(kind=EventKind.HOST, key=host, version=0, payload=stored.dump(node)) for node in known], now)
 
 
 def _is_newest(node: ComputeNode, known: Nodes) -> bool:
@@ -137,7 +148,7 @@ def readable(text: str) -> ComputeNode | None:
     try:
         node = stored.load(text, ComputeNode)
         stats.check(node)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError, errors.Invalid) as error:
+    except (*stored.UNREADABLE, errors.Invalid) as error:
         LOG.warning("stats that cannot be read are ignored, until their host reports anew: %s: %.200s", error, text)
         return None
     return node

@@ -6,37 +6,36 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import secrets
-from db.tables.cell import builds, instances
-from objects import lifecycle
+from db.instances import BUILDS, OVERDUE
+from db.tables.cell import builds, cell_dead_letters, instances
 from objects.base import Object
 from objects.instance import State
 
 
 class Due(Object, frozen=True, kw_only=True):
-    """What there is something of. Whoever goes to do it reads it for himself: it may be done by then."""
+    """What there is something of. Whoever goes to do it reads it for himself: it may be done by then. ``letters``: dead ones."""
 
     overdue: bool
     unaccepted: bool
     deleting: bool
     finished: bool
+    letters: bool = False
 
 
 _BUILDS = instances.join(builds, builds.c.instance_uuid == instances.c.uuid)
 _LOOK = sa.select(
-    sa.exists()
-    .select_from(_BUILDS)
-    .where(instances.c.state.in_(list(lifecycle.LIVE)), builds.c.deadline < sa.bindparam("now"))
-    .label("overdue"),
+    sa.exists().select_from(BUILDS).where(OVERDUE).label("overdue"),
     sa.exists()
     .select_from(_BUILDS)
     .where(instances.c.state == State.SCHEDULED, builds.c.sent_at < sa.bindparam("before"))
     .label("unaccepted"),
     sa.exists().where(instances.c.state == State.DELETING, instances.c.updated_at < sa.bindparam("before")).label("deleting"),
     secrets.FINISHED.label("finished"),
+    sa.exists(cell_dead_letters.c.key).label("letters"),
 )
 
 
 def look(tx: Connection, now: float, before: float) -> Due:
     """At ``now``; orders and deletes count that were sent before ``before``, both in seconds since the epoch."""
     row = tx.execute(_LOOK, {"now": now, "before": before}).one()
-    return Due(overdue=bool(row.overdue), unaccepted=bool(row.unaccepted), deleting=bool(row.deleting), finished=bool(row.finished))
+    return Due(**{name: bool(found) for name, found in row._mapping.items()})

@@ -7,13 +7,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import msgspec
 import sqlalchemy as sa
 from oslo_db import exception as oslo_exception
 
-from db import facade, retry
+from db import clock, facade, retry
 from db import url as urls
 from db.facade import Opening
 from db.turn import Turn, turn_of
@@ -29,6 +29,15 @@ DuplicateEntry: type[Exception] = oslo_exception.DBDuplicateEntry
 
 TURN_TIMEOUT = 30.0
 """Seconds a thread waits for the other writers of its process before it gives up."""
+
+
+BRIEF_STATEMENT_TIMEOUT_S = 3.0
+"""What a list's statement may take."""
+_SQLITE_STEPS = 100_000
+"""Instructions of SQLite's machine after which it looks at the clock; a millisecond or so."""
+TOO_COSTLY = (
+    "This list takes too long. Ask for less: fewer tags or other filters, a smaller limit, or one project. Or try again later."
+)
 
 
 class NestedWrite(RuntimeError):
@@ -66,14 +75,20 @@ class Database:
         self._file = urls.file_of(parsed)
         self._turn = turn_of(self._file) if self._file else Turn(exclusive=False)
         opening = Opening(url=url, name=self.name, max_pool_size=max_pool_size, create=create, outbox=outbox)
-        writing = facade.make(opening)
+        self._clock = clock.Reading()
+        writing = facade.make(opening, self._clock)
         # Connections for reading refuse to write: a function given to the wrong method is noticed in the first test of it. On a
         # server they spare the round trip that ends a transaction.
-        reading = facade.make(msgspec.structs.replace(opening, query_only=True))
-        self._facades = (writing, reading)
+        reading = facade.make(msgspec.structs.replace(opening, query_only=True), self._clock)
+        brief = facade.make(
+            msgspec.structs.replace(opening, query_only=True, statement_timeout=BRIEF_STATEMENT_TIMEOUT_S), self._clock
+        )
+        self._facades = (writing, reading, brief)
         self._writer = writing.writer
+        self._tolerant = threading.local()
         self._seconds = metrics.TRANSACTION.labels(self.name)
         self._reader = reading.reader
+        self._brief_reader = brief.reader
 
     def __repr__(self) -> str:
         return f"Database({self.name!r}, {self.url_masked!r})"
@@ -92,6 +107,32 @@ class Database:
         """
         return self._run(lambda: self._read_once(lambda tx: fn(tx, *args, **kwargs)))
 
+    def read_briefly(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``read`` for questions that callers can make as costly as they like.
+
+        Raises TooCostly where a statement, or on SQLite all of them, takes longer than BRIEF_STATEMENT_TIMEOUT_S.
+        """
+        return self._run(lambda: self._read_briefly_once(lambda tx: fn(tx, *args, **kwargs)))
+
+    def now(self) -> float:
+        """What the database's clock says, in seconds since the epoch: stored times are compared with it, not with a machine's.
+
+        Mostly without a statement: each new connection reads it, and this process extrapolates. Raises DatabaseUnavailable if it
+        was never read.
+        """
+        if not self._clock.is_fresh:
+            try:
+                self._clock.note(self.read(clock.read))
+            except errors.DatabaseUnavailable:
+                if self._clock.now() is None:
+                    raise
+        return self._clock.now() or 0.0
+
+    @property
+    def knows_time(self) -> bool:
+        """Whether ``now`` answers without asking the database."""
+        return self._clock.is_fresh
+
     def has(self, engine: sa.Engine) -> bool:
         """Whether the engine is one of this database's."""
         return any(opened.has(engine) for opened in self._facades)
@@ -107,6 +148,8 @@ class Database:
             try:
                 return transaction()
             except Exception as error:
+                if self._file and retry.is_not_text(error):
+                    return self._read_tolerantly(transaction)
                 if (trouble := retry.classify(error)) is not retry.Trouble.OTHER:
                     metrics.DATABASE_ERRORS.labels(self.name, trouble.value).inc()
                 if not retry.is_passing(error):
@@ -121,6 +164,20 @@ class Database:
             raise unavailable from error
         finally:
             self._seconds.observe(time.monotonic() - begun)
+
+    def _read_tolerantly(self, transaction: Callable[[], T]) -> T:
+        """Run it with replacement characters for bytes that are no UTF-8, which only SQLite lets a column of text hold."""
+        self._tolerant.on = True
+        try:
+            return transaction()
+        finally:
+            self._tolerant.on = False
+
+    def _begin(self, tx: sa.Connection, statement: str) -> None:
+        """Speak to the SQLite driver itself: it takes a tenth of the time of a statement of SQLAlchemy's."""
+        connection = cast(sqlite3.Connection, tx.connection.driver_connection)
+        connection.text_factory = _replacing if getattr(self._tolerant, "on", False) else str
+        connection.execute(statement)
 
     def _write_once(self, body: Callable[[sa.Connection], T]) -> T:
         me = threading.get_ident()
@@ -142,7 +199,7 @@ class Database:
                 if self._file:
                     # A deferred BEGIN that comes to write after it has read fails at once if another has written meanwhile, and no
                     # busy time-out helps.
-                    _begin(tx, "BEGIN IMMEDIATE")
+                    self._begin(tx, "BEGIN IMMEDIATE")
                 result = body(tx)
                 committing = True
             return result
@@ -151,11 +208,21 @@ class Database:
                 raise OutcomeUnknown(f"Database {self.url_masked} was lost during a commit: {retry.cause(error)}") from error
             raise
 
-    def _read_once(self, body: Callable[[sa.Connection], T]) -> T:
+    def _read_briefly_once(self, body: Callable[[sa.Connection], T]) -> T:
         try:
-            with self._reader.using(_Context()) as tx:
+            if not self._file:
+                return self._read_once(body, self._brief_reader)
+            return self._read_once(lambda tx: _until(tx, time.monotonic() + BRIEF_STATEMENT_TIMEOUT_S, body), self._brief_reader)
+        except Exception as error:
+            if retry.is_out_of_time(error):
+                raise errors.TooCostly(TOO_COSTLY) from error
+            raise
+
+    def _read_once(self, body: Callable[[sa.Connection], T], reader: Any = None) -> T:
+        try:
+            with (reader or self._reader).using(_Context()) as tx:
                 if self._file:
-                    _begin(tx, "BEGIN")
+                    self._begin(tx, "BEGIN")
                 return body(tx)
         except Exception as error:
             if self._refuses_writes(retry.cause(error)):
@@ -188,6 +255,15 @@ class Database:
         return errors.DatabaseUnavailable(text)
 
 
-def _begin(tx: sa.Connection, statement: str) -> None:
-    """Speak to the SQLite driver itself: it takes a tenth of the time of a statement of SQLAlchemy's."""
-    cast(sqlite3.Connection, tx.connection.driver_connection).execute(statement)
+def _until(tx: sa.Connection, end: float, body: Callable[[sa.Connection], T]) -> T:
+    """Run ``body``; SQLite interrupts its statements after ``end`` (monotonic clock)."""
+    connection = cast(sqlite3.Connection, tx.connection.driver_connection)
+    connection.set_progress_handler(lambda: time.monotonic() > end, _SQLITE_STEPS)
+    try:
+        return body(tx)
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+def _replacing(text: bytes) -> str:
+    return text.decode(errors="replace")

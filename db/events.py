@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from db import cell_mappings, claims, dialect
 from db.keyed import by_index
 from db.many import UpdateMany
-from db.tables.api import feed_cursors, instance_mappings
+from db.tables.api import feed_cursors, host_mappings, instance_mappings, inventories
 from objects import errors, stored
 from objects.base import Object
 from objects.compute_node import ComputeNode
@@ -41,6 +41,16 @@ def cursor(tx: Connection, cell_uuid: str) -> int:
 def position(tx: Connection, cell_uuid: str) -> int:
     """The same, for one who only wants to know."""
     return tx.execute(sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)).scalar_one_or_none() or 0
+
+
+BEYOND_ANY_EVENT = 2**62
+
+_REBUILD = sa.update(feed_cursors).where(feed_cursors.c.cell_uuid == sa.bindparam("cell")).values(sequence=BEYOND_ANY_EVENT)
+
+
+def rebuild_from_rows(tx: Connection, cell_uuid: str) -> None:
+    """Let the reader of this feed take every row's state instead: a cursor behind the feed's end says that it was restored."""
+    tx.execute(_REBUILD, {"cell": cell_uuid})
 
 
 _ADVANCE = (
@@ -82,28 +92,61 @@ _FRESH = by_index(
     .with_for_update(),
     instance_mappings,
 )
+_HOMES = sa.union_all(
+    sa.select(host_mappings.c.host, host_mappings.c.cell_uuid).where(host_mappings.c.host.in_(dialect.uuids("hosts"))),
+    sa.select(inventories.c.host, inventories.c.cell_uuid).where(inventories.c.host.in_(dialect.uuids("hosts"))),
+)
 
 
 def apply(
-    tx: Connection, stamp: claims.Stamp, position: Position, events: Sequence[FeedEvent], nodes: Sequence[ComputeNode] = ()
-) -> None:
+    tx: Connection,
+    stamp: claims.Stamp,
+    position: Position,
+    events: Sequence[FeedEvent],
+    nodes: Sequence[ComputeNode] = (),
+    own: Collection[str] = (),
+    now: float | None = None,
+) -> list[FeedEvent]:
     """Apply the instance events of one page, take over the capacities of ``nodes``, and advance the cursor by compare-and-set.
 
-    An event counts only if the mapping names the feed's cell and the event is newer than the last one applied. Raises
-    ``errors.Conflict`` if another reader has moved the cursor: nothing is written then, and the page is to be read again.
+    An event counts only if the mapping names the feed's cell and the event is newer than the last one applied. An instance that
+    runs, or moves, is on a host of the feed's cell: events that name another cell's host change nothing, and are returned. The end
+    of an instance always counts. ``own``: hosts that are known to be the cell's; the others are looked up. ``now``: by this
+    database's clock, with which summaries are dated; None: as the cell dated them.
+
+    Raises ``errors.Conflict`` if another reader has moved the cursor: nothing is written then, and the page is to be read again.
     """
     moved_cursor = tx.execute(_ADVANCE, {"cell": position.cell_uuid, "read": position.cursor, "upto": position.upto}).rowcount
     if not moved_cursor:
         raise errors.Conflict(f"the feed of cell {position.cell_uuid} is read by another applier")
+    refused = _on_foreign_hosts(tx, position.cell_uuid, events, own)
     by_uuid: dict[str, list[FeedEvent]] = {}
     for event in events:
-        if event.kind in (EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED):
+        if event.kind in (*_PLACING, EventKind.ENDED) and event not in refused:
             by_uuid.setdefault(event.key, []).append(event)
     if by_uuid:
         _apply_claims(tx, stamp, position.cell_uuid, by_uuid, [node.host for node in nodes])
-        _APPLY(tx, [_values(position.cell_uuid, by_uuid[uuid][-1]) for uuid in sorted(by_uuid)])
+        _APPLY(tx, [_values(position.cell_uuid, by_uuid[uuid][-1], now) for uuid in sorted(by_uuid)])
     if nodes:
         claims.set_inventory(tx, stamp, nodes, position.cell_uuid)
+    return refused
+
+
+_PLACING = (EventKind.MOVED, EventKind.ACTIVE)
+"""Events that say on which host an instance is."""
+
+
+def _on_foreign_hosts(tx: Connection, cell_uuid: str, events: Sequence[FeedEvent], own: Collection[str]) -> list[FeedEvent]:
+    """The events that place an instance on a host of another cell, by its mapping or, where it has none, by its inventories."""
+    placed = [(event, stored.load(event.payload, InstanceSummary).host) for event in events if event.kind in _PLACING]
+    hosts = sorted({host for _, host in placed if host and host not in own})
+    if not hosts:
+        return []
+    foreign: set[str] = set()
+    for start in range(0, len(hosts), dialect.IN_LIST):
+        homes = tx.execute(_HOMES, {"hosts": hosts[start : start + dialect.IN_LIST]})
+        foreign.update(host for host, home in homes if home not in (cell_uuid, ""))
+    return [event for event, host in placed if host in foreign]
 
 
 def _apply_claims(
@@ -126,7 +169,7 @@ def _apply_claims(
     fresh = {uuid: [e for e in by_uuid[uuid] if e.version > seen[uuid]] for uuid in bearing if uuid in seen}
     ended = [uuid for uuid, events in fresh.items() if any(e.kind is EventKind.ENDED for e in events)]
     moves = [
-        claims.Move(instance_uuid=uuid, host=last[uuid].host or "", node=last[uuid].node or "")
+        claims.Move(instance_uuid=uuid, host=last[uuid].host or "", node=last[uuid].node or "", cell_uuid=cell_uuid)
         for uuid, events in fresh.items()
         if uuid not in ended and any(e.kind is EventKind.MOVED for e in events)
     ]
@@ -146,7 +189,7 @@ def _apply_claims(
         claims.free_slots(tx, built)
 
 
-def _values(cell_uuid: str, event: FeedEvent) -> dict[str, object]:
+def _values(cell_uuid: str, event: FeedEvent, now: float | None) -> dict[str, object]:
     summary = stored.load(event.payload, InstanceSummary)
     return {
         "uuid": event.key,
@@ -156,7 +199,7 @@ def _values(cell_uuid: str, event: FeedEvent) -> dict[str, object]:
         "new_host": summary.host,
         "new_node": summary.node,
         "new_zone": summary.availability_zone,
-        "new_updated_at": summary.updated_at,
+        "new_updated_at": summary.updated_at if now is None else now,
         "new_launched_at": summary.launched_at,
         "new_terminated_at": summary.terminated_at,
         "new_fault": summary.fault,

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from oslo_db.sqlalchemy import enginefacade
 from sqlalchemy.pool import QueuePool
 
-from db import answers, retry
+from db import answers, clock, retry
 from db import url as urls
 from objects import errors
 from objects.base import Object
@@ -30,6 +30,7 @@ class Opening(Object, frozen=True, kw_only=True):
     """How a database is opened. ``name`` is what statement counts call it; ``create`` matters to SQLite.
 
     ``query_only``: for reading, where it refuses to write.
+    ``statement_timeout``: seconds that one statement may take on a server; None: as the URL says.
     ``outbox``: its transactions note what is to be told (``db/outbox.py``).
     """
 
@@ -39,6 +40,7 @@ class Opening(Object, frozen=True, kw_only=True):
     create: bool = False
     query_only: bool = False
     outbox: bool = False
+    statement_timeout: float | None = None
 
     def __repr__(self) -> str:
         return f"Opening({self.name!r})"  # the URL may hold a password
@@ -62,8 +64,8 @@ class Facade:
             engine.dispose()
 
 
-def make(opening: Opening) -> Facade:
-    """How to begin transactions on a database."""
+def make(opening: Opening, reading: clock.Reading) -> Facade:
+    """How to begin transactions on a database. ``reading``: where its new connections note its clock."""
     url = urls.parse(opening.url)
     facade = enginefacade.transaction_context()
     if urls.file_of(url) is None:
@@ -75,13 +77,13 @@ def make(opening: Opening) -> Facade:
         thread_checkin=False,  # only for green threads
         logging_name=opening.name,
     )
-    facade.append_on_engine_create(functools.partial(_tune, url, opening))
+    facade.append_on_engine_create(functools.partial(_tune, url, opening, reading))
     # It warns, with a traceback, of each error it knows no name for. All are raised, so whoever catches them tells them.
     logging.getLogger("oslo_db.sqlalchemy.exc_filters").setLevel(logging.ERROR)
     return Facade(facade)
 
 
-def _tune(url: sa.URL, opening: Opening, engine: sa.Engine) -> None:
+def _tune(url: sa.URL, opening: Opening, reading: clock.Reading, engine: sa.Engine) -> None:
     if opening.outbox:
         engine.update_execution_options(keeps_outbox=True)
     _keep_connections(engine, opening.max_pool_size)
@@ -89,7 +91,9 @@ def _tune(url: sa.URL, opening: Opening, engine: sa.Engine) -> None:
 
     @sa.event.listens_for(engine, "connect")
     def settle(driver_connection: Any, record: object) -> None:
-        urls.settle(driver_connection, url, query_only=opening.query_only)
+        urls.settle(driver_connection, url, query_only=opening.query_only, statement_timeout=opening.statement_timeout)
+        reading.take(driver_connection, url.get_backend_name())
+        driver_connection.rollback()
 
     _leave_read_only(engine)
     answers.keep_time(engine, url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,13 +25,22 @@ class NewEvent(Object, frozen=True, kw_only=True):
 
 
 class Page(Object, frozen=True, kw_only=True):
-    """Events after a cursor, in order. ``trimmed``: some of them are gone, so the reader must rebuild from state."""
+    """Events after a cursor, in order. ``trimmed``: some of them are gone, so the reader must rebuild from state.
+
+    ``last``: the number of the last row read, which is where the reader goes on; 0 where there was none. Rows of a kind that this
+    release does not know are read and left out, so there may be fewer events than rows (``count``).
+    """
 
     events: tuple[FeedEvent, ...]
     head: int
     trimmed: bool
+    last: int = 0
+    count: int = 0
 
 
+LOG = logging.getLogger(__name__)
+
+_KINDS = {kind.value: kind for kind in EventKind}
 _MORE = feed_head.c.sequence + sa.bindparam("count")
 _ADVANCE = sa.update(feed_head).where(feed_head.c.id == 1)
 # Both say where the head is then. MariaDB, which returns no rows of an UPDATE, says it as it tells what number a row was given.
@@ -75,12 +85,17 @@ def read(tx: Connection, after: int, limit: int) -> Page:
     rows = tx.execute(_READ, {"after": after, "limit": limit}).all()
     if not rows:
         return Page(events=(), head=0, trimmed=False)
+    found = [r for r in rows if r.sequence is not None]
     events = tuple(
-        FeedEvent(sequence=r.sequence, kind=EventKind(r.kind), key=r.key, version=r.version, payload=r.payload)
-        for r in rows
-        if r.sequence is not None
+        FeedEvent(sequence=r.sequence, kind=_KINDS[r.kind], key=r.key, version=r.version, payload=r.payload)
+        for r in found
+        if r.kind in _KINDS
     )
-    return Page(events=events, head=rows[0].head, trimmed=rows[0].trimmed > after)
+    if len(events) < len(found):
+        unknown = sorted({str(r.kind)[:40] for r in found if r.kind not in _KINDS})
+        LOG.warning("%d events of a feed are left out: their kinds %s are unknown", len(found) - len(events), unknown)
+    last = found[-1].sequence if found else 0
+    return Page(events=events, head=rows[0].head, trimmed=rows[0].trimmed > after, last=last, count=len(found))
 
 
 class Lag(Object, frozen=True, kw_only=True):
@@ -107,13 +122,19 @@ def head(tx: Connection) -> int:
     return tx.execute(_HEAD).scalar() or 0
 
 
+LONGEST_AGE_S = 366 * 86400.0
+"""An event that is dated later than this after the time to trim before was dated wrongly."""
+
+
 def trim(tx: Connection, before: float) -> int:
     """Remove events written before ``before`` (seconds since the epoch); return how many.
 
-    What it costs depends on what is removed: the oldest event that stays is the first one met.
+    What it costs depends on what is removed: the oldest event that stays is the first one met. An event with a time that cannot
+    be keeps no other one in the feed.
     """
     bounds = tx.execute(sa.select(feed_head.c.sequence, feed_head.c.trimmed).where(feed_head.c.id == 1)).one()
-    oldest = sa.select(feed.c.sequence).where(feed.c.created_at >= before).order_by(feed.c.sequence).limit(1)
+    recent = feed.c.created_at.between(before, before + LONGEST_AGE_S)
+    oldest = sa.select(feed.c.sequence).where(recent).order_by(feed.c.sequence).limit(1)
     stays: int | None = tx.execute(oldest).scalar()
     last = bounds.sequence if stays is None else stays - 1
     if last <= bounds.trimmed:

@@ -18,7 +18,8 @@ _COLUMNS = (host_mappings.c.host, host_mappings.c.cell_uuid)
 def add(tx: Connection, mappings: Sequence[HostMapping], now: float) -> list[HostMapping]:
     """Map hosts to cells. Return those that are mapped to another cell already, as they are: these stay what they were.
 
-    A host that is mapped to the same cell is no conflict, and changes nothing.
+    A host that is mapped to the same cell is no conflict, and changes nothing. One whose name the server takes for another's, as
+    MariaDB did with trailing blanks before schema 0011, is returned with an empty cell.
     """
     wanted = {mapping.host: mapping.cell_uuid for mapping in sorted(mappings, key=lambda m: m.host)}
     rows = [{"host": host, "cell_uuid": cell_uuid, "created_at": now} for host, cell_uuid in wanted.items()]
@@ -27,7 +28,9 @@ def add(tx: Connection, mappings: Sequence[HostMapping], now: float) -> list[Hos
         epochs.bump(tx, Epoch.HOSTS)
     if inserted == len(rows):
         return []
-    return [mapping for mapping in _of(tx, list(wanted)) if mapping.cell_uuid != wanted[mapping.host]]
+    there = {mapping.host: mapping.cell_uuid for mapping in _of(tx, list(wanted))}
+    found = [HostMapping(host=host, cell_uuid=there.get(host, "")) for host in wanted]
+    return [mapping for mapping in found if mapping.cell_uuid != wanted[mapping.host]]
 
 
 def list_all(tx: Connection) -> list[HostMapping]:

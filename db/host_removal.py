@@ -7,7 +7,7 @@ from contextlib import suppress
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import clock, epochs, host_mappings, inventories, services
+from db import clock, epochs, host_mappings, inventories, services, unknown_guests
 from db.epochs import Epoch
 from db.tables import api, cell
 from objects import errors, lifecycle, stored
@@ -35,6 +35,7 @@ def from_cell(tx: Connection, host: str, binary: str, silence: float) -> None:
         raise errors.Conflict(f"Host '{host}' is up: stop its agent first")
     with suppress(errors.NotFound):  # it was deleted before, or has never reported
         services.delete(tx, host, binary)
+    unknown_guests.forget(tx, host)
     tx.execute(sa.delete(cell.compute_nodes).where(cell.compute_nodes.c.host == host))
 
 

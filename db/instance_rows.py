@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,15 @@ from objects import stored
 from objects.instance import Attempt, Instance, State
 from objects.lifecycle import Change
 from objects.selection import Limits, Selection
+from objects.text import FAULT_SIZE, clean
+from service.complaints import Complaints
+
+LOG = logging.getLogger(__name__)
+
+UNREADABLE = (*stored.UNREADABLE, ValueError)
+"""What decoding a column can raise. ValueError: a state of another release, or text that is no Unicode."""
+
+_COMPLAINTS = Complaints(LOG)
 
 # Without what only tenants care about: a report reads all of these columns.
 _ASIDE = ("project_id", "user_id", "name", "flavor", "launch_index")
@@ -42,11 +52,19 @@ LAST_FAULT = (
 
 
 def instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
-    """A row of PROTOCOL; a tombstone of an instance that was never here has no build beside it."""
+    """A row of PROTOCOL; a tombstone of an instance that was never here has no build beside it.
+
+    It raises nothing because of what a column holds: one row must not hold up the others that are read with it.
+    """
     if row.build is None:
-        return Instance(
-            uuid=row.uuid, state=State(row.state), fence=row.fence, attempt=row.attempt, version=row.version, fault=fault
-        )
+        return _without_build(row, fault)
+    try:
+        return _whole(row, fault)
+    except UNREADABLE:
+        return _damaged(row, fault)
+
+
+def _whole(row: sa.Row[Any], fault: str | None) -> Instance:
     return Instance(
         uuid=row.uuid,
         state=State(row.state),
@@ -72,6 +90,67 @@ def instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
         created_at=row.created_at,
         changed_at=row.updated_at,
     )
+
+
+def _without_build(row: sa.Row[Any], fault: str | None) -> Instance:
+    found = Instance(
+        uuid=row.uuid, state=state_of(row.state), fence=row.fence, attempt=row.attempt, version=row.version, fault=fault
+    )
+    return found if found.state is State.DELETED else _damaged(row, fault)
+
+
+def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
+    """The row with the default of each column that cannot be decoded: fence, attempt and builder still guard its transitions."""
+    damage: list[str] = []
+
+    def decode(name: str, kind: Any, default: Any) -> Any:
+        try:
+            return stored.load(getattr(row, name), kind)
+        except UNREADABLE as error:
+            damage.append(f"{name}: {type(error).__name__}: {error}" if row.build is not None else f"{name}: no build record")
+            return default
+
+    limits = decode("limits", Limits | None, None) if row.limits else None
+    alternates = decode("alternates", tuple[Selection, ...], ())
+    history = decode("history", tuple[Attempt, ...], ())
+    if state_of(row.state) is State.UNKNOWN:
+        damage.append(f"state: {row.state!r} is not known to this release")
+    reason = clean("; ".join(damage), FAULT_SIZE)
+    _COMPLAINTS(reason, logging.ERROR, "instance %s: its record cannot be read in full: %s", clean(row.uuid, 36), reason)
+    return Instance(
+        uuid=row.uuid,
+        state=state_of(row.state),
+        fence=row.fence,
+        attempt=row.attempt,
+        builder=row.builder,
+        version=row.version,
+        host=row.host,
+        node=row.node,
+        limits=limits,
+        availability_zone=row.availability_zone,
+        alternates=alternates,
+        max_attempts=row.max_attempts or 0,
+        history=history,
+        deadline=row.deadline or 0.0,
+        has_group=bool(row.has_group),
+        batch_id=row.batch_id,
+        building_at=row.building_at,
+        launched_at=row.launched_at,
+        terminated_at=row.terminated_at,
+        fault=fault,
+        rolled_back=row.rolled_back,
+        created_at=row.created_at,
+        changed_at=row.updated_at,
+        damage=reason,
+    )
+
+
+def state_of(text: str) -> State:
+    """The state of a row. UNKNOWN: another release has written it."""
+    try:
+        return State(text)
+    except ValueError:
+        return State.UNKNOWN
 
 
 _OF_UUIDS = PROTOCOL.where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid)

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import dialect
+from db import dialect, spec_fields
 from db.tables.api import request_specs
 from db.tables.cell import builds, instances
+from objects import stored
+from objects.spec import RequestSpec
 
 _SPECS = (
     sa.select(instances.c.batch_id, builds.c.spec)
@@ -25,5 +27,10 @@ def of_rows(tx: Connection, uuids: Iterable[str]) -> dict[str, str]:
 
 def put_back(tx: Connection, specs: Mapping[str, str], now: float) -> int:
     """In the API database: write those that are missing; return how many."""
-    rows = [{"batch_id": batch, "spec": spec, "created_at": now} for batch, spec in sorted(specs.items())]
-    return dialect.insert_new(tx, request_specs, rows)
+    decoded = {batch: stored.load_or_none(text, RequestSpec) for batch, text in sorted(specs.items())}
+    rows = [
+        {"batch_id": batch, "spec": specs[batch], "created_at": now, **spec_fields.columns(spec)} for batch, spec in decoded.items()
+    ]
+    written = dialect.insert_new(tx, request_specs, rows)
+    spec_fields.label(tx, decoded)
+    return written

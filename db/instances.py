@@ -6,8 +6,9 @@ read and written, ``db/instance_rows.py`` knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -25,6 +26,8 @@ from objects.instance import Instance, State
 from objects.lifecycle import Change, Outcome, Refused
 from objects.spec import RequestSpec
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 
 class Order(Object, frozen=True, kw_only=True):
     """All that is needed to send an instance's build order (again)."""
@@ -32,6 +35,25 @@ class Order(Object, frozen=True, kw_only=True):
     instance: Instance
     name: str
     spec: RequestSpec
+
+
+class Orders(NamedTuple):
+    """Orders in the order asked for, and by uuid why the others cannot be read."""
+
+    orders: list[Order]
+    unreadable: dict[str, Exception]
+
+
+class Found(NamedTuple):
+    """A row that a sweep has to do with, by columns that need no decoding: nothing stored in it can keep it from being read."""
+
+    uuid: str
+    state: str
+    host: str | None
+    fence: int
+    attempt: int
+    batch_id: str | None
+    rolled_back: bool
 
 
 # -- transitions -------------------------------------------------------------------------------------------------------------
@@ -147,7 +169,7 @@ def get(tx: Connection, uuid: str) -> Instance | None:
 _ORDER = PROTOCOL.add_columns(instances.c.name, builds.c.spec)
 
 
-def unaccepted(tx: Connection, before: float, limit: int) -> list[Order]:
+def unaccepted(tx: Connection, before: float, limit: int) -> Orders:
     """SCHEDULED rows whose order was last sent before ``before`` and that no agent has accepted, those first that waited longest.
 
     A row that the settler has just activated was never sent from here, and is due at once.
@@ -160,7 +182,7 @@ def unaccepted(tx: Connection, before: float, limit: int) -> list[Order]:
     return _orders(tx, query)
 
 
-def orders(tx: Connection, uuids: Iterable[str]) -> list[Order]:
+def orders(tx: Connection, uuids: Iterable[str]) -> Orders:
     """The orders of these instances."""
     return _orders(tx, _ORDER.where(instances.c.uuid.in_(sorted(uuids))))
 
@@ -173,29 +195,56 @@ def sent(tx: Connection, uuids: Iterable[str], now: float) -> None:
     tx.execute(_SENT, {"uuids": sorted(uuids), "now": now})
 
 
-def in_state(tx: Connection, states: Sequence[State], before: float, limit: int, after: str = "") -> list[Instance]:
-    """Rows in these states since before ``before``, by uuid from ``after`` on."""
-    query = (
-        PROTOCOL.where(instances.c.state.in_(states), instances.c.updated_at < before, instances.c.uuid > after)
-        .order_by(instances.c.uuid)
-        .limit(limit)
-    )
-    return [instance_rows.instance(row) for row in tx.execute(query)]
-
-
-def on_hosts(tx: Connection, hosts: Sequence[str], states: Sequence[State]) -> list[Instance]:
-    """Rows in these states on these hosts."""
-    query = PROTOCOL.where(instances.c.host.in_(sorted(hosts)), instances.c.state.in_(states))
-    return [instance_rows.instance(row) for row in tx.execute(query)]
-
-
-def overdue(tx: Connection, now: float, limit: int) -> list[Instance]:
-    """Builds under way whose deadline has passed."""
-    query = PROTOCOL.where(instances.c.state.in_(list(lifecycle.LIVE)), builds.c.deadline < now).limit(limit)
-    return [instance_rows.instance(row) for row in tx.execute(query)]
-
-
 _I = instances.c
+_FOUND = sa.select(
+    *(_I[name] for name in ("uuid", "state", "host", "fence", "attempt", "batch_id")),
+    _I.rolled_back.is_not(None).label("rolled_back"),
+)
+
+
+def found(tx: Connection, uuid: str) -> Found | None:
+    """One row."""
+    return next(iter(_found(tx, _FOUND.where(_I.uuid == uuid))), None)
+
+
+def in_state(tx: Connection, states: Sequence[State], before: float, limit: int, after: str = "") -> list[Found]:
+    """Rows in these states since before ``before``, by uuid from ``after`` on."""
+    query = _FOUND.where(_I.state.in_(states), _I.updated_at < before, _I.uuid > after).order_by(_I.uuid).limit(limit)
+    return _found(tx, query)
+
+
+def on_hosts(tx: Connection, hosts: Sequence[str], states: Sequence[State]) -> list[Found]:
+    """Rows in these states on these hosts."""
+    return _found(tx, _FOUND.where(_I.host.in_(sorted(hosts)), _I.state.in_(states)))
+
+
+def movable(tx: Connection, hosts: Sequence[str]) -> list[Found]:
+    """Builds that wait for these hosts and have alternates."""
+    query = _FOUND.join(builds, builds.c.instance_uuid == _I.uuid)
+    return _found(tx, query.where(_I.host.in_(sorted(hosts)), _I.state == State.SCHEDULED, builds.c.alternates != "[]"))
+
+
+LATEST_TIME = 1e15
+"""Seconds since the epoch: a deadline behind it, or one that is no number, was not written by us, and counts as passed."""
+
+BUILDS = instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid)
+OVERDUE = sa.and_(
+    instances.c.state.in_(sorted(lifecycle.LIVE)),
+    # A build whose record is gone can never be ordered again, so its time is over once nothing has happened to it for a while.
+    sa.case(
+        (builds.c.instance_uuid.is_(None), _I.updated_at < sa.bindparam("before")),
+        else_=sa.not_(builds.c.deadline.between(sa.bindparam("now"), LATEST_TIME)),
+    ),
+)
+"""Of BUILDS: those under way whose deadline passed before ``now``, or without a record and unchanged since ``before``."""
+_OVERDUE = _FOUND.select_from(BUILDS).where(OVERDUE, _I.uuid > sa.bindparam("after")).order_by(_I.uuid)
+
+
+def overdue(tx: Connection, now: float, before: float, limit: int, after: str = "") -> list[Found]:
+    """Builds under way whose deadline has passed, by uuid from ``after`` on. ``before``: see ``OVERDUE``."""
+    return _found(tx, _OVERDUE.limit(limit), {"now": now, "before": before, "after": after})
+
+
 _HOLDINGS = sa.select(_I.uuid, _I.state, _I.fence, _I.attempt, _I.builder).where(
     _I.host == sa.bindparam("host"), _I.state.in_([*lifecycle.LIVE, State.ACTIVE, State.DELETING])
 )
@@ -207,8 +256,19 @@ def holdings(tx: Connection, host: str) -> list[Holding]:
     return [Holding(instance_uuid=r.uuid, state=r.state, fence=r.fence, attempt=r.attempt, builder=r.builder) for r in rows]
 
 
-def _orders(tx: Connection, query: sa.Select[Any]) -> list[Order]:
-    return [
-        Order(instance=instance_rows.instance(row), name=row.name, spec=stored.load(row.spec, RequestSpec))
-        for row in tx.execute(query)
-    ]
+def _found(tx: Connection, query: sa.Select[Any], parameters: Mapping[str, Any] = NOTHING) -> list[Found]:
+    return [Found(*row) for row in tx.execute(query, parameters)]
+
+
+def _orders(tx: Connection, query: sa.Select[Any]) -> Orders:
+    readable, unreadable = list[Order](), dict[str, Exception]()
+    for row in tx.execute(query):
+        try:
+            spec = stored.load(row.spec, RequestSpec)
+            if not (isinstance(row.fence, int) and isinstance(row.attempt, int)):
+                raise TypeError(f"fence {row.fence!r} or attempt {row.attempt!r} is no number")
+        except instance_rows.UNREADABLE as error:
+            unreadable[row.uuid] = error
+        else:
+            readable.append(Order(instance=instance_rows.instance(row), name=row.name, spec=spec))
+    return Orders(readable, unreadable)

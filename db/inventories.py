@@ -154,6 +154,14 @@ def lock(tx: Connection, ids: Collection[int], *, only_free: bool = False) -> li
     return found
 
 
+def touch(tx: Connection, stamp: Stamp, cell_uuid: str) -> None:
+    """Mark all rows of a cell as changed by this transaction, after those who have them locked."""
+    of_cell = inventories.c.cell_uuid == cell_uuid
+    tx.execute(sa.select(inventories.c.id).where(of_cell).order_by(inventories.c.id).with_for_update()).all()
+    values = {"writer": stamp.writer, "wseq": stamp.sequence, "generation": inventories.c.generation + 1}
+    tx.execute(sa.update(inventories).where(of_cell).values(values))
+
+
 def add_usage(tx: Connection, stamp: Stamp, changes: Mapping[int, Usage]) -> None:
     """Add to the usage of rows, several of which must be locked already: one UPDATE locks in no promised order."""
     ordered = sorted(changes.items())

@@ -77,4 +77,12 @@ class Ledger:
         return int(key[0])
 
 
+def once(tx: Connection, name: str) -> Stamp:
+    """A stamp for this one transaction, by a writer of its own: the youngest there is."""
+    key = tx.execute(sa.insert(writers), {"name": name[:255], "started": time.time()}).inserted_primary_key
+    if key is None:
+        raise RuntimeError("the database gave a new writer no id")
+    return Stamp(int(key[0]), 1)
+
+
 _FORGET = sa.delete(writers).where(writers.c.id <= sa.bindparam("upto"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from sqlalchemy import Connection
 
 from db import regexes, spec_fields
 from db.summary import server_of
-from db.tables.api import instance_mappings
+from db.tables.api import instance_mappings, request_specs
 from objects import errors
 from objects.base import Object
 from objects.instance import Server
@@ -19,6 +20,21 @@ Value = str | int | float | None
 
 _C = instance_mappings.c
 _BUILDING = (_C.state == "building") & (_C.deleted == sa.false())
+
+_DESCRIPTION = spec_fields.of_server(request_specs.c.description)
+_HAS_CONFIG_DRIVE = sa.func.coalesce(spec_fields.of_server(request_specs.c.config_drive), sa.false())
+
+SEARCH_TIME_S = 3.0
+"""What a search for a regular expression may take in one list."""
+MAX_SEARCHED = 250_000
+"""Servers in which one list searches for a regular expression."""
+_FIRST_SEARCH_PAGE, _SEARCH_PAGE = 1000, 20_000
+"""Candidates that one statement of a search reads: the first one, and those after it."""
+_ROWS_PER_LOOK = 100
+"""Candidates between two looks at the clock."""
+_TOO_MANY = (
+    "This list searches for a regular expression in too many servers. Name a project, a state or a host, or give marker and limit."
+)
 
 SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
     "created_at": _C.created_at,
@@ -37,11 +53,11 @@ SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
     "project_id": _C.project_id,
     "user_id": _C.user_id,
     "uuid": _C.instance_uuid,
-    "image_ref": spec_fields.text("$.image.id"),
-    "instance_type_id": spec_fields.text("$.flavor.flavor_id"),
-    "key_name": spec_fields.text("$.properties.key_name"),
-    "display_description": spec_fields.text("$.properties.description"),
-    "config_drive": sa.case((spec_fields.is_true("$.properties.config_drive"), 1), else_=0),
+    "image_ref": spec_fields.of_server(request_specs.c.image_id),
+    "instance_type_id": spec_fields.of_server(request_specs.c.flavor_id),
+    "key_name": spec_fields.of_server(request_specs.c.key_name),
+    "display_description": _DESCRIPTION,
+    "config_drive": sa.case((sa.true() == _HAS_CONFIG_DRIVE, 1), else_=0),
 }
 """What a list can be sorted by, as the Compute API calls it."""
 
@@ -112,35 +128,67 @@ def page(tx: Connection, query: ServerQuery) -> Listed:
     """Servers in the order asked for, the uuid breaking ties, from just after the marker on.
 
     NULL sorts as the lowest value. Raises ``errors.NotFound`` for an unknown marker, ``errors.Invalid`` for an unknown sort key and
-    for an expression that the database does not take.
+    ``errors.TooCostly`` where a regular expression would have to be searched for in too many servers.
     """
     keys = [_key(name, direction) for name, direction in query.sort]
     labels = [key.expression.label(f"sort_{number}") for number, key in enumerate(keys)]
     ordered = [*keys, _Key(expression=_C.instance_uuid, descending=bool(keys) and keys[-1].descending, nullable=False)]
-    statement = sa.select(instance_mappings, *labels).where(*_conditions(query)).limit(query.limit)
-    for key in ordered:
-        if key.nullable:  # whatever the server's own habit
-            rank = sa.case((key.expression.is_(None), 0), else_=1)
-            statement = statement.order_by(rank.desc() if key.descending else rank.asc())
-        statement = statement.order_by(key.expression.desc() if key.descending else key.expression.asc())
+    after: tuple[Value, ...] | None = None
     if query.marker is not None:
         position = query.position if query.position is not None else _position(tx, query, labels)
-        statement = statement.where(_after(ordered, (*position, query.marker)))
-    rows = _rows(tx, statement, query)
+        after = (*position, query.marker)
+    statement = sa.select(instance_mappings, *labels).where(*_conditions(query)).limit(query.limit)
+    if query.name is not None or query.description is not None:
+        statement = statement.where(_C.instance_uuid.in_(_search(tx, query, ordered, after)))
+    elif after is not None:
+        statement = statement.where(_after(ordered, after))
+    rows = tx.execute(_in_order(statement, ordered)).all()
     width = len(labels)
     return Listed(
         servers=tuple(server_of(row) for row in rows), positions=tuple(tuple(row[-width:]) if width else () for row in rows)
     )
 
 
-def _rows(tx: Connection, statement: sa.Select[Any], query: ServerQuery) -> Sequence[sa.Row[Any]]:
-    try:
-        return tx.execute(statement).all()
-    except Exception as error:
-        if not regexes.is_refusal(error):
-            raise
-        what = "name" if query.name is not None else "description"
-        raise errors.Invalid(f"{what}: the database does not take this regular expression") from error
+def _in_order(statement: sa.Select[Any], keys: Sequence[_Key]) -> sa.Select[Any]:
+    for key in keys:
+        if key.nullable:  # whatever the server's own habit
+            rank = sa.case((key.expression.is_(None), 0), else_=1)
+            statement = statement.order_by(rank.desc() if key.descending else rank.asc())
+        statement = statement.order_by(key.expression.desc() if key.descending else key.expression.asc())
+    return statement
+
+
+def _search(tx: Connection, query: ServerQuery, keys: Sequence[_Key], after: tuple[Value, ...] | None) -> list[str]:
+    """The uuids of the first ``query.limit`` servers behind ``after`` in which the query's regular expressions are found.
+
+    Candidates that pass all other filters are read in the list's order, page after page. Raises ``errors.TooCostly`` after
+    SEARCH_TIME_S or MAX_SEARCHED of them: what remains could take any time.
+    """
+    searched = [(query.name, _C.name), (query.description, _DESCRIPTION)]
+    patterns = [pattern for pattern, _ in searched if pattern is not None]
+    texts = [text.label(f"text_{number}") for number, (pattern, text) in enumerate(searched) if pattern is not None]
+    labels = [key.expression.label(f"sort_{number}") for number, key in enumerate(keys)]
+    # LIKE takes letters of both cases for one another on SQLite: that leaves more candidates, never fewer
+    likely = [text.contains(held, autoescape=True) for pattern, text in searched if pattern and (held := regexes.literal(pattern))]
+    statement = _in_order(sa.select(*texts, *labels).where(*_conditions(query), *likely), keys)
+    found: list[str] = []
+    end = time.monotonic() + SEARCH_TIME_S
+    size, read = min(max(query.limit, _FIRST_SEARCH_PAGE), _SEARCH_PAGE), 0
+    while True:
+        rows = tx.execute((statement if after is None else statement.where(_after(keys, after))).limit(size)).all()
+        for number, row in enumerate(rows):
+            if number % _ROWS_PER_LOOK == 0 and time.monotonic() > end:
+                raise errors.TooCostly(_TOO_MANY)
+            if all(regexes.is_found(pattern, text) for pattern, text in zip(patterns, row[: len(texts)], strict=True)):
+                found.append(row[-1])
+                if len(found) == query.limit:
+                    return found
+        read += len(rows)
+        if len(rows) < size:
+            return found
+        if read >= MAX_SEARCHED:
+            raise errors.TooCostly(_TOO_MANY)
+        after, size = tuple(rows[-1][len(texts) :]), _SEARCH_PAGE
 
 
 def _position(tx: Connection, query: ServerQuery, labels: Sequence[sa.Label[Any]]) -> tuple[Value, ...]:
@@ -182,8 +230,6 @@ def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = [column == value for column, value in equal.items() if value is not None]
     if query.placed is not None:
         conditions.append(_C.cell_uuid.is_not(None) if query.placed else _C.cell_uuid.is_(None))
-    if query.name is not None:
-        conditions.append(_C.name.regexp_match(query.name))
     if query.changed_since is not None:
         conditions.append(_C.updated_at >= query.changed_since)
     if query.changed_before is not None:
@@ -195,27 +241,25 @@ def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
 
 def _asked_for(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     """What its request says."""
-    equal = {"$.flavor.flavor_id": query.flavor_id, "$.image.id": query.image_id, "$.properties.key_name": query.key_name}
+    of, asked = request_specs.c, spec_fields
+    equal = {of.flavor_id: query.flavor_id, of.image_id: query.image_id, of.key_name: query.key_name}
     conditions: list[sa.ColumnElement[bool]] = [
-        spec_fields.text(path) == value for path, value in equal.items() if value is not None
+        asked.of_server(column) == value for column, value in equal.items() if value is not None
     ]
-    if query.description is not None:
-        conditions.append(spec_fields.text("$.properties.description").regexp_match(query.description))
     if query.config_drive is not None:
-        has = spec_fields.is_true("$.properties.config_drive")
-        conditions.append(has if query.config_drive else sa.not_(has))
-    conditions += [_tagged(tag) for tag in query.tags]
-    conditions += [sa.not_(_tagged(tag)) for tag in query.not_tags_any]
+        conditions.append((sa.true() if query.config_drive else sa.false()) == _HAS_CONFIG_DRIVE)
+    if query.tags:
+        conditions.append(asked.tagged(query.tags) == len(set(query.tags)))
     if query.tags_any:
-        conditions.append(sa.or_(*map(_tagged, query.tags_any)))
+        conditions.append(asked.tagged(query.tags_any) > 0)
     if query.not_tags:
-        conditions.append(sa.or_(*(sa.not_(_tagged(tag)) for tag in query.not_tags)))
-    conditions += [spec_fields.maps("$.properties.metadata", key, value) for key, value in query.metadata]
+        conditions.append(asked.tagged(query.not_tags) < len(set(query.not_tags)))
+    if query.not_tags_any:
+        conditions.append(asked.tagged(query.not_tags_any) == 0)
+    if query.metadata:
+        pairs = dict(query.metadata)
+        conditions.append(asked.mapped(pairs) == len(pairs))
     return conditions
-
-
-def _tagged(tag: str) -> sa.ColumnElement[bool]:
-    return spec_fields.holds("$.properties.tags", tag)
 
 
 def _key(name: str, direction: str) -> _Key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 import sqlalchemy as sa
@@ -18,6 +19,7 @@ from objects import stored
 from objects.base import Object
 from objects.instance import Server
 from objects.spec import RequestSpec
+from service.complaints import Complaints
 
 
 class Count(Object, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class Fate(Object, frozen=True, kw_only=True):
     requested: bool
 
 
+_COMPLAINTS = Complaints(logging.getLogger(__name__))
 _GET = sa.select(instance_mappings).where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
 
 
@@ -67,12 +70,16 @@ def of_batch(tx: Connection, batch_id: str, project_id: str | None = None) -> li
 
 
 def specs(tx: Connection, batch_ids: Iterable[str]) -> dict[str, RequestSpec]:
-    """The request specs of these batches."""
+    """The request specs of these batches, without those that cannot be decoded: one must not cost a project its list."""
     found: dict[str, RequestSpec] = {}
     wanted = sorted(set(batch_ids))
     for start in range(0, len(wanted), dialect.IN_LIST):
         query = sa.select(request_specs).where(request_specs.c.batch_id.in_(wanted[start : start + dialect.IN_LIST]))
-        found |= {row.batch_id: stored.load(row.spec, RequestSpec) for row in tx.execute(query)}
+        for row in tx.execute(query):
+            try:
+                found[row.batch_id] = stored.load(row.spec, RequestSpec)
+            except stored.UNREADABLE as error:
+                _COMPLAINTS("spec", logging.ERROR, "the request spec of batch %s cannot be decoded: %s", row.batch_id, error)
     return found
 
 

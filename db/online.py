@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from db import quota_audit
+from db import quota_audit, spec_fields
 from db.engine import Database
 from db.sync import Kind
 
@@ -34,6 +34,8 @@ class Migration(NamedTuple):
 MIGRATIONS: tuple[Migration, ...] = (
     # since API schema 0003: servers accepted before there were quotas, or by a process of that release since
     Migration("charge-older-servers", "api", quota_audit.unmeasured, quota_audit.charge_unmeasured),
+    # since API schema 0013: specs written by a process of an older release since
+    Migration("index-request-specs", "api", spec_fields.unfilled, spec_fields.fill),
 )
 
 

@@ -6,6 +6,7 @@ nothing. A sender that dies has its page sent once more by the next: the ids of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -19,6 +20,8 @@ from objects.base import Object
 from objects.notification import EventType, Facts, Notice
 from objects.payload import Subject
 from objects.spec import RequestSpec
+
+LOG = logging.getLogger(__name__)
 
 Kind = Literal["api", "cell"]
 """Whose outbox: the API database's, or a cell's."""
@@ -74,8 +77,17 @@ def take(tx: Connection, kind: Kind, now: float, until: float, limit: int) -> li
     rows = tx.execute(query).all()
     if any(row.taken_until > now for row in rows):
         return []
-    _mark(tx, kind, [row.id for row in rows], until)
-    return [Waiting(id=row.id, notice=_notice(row)) for row in rows]
+    taken: list[Waiting] = []
+    unreadable: list[int] = []
+    for row in rows:
+        try:
+            taken.append(Waiting(id=row.id, notice=_notice(row)))
+        except (*stored.UNREADABLE, ValueError) as error:
+            LOG.error("notification %d cannot be decoded and is dropped: %s", row.id, error)
+            unreadable.append(row.id)
+    done(tx, kind, unreadable, [])
+    _mark(tx, kind, [waiting.id for waiting in taken], until)
+    return taken
 
 
 def done(tx: Connection, kind: Kind, sent: Sequence[int], unsent: Sequence[int]) -> None:
@@ -140,9 +152,11 @@ def _of_api(tx: Connection, uuids: Sequence[str]) -> dict[str, Subject]:
 
 def _of_batches(tx: Connection, batches: Sequence[str]) -> dict[str, Subject]:
     query = sa.select(api.request_specs).where(api.request_specs.c.batch_id.in_(batches))
-    specs = {row.batch_id: stored.load(row.spec, RequestSpec) for row in tx.execute(query)}
+    specs = {row.batch_id: stored.load_or_none(row.spec, RequestSpec) for row in tx.execute(query)}
     return {
-        batch: Subject(project_id=spec.project_id, user_id=spec.user_id, batch_id=batch, spec=spec) for batch, spec in specs.items()
+        batch: Subject(project_id=spec.project_id, user_id=spec.user_id, batch_id=batch, spec=spec)
+        for batch, spec in specs.items()
+        if spec is not None
     }
 
 
@@ -154,5 +168,5 @@ def _subject(row: sa.Row[tuple[object, ...]]) -> Subject:
         batch_id=row.batch_id or "",
         launch_index=row.launch_index,
         created_at=row.created_at,
-        spec=stored.load(row.spec, RequestSpec) if row.spec else None,
+        spec=stored.load_or_none(row.spec, RequestSpec),
     )

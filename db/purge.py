@@ -20,7 +20,7 @@ PAGE = dialect.IN_LIST
 
 HANGING_ON_ROWS = (cell.builds, cell.tags, cell.block_device_mappings, cell.instance_actions, cell.instance_faults)
 """What there is in a cell of a server, besides its row and its batch's secrets."""
-_HANGING_ON_BATCHES = (api.request_specs, api.request_secrets, api.decisions)
+_HANGING_ON_BATCHES = (api.request_specs, api.request_tags, api.request_metadata, api.request_secrets, api.decisions)
 
 _OLD_ROWS = (
     sa.select(cell.instances.c.uuid)

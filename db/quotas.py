@@ -90,6 +90,11 @@ def release(tx: Connection, project_id: str, less: Usage) -> None:
     tx.execute(_RELEASE, {"project": project_id} | _named("less", less))
 
 
+def add(tx: Connection, project_id: str, more: Usage) -> None:
+    """The project has this much more, whatever its limits: these servers exist."""
+    _CHARGE.one(tx, {"project_id": project_id} | _named("used", more) | _named("more", more))
+
+
 def get(tx: Connection, project_id: str) -> Quota:
     """A project that was never heard of has no limits of its own, and nothing."""
     row = tx.execute(_GET, {"project": project_id}).one_or_none()

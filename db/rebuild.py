@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -10,14 +13,15 @@ from db.tables.cell import instances as table
 from objects import stored
 from objects.base import Object
 from objects.feed import EventKind, FeedEvent
-from objects.instance import State
+from objects.instance import Instance, State
 
 
 class Snapshot(Object, frozen=True, kw_only=True):
-    """One event or two for every row of one page, and where the feed stood before the first page was read."""
+    """One event or two for every row of one page. ``unreadable``: rows that cannot be told of, by uuid with the reason."""
 
     events: tuple[FeedEvent, ...]
     last_uuid: str | None
+    unreadable: Mapping[str, str] = {}
 
 
 KINDS = {
@@ -35,9 +39,35 @@ def snapshot(tx: Connection, after: str, limit: int, now: float) -> Snapshot:
     """Rows by uuid from ``after`` on, STAGED ones left out. Applying them is idempotent: each carries its row's version."""
     query = sa.select(table.c.uuid).where(table.c.uuid > after, table.c.state != State.STAGED).order_by(table.c.uuid).limit(limit)
     uuids = list(tx.execute(query).scalars())
-    events = tuple(
+    return msgspec.structs.replace(of(tx, uuids, now), last_uuid=uuids[-1] if uuids else None)
+
+
+def of(tx: Connection, uuids: Sequence[str], now: float) -> Snapshot:
+    """The same of these rows, as far as they are there and not STAGED. One that cannot be decoded costs its neighbours nothing."""
+    try:
+        return Snapshot(events=tuple(_events(tx, uuids, now)), last_uuid=None)
+    except (*stored.UNREADABLE, ValueError):
+        """Some of them cannot be decoded: they are told apart below."""
+    events: list[FeedEvent] = []
+    unreadable: dict[str, str] = {}
+    for uuid in uuids:
+        try:
+            events += _events(tx, [uuid], now)
+        except (*stored.UNREADABLE, ValueError) as error:
+            unreadable[uuid] = f"{type(error).__name__}: {error}"
+    return Snapshot(events=tuple(events), last_uuid=None, unreadable=unreadable)
+
+
+def _events(tx: Connection, uuids: Sequence[str], now: float) -> list[FeedEvent]:
+    return [
         FeedEvent(sequence=0, kind=kind, key=row.uuid, version=row.version, payload=stored.dump(instances.summary(row, now)))
         for row in instances.read(tx, uuids)
-        for kind in KINDS[row.state]
-    )
-    return Snapshot(events=events, last_uuid=uuids[-1] if uuids else None)
+        for kind in _kinds(row)
+    ]
+
+
+def _kinds(row: Instance) -> tuple[EventKind, ...]:
+    """Raises ValueError for a row in a state that this release does not know: what it would tell is unknown."""
+    if row.state is State.UNKNOWN:
+        raise ValueError("the state of its row is unknown to this release")
+    return KINDS.get(row.state, ())

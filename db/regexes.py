@@ -1,28 +1,24 @@
-"""Regular expressions that callers give: looked for in time that grows with the text only, whatever the expression.
+"""Regular expressions that callers give, searched by RE2 in this process: in time that grows with the text, for any expression.
 
-A database searches for them in every name it lists. Python's own engine, by which SQLite would do that, may take years for a
-short expression and lets no other thread run meanwhile. So expressions are of the kind that RE2 reads, which has no look-ahead and
-no back references, and SQLite searches by RE2.
+No database server searches for them: MariaDB's engine may take seconds for one name. RE2 has no look-ahead and no back references.
 """
 
 from __future__ import annotations
 
 import functools
-import sqlite3
 from typing import Any
 
 import re2
 
-from db import retry
 from objects import errors
 
 LONGEST = 255
 """Characters of an expression: no name is longer."""
 
+_SPECIAL = frozenset("\\.+*?()|[]{}^$")
+"""Characters that are more than themselves in an expression."""
 _MEMORY = 1 << 20
 """Bytes that a compiled expression may take."""
-_MARIADB_REFUSES = 1139
-_POSTGRESQL_REFUSES = "2201B"
 
 
 def check(pattern: str, what: str) -> None:
@@ -36,18 +32,14 @@ def check(pattern: str, what: str) -> None:
         raise errors.Invalid(f"{what}: is not a regular expression: {reason}") from error
 
 
-def teach(connection: sqlite3.Connection) -> None:
-    """Make SQLite's REGEXP search by RE2."""
-    connection.create_function("regexp", 2, _found, deterministic=True)
+def literal(pattern: str) -> str:
+    """Text that every match of the expression holds: all of it, but for anchors, if it is plain text; else empty."""
+    text = pattern.removeprefix("^").removesuffix("$")
+    return "" if _SPECIAL.intersection(text) else text
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Whether a server's error says that it cannot, or will not, search for an expression: each reads a dialect of its own."""
-    refused = retry.cause(error)
-    return getattr(refused, "sqlstate", None) == _POSTGRESQL_REFUSES or _MARIADB_REFUSES in refused.args[:1]
-
-
-def _found(pattern: str, text: str | None) -> bool:
+def is_found(pattern: str, text: str | None) -> bool:
+    """Whether the expression, which ``check`` has passed, is found anywhere in the text."""
     return text is not None and _compiled(pattern).search(text) is not None
 
 

@@ -12,10 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import dialect
-from db.audit_cell import Row
 from db.keyed import by_index
 from db.tables.api import allocations, build_requests, instance_mappings
-from objects.instance import State
 
 OUT_OF_REACH = 2**32
 """Added to the highest fence known of a request that is put back: nobody who drove the lost one can hold such a fence."""
@@ -36,17 +34,6 @@ _LOST = by_index(
     .where(*_UNDECIDED)
     .with_for_update(of=instance_mappings),
     instance_mappings,
-)
-_ADOPT = (
-    sa.update(instance_mappings)
-    .where(*_UNDECIDED)
-    .values(
-        cell_uuid=sa.bindparam("to_cell"),
-        fence=sa.bindparam("to_fence"),
-        host=sa.bindparam("to_host"),
-        node=sa.bindparam("to_node"),
-        updated_at=sa.bindparam("now"),
-    )
 )
 
 
@@ -74,35 +61,3 @@ def queue_again(tx: Connection, uuids: Sequence[str], now: float) -> int:
         }
         put_back += dialect.insert_new(tx, build_requests, [row])
     return put_back
-
-
-def adopt(tx: Connection, rows: Sequence[Row], cell_uuid: str, now: float) -> int:
-    """Map these rows of a cell to it, where nothing says that they belong elsewhere; returns how many."""
-    adopted = 0
-    for row in sorted(rows, key=lambda each: each.uuid):
-        values = {"uuid": row.uuid, "to_cell": cell_uuid, "to_fence": row.fence, "to_host": row.host, "to_node": row.node}
-        adopted += tx.execute(_ADOPT, values | {"now": now}).rowcount
-        adopted += dialect.insert_new(tx, instance_mappings, [_mapping(row, cell_uuid, now)])
-    return adopted
-
-
-def _mapping(row: Row, cell_uuid: str, now: float) -> dict[str, object]:
-    """``seen`` is behind the row's version, so that the feed may tell the rest."""
-    return {
-        "instance_uuid": row.uuid,
-        "batch_id": row.batch_id or row.uuid,
-        "cell_uuid": cell_uuid,
-        "deleted": False,
-        "fence": row.fence,
-        "seen": max(0, row.version - 1),
-        "project_id": row.project_id,
-        "user_id": row.user_id,
-        "name": row.name,
-        "launch_index": row.launch_index,
-        "created_at": row.created_at,
-        "state": {State.ACTIVE: "active", State.ERROR: "error"}.get(row.state, "building"),
-        "host": row.host,
-        "node": row.node,
-        "availability_zone": row.availability_zone,
-        "updated_at": now,
-    }

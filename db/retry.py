@@ -32,8 +32,14 @@ LOST_TOTAL = 1.0
 _POSTGRESQL_MEETING = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock time-out
 _MARIADB_MEETING = (1020, 1205, 1213)  # record changed since last read, lock wait time-out, deadlock
 _MARIADB_LOST = (1040, 1053, 1203, 1969)  # too many connections, shutting down, too many of this user, statement too slow
+_MARIADB_OUT_OF_TIME = 1969
+_POSTGRESQL_OUT_OF_TIME = "57014"
 _MARIADB_READ_ONLY = (1792, 1836)  # in a read-only transaction, in read-only mode
 _MARIADB_PREVENTED = 1290  # by an option of the server, which the text names: --read-only is one of several
+# Values that the server refuses, which PyMySQL calls operational errors: row too large, expression, packet too large, collations,
+# character set, result too large, wrong text, a trigger's refusal, number out of range, constraint.
+_MARIADB_DATA = (1118, 1139, 1153, 1267, 1300, 1301, 1366, 1644, 1690, 4025)
+_POSTGRESQL_LIMITS = "54"  # the class of values too large for an index or a row
 _POSTGRESQL_READ_ONLY = "25006"  # so do standbys that have not been promoted
 # A file that may grow no further, by a quota or a limit, and shared memory for which there is no room, are "disk I/O error".
 _SQLITE_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
@@ -91,6 +97,21 @@ def is_read_only(driver_error: BaseException) -> bool:
     if number == _MARIADB_PREVENTED:
         return "read-only" in str(driver_error) or "read_only" in str(driver_error)
     return number in _MARIADB_READ_ONLY
+
+
+def is_out_of_time(error: BaseException) -> bool:
+    """Whether a server, or SQLite, ended a statement because it took longer than the connection allows."""
+    driver_error = cause(error)
+    if isinstance(driver_error, sqlite3.Error):
+        return _sqlite_code(driver_error) == sqlite3.SQLITE_INTERRUPT
+    canceled = getattr(driver_error, "sqlstate", None) == _POSTGRESQL_OUT_OF_TIME
+    return canceled or _number(driver_error) == _MARIADB_OUT_OF_TIME
+
+
+def is_not_text(error: BaseException) -> bool:
+    """Whether SQLite, which does not check them, gave bytes of a text column that are no UTF-8."""
+    driver_error = cause(error)
+    return isinstance(driver_error, sqlite3.OperationalError) and str(driver_error).startswith("Could not decode to UTF-8")
 
 
 def is_unsure(error: BaseException) -> bool:
@@ -154,7 +175,9 @@ def _classify_server(error: sa_exception.DBAPIError, driver_error: BaseException
         return Trouble.FULL
     if error.connection_invalidated or number in _MARIADB_LOST:
         return Trouble.LOST
-    if not isinstance(error, sa_exception.OperationalError):
+    if not isinstance(error, sa_exception.OperationalError) or number in _MARIADB_DATA:
+        return Trouble.OTHER
+    if state is not None and state.startswith(_POSTGRESQL_LIMITS):
         return Trouble.OTHER
     if type(driver_error).__module__.startswith("psycopg"):
         # psycopg has no state for a connection that was never made; 08: connection, 53: resources, 57: operator's intervention

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import clock, feed, named, outbox
+from db import clock, compute_nodes, dialect, feed, named, outbox
 from db.tables.cell import services
 from db.upsert import Upsert
 from objects import notification, stored
@@ -74,10 +74,15 @@ _INTRODUCE = (
 )
 
 
-def introduce(tx: Connection, beat: Beat, about: About, uptime: float) -> None:
-    """A process of a service says what it is, and for how many seconds it has run; a heartbeat, too."""
+def introduce(tx: Connection, beat: Beat, about: About, uptime: float, *, identified: bool = False) -> None:
+    """A process of a service says what it is, and for how many seconds it has run; a heartbeat, too.
+
+    ``identified``: it is shown to be the host's. The first time, the feed tells of its nodes again, for who left them aside.
+    """
     heartbeats(tx, [beat])
-    said = {"release": about.release, "messages": about.messages, "pid": about.pid, "uptime": uptime}
+    if identified and not get(tx, beat.host, beat.binary).identified:
+        compute_nodes.retell(tx, beat.host, time.time())
+    said = {"release": about.release, "messages": about.messages, "pid": about.pid, "uptime": uptime, "identified": identified}
     tx.execute(_INTRODUCE, {"of": beat.host, "kind": beat.binary} | said)
 
 
@@ -95,6 +100,21 @@ def list_all(tx: Connection) -> list[Service]:
 def hosts(tx: Connection, binary: str) -> list[str]:
     """The hosts that have a service of this kind."""
     return list(tx.execute(sa.select(services.c.host).where(services.c.binary == binary).order_by(services.c.host)).scalars())
+
+
+_IDENTIFIED = sa.select(services.c.host).where(
+    services.c.binary == sa.bindparam("of"),
+    services.c.identified == sa.true(),
+    services.c.host.in_(dialect.uuids("hosts")),
+)
+
+
+def identified(tx: Connection, binary: str, hosts: Iterable[str]) -> set[str]:
+    """Those of these hosts whose agents were shown to be theirs when they started."""
+    ordered, found = sorted(hosts), set[str]()
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        found.update(tx.execute(_IDENTIFIED, {"of": binary, "hosts": ordered[start : start + dialect.IN_LIST]}).scalars())
+    return found
 
 
 class Seen(NamedTuple):

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from db import dialect
 from db.tables.api import cell_silences, instance_mappings
+from objects import text
 from objects.base import Object
 
 
@@ -28,7 +29,7 @@ def read(tx: Connection) -> list[Silence]:
 
 def begin(tx: Connection, silences: Sequence[Silence]) -> None:
     """Note new ones. One that is noted stays as it is: it began when it did, whoever else has found out."""
-    rows = [{"cell_uuid": s.cell_uuid, "since": s.since, "reason": s.reason} for s in silences]
+    rows = [{"cell_uuid": s.cell_uuid, "since": s.since, "reason": text.clean(s.reason, text.FAULT_SIZE)} for s in silences]
     dialect.insert_new(tx, cell_silences, sorted(rows, key=lambda row: str(row["cell_uuid"])))
 
 

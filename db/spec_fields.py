@@ -1,96 +1,105 @@
-"""Parts of stored request specs as SQL: what servers were asked to be is kept once per batch, as JSON.
-
-Each server spells these functions its own way. Paths are written ``$.flavor.flavor_id``.
-"""
+"""What lists filter and sort by of request specs, beside each in columns of its row and in two tables: no list decodes a spec."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy import Connection
 
-from db.tables.api import instance_mappings, request_specs
+from db import dialect
+from db.tables.api import instance_mappings, request_metadata, request_specs, request_tags
+from objects import stored, text
+from objects.spec import RequestSpec, ServerProperties
 
-_AT = "(CAST({0} AS JSON) #> string_to_array(substr(CAST({1} AS TEXT), 3), '.'))"
-"""PostgreSQL's paths are arrays of names. Not ``jsonb``, which refuses text that JSON allows."""
-
-
-class _Part(FunctionElement[Any]):
-    """A function of a spec's column, a path and more."""
-
-    inherit_cache = True
-    spellings: ClassVar[dict[str, str]] = {}
-    """By dialect; the arguments in their order."""
+_UNREADABLE = ""
+"""As the flavor of a spec that cannot be decoded: NULL is that of a row written by a release without these columns."""
 
 
-class _Text(_Part):
-    """(column, path): a scalar as text; NULL where there is none."""
+# -- written with the spec ---------------------------------------------------------------------------------------------------
 
-    name = "spec_text"
-    type = sa.String()
-    inherit_cache = True
-    spellings: ClassVar[dict[str, str]] = {
-        "sqlite": "CAST(json_extract({0}, {1}) AS TEXT)",
-        "mysql": "JSON_VALUE({0}, {1})",
-        "postgresql": f"({_AT} #>> '{{{{}}}}')",
+
+def columns(spec: RequestSpec | None) -> dict[str, Any]:
+    """Of a row of ``request_specs``, by name; None: the spec cannot be decoded."""
+    asked = spec.properties if spec is not None else None
+    return {
+        "flavor_id": (_fit(spec.flavor.flavor_id) if spec is not None else None) or _UNREADABLE,
+        "image_id": _fit(spec.image.id) if spec is not None and spec.image is not None else None,
+        "key_name": _fit(asked.key_name) if asked is not None else None,
+        "config_drive": asked is not None and asked.config_drive,
+        "description": _fit(asked.description) if asked is not None else None,
     }
 
 
-class _Holds(_Part):
-    """(column, path, value): whether the list of strings at the path has this one."""
-
-    name = "spec_holds"
-    type = sa.Boolean()
-    inherit_cache = True
-    spellings: ClassVar[dict[str, str]] = {
-        "sqlite": "EXISTS (SELECT 1 FROM json_each({0}, {1}) AS held WHERE held.value = {2})",
-        "mysql": "JSON_CONTAINS({0}, JSON_QUOTE({2}), {1})",
-        "postgresql": f"EXISTS (SELECT 1 FROM json_array_elements_text({_AT}) AS held(value) WHERE held.value = {{2}})",  # noqa: S608 - constants
-    }
-
-
-class _Maps(_Part):
-    """(column, path, key, value): whether the object at the path maps this key to this string."""
-
-    name = "spec_maps"
-    type = sa.Boolean()
-    inherit_cache = True
-    spellings: ClassVar[dict[str, str]] = {
-        "sqlite": "EXISTS (SELECT 1 FROM json_each({0}, {1}) AS pair WHERE pair.key = {2} AND pair.value = {3})",
-        "mysql": "JSON_CONTAINS({0}, JSON_OBJECT({2}, {3}), {1})",
-        "postgresql": f"({_AT} ->> CAST({{2}} AS TEXT)) = {{3}}",
-    }
+def label(tx: Connection, specs: Mapping[str, RequestSpec | None]) -> None:
+    """Write the rows of tags and metadata of these batches, as far as they are not there."""
+    tags: list[dict[str, Any]] = []
+    pairs: list[dict[str, Any]] = []
+    for batch, spec in specs.items():
+        asked = spec.properties if spec is not None else ServerProperties()
+        tags += [{"batch_id": batch, "tag": tag} for tag in sorted(set(asked.tags)) if _fit(tag) is not None]
+        pairs += [
+            {"batch_id": batch, "key": key, "value": value}
+            for key, value in sorted(asked.metadata.items())
+            if _fit(key) is not None and _fit(value) is not None
+        ]
+    dialect.insert_new(tx, request_tags, tags)
+    dialect.insert_new(tx, request_metadata, pairs)
 
 
-@compiles(_Part)
-def _spelled(element: _Part, compiler: Any, **kw: Any) -> str:
-    return element.spellings[compiler.dialect.name].format(*(compiler.process(clause, **kw) for clause in element.clauses))
+def _fit(value: str | None) -> str | None:
+    """The value, or None where no column can hold it: the API takes no such value, and no filter finds one that came otherwise."""
+    return value if value is not None and len(value) <= text.NAME_LENGTH and text.is_safe(value) else None
 
 
-def text(path: str) -> sa.ScalarSelect[str]:
-    """A value of the spec of the server that a row of ``instance_mappings`` is of."""
-    return _of_server(_Text(request_specs.c.spec, sa.literal(path)))
+# -- of rows without them ----------------------------------------------------------------------------------------------------
+
+_UNFILLED = request_specs.c.flavor_id.is_(None)
+_FILL = (
+    sa.update(request_specs)
+    .where(request_specs.c.batch_id == sa.bindparam("batch"))
+    .values({name: sa.bindparam(f"to_{name}") for name in columns(None)})
+)
 
 
-def is_true(path: str) -> sa.ColumnElement[bool]:
-    return sa.func.coalesce(text(path), "false").in_(("1", "true"))
+def unfilled(tx: Connection) -> int:
+    """How many specs were written by a release that had none of this."""
+    return int(tx.execute(sa.select(sa.func.count()).select_from(request_specs).where(_UNFILLED)).scalar_one())
 
 
-def holds(path: str, value: str) -> sa.ColumnElement[bool]:
-    return _true(_Holds(request_specs.c.spec, sa.literal(path), sa.literal(value)))
+def fill(tx: Connection, most: int) -> int:
+    """Write it for ``most`` of these; return how many they were, 0 if there are none. Harmless to repeat."""
+    rows = tx.execute(sa.select(request_specs.c.batch_id, request_specs.c.spec).where(_UNFILLED).limit(most)).all()
+    if not rows:
+        return 0
+    specs = {row.batch_id: stored.load_or_none(row.spec, RequestSpec) for row in rows}
+    named = ({f"to_{name}": value for name, value in columns(spec).items()} for spec in specs.values())
+    tx.execute(_FILL, [{"batch": batch, **values} for batch, values in zip(specs, named, strict=True)])
+    label(tx, specs)
+    return len(rows)
 
 
-def maps(path: str, key: str, value: str) -> sa.ColumnElement[bool]:
-    return _true(_Maps(request_specs.c.spec, sa.literal(path), sa.literal(key), sa.literal(value)))
+# -- in lists ----------------------------------------------------------------------------------------------------------------
 
 
-def _of_server(expression: Any) -> sa.ScalarSelect[Any]:
-    query = sa.select(expression).where(request_specs.c.batch_id == instance_mappings.c.batch_id)
+def of_server(column: sa.Column[Any]) -> sa.ScalarSelect[Any]:
+    """A column of ``request_specs``, of the server that a row of ``instance_mappings`` is of."""
+    query = sa.select(column).where(request_specs.c.batch_id == instance_mappings.c.batch_id)
     return query.correlate(instance_mappings).scalar_subquery()
 
 
-def _true(condition: _Part) -> sa.ColumnElement[bool]:
-    query = sa.select(request_specs.c.batch_id).where(request_specs.c.batch_id == instance_mappings.c.batch_id, condition)
-    return query.correlate(instance_mappings).exists()
+def tagged(tags: Collection[str]) -> sa.ScalarSelect[int]:
+    """How many of these tags the server has. One subquery for all of them: MariaDB joins sixty tables at most."""
+    return _count(request_tags, request_tags.c.tag.in_(sorted(set(tags))))
+
+
+def mapped(metadata: Mapping[str, str]) -> sa.ScalarSelect[int]:
+    """How many of these keys the server's metadata maps to these values."""
+    pairs = [sa.and_(request_metadata.c.key == key, request_metadata.c.value == value) for key, value in metadata.items()]
+    return _count(request_metadata, sa.or_(*pairs))
+
+
+def _count(table: sa.Table, which: sa.ColumnElement[bool]) -> sa.ScalarSelect[int]:
+    query = sa.select(sa.func.count()).select_from(table).where(table.c.batch_id == instance_mappings.c.batch_id, which)
+    return query.correlate(instance_mappings).scalar_subquery()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -31,6 +32,10 @@ class NewInstance(Object, frozen=True, kw_only=True):
     launch_index: int
     created_at: float
 
+    def postponed(self, seconds: float) -> NewInstance:
+        row = msgspec.structs.replace(self.instance, deadline=self.instance.deadline + seconds)
+        return msgspec.structs.replace(self, instance=row)
+
 
 class Part(Object, frozen=True, kw_only=True):
     """Rows of one batch that are to be staged. ``sealed``: the batch's secrets, where it has some and a host is to have them."""
@@ -38,6 +43,10 @@ class Part(Object, frozen=True, kw_only=True):
     spec: RequestSpec
     news: tuple[NewInstance, ...]
     sealed: str | None = None
+
+    def postponed(self, seconds: float) -> Part:
+        """The same with deadlines so much later: another database's clock may be ahead."""
+        return msgspec.structs.replace(self, news=tuple(new.postponed(seconds) for new in self.news))
 
     def __repr__(self) -> str:
         return f"Part({self.spec.batch_id}, {len(self.news)} instances)"

@@ -61,6 +61,8 @@ def latest(kind: Kind) -> str:
 
 
 def _upgrade(tx: sa.Connection, kind: Kind, revision: str) -> str:
+    if tx.dialect.name == "mysql" and not getattr(tx.dialect, "is_mariadb", False):
+        raise errors.Misconfigured("This server is MySQL, which is not supported: use MariaDB 10.6 or later, PostgreSQL or SQLite")
     _lock(tx)
     try:
         config = script_config(kind)

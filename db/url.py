@@ -9,7 +9,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db import regexes
 from objects import errors
 from objects.mask import mask_url
 
@@ -130,17 +129,21 @@ def for_driver(url: sa.URL) -> str:
     return url.difference_update_query(ours).render_as_string(hide_password=False)
 
 
-def settle(connection: Any, url: sa.URL, *, query_only: bool = False) -> None:
-    """Tell a new driver connection what it has to know. The driver's type differs by server, hence Any."""
+def settle(connection: Any, url: sa.URL, *, query_only: bool = False, statement_timeout: float | None = None) -> None:
+    """Tell a new driver connection what it has to know. The driver's type differs by server, hence Any.
+
+    ``statement_timeout``: seconds that a statement may take on a server, if less than the URL's ``read_timeout``.
+    """
     if isinstance(connection, sqlite3.Connection):
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT * 1000}")  # first: the next one may meet another process
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={synchronous(url)}")
         connection.execute("PRAGMA foreign_keys=ON")
-        regexes.teach(connection)
         connection.execute(f"PRAGMA query_only={'ON' if query_only else 'OFF'}")  # last: setting the journal mode writes
         return
-    answer = read_timeout(url)  # the server ends what its client has given up, and lets go of the locks
+    answer = min(
+        read_timeout(url), statement_timeout or math.inf
+    )  # the server ends what its client has given up, and lets go of the locks
     with connection.cursor() as cursor:
         if url.get_backend_name() == "postgresql":
             cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")

@@ -40,6 +40,12 @@ class RabbitMQ(Server):
         self._ctl("import_definitions", said=json.dumps(definitions))
         return self._address("rabbit", user, password, name)
 
+    def import_definitions(self, definitions: Sequence[Mapping[str, Sequence[object]]]) -> None:
+        """Make users, and give them their rights, all at once."""
+        kinds = sorted({kind for each in definitions for kind in each})
+        merged = {kind: [entry for each in definitions for entry in each.get(kind, ())] for kind in kinds}
+        self._ctl("import_definitions", said=json.dumps(merged))
+
     def ctl(self, *arguments: str) -> str:
         """Run rabbitmqctl against this broker and return what it prints. Raises Unavailable."""
         return self._ctl(*arguments)

@@ -215,7 +215,7 @@ class Server(ABC):
     def _write_private(self, name: str, content: bytes) -> Path:
         """A file of the folder that only its owner may read."""
         path = self.folder / name
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
             file.write(content)
         return path
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from objects.base import Message
+from objects.base import Message, Number
 from objects.instance import Failure
 from objects.selection import Limits
 from objects.spec import BootSecrets, RequestSpec
@@ -41,13 +41,15 @@ class DeleteOrder(Message, frozen=True, kw_only=True):
     """Destroy the guest of this instance, whatever it is doing, and answer ``gone`` with this attempt.
 
     What is of a later attempt than the order stays. ``fence`` 0: from a sender that does not say; whatever the fence.
+    ``builds_only``: end a build under way; about a guest that runs, ask the cell by another ``active`` instead.
     """
 
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
 
     instance_uuid: str
     attempt: int
     fence: int = 0
+    builds_only: bool = False
 
 
 class ReportKind(enum.StrEnum):
@@ -60,35 +62,39 @@ class ReportKind(enum.StrEnum):
 class Report(Message, frozen=True, kw_only=True):
     """One agent's report on one attempt; ``builder`` is the agent's start that speaks (or, handing back, that had built).
 
-    ``wants_secrets``: with an ``accept`` of a build whose spec says that there are some.
+    ``wants_secrets``: with an ``accept`` of a build whose spec says that there are some. ``confirmed``: with an ``active`` that the
+    cell has accepted before, from this start of the agent.
     """
 
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.4"
 
     kind: ReportKind
     instance_uuid: str
     host: str
-    fence: int
-    attempt: int
+    fence: Number
+    attempt: Number
     builder: str
     failure: Failure | None = None
     wants_secrets: bool = False
+    confirmed: bool = False
 
 
 class Verdict(Message, frozen=True, kw_only=True):
-    """The cell's answer to a report. Refused: forget the build, and destroy its guest if there is one.
+    """The cell's answer to a report. Refused: forget the build, and destroy its guest if there is one, unless ``keep`` is true.
 
     ``secrets``: what a granted ``accept`` asked for. On the wire those of a batch are in one verdict of the answer, and the others
     name its instance in ``secrets_with``. ``known`` false: refused because the cell has no record of the instance, not even of its
-    end; what becomes of a guest of it is the operator's to say.
+    end; what becomes of a guest of it is the operator's to say. ``keep``: the record does not prove that the guest is superseded,
+    so it stays. ``known`` is false with it: an older agent then keeps the guest as well.
     """
 
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
 
     instance_uuid: str
     accepted: bool
     reason: str = ""
     known: bool = True
+    keep: bool = False
     secrets: BootSecrets | None = None
     secrets_with: str | None = None
 
@@ -105,7 +111,10 @@ def with_secrets(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 class Holding(Message, frozen=True, kw_only=True):
-    """What the cell's records say about one instance on a host: all an agent needs to compare with its guests."""
+    """What the cell's records say about one instance on a host: all an agent needs to compare with its guests.
+
+    ``builder``: to an agent that shares its broker user a digest of it (``objects.builder_digest``).
+    """
 
     instance_uuid: str
     state: str

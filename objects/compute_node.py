@@ -58,6 +58,7 @@ class Service(Object, frozen=True, kw_only=True):
 
     ``stopping``: its last heartbeat said that it takes no more orders. ``last_seen`` and ``started_at`` are of the database's
     clock, as is all they may be compared with. ``release``, ``messages``, ``pid``: what its process said of itself, if it did.
+    ``identified``: whether the broker showed the process to be the host's when it started; None: it did not introduce itself.
     """
 
     uuid: str
@@ -74,3 +75,9 @@ class Service(Object, frozen=True, kw_only=True):
     messages: str | None = None
     pid: int | None = None
     started_at: float | None = None
+    identified: bool | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it has introduced itself, and the broker did not show it to be the host's: others could speak for it."""
+        return self.release is not None and not self.identified

@@ -15,6 +15,14 @@ class Conflict(SuperconductorError):
     """The change does not go together with what is already there."""
 
 
+class KeyReused(Conflict):
+    """A client's key (``Idempotency-Key``) was used before for a request that differs from this one."""
+
+
+class TooCostly(SuperconductorError):
+    """A question that would take longer than it may; the text says how to ask for less."""
+
+
 class Invalid(SuperconductorError):
     """Input that can never be accepted; the message names the field and what is allowed."""
 
@@ -46,11 +54,15 @@ class HostNotMapped(SuperconductorError):
     """A host has no row in the host-mapping table, or the row names another cell than the Selection."""
 
 
-class CellUnavailable(SuperconductorError):
+class Transient(SuperconductorError):
+    """A server or process did not answer, or takes nothing now: the same call may succeed later, and no data is at fault."""
+
+
+class CellUnavailable(Transient):
     """A cell's database or bus did not answer in time, or its breaker is open."""
 
 
-class DatabaseUnavailable(SuperconductorError):
+class DatabaseUnavailable(Transient):
     """A database cannot be reached; the text names it with its password masked."""
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from typing import ClassVar
 
+import msgspec
+
+from objects import text
 from objects.base import Message
 
 
@@ -31,7 +34,10 @@ class FeedEvent(Message, frozen=True, kw_only=True):
 
 
 class InstanceSummary(Message, frozen=True, kw_only=True):
-    """What the API level keeps of an instance, so that lists and quota are right while its cell is down. ``batch_id``: for logs."""
+    """What the API level keeps of an instance, so that lists and quota are right while its cell is down. ``batch_id``: for logs.
+
+    ``fault`` has no unsafe characters and at most ``text.FAULTS_SIZE`` bytes of UTF-8, whichever release wrote it.
+    """
 
     VERSION: ClassVar[str] = "1.1"
 
@@ -46,3 +52,7 @@ class InstanceSummary(Message, frozen=True, kw_only=True):
     attempt: int = 1
     has_group: bool = False
     batch_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.fault:
+            msgspec.structs.force_setattr(self, "fault", text.clean(self.fault, text.FAULTS_SIZE))

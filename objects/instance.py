@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import ClassVar
 
+import msgspec
+
+from objects import text
 from objects.base import Message, Object
 from objects.selection import Limits, Selection
 
@@ -19,6 +23,7 @@ class State(enum.StrEnum):
     ERROR = "error"
     DELETING = "deleting"
     DELETED = "deleted"
+    UNKNOWN = "unknown"  # never written: the row holds a state that this release does not know
 
 
 class FailureClass(enum.StrEnum):
@@ -34,7 +39,11 @@ class FailureClass(enum.StrEnum):
 
 
 class Failure(Message, frozen=True, kw_only=True):
-    """Why one attempt failed. ``at`` in seconds since the epoch."""
+    """Why one attempt failed. ``at`` in seconds since the epoch, 0 if it was no finite number.
+
+    Drivers write the texts. A new object, also one read from a message or from a row, has them without unsafe characters: ``error``
+    has at most ``text.NAME_LENGTH`` bytes of UTF-8, ``message`` at most ``text.FAULT_SIZE``.
+    """
 
     VERSION: ClassVar[str] = "1.1"
 
@@ -42,6 +51,12 @@ class Failure(Message, frozen=True, kw_only=True):
     error: str
     message: str
     at: float
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "error", text.clean(self.error, text.NAME_LENGTH))
+        msgspec.structs.force_setattr(self, "message", text.clean(self.message, text.FAULT_SIZE))
+        if not math.isfinite(self.at):
+            msgspec.structs.force_setattr(self, "at", 0.0)
 
 
 class Attempt(Object, frozen=True, kw_only=True):
@@ -61,7 +76,7 @@ class Instance(Object, frozen=True, kw_only=True):
     change and travels with the row's feed events. ``rolled_back``: why its batch is rolled back, so that it is to end in ERROR with
     this as its fault rather than as DELETED. ``building_at``: when the agent was granted the attempt in force. Times are seconds
     since the epoch; ``created_at`` and ``changed_at``, when the row as it was read was written, are only for who measures: no
-    transition looks at them.
+    transition looks at them. ``damage`` says which of the row's columns could not be decoded: those have their defaults here.
     """
 
     uuid: str
@@ -87,6 +102,7 @@ class Instance(Object, frozen=True, kw_only=True):
     rolled_back: str | None = None
     created_at: float = 0.0
     changed_at: float = 0.0
+    damage: str | None = None
 
 
 class Server(Object, frozen=True, kw_only=True):

@@ -11,9 +11,11 @@ from collections import Counter
 
 import msgspec
 
+from objects import text
 from objects.base import Object
 from objects.feed import EventKind
 from objects.instance import Attempt, Failure, FailureClass, Instance, State
+from objects.unknown_guest import UnknownGuest
 
 LIVE = frozenset({State.SCHEDULED, State.BUILDING})
 """States of a build under way in the cell."""
@@ -21,6 +23,11 @@ LIVE = frozenset({State.SCHEDULED, State.BUILDING})
 
 MAX_RESTARTS = 3
 """Restarts of one host's agent that one build forgives; a host whose agent dies with every build is left for the next one."""
+
+
+LARGEST_ATTEMPT = 2**31 - 1
+LARGEST_VERSION = 2**63 - 1
+"""What the columns of a row can hold. A row with the largest version keeps it: it must still be able to end."""
 
 
 class Change(Object, frozen=True, kw_only=True):
@@ -33,19 +40,21 @@ class Change(Object, frozen=True, kw_only=True):
 class Refused(Object, frozen=True, kw_only=True):
     """The guard does not hold. ``done``: because the same transition was made before, so the caller may go on as if it had won.
 
-    ``known`` false: because there is no row.
+    ``known`` false: because there is no row. ``keep``: the row does not prove that the reported guest is superseded, so it stays.
     """
 
     reason: str
     done: bool = False
     known: bool = True
+    keep: bool = False
 
 
 Outcome = Change | Refused
 
 
 def _next(row: Instance, event: EventKind | None = None, /, **changes: object) -> Change:
-    return Change(row=msgspec.structs.replace(row, version=row.version + 1, **changes), event=event)
+    version = min(row.version + 1, LARGEST_VERSION)
+    return Change(row=msgspec.structs.replace(row, version=version, **changes), event=event)
 
 
 def activate(row: Instance, fence: int, *, cell0: bool) -> Outcome:
@@ -64,13 +73,39 @@ def accept(row: Instance, host: str, fence: int, attempt: int, builder: str) -> 
     return Refused(reason=str(row.state), done=row.state is State.BUILDING and row.builder == builder)
 
 
-def active(row: Instance, host: str, fence: int, attempt: int, builder: str, now: float) -> Outcome:
-    """The agent's guest runs: BUILDING -> ACTIVE. ``now`` only fills ``launched_at``."""
-    if (row.host, row.fence, row.attempt, row.builder) != (host, fence, attempt, builder):
-        return Refused(reason=f"attempt {row.attempt} on {row.host} is in force")
-    if row.state is State.BUILDING:
+def active(row: Instance, host: str, fence: int, attempt: int, builder: str, now: float, *, confirmed: bool = False) -> Outcome:
+    """The agent's guest runs: BUILDING -> ACTIVE. ``now`` only fills times. ``confirmed``: this agent start has heard a yes before.
+
+    STAGED or SCHEDULED with the reported host, fence and attempt becomes ACTIVE too: an agent spawns only what was granted, so the
+    cell granted this attempt to this host and lost the grant. Nobody else can have been granted it.
+    """
+    same_order = (row.host, row.fence, row.attempt) == (host, fence, attempt)
+    if same_order and row.state in (State.STAGED, State.SCHEDULED):
+        return _next(row, EventKind.ACTIVE, state=State.ACTIVE, builder=builder, building_at=now, launched_at=now)
+    if same_order and row.builder == builder and row.state is State.BUILDING:
         return _next(row, EventKind.ACTIVE, state=State.ACTIVE, launched_at=now)
-    return Refused(reason=str(row.state), done=row.state is State.ACTIVE)
+    if same_order and row.builder == builder and row.state is State.ACTIVE:
+        return Refused(reason=str(row.state), done=True)
+    reason = f"{row.state}, attempt {row.attempt} on {row.host}"
+    return Refused(reason=reason, keep=not _supersedes(row, fence, attempt, confirmed=confirmed))
+
+
+def _supersedes(row: Instance, fence: int, attempt: int, *, confirmed: bool) -> bool:
+    """Whether the row proves that a guest of this fence and attempt is no longer the instance's.
+
+    A row that is behind its guest lost commits, as its database was restored or failed over: it proves nothing. Neither does a
+    failed build where the cell has seen ACTIVE, an attempt that the row counts as over and has never granted, or a row that cannot
+    be read in full.
+    """
+    if row.state in (State.DELETING, State.DELETED) or (row.state is State.ERROR and row.rolled_back is not None):
+        return True
+    if row.damage is not None:
+        return False
+    if row.fence != fence:
+        return row.fence > fence
+    if row.attempt <= attempt or confirmed:
+        return False
+    return not any(past.number == attempt and past.started_at is None for past in row.history)
 
 
 def failed(row: Instance, host: str, fence: int, attempt: int, builder: str, failure: Failure) -> Outcome:
@@ -149,7 +184,7 @@ def delete(row: Instance, now: float) -> Outcome:
     """A delete decided at the API level reaches the cell. What may have a guest goes through DELETING."""
     if row.state in (State.STAGED, State.SCHEDULED, State.ERROR):
         return _deleted(row, now)
-    if row.state in (State.BUILDING, State.ACTIVE):
+    if row.state in (State.BUILDING, State.ACTIVE, State.UNKNOWN):
         return _next(row, state=State.DELETING)
     if row.state is State.DELETING and row.rolled_back is not None:
         return _next(row, rolled_back=None)
@@ -158,6 +193,7 @@ def delete(row: Instance, now: float) -> Outcome:
 
 def roll_back(row: Instance, reason: str) -> Outcome:
     """Another server of its all-or-nothing batch failed: ERROR for that reason. What may have a guest goes through DELETING."""
+    reason = text.clean(reason, text.FAULTS_SIZE)
     if row.state in (State.STAGED, State.SCHEDULED):
         return _rolled_back(row, reason)
     if row.state in (State.BUILDING, State.ACTIVE):
@@ -165,7 +201,7 @@ def roll_back(row: Instance, reason: str) -> Outcome:
     return Refused(reason=str(row.state), done=True)
 
 
-def gone(row: Instance, host: str, attempt: int, now: float) -> Outcome:
+def gone(row: Instance, host: str | None, attempt: int, now: float) -> Outcome:
     """The agent destroyed the guest, or its host is called dead: DELETING -> DELETED, or ERROR for what is rolled back.
 
     What ended as ERROR has its end already.
@@ -187,6 +223,38 @@ def retell(row: Instance, version: int, seen: int, event: EventKind) -> Outcome:
     return Change(row=msgspec.structs.replace(row, version=max(row.version, seen) + 1), event=event)
 
 
+def adopt(row: Instance, host: str, guest: UnknownGuest, now: float) -> Outcome:
+    """An operator decides that this guest, which its agent reported, is the instance's: ACTIVE where the guest runs.
+
+    The row takes the guest's attempt and builder, since those are stored with the guest. What is being deleted or built as a later
+    attempt, or is ACTIVE with another guest, is refused. ``now`` only fills a time.
+    """
+    if row.state in (State.DELETING, State.DELETED):
+        return Refused(reason=f"it is {row.state}")
+    if row.fence != guest.fence:
+        return Refused(reason=f"its record has fence {row.fence} and the guest has fence {guest.fence}")
+    is_its_guest = (row.attempt, row.builder) == (guest.attempt, guest.builder)
+    if row.state is State.ACTIVE and is_its_guest and row.host == host:
+        return Refused(reason="it is on record already", done=True)
+    if row.state is State.ACTIVE and not is_its_guest:
+        return Refused(reason=f"it is ACTIVE on host {row.host} with another guest, of attempt {row.attempt}")
+    if row.state in LIVE and row.attempt > guest.attempt:
+        return Refused(reason=f"it is being built on host {row.host} as attempt {row.attempt}")
+    return _next(
+        row,
+        state=State.ACTIVE,
+        host=host,
+        node=guest.node,
+        attempt=guest.attempt,
+        builder=guest.builder,
+        building_at=now,
+        launched_at=row.launched_at or now,
+        alternates=(),
+        rolled_back=None,
+        fault=None,
+    )
+
+
 def tombstone(uuid: str, now: float) -> Change:
     """A delete found no row: leave one, so that a late stage finds the uuid taken."""
     row = Instance(uuid=uuid, state=State.DELETED, fence=0, attempt=0, version=1, terminated_at=now)
@@ -196,6 +264,22 @@ def tombstone(uuid: str, now: float) -> Change:
 def describe(history: tuple[Attempt, ...]) -> str:
     """The attempts so far as one readable text, oldest first."""
     return " ".join(f"Attempt {a.number} on {a.host}: {a.failure.error}: {a.failure.message.rstrip('.')}." for a in history)
+
+
+def bounded(history: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+    """The same attempts, whose messages together have at most ``text.FAULTS_SIZE`` bytes.
+
+    If they have more, each gets an equal share. The number of attempts stays: ``next_attempt`` counts them.
+    """
+    if sum(len(attempt.failure.message.encode()) for attempt in history) <= text.FAULTS_SIZE:
+        return history
+    share = text.FAULTS_SIZE // len(history)
+    return tuple(_cut(attempt, share) for attempt in history)
+
+
+def _cut(attempt: Attempt, size: int) -> Attempt:
+    message = text.clean(attempt.failure.message, size)
+    return msgspec.structs.replace(attempt, failure=msgspec.structs.replace(attempt.failure, message=message))
 
 
 def _elsewhere(row: Instance) -> bool:
@@ -211,16 +295,18 @@ def _restarts(history: tuple[Attempt, ...], host: str | None = None) -> int:
 
 def _with(row: Instance, failure: Failure) -> tuple[Attempt, ...]:
     over = Attempt(number=row.attempt, host=row.host or "", node=row.node or "", failure=failure, started_at=row.building_at)
-    return (*row.history, over)
+    return bounded((*row.history, over))
 
 
 def _give_up(row: Instance, history: tuple[Attempt, ...], sentence: str) -> Change:
-    fault = f"{sentence} {describe(history)}".strip()
+    fault = text.clean(f"{sentence} {describe(history)}".strip(), text.FAULTS_SIZE)
     return _next(row, EventKind.ENDED, state=State.ERROR, attempt=row.attempt + 1, builder=None, history=history, fault=fault)
 
 
 def _rolled_back(row: Instance, reason: str) -> Change:
-    return _next(row, EventKind.ENDED, state=State.ERROR, attempt=row.attempt + 1, builder=None, fault=reason)
+    return _next(
+        row, EventKind.ENDED, state=State.ERROR, attempt=row.attempt + 1, builder=None, fault=text.clean(reason, text.FAULTS_SIZE)
+    )
 
 
 def _deleted(row: Instance, now: float) -> Change:

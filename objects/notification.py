@@ -110,6 +110,8 @@ def _of_state(old: Instance | None, new: Instance) -> Told:
     if new.state is State.BUILDING and was is not State.BUILDING:
         yield EventType.CREATE_START, facts
     elif new.state is State.ACTIVE and was is not State.ACTIVE:
+        if was is not State.BUILDING:  # the cell had lost that the build began
+            yield EventType.CREATE_START, facts
         yield EventType.CREATE_END, facts
     elif new.state is State.ERROR and was is not State.ERROR and new.host is not None:  # cell0's was told when it was buried
         yield EventType.BUILD_ERROR, _facts(new, old, "BuildFailed", new.fault)

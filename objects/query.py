@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from objects import errors
+from objects import errors, text
 
 NUMBERS = (
     "failed_builds",
@@ -61,12 +61,12 @@ class Combination:
 Condition = Comparison | Combination
 
 
-def parse(text: str) -> Condition:
+def parse(given: str) -> Condition:
     """Raises Invalid, beginning with ``query:``, for what is no such condition."""
     try:
-        return _condition(json.loads(text), DEEPEST)
+        return _condition(json.loads(given), DEEPEST)
     except (ValueError, RecursionError):  # by far too deep: to be read, or to be shown in what else is wrong with it
-        raise _invalid(f"{text[:80]!r} is not JSON") from None
+        raise _invalid(f"{given[:80]!r} is not JSON") from None
 
 
 def _condition(given: Any, depth: int) -> Condition:
@@ -94,6 +94,8 @@ def _operand(given: Any) -> Operand:
             return float(given)
         except OverflowError:
             raise _invalid(f"{_shown(given)} is too large a number") from None
+    if not text.is_safe(given):
+        raise _invalid(f"{_shown(given)} has a control character")
     if not given.startswith("$"):
         return given
     name = given[1:]
@@ -108,5 +110,5 @@ def _shown(given: Any) -> str:
     return json.dumps(given)[:80]
 
 
-def _invalid(text: str) -> errors.Invalid:
-    return errors.Invalid(f"query: {text}")
+def _invalid(reason: str) -> errors.Invalid:
+    return errors.Invalid(f"query: {reason}")

@@ -45,6 +45,13 @@ class Relaxation(Object, frozen=True, kw_only=True):
         return self.asked is not Asked.CELL
 
     @property
+    def plain_words(self) -> str:
+        """The same without amounts, which tell how full the hosts are."""
+        if self.asked in _AMOUNTS:
+            return f"with a flavor that asks for less of {self.name}" if self.name else _AMOUNTS[self.asked]
+        return self.words
+
+    @property
     def words(self) -> str:
         """To be put behind "It would have fitted". Names no host; names cells where it is not for tenants."""
         if self.asked in _CONDITIONS:
@@ -62,6 +69,13 @@ class Relaxation(Object, frozen=True, kw_only=True):
             return f"with a flavor of {_counted(self.less, 'vCPU')} less"
         return f"with a flavor of {self.less} {'MiB less memory' if self.asked is Asked.MEMORY else 'GiB less disk'}"
 
+
+_AMOUNTS = {
+    Asked.SERVERS: "with fewer servers",
+    Asked.VCPUS: "with a flavor of fewer vCPUs",
+    Asked.MEMORY: "with a flavor of less memory",
+    Asked.DISK: "with a flavor of less disk",
+}
 
 _CONDITIONS = {
     Asked.GROUP: "without the {} policy of its server group",

@@ -9,11 +9,13 @@ from typing import Any
 
 import msgspec
 
-from objects import errors, extra_specs, typed
+from objects import errors, extra_specs, text, typed
 from objects.compute_node import ComputeNode
 
 LARGEST = 2**53
 """Beyond it a float is no exact number any more."""
+ATTRIBUTES_SIZE = 65536
+"""Characters that the texts and keys in the attributes of one node may have together."""
 LATE = 600.0
 """Seconds by which a report may be late, in a queue or behind a call that was given up. One from longer before was not overtaken:
 the clock of its host was set back."""
@@ -51,14 +53,15 @@ def of(name: Name, given: ComputeNode | Mapping[str, Any]) -> ComputeNode:
 
 def check(stats: ComputeNode) -> None:
     """Raise Invalid for what no host can offer or use."""
-    for name in ("host", "node"):
-        if not 0 < len(getattr(stats, name)) <= 255:
-            raise errors.Invalid(f"stats: {name} must have 1 to 255 characters")
+    text.checked_name("stats: host", stats.host)
+    text.checked_name("stats: node", stats.node)
+    if stats.attributes or stats.hypervisor_type:
+        _check_texts(stats)
     numbers = _NUMBERS(stats)
     plain = min(numbers) >= 0 and max(numbers) <= LARGEST and math.isfinite(sum(numbers))  # the sum of what is no number is none
     if stats.running_vms > extra_specs.MOST:  # it is counted with claims, in 32 bits
-        text = f"running_vms is {stats.running_vms}: it must be a number from 0 to {extra_specs.MOST}"
-        raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {text}")
+        reason = f"running_vms is {stats.running_vms}: it must be a number from 0 to {extra_specs.MOST}"
+        raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {reason}")
     if plain and not stats.resources and not stats.resources_used:
         return  # nearly every host, of which a start reads them all
     for name, amount in _amounts(stats):
@@ -71,6 +74,20 @@ def check(stats: ComputeNode) -> None:
             raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {name}: {error}") from None
 
 
+def cleaned(stats: ComputeNode) -> ComputeNode:
+    """The stats with what their driver wrote cleaned, so that an odd text does not cost the host its stats.
+
+    Raises Invalid for attributes that JSON cannot carry.
+    """
+    try:
+        attributes = text.cleaned(stats.attributes, text.FAULT_SIZE)
+        msgspec.json.encode(attributes)
+    except (errors.Invalid, OverflowError, ValueError) as error:
+        raise errors.Invalid(f"stats of {stats.host}, {stats.node}: attributes: {error}") from None
+    kind = text.clean(stats.hypervisor_type, text.NAME_LENGTH)
+    return msgspec.structs.replace(stats, attributes=attributes, hypervisor_type=kind)
+
+
 def overtakes(stats: ComputeNode, known: ComputeNode) -> bool:
     """Whether these stats are newer than what is known of the node, or as new. Who does not say when is always believed."""
     behind = known.reported_at - stats.reported_at
@@ -80,6 +97,18 @@ def overtakes(stats: ComputeNode, known: ComputeNode) -> bool:
 def same(stats: ComputeNode, known: ComputeNode) -> bool:
     """Whether they say the same, whenever that was."""
     return stats == msgspec.structs.replace(known, reported_at=stats.reported_at)
+
+
+def _check_texts(stats: ComputeNode) -> None:
+    try:
+        texts = [stats.hypervisor_type, *text.texts_of(stats.attributes)]
+    except errors.Invalid as error:
+        raise errors.Invalid(f"stats of {stats.host}, {stats.node}: attributes: {error}") from None
+    for each in texts:
+        if not text.is_safe(each):
+            raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {each[:80]!r} has control characters or surrogates")
+    if sum(map(len, texts)) > ATTRIBUTES_SIZE:
+        raise errors.Invalid(f"stats of {stats.host}, {stats.node}: attributes have more than {ATTRIBUTES_SIZE} characters")
 
 
 def _amounts(stats: ComputeNode) -> Iterator[tuple[str, float]]:

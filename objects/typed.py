@@ -17,7 +17,7 @@ _LEARNING = threading.Lock()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
-def decode(text: str | bytes, kind: type[T]) -> T:
+def decode(text: str | bytes | msgspec.Raw, kind: type[T]) -> T:
     """JSON as an object of ``kind``. Raises ``msgspec.ValidationError`` or ``msgspec.DecodeError``."""
     decoded: T = _decoder(kind).decode(text)
     return decoded

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
 
+import msgspec
+
+from objects.base import Number
 from objects.build import Holding, Report, Verdict, with_secrets
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.process import About
+from objects.unknown_guest import REPORTED_LIMIT, UnknownGuest
+from rpc.arguments import MANY, Name
 from rpc.server import Server
 from rpc.transport import Bus
 
 TOPIC = "cell-conductor"
 TIMEOUT = 30.0
 
+Reports = Annotated[Sequence[Report], msgspec.Meta(max_length=MANY)]
+UnknownGuests = Annotated[Sequence[UnknownGuest], msgspec.Meta(max_length=REPORTED_LIMIT)]
+
 
 class CellConductorEndpoint(Protocol):
     """What a cell conductor serves."""
 
-    def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+    def report(self, context: RequestContext, reports: Reports) -> list[Verdict]:
         """See ``CellConductorClient.report``."""
         ...
 
-    def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+    def build_instances(self, context: RequestContext, reports: Reports) -> list[Verdict]:
         """See ``CellConductorClient.build_instances``."""
         ...
 
-    def holdings(self, context: RequestContext, host: str) -> list[Holding]:
+    def holdings(self, context: RequestContext, host: Name) -> list[Holding]:
         """See ``CellConductorClient.holdings``."""
         ...
 
@@ -35,12 +43,16 @@ class CellConductorEndpoint(Protocol):
         """See ``CellConductorClient.update_resource_stats``."""
         ...
 
-    def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
+    def report_state(self, context: RequestContext, host: Name, binary: Name, version: Number, stopping: bool = False) -> None:
         """See ``CellConductorClient.report_state``."""
         ...
 
-    def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
+    def introduce(self, context: RequestContext, host: Name, binary: Name, about: About, uptime: float) -> None:
         """See ``CellConductorClient.introduce``."""
+        ...
+
+    def unknown_guests(self, context: RequestContext, host: Name, guests: UnknownGuests) -> None:
+        """See ``CellConductorClient.unknown_guests``."""
         ...
 
 
@@ -78,7 +90,16 @@ class CellConductorClient:
         """Say at a start what the process is, and for how many seconds it has run. Raises Unsupported at an older conductor."""
         self._client.call(context, "introduce", type(None), host=host, binary=binary, about=about, uptime=uptime)
 
+    def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
+        """Say which guests of ``host`` the cell's records do not account for: these, and no others.
+
+        Raises Unsupported at an older conductor.
+        """
+        self._client.call(context, "unknown_guests", type(None), host=host, guests=list(guests))
+
 
 def serve(bus: Bus, server: str, endpoint: CellConductorEndpoint, *, threads: int = 16) -> Server:
     """Serve the cell conductor's topic with ``endpoint``."""
-    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=CellConductorEndpoint, shared_name=True)
+    return bus.serve(
+        TOPIC, server, [endpoint], threads=threads, interface=CellConductorEndpoint, shared_name=True, from_agents=True
+    )

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeV
 import msgspec
 import oslo_messaging as om
 
-from objects import errors, typed
+from objects import errors
 from objects.context import RequestContext
+from rpc.arguments import shape
 from rpc.counting import Kind
 from rpc.errors import RemoteFault, Timeout
+from rpc.wire import NULL
 from service import metrics
 
 if TYPE_CHECKING:
@@ -75,16 +77,15 @@ class Client:
             answer = self._bus.send(
                 lambda: self._bus.deliver(self._target, context, message, self._timeout), self._timeout + SEND_TIMEOUT
             )
-        except errors.SuperconductorError as error:
-            raise _as_itself(error) from None
         except om.MessagingTimeout:
             raise Timeout(f"{self.topic} did not answer {method} within {self._timeout:g} s.") from None
         except om.RemoteError as error:
             raise self._explain(method, error) from None
         try:
-            return typed.convert(answer, returns)
-        except msgspec.ValidationError as error:
+            read: T = shape(returns).read(answer or NULL)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise RemoteFault(f"{self.topic} gave an answer to {method} that cannot be used: {error}.") from None
+        return read
 
     def cast(self, context: RequestContext, method: str, /, **arguments: object) -> None:
         """Send and go on: it may be handled never, once, or late."""
@@ -114,11 +115,3 @@ class Client:
         if error.exc_type in ("NoSuchMethod", "UnsupportedVersion"):
             return errors.Unsupported(f"The {self.topic} that answered does not offer {method}: {error.value}.")
         return RemoteFault(f"{self.topic} failed at {method}: {error.exc_type}. Its log says more.")
-
-
-def _as_itself(error: errors.SuperconductorError) -> errors.SuperconductorError:
-    """Undo what oslo.messaging does to a remote error: a class ``X_Remote`` derived from X, whose text holds the traceback."""
-    cls = type(error)
-    if cls.__module__.endswith("_Remote"):
-        error.__class__ = cls.__bases__[0]
-    return error.with_traceback(None)

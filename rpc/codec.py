@@ -7,6 +7,7 @@ the outer message's version speaks for it, and a test keeps a fingerprint of the
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,10 @@ import msgspec
 import objects
 from objects import errors, typed
 from objects.base import Message
+from objects.text import one_line
+
+SAID = 300
+"""Bytes of what came that an error repeats."""
 
 _NAME = "$message"
 _VERSION = "version"
@@ -33,6 +38,20 @@ def all_messages() -> Iterator[type[Message]]:
         pending.extend(found.__subclasses__())
         if found.__module__.startswith("objects."):
             yield found
+
+
+class Wrapped(msgspec.Struct):
+    """A message on the wire. Its fields are read when its name and version are known."""
+
+    name: str = msgspec.field(name=_NAME)
+    version: str
+    fields: msgspec.Raw
+
+
+@functools.cache
+def shared() -> Codec:
+    """The codec of all messages in ``objects``."""
+    return Codec()
 
 
 class Codec:
@@ -69,14 +88,39 @@ class Codec:
             return {key: self.decode(item) for key, item in value.items()}
         return value
 
+    def unwrap(self, kind: type[Message], wrapped: Wrapped) -> Message:
+        """The message, which must be a ``kind``. Raises Unsupported as ``decode`` does."""
+        if wrapped.name != kind.__name__:
+            self._known(wrapped.name, wrapped.version)
+            raise errors.Unsupported(f"Message {wrapped.name} came where a {kind.__name__} belongs.")
+        self._check(kind, wrapped.version)
+        try:
+            return typed.decode(wrapped.fields, kind)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise _unfit(kind, wrapped.version, error) from None
+
     def _message(self, value: dict[str, Any]) -> Message:
         name, version = value[_NAME], str(value.get(_VERSION))
-        cls = self._types.get(name)
-        if cls is None:
-            raise errors.Unsupported(f"Message {name} {version} is not known here: upgrade this service before its peers.")
-        if version.partition(".")[0] != cls.VERSION.partition(".")[0]:
-            raise errors.Unsupported(f"Message {name} came in version {version}, but this service speaks {cls.VERSION}.")
+        kind = self._known(name, version)
+        self._check(kind, version)
         try:
-            return typed.convert(value.get(_FIELDS), cls)
-        except msgspec.ValidationError as error:
-            raise errors.Unsupported(f"Message {name} {version} cannot be read as {cls.VERSION}: {error}.") from None
+            return typed.convert(value.get(_FIELDS), kind)
+        except (msgspec.ValidationError, RecursionError, ValueError) as error:
+            raise _unfit(kind, version, error) from None
+
+    def _known(self, name: object, version: str) -> type[Message]:
+        kind = self._types.get(name) if isinstance(name, str) else None
+        if kind is None:
+            said = one_line(f"{name} {version}", SAID)
+            raise errors.Unsupported(f"Message {said} is not known here: upgrade this service before its peers.")
+        return kind
+
+    def _check(self, kind: type[Message], version: str) -> None:
+        if version.partition(".")[0] != kind.VERSION.partition(".")[0]:
+            said = f"Message {kind.__name__} came in version {one_line(version, SAID)}"
+            raise errors.Unsupported(f"{said}, but this service speaks {kind.VERSION}.")
+
+
+def _unfit(kind: type[Message], version: str, error: Exception) -> errors.Unsupported:
+    said = f"Message {kind.__name__} {one_line(version, SAID)} cannot be read as {kind.VERSION}"
+    return errors.Unsupported(f"{said}: {one_line(str(error), SAID)}.")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
+
+import msgspec
 
 from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
+from rpc.arguments import MANY
 from rpc.client import Message
 from rpc.server import Server
 from rpc.transport import Bus
@@ -21,7 +24,9 @@ class ComputeEndpoint(Protocol):
         """Build these instances on this host."""
         ...
 
-    def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
+    def delete_instances(
+        self, context: RequestContext, orders: Annotated[Sequence[DeleteOrder], msgspec.Meta(max_length=MANY)]
+    ) -> None:
         """Destroy the guests of these instances."""
         ...
 

@@ -20,10 +20,19 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import msgspec
 import oslo_messaging as om
 from oslo_messaging._drivers import amqp, amqpdriver, base, common, impl_rabbit
 
-from rpc.connection import Connection, Connections, Letter, envelope, listen, opened
+from objects.text import one_line
+from rpc import agents, failures
+from rpc.agents import Confined
+from rpc.connection import DEFAULT_USER, LONGEST_PAUSE, Connection, Connections, Letter, listen, opened
+from rpc.frames import Arrival
+from rpc.late_answers import LateAnswers
+from rpc.refused import DeadLetter, Refused
+from rpc.sender import Sender
+from rpc.wire import NULL, REPLY_PREFIX, Reply, Request, envelope, read
 from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
@@ -31,12 +40,18 @@ LOG = logging.getLogger(__name__)
 DOUBLES = 16
 """Messages whose ids a listener remembers. The driver's own figure."""
 
+ROOM_PAUSE_S = 0.5
+"""Seconds for which a listener waits for a thread before it looks whether it is to stop, and gives the broker a sign of life."""
+
+PARTS_LIMIT = 16
+"""Parts of one answer that wait for whoever asked: an answer has one or two."""
+
 
 class Answers:
     """Who waits for which answer. (In place of the library's, whose queues are made of three conditions each.)"""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, queue.SimpleQueue[dict[str, Any]]] = {}
+        self._waiting: dict[str, queue.SimpleQueue[Reply]] = {}
 
     def add(self, msg_id: str) -> None:
         self._waiting[msg_id] = queue.SimpleQueue()
@@ -44,12 +59,12 @@ class Answers:
     def remove(self, msg_id: str) -> None:
         del self._waiting[msg_id]
 
-    def put(self, msg_id: str, answer: dict[str, Any]) -> None:
-        waiting = self._waiting.get(msg_id)
-        if waiting is not None:  # else who asked has given up
-            waiting.put(answer)
+    def put(self, reply: Reply) -> None:
+        waiting = self._waiting.get(reply.msg_id)
+        if waiting is not None and waiting.qsize() < PARTS_LIMIT:  # else who asked has given up
+            waiting.put(reply)
 
-    def get(self, msg_id: str, timeout: float | None) -> dict[str, Any]:
+    def get(self, msg_id: str, timeout: float | None) -> Reply:
         """Raises om.MessagingTimeout."""
         try:
             return self._waiting[msg_id].get(timeout=timeout)
@@ -60,60 +75,83 @@ class Answers:
 class ReplyWaiter(amqpdriver.ReplyWaiter):  # type: ignore[misc]  # the library ships no types
     """Waits for the answers to calls. The driver's own tries again without a pause, and leaves a stack in the log each time."""
 
+    takes_arrivals = True
+
     def __init__(self, reply_q: str, conn: Any, allowed_remote_exmods: list[str]) -> None:
         self._complaints = Complaints(LOG)
         super().__init__(reply_q, conn, allowed_remote_exmods)
         self.waiters = Answers()  # nobody has been told of this object yet
 
+    def __call__(self, arrival: Arrival) -> None:
+        """An answer has come. Raises Unreadable."""
+        reply = read(arrival, Reply)
+        arrival.acknowledge()
+        self.waiters.put(reply)
+
     def poll(self) -> None:
         """The thread's whole life."""
         listen(self.conn.connection, self._thread_exit_event.is_set, self._complaints)
 
-    def ask(self, msg_id: str, timeout: float | None) -> Any:
-        """The answer. Raises om.MessagingTimeout, and what the answer says is to be raised."""
+    def ask(self, msg_id: str, timeout: float | None) -> msgspec.Raw:
+        """The answer, as JSON. Raises om.MessagingTimeout, and what the answer says is to be raised."""
         end = None if timeout is None else time.monotonic() + timeout
-        final = None
+        final = NULL
         while True:
             left = None if end is None else max(0.0, end - time.monotonic())
-            answer, ending = self._process_reply(self.waiters.get(msg_id, left))
-            final = answer if answer is not None else final
-            if ending:
-                break
-        if isinstance(final, Exception):
-            raise final
-        return final
+            reply = self.waiters.get(msg_id, left)
+            if reply.failure:
+                raise failures.decode(reply.failure)
+            if final is NULL or bytes(reply.result) != bytes(NULL):  # it comes with one of the parts
+                final = reply.result
+            if reply.ending:
+                return final
 
 
 class Incoming(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]  # the library ships no types
-    """A message that came."""
+    """A request that came. ``sender``: as far as the broker vouches for it."""
+
+    def __init__(self, listener: Listener, arrival: Arrival, request: Request) -> None:
+        super().__init__(listener, request.context, request, request.unique_id, request.msg_id, request.reply_q, None, None, None)
+        self.size = arrival.size
+        self.sender = Sender(user=arrival.properties.get("user_id"))
 
     def reply(self, reply: Any = None, failure: Any = None) -> None:
-        """Answer a call. The library goes on from where the asker's queue is not there (any more)."""
-        if not self.orig_msg_id:
+        """Answer a call. ``failure``: as of sys.exc_info(). Raises errors.Invalid for what no broker would take."""
+        if not self.orig_msg_id or not self._is_the_senders(self.reply_q or ""):
             return
-        if failure is None and self._obsolete_reply_queues.reply_q_valid(self.reply_q, self.msg_id):
-            driver = self.listener.driver
-            answer = {"result": reply, "failure": None, "ending": True, "_msg_id": self.msg_id, "_unique_id": driver.new_id()}
-            try:
-                driver.with_connection(lambda connection: connection.direct_send(self.reply_q, envelope(answer)))
-            except (om.MessageUndeliverable, amqp.AMQPDestinationNotFound):
-                pass
-            else:
-                return
-        super().reply(reply, failure)
+        driver = self.listener.driver
+        told = None if failure is None else failures.encode(failure[1])
+        answer = {"result": reply, "failure": told, "ending": True, "_msg_id": self.msg_id, "_unique_id": driver.new_id()}
+        driver.answer(self.reply_q, envelope(answer))
+
+    def _is_the_senders(self, reply_q: str) -> bool:
+        """Whether the queue is one that this sender gets answers from: who asks has no answer sent to somebody else."""
+        user = self.sender.user
+        return reply_q.startswith(REPLY_PREFIX) if user is None else reply_q.rpartition("_")[0] == agents.reply_prefix(user)[:-1]
 
 
 class Listener(base.Listener):  # type: ignore[misc]  # the library ships no types
     """Takes the messages of one server, in a thread of its own."""
+
+    takes_arrivals = True
 
     def __init__(self, driver: Driver, context: Any) -> None:
         super().__init__(1, None, driver.prefetch_size)
         self.driver = driver
         self._context = context
         self._seen: deque[str] = deque(maxlen=DOUBLES)
-        self._gone = amqpdriver.ObsoleteReplyQueuesCache()
+        self._complaints = Complaints(LOG)
+        self._room: Callable[[int, float], bool] | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rabbit-listen", daemon=True)
+
+    def limit(self, prefetch: int, room: Callable[[int, float], bool] | None) -> None:
+        """Have at most ``prefetch`` messages of each queue sent ahead, and take one when there is ``room``.
+
+        ``room`` gets the size of a message and for how many seconds to wait. Both before ``start``.
+        """
+        self._context.connection.limit_prefetch(prefetch)
+        self._room = room
 
     def start(self, on_incoming_callback: Callable[[list[Incoming]], None]) -> None:
         super().start(on_incoming_callback)
@@ -124,40 +162,63 @@ class Listener(base.Listener):  # type: ignore[misc]  # the library ships no typ
         self._context.connection.stop_consuming()
         if self._thread.is_alive():
             self._thread.join()
+        self._context.close()  # what was sent ahead goes back to its queues, and on to others
         super().stop()
 
     def cleanup(self) -> None:
         self._context.close()
 
-    def __call__(self, message: Any) -> None:
-        """A message has come: it is acknowledged first, so that no message is worked on twice, and never at all if that fails."""
-        try:
-            message.acknowledge()
-        except Exception as error:  # noqa: BLE001 - the broker sends it again
-            LOG.warning("Discarding RPC request due to failed acknowledge: %s", error)
+    def __call__(self, arrival: Arrival) -> None:
+        """A message has come: it is acknowledged before the work, so that none is worked on twice, and never at all if that fails.
+
+        While all threads are at work it waits here, and the others with the broker. Raises Unreadable.
+        """
+        request = read(arrival, Request)
+        if not self._has_room(arrival.size):
             return
-        unique_id = message.pop("_unique_id", None)
-        if unique_id is not None:
-            if unique_id in self._seen:
-                LOG.warning("ignoring duplicate message %s", unique_id)
+        try:
+            arrival.acknowledge()
+        except Exception as error:  # noqa: BLE001 - the broker sends it again
+            self._complaints(str(error), logging.WARNING, "A message could not be acknowledged, it comes again: %s", error)
+            return
+        if request.unique_id is not None:
+            if request.unique_id in self._seen:
+                text = "A message that came twice is ignored: %s"
+                self._complaints("twice", logging.WARNING, text, one_line(request.unique_id, 100))
                 return
-            self._seen.append(unique_id)
-        msg_id, reply_q = message.pop("_msg_id", None), message.pop("_reply_q", None)
-        timeout = message.pop("_timeout", None)
-        context = {key[9:]: message.pop(key) for key in list(message) if key.startswith("_context_")}
-        incoming = Incoming(self, context, message, unique_id, msg_id, reply_q, timeout, self._gone, None)
-        self.on_incoming_callback([incoming])
+            self._seen.append(request.unique_id)
+        self.on_incoming_callback([Incoming(self, arrival, request)])
+
+    def _has_room(self, size: int) -> bool:
+        """Wait for a thread. False: the message is not taken, the broker gives it to another server or sends it again."""
+        while self._room is not None and not self._room(size, ROOM_PAUSE_S):
+            if self._stopping.is_set():
+                return False
+            try:
+                self._context.connection.keep_alive()
+            except Exception as error:  # noqa: BLE001 - the connection is lost, which the next reading tells
+                LOG.debug("No sign of life could be sent: %s", error)
+                return False
+        return True
 
     def _run(self) -> None:
-        listen(self._context.connection, self._stopping.is_set, Complaints(LOG))
+        listen(self._context.connection, self._stopping.is_set, self._complaints)
 
 
 class Driver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the library ships no types
     """The driver."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: Any, confined: Confined | None = None, **options: Any) -> None:
+        """``confined``: the broker's user may use its own queue only."""
         super().__init__(*arguments, **options)
         self._connection_pool: Connections = Connections.like(self._connection_pool)
+        self._confined = self._connection_pool.confined = confined
+        if confined is not None:
+            self.bind_beside(confined.queue, confined.queue)
+        self._closing = threading.Event()
+        self._declaring = Complaints(LOG)
+        self._refused = self._connection_pool.refused = Refused(self._put_aside)
+        self._late = LateAnswers(self._answered, self.missing_destination_retry_timeout)
         self._reply_q: str | None = None
         self._numbers = itertools.count()
         self._own = uuid.uuid4().hex
@@ -175,6 +236,47 @@ class Driver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the library shi
         finally:
             connections.put(connection)
 
+    def answer(self, reply_q: str, body: bytes) -> None:
+        """Send an answer. Where its queue is not there it is tried again for a while, in another thread."""
+        if not self._answered(reply_q, body):
+            self._late.add(reply_q, body)
+
+    def _answered(self, reply_q: str, body: bytes) -> bool:
+        """Whether the queue was there."""
+        try:
+            self.with_connection(lambda connection: connection.direct_send(reply_q, body))
+        except (om.MessageUndeliverable, amqp.AMQPDestinationNotFound):
+            return False
+        return True
+
+    def bind_beside(self, queue_name: str, exchange: str) -> None:
+        """From the next connection on, bind this queue to this exchange, too."""
+        self._connection_pool.beside = {**self._connection_pool.beside, queue_name: exchange}
+
+    def _get_exchange(self, target: Any) -> str:
+        """Where a message is sent. A confined user has an exchange for its own queue and one for its conductors."""
+        if self._confined is None:
+            return str(super()._get_exchange(target))
+        return self._confined.queue if _topic(target) == self._confined.queue else agents.EXCHANGE
+
+    def _get_reply_queue_name(self) -> str:
+        """It begins with the user's name, by which a broker's permissions tell one user's answers from another's."""
+        hosts = self._url.hosts
+        user = (hosts[0].username if hosts else None) or DEFAULT_USER
+        return agents.reply_prefix(user) + str(super()._get_reply_queue_name()).removeprefix(REPLY_PREFIX).replace("_", "-")
+
+    def _put_aside(self, dead: DeadLetter) -> None:
+        if self._confined is not None:
+            return  # it may not write to that queue; the complaint is in its log
+        self.with_connection(lambda connection: connection.put_aside(dead), retry=0)
+
+    def cleanup(self) -> None:
+        """Close everything."""
+        self._closing.set()
+        self._refused.stop()
+        self._late.stop()
+        super().cleanup()
+
     def send(  # noqa: PLR0913, RUF100 - oslo.messaging's signature
         self,
         target: Any,
@@ -186,9 +288,11 @@ class Driver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the library shi
         retry: int | None = None,
         transport_options: Any = None,
     ) -> Any:
-        """Send a call (``wait_for_reply``), a cast or a fan-out. Raises what the library's does."""
-        if call_monitor_timeout or transport_options:
-            return super().send(target, ctxt, message, wait_for_reply, timeout, call_monitor_timeout, retry, transport_options)
+        """Send a call (``wait_for_reply``), a cast or a fan-out, and return the answer to a call as JSON.
+
+        Raises what the library's does, and errors.Invalid for what no broker would take. Nobody asks for signs of life
+        (``call_monitor_timeout``) or other options.
+        """
         wire = self._wire(ctxt, message)
         if not wait_for_reply:
             self._publish(target, wire, timeout, retry, kept=True)
@@ -237,11 +341,29 @@ class Driver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the library shi
         """Listen for calls and casts to the topic and to this server of it, and for the topic's fan-outs."""
         context = self._get_connection(common.PURPOSE_LISTEN)
         listener = Listener(self, context)
-        exchange = self._get_exchange(target)
-        for topic in (target.topic, f"{target.topic}.{target.server}"):
-            context.declare_topic_consumer(exchange_name=exchange, topic=topic, callback=listener)
-        context.declare_fanout_consumer(target.topic, listener)
+        exchange, own = super()._get_exchange(target), f"{target.topic}.{target.server}"
+        topics = (own,) if self._confined is not None else (target.topic, own)
+        for topic in topics:
+            self._declare(partial(context.declare_topic_consumer, exchange_name=exchange, topic=topic, callback=listener))
+        if self._confined is None:
+            self._declare(partial(context.declare_fanout_consumer, target.topic, listener))
         return listener
+
+    def _declare(self, declare: Callable[[], object]) -> None:
+        """Again and again: the broker refuses it while permissions, or exchanges that others declare, are missing.
+
+        Raises om.MessageDeliveryFailure when the driver is closed.
+        """
+        while True:
+            try:
+                declare()
+                return
+            except om.MessageDeliveryFailure as error:
+                self._declaring(
+                    str(error), logging.WARNING, "The broker lets nobody listen here, trying again and again: %s", error
+                )
+                if self._closing.wait(LONGEST_PAUSE):
+                    raise
 
 
 def _topic(target: Any) -> str:

@@ -7,6 +7,7 @@ trip through JSON as on RabbitMQ, and errors pass the same list of allowed modul
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -17,22 +18,37 @@ from typing import Any
 
 import msgspec
 import oslo_messaging as om
-from oslo_messaging._drivers import base, common  # where drivers find their base classes
+from oslo_messaging._drivers import base  # where drivers find their base classes
 
+from objects.context import RequestContext
+from rpc import failures, wire
 from rpc.broker import BROKERS, Broker, Consumer, Letter, Queue
+from rpc.sender import LOCAL
+from service import metrics
+from service.complaints import Complaints
+
+LOG = logging.getLogger(__name__)
 
 NOTIFICATION_WINDOW = 64
 """Notifications a listener may have in work: they are acknowledged after the work, where calls and casts are before it."""
+
+_SENT: Any = tuple[RequestContext, wire.Call]
+_NOTIFIED: Any = tuple[dict[str, Any], dict[str, Any]]
+"""What the body of a letter is."""
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 class Incoming(base.RpcIncomingMessage):  # type: ignore[misc]  # the untyped base is oslo.messaging's
-    """A letter as oslo.messaging's servers want it."""
+    """A letter as oslo.messaging's servers want it: a request, or a notification as plain data."""
 
-    def __init__(self, broker: Broker, consumer: Consumer, letter: Letter, origin: Queue) -> None:
-        context, message = msgspec.json.decode(letter.body)
+    sender = LOCAL
+
+    def __init__(self, broker: Broker, consumer: Consumer, letter: Letter, origin: Queue, *, notification: bool = False) -> None:
+        """Raises Unreadable."""
+        context, message = wire.decode(letter.body, _NOTIFIED if notification else _SENT)
         super().__init__(context, message, msg_id="embedded")
+        self.size = len(letter.body)
         self._broker, self._consumer, self._letter, self._origin = broker, consumer, letter, origin
 
     def acknowledge(self) -> None:
@@ -42,12 +58,15 @@ class Incoming(base.RpcIncomingMessage):  # type: ignore[misc]  # the untyped ba
         self._broker.requeue(self._consumer, self._origin, self._letter)
 
     def reply(self, reply: object = None, failure: _ExcInfo | None = None) -> None:
+        """Raises errors.Invalid for an answer that is too large."""
         if self._letter.answer is None:
             return
-        if failure is None:
-            self._letter.answer(msgspec.json.encode(reply))
-        else:
-            self._letter.answer(_Failure(common.serialize_remote_exception(failure)))
+        if failure is not None:
+            self._letter.answer(_Failure(failures.encode(failure[1])))
+            return
+        body = msgspec.json.encode(reply)
+        wire.check_size(body)
+        self._letter.answer(body)
 
     def heartbeat(self) -> None:
         """Nothing to do: inside one process a caller needs no sign of life from its server."""
@@ -63,7 +82,9 @@ class Listener(base.Listener):  # type: ignore[misc]  # the untyped base is oslo
     """Connects a server of oslo.messaging to its queues. It needs no thread: letters come in the threads of the broker's users."""
 
     def __init__(self, broker: Broker, queues: Iterable[Queue], *, fanout: str | None = None, window: int = 1) -> None:
+        """``window`` above 1: of notifications, as many of which may be in work."""
         super().__init__(batch_size=1, batch_timeout=None)
+        self._complaints = Complaints(LOG)
         self._broker, self._queues, self._fanout, self._window = broker, tuple(queues), fanout, window
         self._consumer: Consumer | None = None
 
@@ -71,7 +92,15 @@ class Listener(base.Listener):  # type: ignore[misc]  # the untyped base is oslo
         super().start(on_incoming_callback)
 
         def take(letter: Letter, origin: Queue) -> None:
-            on_incoming_callback([Incoming(self._broker, consumer, letter, origin)])
+            try:
+                incoming = Incoming(self._broker, consumer, letter, origin, notification=self._window > 1)
+            except wire.Unreadable as error:
+                metrics.REFUSED.labels(origin.name, error.kind).inc()
+                text = "A message of %d bytes in the queue %s cannot be read and is dropped: %s"
+                self._complaints(f"{origin.name}: {error.kind}", logging.WARNING, text, len(letter.body), origin.name, error)
+                consumer.unacknowledged -= 1
+                return
+            on_incoming_callback([incoming])
 
         self._consumer = consumer = Consumer(take, self._window)
         self._broker.subscribe(consumer, self._queues, self._fanout)
@@ -119,6 +148,7 @@ class EmbeddedDriver(base.BaseDriver):  # type: ignore[misc]  # the untyped base
         if self._closed:
             raise om.MessageDeliveryFailure("This bus has been closed.")
         body = msgspec.json.encode((ctxt, message))
+        wire.check_size(body)
         if not wait_for_reply:
             self._deliver(target, Letter(body))
             return None
@@ -130,8 +160,8 @@ class EmbeddedDriver(base.BaseDriver):  # type: ignore[misc]  # the untyped base
         except queue.Empty:
             raise om.MessagingTimeout(f"No answer from topic {target.topic} within {timeout} s.") from None
         if isinstance(answer, _Failure):
-            raise common.deserialize_remote_exception(answer, self._allowed_remote_exmods)
-        return msgspec.json.decode(answer)
+            raise failures.decode(str(answer))
+        return msgspec.Raw(answer)
 
     def send_each(self, messages: Iterable[tuple[Any, dict[str, Any], dict[str, Any]]], retry: int | None = None) -> None:
         """Cast several messages, each with its target and context."""

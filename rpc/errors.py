@@ -5,11 +5,11 @@ from __future__ import annotations
 from objects import errors
 
 
-class Timeout(errors.SuperconductorError):
+class Timeout(errors.Transient):
     """No answer came in time. Whether the call was, is being, or will be carried out is unknown."""
 
 
-class Unreachable(errors.SuperconductorError):
+class Unreachable(errors.Transient):
     """The bus did not take the message (or, rarely, took it without saying so in time); the text masks its password."""
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from objects.context import RequestContext
+from rpc.arguments import Id
 from service.health import UnderWay
 
 if TYPE_CHECKING:
@@ -19,6 +20,14 @@ PATIENCE = 15.0
 """Seconds that a message may take from a server to itself, on a busy machine."""
 
 CONTEXT = RequestContext(request_id="req-ping")
+
+
+class Beating(Protocol):
+    """What a server offers to itself."""
+
+    def ping(self, context: RequestContext, token: Id) -> None:
+        """See ``Pulse.ping``."""
+        ...
 
 
 class Pulse:

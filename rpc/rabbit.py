@@ -33,6 +33,7 @@ DEFAULTS = {
     "rabbit_retry_backoff": "1",
     "rabbit_interval_max": "3",  # seconds: a broker that is back is found again soon
     "heartbeat_timeout_threshold": "15",  # seconds until a silent broker counts as dead; also the socket's time-out
+    "rabbit_qos_prefetch_count": "64",  # messages sent ahead to a listener; servers take fewer, see rpc.server
     "kombu_missing_consumer_retry_timeout": "15",  # seconds a server tries to send an answer whose caller is gone
 }
 """Options of the driver that a URL without them gets. Any option of the driver may be given in the URL's query."""
@@ -62,6 +63,12 @@ def fill_in(url: Any) -> None:
     """Add our defaults to the query of a parsed transport URL, where it does not say otherwise."""
     for option, value in DEFAULTS.items():
         url.query.setdefault(option, value)
+
+
+def check(url: Any) -> None:
+    """Raise ValueError for an option of the driver that cannot be had here."""
+    if url.query.get("kombu_compression"):
+        raise ValueError("kombu_compression: bodies are not compressed, as a small one may hold gigabytes; leave it out")
 
 
 class Link:

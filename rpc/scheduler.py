@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+import msgspec
 
 from objects import stats as checked
 from objects.choice import Choice
@@ -11,6 +13,7 @@ from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.selection import Selection
 from objects.spec import RequestSpec
+from rpc.arguments import MANY, Ids
 from rpc.cell_conductor import CellConductorClient
 from rpc.server import Server
 from rpc.transport import Bus
@@ -22,13 +25,13 @@ TIMEOUT = 60.0
 class SchedulerEndpoint(Protocol):
     """What a scheduler serves."""
 
-    def select_destinations(
-        self, context: RequestContext, request_spec: RequestSpec, instance_uuids: Sequence[str]
-    ) -> list[list[Selection]]:
+    def select_destinations(self, context: RequestContext, request_spec: RequestSpec, instance_uuids: Ids) -> list[list[Selection]]:
         """See ``SchedulerClient.select_destinations``."""
         ...
 
-    def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
+    def select_for_each(
+        self, context: RequestContext, request_specs: Annotated[Sequence[RequestSpec], msgspec.Meta(max_length=MANY)]
+    ) -> list[Choice]:
         """See ``SchedulerClient.select_for_each``."""
         ...
 

@@ -16,10 +16,6 @@ from rpc.errors import RemoteFault
 LOG = logging.getLogger(__name__)
 
 
-LARGEST = 15 * 1024 * 1024
-"""Bytes of JSON that one argument or answer may be: RabbitMQ takes messages of 16 MiB unless it is told otherwise."""
-
-
 class Serializer(om.Serializer):  # type: ignore[misc]  # the untyped base is oslo.messaging's
     """Arguments and results through the codec, the request context as a plain dict."""
 
@@ -27,13 +23,9 @@ class Serializer(om.Serializer):  # type: ignore[misc]  # the untyped base is os
         self._codec = codec
 
     def serialize_entity(self, context: RequestContext, entity: object) -> Any:
-        """Raises errors.Invalid for what no broker would take, instead of losing the connection over it."""
-        encoded = self._codec.encode(entity)
-        _check_size(encoded)
-        return encoded
+        return self._codec.encode(entity)
 
     def deserialize_entity(self, context: RequestContext, entity: Any) -> Any:
-        _check_size(entity)
         return self._codec.decode(entity)
 
     def serialize_context(self, context: RequestContext) -> dict[str, Any]:
@@ -58,13 +50,8 @@ class ServerSerializer(Serializer):
         try:
             return super().serialize_entity(context, entity)
         except TypeError as error:
-            LOG.exception("Cannot send an answer to request %s", context.request_id)
+            LOG.error("Cannot send an answer to request %s: %s", context.request_id, error)
             raise expected(RemoteFault(f"The answer could not be sent: {error}.")) from None
-
-
-def _check_size(encoded: Any) -> None:
-    if isinstance(encoded, (dict, list, str)) and (size := len(msgspec.json.encode(encoded))) > LARGEST:
-        raise errors.Invalid(f"A message of {size} bytes is too large for the bus: {LARGEST} are the most.")
 
 
 def expected(error: errors.SuperconductorError) -> Exception:

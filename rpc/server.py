@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import oslo_messaging as om
 from oslo_messaging.rpc.dispatcher import RPCDispatcher
 from oslo_messaging.rpc.server import RPCServer
 
-from objects import errors
+from objects import errors, text
 from objects.context import RequestContext
+from objects.text import FAULT_SIZE, one_line
+from rpc.arguments import signatures
+from rpc.driver import Listener
 from rpc.errors import RemoteFault, Unreachable
+from rpc.failures import ERROR_MODULES, NAME_SIZE
 from rpc.pulse import Pulse
 from rpc.rabbit import UNDELIVERED, Link
+from rpc.sender import handling
 from rpc.serializer import expected
 from rpc.threads import Threads
+from rpc.wire import Call
 from service import health, logs, metrics
 from service.complaints import Complaints
 from service.health import UnderWay
 
 LOG = logging.getLogger(__name__)
 
-ERROR_MODULES = ("objects.errors", "rpc.errors")
-"""Where the errors are defined that cross the bus as themselves."""
-
 VERSION = "1.0"
 """Version of all interfaces: what a client asks for, and what a server offers at least."""
 
 START_TIMEOUT = 5.0
+
+PREFETCH_PER_THREAD, LEAST_PREFETCH = 2, 16
+"""Messages of each of its queues that a server is sent ahead, for each of its threads and at least."""
+
+LONGEST_LAG_S = 60.0
+"""Seconds for which a message may wait for a thread. Whoever called has given up by then."""
 RETRY_PAUSE = 1.0
 
 
@@ -43,12 +50,15 @@ class Endpoint:
 
     target = om.Target(version=VERSION)
 
-    def __init__(self, topic: str, endpoint: object, methods: Iterable[str], under_way: UnderWay | None = None) -> None:
+    def __init__(self, topic: str, endpoint: object, *, interface: type | None = None, under_way: UnderWay | None = None) -> None:
+        """``interface`` (a Protocol) says which methods, and of what types their arguments are; without it the endpoint's class."""
         self._topic = topic
         self._under_way = under_way or UnderWay()
         self._complaints = Complaints(LOG)
-        for name in methods:
-            setattr(self, name, self._wrap(name, getattr(endpoint, name)))
+        for name, signature in signatures(interface or type(endpoint)).items():
+            method: Any = self._wrap(name, getattr(endpoint, name))
+            method.signature = signature
+            setattr(self, name, method)
 
     def _wrap(self, name: str, method: Callable[..., object]) -> Callable[..., object]:
         handled = metrics.HANDLED.labels(self._topic, name)
@@ -62,8 +72,9 @@ class Endpoint:
                 except errors.SuperconductorError as error:
                     self._say(name, error)
                     raise expected(_known(error)) from None
-                except Exception as error:
-                    LOG.exception("%s.%s failed", self._topic, name)
+                except Exception as error:  # noqa: BLE001 - a bug of the endpoint: logged with its stack, and answered
+                    kind, text = f"{name}: {type(error).__name__}", "%s.%s failed"
+                    self._complaints(kind, logging.ERROR, text, self._topic, name, exc_info=error)
                     fault = f"{self._topic} failed at {name}: {type(error).__name__}. Its log says more."
                     raise expected(RemoteFault(fault)) from None
                 finally:
@@ -73,43 +84,60 @@ class Endpoint:
         return exposed
 
     def _say(self, name: str, error: errors.SuperconductorError) -> None:
-        """Every refusal, but not for every call that a database is away."""
+        """Every refusal, but not for every call that a database is away, nor one that can be had as often as somebody likes."""
         text, told = "%s.%s: %s: %s", (self._topic, name, type(error).__name__, error)
         if isinstance(error, errors.DatabaseUnavailable | errors.CellUnavailable):
             self._complaints(f"{name}: {error}", logging.WARNING, text, *told)
-        else:
+        elif isinstance(error, errors.NoValidHost):  # the story of a request
             LOG.info(text, *told)
-
-
-def methods_of(kind: type) -> list[str]:
-    """The public methods of a class: of an endpoint Protocol, those that make the interface."""
-    return [name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")]
+        else:
+            self._complaints(f"{name}: {type(error).__name__}", logging.INFO, text, *told)
 
 
 def _known(error: errors.SuperconductorError) -> errors.SuperconductorError:
-    """The error itself, or if a caller could not know its class, its nearest ancestor that the caller knows."""
+    """The error itself, or if a caller could not know its class or read its text, the like of it that the caller can."""
     cls = next(cls for cls in type(error).__mro__ if cls.__module__ in ERROR_MODULES)
-    return error if cls is type(error) else cls(str(error))
+    told = str(error)
+    cleaned = text.one_line(told, text.FAULTS_SIZE)
+    return error if cls is type(error) and cleaned == told else cls(cleaned)
 
 
 class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is oslo.messaging's
-    """Finds what a message calls. (oslo.messaging's makes a thread each time, for callers that want signs of life: ours do not.)"""
+    """Finds what a message calls, and gives it arguments of its types. (oslo.messaging's makes a thread for each message.)"""
 
     def __init__(self, made: RPCDispatcher) -> None:
         """``made``: by oslo.messaging, with endpoints, serializer and policy."""
         super().__init__(made.endpoints, made.serializer, type(made.access_policy))
-        self._plain: dict[str, object] = {}
+        self._complaints = Complaints(LOG)
+        self._methods: dict[str, Any] = {}
         for endpoint in reversed(made.endpoints):
-            self._plain |= {name: endpoint for name, method in vars(endpoint).items() if hasattr(method, "exposed")}
+            self._methods |= {name: method for name, method in vars(endpoint).items() if hasattr(method, "signature")}
 
     def dispatch(self, incoming: Any) -> Any:
-        """Raises what the serializers do, NoSuchMethod and UnsupportedVersion."""
-        message = incoming.message
-        method = message.get("method")
-        endpoint = self._plain.get(method)
-        if endpoint is None or message.get("version") != VERSION or message.get("namespace") or incoming.client_timeout:
-            return super().dispatch(incoming)
-        return self._do_dispatch(endpoint, method, incoming.ctxt, message.get("args", {}))
+        """Raises om.ExpectedException with the error that is the answer."""
+        call: Call = incoming.message
+        try:
+            method = self._method(call)
+            arguments = method.signature.read(call.args)
+        except errors.SuperconductorError as error:
+            metrics.REFUSED.labels("arguments", type(error).__name__).inc()
+            said = one_line(f"{call.method}: {error}", FAULT_SIZE)
+            self._complaints(f"refused: {type(error).__name__}", logging.WARNING, "Refused a message that calls %s", said)
+            raise expected(error) from None
+        with handling(incoming.sender):
+            answer = method(incoming.ctxt, **arguments)
+        return self.serializer.serialize_entity(incoming.ctxt, answer)
+
+    def _method(self, call: Call) -> Any:
+        """Raises errors.Unsupported."""
+        method = self._methods.get(call.method)
+        if method is None or call.namespace:
+            raise errors.Unsupported(f"No method is called {one_line(call.method, NAME_SIZE)} here.")
+        if call.version != VERSION:
+            raise errors.Unsupported(
+                f"Version {one_line(call.version, NAME_SIZE)} of the interface is not known here, but {VERSION}."
+            )
+        return method
 
 
 class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is oslo.messaging's
@@ -123,37 +151,43 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
 
     def __init__(self, transport: Any, target: Any, dispatcher: Any, executor: Any = None) -> None:
         super().__init__(transport, target, Dispatcher(dispatcher), executor)
+        self._complaints = Complaints(LOG)
         self._executor_cls = functools.partial(Threads, thread_name_prefix=f"{target.topic}.{target.server}")
+
+    @property
+    def lag(self) -> float:
+        """Seconds since a message waits for a thread; 0 if none does."""
+        return 0.0 if self._work_executor is None else float(self._work_executor.lag)
+
+    def _create_listener(self) -> Any:
+        listener = super()._create_listener()
+        if isinstance(listener, Listener):
+            threads = self._work_executor
+            prefetch = max(LEAST_PREFETCH, PREFETCH_PER_THREAD * threads.limit)
+            listener.limit(prefetch, None if self.in_listener else threads.wait_for_room)
+        return listener
 
     def _on_incoming(self, incoming: list[Any]) -> None:
         if self.in_listener:
             self._process_incoming(incoming)
         else:
-            self._work_executor.submit(self._process_incoming, incoming)
+            self._work_executor.submit(self._process_incoming, incoming, size=incoming[0].size)
 
     def _process_incoming(self, incoming: list[Any]) -> None:
+        """Handle one message. Never raises: what went wrong is the answer, and a line in the log."""
         [message] = incoming
-        failure: Any = None
-        answer = None
         try:
             message.acknowledge()
-            answer = self.dispatcher.dispatch(message)
-        except om.ExpectedException as error:
-            failure = error.exc_info
-        except Exception:
-            failure = sys.exc_info()
-            LOG.exception("Exception during message handling")
-        try:
-            if failure is None:
-                message.reply(answer)
-            else:
-                message.reply(failure=failure)
+            try:
+                message.reply(self.dispatcher.dispatch(message))
+            except om.ExpectedException as error:
+                message.reply(failure=error.exc_info)
+            except errors.Invalid as error:  # the answer is larger than a broker takes
+                message.reply(failure=(RemoteFault, RemoteFault(f"The answer could not be sent: {error}"), None))
         except UNDELIVERED as error:
-            LOG.warning("An answer could not be sent, who asked will ask again: %s", error)
-        except Exception:
-            LOG.exception("Can not send reply for message")
-        finally:
-            del failure  # its traceback holds this very frame
+            self._complaints(str(error), logging.WARNING, "An answer could not be sent, who asked will ask again: %s", error)
+        except Exception as error:  # noqa: BLE001 - a message must not end the thread that handles messages; the log says it
+            self._complaints(type(error).__name__, logging.ERROR, "A message could not be handled", exc_info=error)
 
 
 class Server:
@@ -180,6 +214,8 @@ class Server:
     def trouble(self) -> str:
         """Why it handles no messages; empty if it does. Raises Unreachable."""
         self.check()
+        if (lag := self._rpc.lag) > LONGEST_LAG_S:
+            return f"a message has waited for one of {self._threads} threads for {lag:.0f} s: they are all at work"
         return self._pulse.trouble()
 
     def start(self) -> Server:
@@ -209,7 +245,11 @@ class Server:
         while self._link is not None and not self._link.alive():
             if self._stopping.wait(RETRY_PAUSE):
                 return
-        self._rpc.start(override_pool_size=max(1, self._threads))
+        try:
+            self._rpc.start(override_pool_size=max(1, self._threads))
+        except om.MessageDeliveryFailure as error:  # the bus was closed before the broker let it listen
+            LOG.info("%s: never listened: %s", self.name, error)
+            return
         self._listening.set()
         if self._stopping.is_set():
             self._end()

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from objects import errors
 from objects.context import RequestContext
+from rpc.arguments import Id, Ids
 from rpc.server import Server
 from rpc.transport import Bus
 from service.complaints import Complaints
@@ -20,15 +21,15 @@ TOPIC = "super-conductor"
 class SuperConductorEndpoint(Protocol):
     """What a super conductor serves. All are hints: they may come never, twice, or late."""
 
-    def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
+    def schedule_and_build_instances(self, context: RequestContext, batch_id: Id) -> None:
         """The batch was accepted and waits in the build queue."""
         ...
 
-    def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
+    def schedule_and_build_batches(self, context: RequestContext, batch_ids: Ids) -> None:
         """These batches were accepted in one moment, and wait in the build queue."""
         ...
 
-    def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
+    def delete_instances(self, context: RequestContext, uuids: Ids) -> None:
         """These servers were marked deleted at the API level."""
         ...
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import oslo_messaging as om
 from oslo_config import cfg
 from oslo_messaging._metrics import client as metrics
@@ -16,21 +17,23 @@ from oslo_messaging.transport import RPCTransport, Transport
 from objects import errors
 from objects.context import RequestContext
 from objects.mask import mask_url
-from rpc import rabbit
+from rpc import agents, rabbit
+from rpc.agents import Confined
 from rpc.client import Client, Message
-from rpc.codec import Codec
+from rpc.codec import shared
 from rpc.counting import Kind, Observer
 from rpc.driver import Driver
 from rpc.embedded import EmbeddedDriver
 from rpc.errors import Unreachable
-from rpc.pulse import Pulse
+from rpc.failures import ERROR_MODULES
+from rpc.pulse import Beating, Pulse
 from rpc.serializer import Serializer, ServerSerializer
-from rpc.server import ERROR_MODULES, VERSION, Endpoint, Server, ThreadedServer, methods_of
+from rpc.server import VERSION, Endpoint, Server, ThreadedServer
 from service import metrics as counters
 
 T = TypeVar("T")
 
-EXCHANGE = "superconductor"
+EXCHANGE = agents.SHARED_EXCHANGE
 CALL_TIMEOUT = 60.0
 CLOSE_TIMEOUT = 10.0
 
@@ -45,14 +48,15 @@ class Bus:
     ``observer`` (see ``rpc.counting``) is told of every message sent; it may be set and unset at any time.
     """
 
-    def __init__(self, url: str, *, name: str = "", observer: Observer | None = None) -> None:
+    def __init__(self, url: str, *, name: str = "", observer: Observer | None = None, confined: Confined | None = None) -> None:
+        """``confined``: the broker's user of the URL may use its own queue only. The bus inside a process has no users."""
         self.url_masked = mask_url(url)
         self.name = name or self.url_masked
         self.observer = observer
         label = f"{name} ({self.url_masked})" if name else self.url_masked
-        self._transport = open_transport(url)
+        self._transport = open_transport(url, confined=confined)
         self._link = None if _embedded(url) else rabbit.Link(om.TransportURL.parse(private_conf(), url), label)
-        self._serializer = Serializer(codec := Codec())
+        self._serializer = Serializer(codec := shared())
         self._server_serializer = ServerSerializer(codec)
         self._servers: list[Server] = []
         self._closed = False
@@ -64,6 +68,11 @@ class Bus:
     def is_embedded(self) -> bool:
         """Whether it is inside this process, and cannot hang."""
         return self._link is None
+
+    @property
+    def vhost(self) -> str:
+        """The virtual host of its URL."""
+        return str(self._transport._driver._url.virtual_host or "/")
 
     def client(self, topic: str, *, timeout: float = CALL_TIMEOUT) -> Client:
         """A client of a topic whose calls wait up to ``timeout`` seconds for their answer."""
@@ -78,16 +87,20 @@ class Bus:
         threads: int = 4,
         interface: type | None = None,
         shared_name: bool = False,
+        from_agents: bool = False,
     ) -> Server:
         """Listen on ``topic`` as ``server`` and let up to ``threads`` threads call the endpoints' methods.
 
         A method gets the RequestContext and the arguments by name. ``interface`` (a Protocol) says which methods are offered;
         without it, all public ones are. Servers of one topic share what is sent to it. ``shared_name``: several of them may be
         called ``server``. ``threads`` 0: the thread that receives messages handles them itself, for methods that return at once.
+        ``from_agents``: the topic is also reached through the exchange of confined users.
         """
+        if from_agents and not self.is_embedded:
+            self._transport._driver.bind_beside(topic, agents.EXCHANGE)
         pulse = Pulse(self.client(topic).on(server), fanout=shared_name, threads=max(1, threads))
-        offered = [(endpoint, methods_of(interface or type(endpoint))) for endpoint in endpoints]
-        wrapped = [Endpoint(topic, endpoint, methods, pulse.under_way) for endpoint, methods in (*offered, (pulse, ["ping"]))]
+        wrapped = [Endpoint(topic, endpoint, interface=interface, under_way=pulse.under_way) for endpoint in endpoints]
+        wrapped.append(Endpoint(topic, pulse, interface=Beating, under_way=pulse.under_way))
         target = om.Target(topic=topic, server=server)
         rpc = om.get_rpc_server(
             self._transport,
@@ -102,19 +115,21 @@ class Bus:
         self._servers.append(made)
         return made.start()
 
-    def deliver(self, target: om.Target, context: RequestContext, message: Message, timeout: float | None = None) -> Any:
-        """Have the driver send ``message``, and return the answer that comes within ``timeout`` seconds; None: to a cast.
+    def deliver(
+        self, target: om.Target, context: RequestContext, message: Message, timeout: float | None = None
+    ) -> msgspec.Raw | None:
+        """Have the driver send ``message``, and return the answer that comes within ``timeout`` seconds, as JSON; None: to a cast.
 
         (What oslo.messaging's RPCClient does, without what it asks its configuration for at each message.) Raises what the driver
         does, and errors.Invalid for what no broker would take.
         """
-        answer = self._transport._send(
+        answer: msgspec.Raw | None = self._transport._send(
             *self._serialized(target, context, message),
             wait_for_reply=timeout is not None,
             timeout=timeout,
             retry=None if self._link is None else rabbit.RETRY,
         )
-        return None if timeout is None else self._serializer.deserialize_entity(context, answer)
+        return answer
 
     def deliver_each(self, casts: Iterable[tuple[om.Target, RequestContext, Message]]) -> None:
         """Have the driver send these, in one go. Raises as above: where that is Invalid none was sent, else some may have been."""
@@ -169,7 +184,16 @@ class Bus:
         closing.join(CLOSE_TIMEOUT)
 
 
-def open_transport(url: str, kind: type[Transport] = RPCTransport) -> Any:
+def user_of(url: str) -> str | None:
+    """The broker's user of a bus URL; None where it names none, or is no URL of a broker."""
+    try:
+        hosts = om.TransportURL.parse(private_conf(), url).hosts
+    except (om.InvalidTransportURL, cfg.Error, ValueError):
+        return None  # who opens it says what is wrong with it
+    return hosts[0].username if hosts else None
+
+
+def open_transport(url: str, kind: type[Transport] = RPCTransport, confined: Confined | None = None) -> Any:
     """Return an oslo.messaging transport for ``url``: for RPC, or given NotificationTransport, for notifications.
 
     The drivers are made directly rather than through their entry points: so a checkout that was never installed works the same, and
@@ -185,7 +209,8 @@ def open_transport(url: str, kind: type[Transport] = RPCTransport) -> Any:
             return kind(EmbeddedDriver(conf, parsed, EXCHANGE, modules))
         conf.set_default("control_exchange", EXCHANGE)  # an option that parsing the URL has registered
         rabbit.fill_in(parsed)
-        return kind(Driver(conf, parsed, EXCHANGE, modules))
+        rabbit.check(parsed)
+        return kind(Driver(conf, parsed, EXCHANGE, modules, confined=confined))
     except (om.InvalidTransportURL, cfg.Error, ValueError, RuntimeError) as error:
         raise errors.Misconfigured(f"The bus URL {mask_url(url)} cannot be used: {mask_url(str(error))}.") from None
 

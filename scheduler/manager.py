@@ -62,7 +62,9 @@ class SchedulerManager:
         self._stripes = Stripes()
         self.conflicts = 0
         """How often a host that was planned for an instance had been taken by another scheduler when its row was locked."""
-        self._schedule: Coalescer[Sequence[Job], None] = Coalescer(self._schedule_all, window=settings.claim_window)
+        self._schedule: Coalescer[Sequence[Job], None] = Coalescer(
+            self._schedule_all, window=settings.claim_window, transient=(errors.Transient, claims.Raced)
+        )
 
     def reload(self, settings: Settings, driver: Driver) -> None:
         """Choose by another driver, filters and weighers from the next transaction on."""
@@ -191,7 +193,7 @@ class SchedulerManager:
         mono = time.monotonic()
         return Moment(
             mono=mono,
-            wall=time.time(),
+            wall=self._ledger.database.now(),
             alive_since=mono - self._settings.service_down_time,
             young=mono - self._started < self._settings.warm_up,
             mapped_since=mono - self._settings.warm_up,

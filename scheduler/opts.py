@@ -6,7 +6,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from objects import errors
+from objects import errors, text
 from objects.stats import LARGEST
 from scheduler.settings import Settings
 
@@ -190,5 +190,8 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     for name, value in values.items():
         if isinstance(value, float) and not abs(value) <= LARGEST:  # not-a-number either
             raise errors.Misconfigured(f"[{GROUP}] {name}: {value} is not a number from -2**53 to 2**53")
+    zone = group.default_availability_zone
+    if not text.is_zone(zone):
+        raise errors.Misconfigured(f"[{GROUP}] default_availability_zone: {zone!r} is not the name of a zone")
     values |= {name: tuple(values[name]) for name, value in values.items() if isinstance(value, list)}
     return Settings(**values)

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
+from objects import errors
+from service.isolate import Transient, isolate
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -21,8 +24,12 @@ class Coalescer(Generic[T, R]):
     The first caller of a group leads: it waits until the group before has ended, then ``window`` seconds more, or until as many
     have come as came together lately, and runs ``handle`` with all that has come meanwhile, in its own thread. Where each has come
     alone lately, ``patient`` says whether it waits all the same. ``handle`` gets a list and returns as many results in the same
-    order; a result that is an exception is raised in its caller, an exception raised by ``handle`` in all of them. Used for group
-    commit: under load the group before is what one waits for, so the groups grow by themselves.
+    order; a result that is an exception is raised in its caller.
+
+    Where ``handle`` raises, it must have done nothing: it is called with each half of the group, and so on, until only the callers
+    at fault get the exception (``service/isolate.py``). An error in ``transient`` goes to all of them.
+
+    Used for group commit: under load the group before is what one waits for, so the groups grow by themselves.
     """
 
     def __init__(
@@ -32,8 +39,10 @@ class Coalescer(Generic[T, R]):
         window: float = 0.0,
         limit: int = 500,
         patient: bool = True,
+        transient: Transient = (errors.Transient,),
     ) -> None:
         self._handle = handle
+        self._transient = transient
         self._window = window
         self._limit = limit
         self._lock = threading.Lock()
@@ -69,15 +78,19 @@ class Coalescer(Generic[T, R]):
         if not group:
             return
         try:
-            results = self._handle([item for item, _ in group])
-            for (_, future), result in zip(group, results, strict=True):
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
+            done = isolate(self._answer, group, transient=self._transient)
+            for (_, future), error in done.failed:
+                future.set_exception(error)
         except Exception as error:  # noqa: BLE001 - handed to every caller that waits, who raises it
             for _, future in group:
                 if not future.done():
                     future.set_exception(error)
         if followers:
             self._run()
+
+    def _answer(self, group: Sequence[tuple[T, Future[R]]]) -> None:
+        for (_, future), result in list(zip(group, self._handle([item for item, _ in group]), strict=True)):
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)

@@ -61,7 +61,7 @@ def write(name: str, conf: cfg.ConfigOpts | None, folder: Path | None = None) ->
     if where is not None:
         path = where / f"{name}_gurumeditation_{time.strftime('%Y%m%d%H%M%S', time.gmtime())}_{os.getpid()}"
         try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
             LOG.warning("the Guru Meditation Report cannot be written to %s: %s", path, error.strerror)

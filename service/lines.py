@@ -8,6 +8,8 @@ import time
 from oslo_config import cfg
 from oslo_log import formatters
 
+from objects import text
+
 FORMAT = "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s [%(request_id)s] %(instance)s%(message)s"
 """Of a record made while a request id is bound; otherwise oslo.log's own default, which differs only in the brackets."""
 
@@ -47,7 +49,18 @@ class UsualLines(logging.Formatter):
         return start + record.getMessage()
 
 
+def contained(line: str, traceback: str | None) -> str:
+    """What a formatter made of one record, where no text from outside can begin a line that looks like another record.
+
+    Newlines before the traceback, whose lines each have a prefix, become ``\\n``; other control characters are escaped.
+    """
+    if "\n" in line:
+        end = f"\n{traceback}" if traceback and line.endswith(f"\n{traceback}") else ""
+        line = line[: len(line) - len(end)].replace("\n", "\\n") + end
+    return text.escaped(line)
+
+
 def usual(formatter: logging.Formatter, conf: cfg.ConfigOpts) -> logging.Formatter:
     """The same formatter, if ``conf`` asks for lines of another form than the usual one; else one that makes those faster."""
-    shipped = all(conf[option] == text for option, text in SHIPPED.items())
+    shipped = all(conf[option] == default for option, default in SHIPPED.items())
     return UsualLines(formatter) if shipped and type(formatter) is formatters.ContextFormatter else formatter

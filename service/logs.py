@@ -14,7 +14,7 @@ from oslo_log import log
 
 from objects.mask import mask_url
 from service.complaints import REMIND, Complaints
-from service.lines import FORMAT, usual
+from service.lines import FORMAT, contained, usual
 
 LOG = logging.getLogger(__name__)
 
@@ -84,14 +84,14 @@ def bind(request_id: str) -> None:
 
 
 class Masking(logging.Formatter):
-    """Hide the passwords of URLs in whatever another formatter made, tracebacks included."""
+    """Hide the passwords of URLs in whatever another formatter made, tracebacks included, and keep it one record."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
         self._inner = inner
 
     def format(self, record: logging.LogRecord) -> str:
-        return mask_url(self._inner.format(record))
+        return contained(mask_url(self._inner.format(record)), record.exc_text and mask_url(record.exc_text))
 
 
 class SparingLibraries:

@@ -111,10 +111,14 @@ SENT = _counter("messages_sent_total", "Messages sent on a bus; a call counts on
 sent = functools.cache(SENT.labels)
 """The counter of a topic, method and kind, found in a tenth of the time: it is asked for at every message."""
 RPC_ERRORS = _counter("rpc_errors_total", "Messages that could not be sent, and calls that ended with an error.", "topic", "error")
+REFUSED = _counter("messages_refused_total", "Messages that could not be read, or called nothing that there is.", "topic", "reason")
 HANDLED = _histogram("rpc_handled_seconds", "What handling a message took.", "topic", "method")
 TRANSACTION = _histogram("transaction_seconds", "What a transaction took, with waiting for its turn and trying again.", "database")
 DATABASE_ERRORS = _counter("database_errors_total", "Transactions that the database failed at first.", "database", "trouble")
+AGENTS_REFUSED = _counter("agent_messages_refused_total", "Messages of agents that spoke of another host.", "method", "reason")
+FEED_REFUSED = _counter("feed_events_refused_total", "Events of a cell's feed that spoke of another cell's host.", "cell")
 SWEEP_ERRORS = _counter("sweep_errors_total", "Rounds of a sweep that failed.", "sweep")
+SET_ASIDE = _counter("set_aside_total", "Failed tries of items that a step set aside as dead letters.", "step")
 
 # -- states, read when asked for -----------------------------------------------------------------------------------------------
 
@@ -131,6 +135,7 @@ CLAIMED = _reading("cell_claimed", "What is claimed on the hosts of a cell.", "c
 HOSTS = _reading("cell_hosts", "Hosts of a cell that a scheduler may choose, and others it knows.", "cell", "eligible")
 SLOTS = _reading("agent_build_slots", "Builds that an agent carries out at once at most.", "host")
 BUILDS = _reading("agent_builds", "Builds of an agent: those that wait for a slot, and those under way.", "host", "state")
+DEAD_LETTERS = _reading("dead_letters", "Items that a step could not process and has set aside.", "place", "step")
 SWEEP_AGE = _reading("sweep_age_seconds", "Time since a sweep last came to the end of a round.", "sweep")
 
 

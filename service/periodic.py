@@ -7,12 +7,16 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from objects import errors
 from service import health, metrics
 from service.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ROUNDS = 10
 """Intervals that a round may be late, or last, before the thread counts as wedged..."""
@@ -111,6 +115,33 @@ class Periodic:
         text = f"{type(error).__name__}: {error}"
         trace = None if isinstance(error, errors.SuperconductorError) else error
         self._complaints(text, logging.WARNING, "%s: %s", self.name, text, exc_info=trace)
+
+
+class Steps:
+    """Steps of one round, of which none keeps the following ones from running: ``with Steps() as steps: steps.run(one)``.
+
+    At the end the first error is raised, the others are logged.
+    """
+
+    def __init__(self) -> None:
+        self._errors: list[tuple[str, Exception]] = []
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def run(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """``step(...)``, or None where it fails."""
+        try:
+            return step(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - raised at the end, or logged there
+            self._errors.append((getattr(step, "__qualname__", repr(step)), error))
+            return None
+
+    def __exit__(self, *raised: object) -> None:
+        for name, error in self._errors[1:]:
+            LOG.warning("%s: %s: %s", name, type(error).__name__, error)
+        if self._errors and raised[0] is None:
+            raise self._errors[0][1]
 
 
 class Every:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import threading
 from collections.abc import Sequence
+from hashlib import sha256
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -83,6 +85,11 @@ class Vault:
     def keys_of(self, scope: str) -> list[str]:
         """What a process that is to know this scope only is configured with: ``SCOPE:key`` for each key that fits, in order."""
         return [f"{scope}:{key.decode()}" for key in self._fitting(scope)]
+
+    def digests(self, scope: str, content: bytes) -> list[str]:
+        """``KEY.DIGEST`` by each key that fits the scope: a short name of the key and the HMAC-SHA256 in hexadecimal digits."""
+        keys = self._fitting(scope)
+        return [f"{sha256(key).hexdigest()[:8]}.{hmac.digest(key, content, 'sha256').hex()}" for key in keys]
 
     def _fitting(self, scope: str) -> list[bytes]:
         return [_derive(key, scope) if own is None else _encode(key) for own, key in self._keys if own in (None, scope)]

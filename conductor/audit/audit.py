@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from conductor.audit.checks import CHECKS
 from conductor.audit.finding import PAGE, Check, Finding, Page
 from conductor.audit.places import Places
+from conductor.set_aside import reason_of
+from objects import errors
+from service.isolate import isolate
 
 LOG = logging.getLogger(__name__)
 
@@ -43,24 +47,62 @@ class Audit:
         return self.again(first)
 
     def repair(self, found: Mapping[Check, Sequence[Finding]]) -> Found:
-        """Put right what has a repair; returns what is still as it was, or cannot be looked at any more."""
+        """Put right what has a repair; returns what is still found, or cannot be looked at any more.
+
+        Still found counts whatever facts have changed: another repair of this round may have changed them.
+        """
         for check, findings in found.items():
             for scope, members in _by_scope(f for f in findings if f.repair):
                 for start in range(0, len(members), PAGE):
                     if scope not in self._places.unknown:
-                        check.repair(self._places, members[start : start + PAGE])
-        left = self.again(found)
+                        self._repair(check, members[start : start + PAGE])
+        left = {check: {_identity(f) for f in self._look(check, _pages(known))} for check, known in found.items()}
         lost = {self._places.name(cell_uuid) for cell_uuid in self._places.unknown}
-        return {check: [f for f in known if f in set(left[check]) or f.cell in lost] for check, known in found.items()}
+        return {check: [f for f in known if _identity(f) in left[check] or f.cell in lost] for check, known in found.items()}
 
     def _look(self, check: Check, pages: Iterator[Page]) -> list[Finding]:
         found: dict[Finding, None] = {}
-        for page in pages:
-            found |= dict.fromkeys(check.look(self._places, page))
-            if len(found) >= MOST:
-                LOG.warning("the audit found %d times that something does not agree, and looks no further for this kind", MOST)
-                break
+        try:
+            for page in pages:
+                found |= dict.fromkeys(self._look_at(check, page))
+                if len(found) >= MOST:
+                    LOG.warning("the audit found %d times that something does not agree, and looks no further for this kind", MOST)
+                    break
+        except errors.Transient:
+            raise
+        except Exception as error:  # noqa: BLE001 - the other checks are made; this one's part is told to be unknown
+            self._unknown(_name(check), f"what {_name(check)} looks at cannot be listed", error)
         return list(found)
+
+    def _look_at(self, check: Check, page: Page) -> list[Finding]:
+        """What is found among these keys. A key that makes the look fail costs the others nothing, and its part is unknown."""
+        look = partial(_look_at, check, self._places, page.cell_uuid)
+        done = isolate(look, page.keys)
+        for key, error in done.failed:
+            self._unknown(f"{_name(check)} {key}", f"{key} cannot be looked at by {_name(check)}", error)
+        return [finding for findings in done.results for finding in findings]
+
+    def _repair(self, check: Check, findings: Sequence[Finding]) -> None:
+        """What cannot be repaired is left, and found again."""
+        done = isolate(lambda some: check.repair(self._places, some), findings)
+        for finding, error in done.failed:
+            LOG.error("audit: %s; it cannot be repaired: %s", finding, reason_of(error), exc_info=error)
+
+    def _unknown(self, key: str, what: str, error: Exception) -> None:
+        self._places.unknown[key] = f"{what}: {reason_of(error)}"
+        LOG.error("audit: %s: %s", what, reason_of(error), exc_info=error)
+
+
+def _look_at(check: Check, places: Places, cell_uuid: str, keys: Sequence[str]) -> list[Finding]:
+    return check.look(places, Page(cell_uuid=cell_uuid, keys=tuple(keys)))
+
+
+def _name(check: Check) -> str:
+    return str(getattr(check, "__name__", check)).rpartition(".")[2]
+
+
+def _identity(finding: Finding) -> tuple[str, str, str]:
+    return finding.kind, finding.scope, finding.key
 
 
 def _pages(findings: Iterable[Finding]) -> Iterator[Page]:

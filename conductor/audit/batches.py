@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import PAGE, Finding, Page, pages_of
@@ -52,6 +51,6 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
     rows = places.api.read(batches.of, [finding.key for finding in findings])
     failed = judge(places.api, [row for row in rows if row.fault is None]) + [row for row in rows if row.fault is not None]
     for cell_uuid, reasons in standing(places.api, failed).items():
-        places.change(cell_uuid, roll_back, reasons, time.time())
+        places.change(cell_uuid, roll_back, reasons, places.now(cell_uuid))
         places.catch_up(cell_uuid)
     standing(places.api, failed)  # what had no guest is at its end now, and so may be its batch

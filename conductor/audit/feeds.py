@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import Finding, Page
 from conductor.audit.places import Places
-from db import audit_servers, feed
+from db import audit_servers, events, feed
 
 BEHIND = "feed that nobody applies"
 AHEAD = "feed that ends before its cursor"
@@ -23,7 +23,12 @@ def look(places: Places, page: Page) -> list[Finding]:
     head = places.ask(page.cell_uuid, feed.head)
     if head is None or head == cursor:
         return []
-    kind, what = (BEHIND, f"nothing after event {cursor}") if head > cursor else (AHEAD, f"event {cursor} was applied before")
+    if cursor == events.BEYOND_ANY_EVENT:
+        kind, what = BEHIND, "its rows are to be read anew, since its database was restored"
+    elif head > cursor:
+        kind, what = BEHIND, f"nothing after event {cursor}"
+    else:
+        kind, what = AHEAD, f"event {cursor} was applied before"
     cell = places.name(page.cell_uuid)
     return [Finding(kind=kind, key=page.cell_uuid, scope=page.cell_uuid, what=what, cell=cell, repair="applied", safe=True)]
 

@@ -24,7 +24,8 @@ class Finding(Object, frozen=True, kw_only=True):
 
     ``key`` and ``scope`` (a page's ``cell_uuid``) are what to look at again. ``cell`` is the name of the cell it concerns, if one.
     ``repair`` is what is done about it, as the end of "would be ..."; None: nothing, and ``advice`` says what a person can do.
-    ``safe``: right whatever the cause may be, so that it may be done unasked. ``facts`` are those that guard the repair.
+    ``safe``: right whatever the cause may be, so that it may be done unasked. ``ends_guest``: the repair destroys a guest, if there
+    is one. ``facts`` are those that guard the repair.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Finding(Object, frozen=True, kw_only=True):
     repair: str | None = None
     advice: str = ""
     safe: bool = False
+    ends_guest: bool = False
     facts: tuple[str | int | None, ...] = ()
 
     def __str__(self) -> str:

@@ -39,13 +39,13 @@ def look(places: Places, page: Page) -> list[Finding]:
     for node in nodes:
         agent = agents.get(node.host)
         rows = population.get((node.host, node.node), Population())
-        at_rest = rows.moving == 0 and rows.changed_at < places.late
+        at_rest = rows.moving == 0 and rows.changed_at < places.late_in(page.cell_uuid)
         if agent is None or agent.forced_down or agent.age > places.overdue or not at_rest:
             continue
         make = partial(Finding, key=node.host, scope=page.cell_uuid, cell=places.name(page.cell_uuid))
         what = f"{node.running_vms} guests and {rows.active} ACTIVE rows on {node.host}"
         if node.running_vms > rows.active:
-            advice = "the agent destroys what its cell does not know; see its log if they stay"
+            advice = "those that stay are in 'superconductor guest list'"
             found.append(make(kind=UNKNOWN, what=what, advice=advice))
         elif node.running_vms < rows.active:
             advice = "the agent's log names them: delete these servers, or restore their guests"

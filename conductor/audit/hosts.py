@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -129,6 +128,6 @@ def _named(room: Limits) -> str:
 def repair(places: Places, findings: Sequence[Finding]) -> None:
     new = [HostMapping(host=f.key, cell_uuid=str(f.facts[0])) for f in of_kind(findings, UNMAPPED)]
     if new:
-        places.api.write(host_mappings.add, new, time.time())
+        places.api.write(host_mappings.add, new, places.api.now())
     for cell_uuid in sorted({str(finding.facts[0]) for finding in of_kind(findings, OFFER)}):
         places.catch_up(cell_uuid)  # under the cursor, so that who was overtaken puts no old capacity back

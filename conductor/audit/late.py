@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -21,11 +20,11 @@ def pages(places: Places) -> Iterator[Page]:
 
 
 def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, audit_cell.late_after, after, PAGE, places.late)
+    return places.ask(cell_uuid, audit_cell.late_after, after, PAGE, places.late_in(cell_uuid))
 
 
 def look(places: Places, page: Page) -> list[Finding]:
-    late = places.ask(page.cell_uuid, audit_cell.late, page.keys, places.late)
+    late = places.ask(page.cell_uuid, audit_cell.late, page.keys, places.late_in(page.cell_uuid))
     rows = places.ask(page.cell_uuid, audit_cell.rows, late or ())
     return [
         Finding(
@@ -45,7 +44,7 @@ def look(places: Places, page: Page) -> list[Finding]:
 def repair(places: Places, findings: Sequence[Finding]) -> None:
     """What the cell's own sweep does, under the same guard."""
     read = {finding.key: int(finding.facts[0] or 0) for finding in findings}
-    now = time.time()
+    now = places.now(findings[0].scope)
     failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message="found past its deadline by an audit", at=now)
     places.change(findings[0].scope, instances.transition, read, lambda row: lifecycle.deadline(row, read[row.uuid], failure), now)
     places.catch_up(findings[0].scope)

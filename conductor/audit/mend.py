@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from db import audit_cell, audit_servers, builds, claim_repair, instances, mappings, row_repair, staging
+from db import adoption, audit_cell, audit_servers, builds, claim_repair, instance_specs, instances, mappings, row_repair, staging
 from db import repair as repairs
 from db.row_repair import Read
 from objects.instance import Instance, State
@@ -22,18 +21,18 @@ def end_lost(places: Places, uuids: Sequence[str]) -> None:
     if places.unknown or any(found is None for found in rows):
         return
     somewhere = {uuid for found in rows if found for uuid, row in found.rows.items() if row.state is not State.STAGED}
-    places.api.write(repairs.queue_again, [uuid for uuid in uuids if uuid not in somewhere], time.time())
+    places.api.write(repairs.queue_again, [uuid for uuid in uuids if uuid not in somewhere], places.api.now())
 
 
 def delete(places: Places, uuids: Sequence[str]) -> None:
     """Delete servers whose rows are tombstones: these never live again."""
     for uuid in uuids:
-        places.ledger.write(builds.delete, uuid, project_id=None, now=time.time())
+        places.ledger.write(builds.delete, uuid, project_id=None, now=places.api.now())
 
 
 def carry_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
     """As the deletes' sweep does; the orders to hosts are the cell's own sweep's."""
-    rows = places.change(cell_uuid, instances.delete, uuids, time.time())
+    rows = places.change(cell_uuid, instances.delete, uuids, places.now(cell_uuid))
     if rows:
         gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
         _confirm(places, gone)
@@ -49,13 +48,13 @@ def confirm_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> Non
 
 def _confirm(places: Places, uuids: Sequence[str]) -> None:
     if uuids:
-        places.api.write(mappings.ended, uuids, time.time())
+        places.api.write(mappings.ended, uuids, places.api.now())
         places.ledger.write(claim_repair.release_orphans, uuids)
 
 
 def retell(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     """Let the cell tell of the rows again, and apply it: summaries and claims follow as they do at any event."""
-    places.change(cell_uuid, row_repair.retell, _read(findings), time.time())
+    places.change(cell_uuid, row_repair.retell, _read(findings), places.now(cell_uuid))
     places.catch_up(cell_uuid)
 
 
@@ -65,7 +64,7 @@ def _read(findings: Sequence[Finding]) -> dict[str, Read]:
 
 def replace_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     """Write rows in ERROR in the place of lost ones, so that users see what became of their servers and can delete them."""
-    now = time.time()
+    now = places.now(cell_uuid)
     servers = [places.api.read(mappings.get, finding.key) for finding in findings]
     specs = places.api.read(mappings.specs, [server.batch_id for server in servers if server])
     for finding, server in zip(findings, servers, strict=True):
@@ -88,15 +87,21 @@ def replace_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) ->
 
 
 def claim(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
-    """Claim for live instances where their rows say that they are: what they take is what was asked for."""
-    found = places.ask(cell_uuid, audit_cell.rows, [finding.key for finding in findings])
-    _, records = places.api.read(audit_servers.records, [finding.key for finding in findings])
+    """Claim for live instances where their rows say that they are: what they take is what was asked for.
+
+    The row is read before the mapping, and the mapping's lock decides: an end that was applied meanwhile refuses the claim.
+    """
+    uuids = [finding.key for finding in findings]
+    found = places.ask(cell_uuid, adoption.strays, uuids)
+    if found is None:
+        return
+    specs_lost = {stray.row.batch_id or stray.row.uuid: stray.spec for stray in found if stray.spec is not None}
+    places.api.write(instance_specs.put_back, specs_lost, places.api.now())
+    _, records = places.api.read(audit_servers.records, uuids)
     specs = places.api.read(mappings.specs, [record.batch_id for record in records.values()])
-    for finding in findings:
-        row, record = found.rows.get(finding.key) if found else None, records.get(finding.key)
-        if row is None or record is None or record.batch_id not in specs:
-            continue
-        if (row.version, record.seen) != finding.facts or row.host is None or row.node is None:
+    for row in (stray.row for stray in found):
+        record = records.get(row.uuid)
+        if record is None or record.batch_id not in specs or row.host is None or row.node is None:
             continue
         spec = specs[record.batch_id]
         lost = claim_repair.Unclaimed(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -19,6 +18,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+HEARD_WITHIN_S = 180.0
+
+
 class Places:
     """Databases as one audit sees them. A cell that once gave no answer is not asked again: its part is unknown.
 
@@ -29,6 +31,10 @@ class Places:
         self.api = api_database
         self.ledger = ledger
         self.overdue = overdue
+        self.heard_within = HEARD_WITHIN_S
+        """Seconds for which a host counts as there after its agent was heard of."""
+        self.end_unproven = False
+        """Whether an operator has allowed repairs that destroy guests which are not shown to be duplicates."""
         self._registry = registry
         self.unknown: dict[str, str] = {}
         """Cells that could not be asked, by uuid: why."""
@@ -47,8 +53,17 @@ class Places:
 
     @property
     def late(self) -> float:
-        """What should have happened before this moment, and has not, is overdue."""
-        return time.time() - self.overdue
+        """What should have happened before this moment, and has not, is overdue: by the API database's clock."""
+        return self.api.now() - self.overdue
+
+    def late_in(self, cell_uuid: str) -> float:
+        """The same by the clock of a cell's database."""
+        return self.now(cell_uuid) - self.overdue
+
+    def now(self, cell_uuid: str) -> float:
+        """What the clock of a cell's database says, in seconds since the epoch."""
+        now = self.on(cell_uuid, lambda cell: cell.now())
+        return self.api.now() if now is None else now  # of a cell that does not answer nothing is judged
 
     @property
     def builders(self) -> list[Cell]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
 from conductor.audit.places import Places
@@ -14,6 +15,7 @@ from db.audit_servers import Record
 DECIDED = "request beside a decided mapping"
 UNMAPPED = "request without mapping"
 WAITING = "request that nobody drives"
+LATE = "request past its deadline"
 
 
 def pages(places: Places) -> Iterator[Page]:
@@ -41,9 +43,16 @@ def _judge(places: Places, request: Request, record: Record | None) -> Finding |
         driver = f"since {request.owner} held it under fence {request.fence}" if request.owner else "since it was accepted"
         advice = "see that a super conductor runs: it leases what waits, and ends what is past its deadline"
         return Finding(kind=WAITING, key=uuid, what=f"{uuid} {driver}", advice=advice)
+    if request.deadline < places.late:  # a lease that is taken again and again hides that nobody can end it
+        advice = "see the super conductors' logs, and 'superconductor dead-letter list'"
+        return Finding(kind=LATE, key=uuid, what=f"{uuid} should have ended at {_iso(request.deadline)}", advice=advice)
     return None
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
     """Who drives such a request loses at its hand-over whatever is done here."""
     places.api.write(repairs.drop_requests, [finding.key for finding in of_kind(findings, DECIDED, UNMAPPED)])
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from cells.discovery import AGENT
+from cells.instance_mapping import adopt
 from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
 from conductor.audit.places import Places
 from conductor.settle import settle_rows
 from db import audit_cell, audit_servers, instances
-from db import repair as repairs
 from db.audit_cell import Row
 from db.audit_servers import Record
 from objects import lifecycle
@@ -45,7 +45,7 @@ def _judge(places: Places, cell_uuid: str, row: Row, record: Record | None) -> F
     home = record.cell_uuid if record else None
     make = partial(Finding, key=row.uuid, scope=cell_uuid, cell=places.name(cell_uuid), facts=(row.version, row.attempt))
     if row.state is State.STAGED:
-        return _judge_staged(places, make, row, record)
+        return _judge_staged(places, cell_uuid, make, row, record)
     if row.state is State.DELETED or home == cell_uuid:
         return None
     what = f"{row.uuid}, {row.state.upper()} on {row.host}"
@@ -53,20 +53,35 @@ def _judge(places: Places, cell_uuid: str, row: Row, record: Record | None) -> F
         what = f"{what}, is no server that the API level knows" if record is None else f"{what}, is mapped to no cell"
         return make(kind=UNMAPPED, what=what, repair="mapped to this cell")
     if home is None and not record.deleted:
-        advice = "a STAGED row was changed by hand: delete the server, or wait for its deadline"
-        return make(kind=UNDECIDED, what=f"{what}, is still queued", advice=advice)
-    if row.state is State.DELETING and row.updated_at > places.late:
+        return make(kind=UNDECIDED, what=f"{what}, is still queued", repair="mapped to this cell, and its request removed")
+    if row.state is State.DELETING and row.updated_at > places.late_in(cell_uuid):
         return None
     where = f"is mapped to cell {places.name(home)}" if home else "was deleted before its hand-over"
     if home is not None and not places.exists(home):
         return None  # the mapping is what is wrong
-    return make(kind=ELSEWHERE, what=f"{what}, {where}", repair="deleted here, with its guest")
+    if home is None or places.end_unproven or _is_active(places, home, row.uuid):
+        return make(kind=ELSEWHERE, what=f"{what}, {where}", repair="deleted here, with its guest", ends_guest=True)
+    advice = (
+        "left as it is: its guest may be the only one, as the row in that cell is not ACTIVE on a host that is up; "
+        "'verify --repair --end-unproven' deletes it here"
+    )
+    return make(kind=ELSEWHERE, what=f"{what}, {where}", advice=advice)
 
 
-def _judge_staged(places: Places, make: partial[Finding], row: Row, record: Record | None) -> Finding | None:
+def _is_active(places: Places, home: str, uuid: str) -> bool:
+    """Whether the server is ACTIVE in the cell that it is mapped to, on a host whose agent was heard of lately."""
+    rows = places.ask(home, audit_cell.rows, [uuid])
+    row = rows.rows.get(uuid) if rows else None
+    if row is None or row.state is not State.ACTIVE or row.host is None:
+        return False
+    agent = (places.ask(home, audit_cell.agents, [row.host], AGENT) or {}).get(row.host)
+    return agent is not None and not agent.forced_down and agent.age <= places.heard_within
+
+
+def _judge_staged(places: Places, cell_uuid: str, make: partial[Finding], row: Row, record: Record | None) -> Finding | None:
     """A copy is normal for a while, and for as long as its request lives."""
     undecided = record is not None and record.cell_uuid is None and not record.deleted
-    if undecided or row.updated_at > places.late:
+    if undecided or row.updated_at > places.late_in(cell_uuid):
         return None
     mapped = record is not None and record.cell_uuid is not None
     if record is not None and record.deleted and mapped:
@@ -80,23 +95,18 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
     cell_uuid = findings[0].scope
     if staged := of_kind(findings, UNSETTLED):
         places.on(cell_uuid, lambda cell: settle_rows(places.api, cell, [finding.key for finding in staged]))
-    if unmapped := of_kind(findings, UNMAPPED):
-        _adopt(places, cell_uuid, unmapped)
-    if astray := of_kind(findings, ELSEWHERE):
+    if unmapped := of_kind(findings, UNMAPPED, UNDECIDED):
+        places.on(cell_uuid, lambda cell: adopt(places.ledger, cell, [finding.key for finding in unmapped]))
+        places.catch_up(cell_uuid)
+    if astray := [finding for finding in of_kind(findings, ELSEWHERE) if finding.repair]:
         read = {finding.key: finding.facts for finding in astray}
-        places.change(cell_uuid, instances.transition, read, lambda row: _delete(row, read), time.time())
+        now = places.now(cell_uuid)
+        places.change(cell_uuid, instances.transition, read, lambda row: _delete(row, read, now), now)
         places.catch_up(cell_uuid)
 
 
-def _adopt(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
-    """As the rows are now. One that ended meanwhile is left alone."""
-    rows = places.ask(cell_uuid, audit_cell.rows, [finding.key for finding in findings])
-    live = [row for row in (rows.rows.values() if rows else ()) if row.state not in (State.STAGED, State.DELETED)]
-    places.api.write(repairs.adopt, live, cell_uuid, time.time())
-
-
-def _delete(row: Instance, read: dict[str, tuple[str | int | None, ...]]) -> Outcome:
+def _delete(row: Instance, read: dict[str, tuple[str | int | None, ...]], now: float) -> Outcome:
     """The mapping is final, so only the row can have changed: then its next look decides."""
     if (row.version, row.attempt) != read[row.uuid]:
         return Refused(reason=f"version {row.version}")
-    return lifecycle.delete(row, time.time())
+    return lifecycle.delete(row, now)

@@ -20,7 +20,7 @@ def pages(places: Places) -> Iterator[Page]:
 
 
 def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, audit_cell.kept_secrets_after, after, PAGE, places.late)
+    return places.ask(cell_uuid, audit_cell.kept_secrets_after, after, PAGE, places.late_in(cell_uuid))
 
 
 def look(places: Places, page: Page) -> list[Finding]:

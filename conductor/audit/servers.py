@@ -13,11 +13,12 @@ from functools import partial
 from conductor.audit import mend
 from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
 from conductor.audit.places import Places
-from db import audit_cell, audit_servers
+from db import audit_cell, audit_hosts, audit_servers, unknown_guests
 from db.audit_cell import Row, Rows
 from db.audit_servers import Record
-from objects.cell import CELL0_UUID
+from objects.cell import CELL0_UUID, HostMapping
 from objects.instance import State
+from objects.lifecycle import LIVE
 
 NOWHERE = "server neither queued nor anywhere"
 NO_CELL = "server in a cell that does not exist"
@@ -30,7 +31,10 @@ CELL_ONLY = "row deleted in its cell only"
 UNTOLD = "summary unlike the row"
 UNCLAIMED = "instance without claim"
 MISPLACED = "claim on another host"
+FOREIGN = "row on a host of another cell"
 
+WITH_GUEST = frozenset({State.BUILDING, State.ACTIVE})
+"""States of rows that may have a guest."""
 _SHOWN = {State.ACTIVE: "active", State.ERROR: "error", State.SCHEDULED: "building", State.BUILDING: "building"}
 
 
@@ -41,11 +45,14 @@ def pages(places: Places) -> Iterator[Page]:
 def look(places: Places, page: Page) -> list[Finding]:
     rows = _rows(places, page.keys)
     cursors, records = places.api.read(audit_servers.records, page.keys)
+    homes = places.api.read(audit_hosts.hosts, {row.host for read in rows.values() for row in read.rows.values() if row.host})
     found: list[Finding] = []
+    lost = [uuid for uuid, record in records.items() if _is_lost(record, rows)]
+    guests = _unknown_guests(places, lost) if lost else frozenset()
     for uuid in sorted(records):
         record = records[uuid]
         if record.cell_uuid is None:
-            found += _judge_undecided(record)
+            found += _judge_undecided(record, adoptable=uuid in guests)
         elif not places.exists(record.cell_uuid):
             if record.state in ("error", "deleted"):
                 continue  # it ended before its cell was removed, or with it
@@ -55,11 +62,26 @@ def look(places: Places, page: Page) -> list[Finding]:
             read = rows[record.cell_uuid]
             level = cursors.get(record.cell_uuid, 0) >= read.head
             make = partial(Finding, key=uuid, cell=places.name(record.cell_uuid))
-            if uuid in read.rows:
-                found += _judge(places, make, record, read.rows[uuid], level)
+            if uuid not in read.rows:
+                found += _judge_rowless(places, make, record, adoptable=uuid in guests)
+            elif home := _foreign_home(record, read.rows[uuid], homes):
+                found.append(_judge_foreign(make, read.rows[uuid], places.name(home)))
             else:
-                found += _judge_rowless(places, make, record)
+                found += _judge(places, make, record, read.rows[uuid], level)
     return found
+
+
+def _foreign_home(record: Record, row: Row, homes: Mapping[str, HostMapping]) -> str | None:
+    """The cell that has the host of this live row, where it is not the row's."""
+    mapping = homes.get(row.host or "")
+    if mapping is None or mapping.cell_uuid == record.cell_uuid or record.deleted or row.state not in (*LIVE, State.ACTIVE):
+        return None
+    return mapping.cell_uuid
+
+
+def _judge_foreign(make: partial[Finding], row: Row, home: str) -> Finding:
+    advice = "see who writes to the database of its cell: lists and claims keep the host that was known before"
+    return make(kind=FOREIGN, what=f"{row.uuid}, {row.state.upper()} on {row.host}, a host of cell {home}", advice=advice)
 
 
 def _rows(places: Places, uuids: Sequence[str]) -> Mapping[str, Rows]:
@@ -72,16 +94,44 @@ def _rows(places: Places, uuids: Sequence[str]) -> Mapping[str, Rows]:
     return {cell_uuid: rows for cell_uuid, rows in found.items() if rows is not None}
 
 
-def _judge_undecided(record: Record) -> Iterator[Finding]:
+def _is_lost(record: Record, rows: Mapping[str, Rows]) -> bool:
+    """Whether there is no row of it where one should be."""
+    if record.deleted or record.requested:
+        return False
+    return record.cell_uuid is None or (record.cell_uuid in rows and record.uuid not in rows[record.cell_uuid].rows)
+
+
+def _unknown_guests(places: Places, uuids: Sequence[str]) -> frozenset[str]:
+    """Those of these instances of which an agent holds a guest: their records are lost, and they run."""
+    asked = (places.ask(cell.uuid, unknown_guests.list_all, uuids) for cell in places.builders)
+    return frozenset(reported.guest.uuid for found in asked for reported in found or ())
+
+
+def _adopt(uuid: str) -> str:
+    return f"its guest runs: 'superconductor guest adopt {uuid}', or delete the server"
+
+
+def _judge_undecided(record: Record, *, adoptable: bool) -> Iterator[Finding]:
     if not record.deleted and not record.requested:
         what = f"{record.uuid} of batch {record.batch_id}"
+        if adoptable:
+            yield Finding(kind=NOWHERE, key=record.uuid, what=what, advice=_adopt(record.uuid))
+            return
         yield Finding(kind=NOWHERE, key=record.uuid, what=what, repair="ended as ERROR in cell0")
 
 
-def _judge_rowless(places: Places, make: partial[Finding], record: Record) -> Iterator[Finding]:
-    """The row was written before the mapping named its cell, and a delete would have left a tombstone."""
+def _judge_rowless(places: Places, make: partial[Finding], record: Record, *, adoptable: bool) -> Iterator[Finding]:
+    """The row was written before the mapping named its cell, and a delete would have left a tombstone.
+
+    In cell0 there may be none: a request ends without it where cell0 cannot take it, and its summary says all that there is to say.
+    """
+    if not record.deleted and record.cell_uuid == CELL0_UUID and record.state == "error":
+        return
     if not record.deleted:
         what = f"{record.uuid} on {record.host}"
+        if adoptable:
+            yield make(kind=ROWLESS, what=what, advice=_adopt(record.uuid))
+            return
         yield make(kind=ROWLESS, what=what, repair="given a row in ERROR", facts=(record.seen, record.fence))
     elif record.state != "deleted" and record.updated_at < places.late:
         yield make(kind=CARRY, what=f"{record.uuid}, of which the cell has no row", repair="carried into the cell", safe=True)
@@ -95,9 +145,9 @@ def _judge(places: Places, make: partial[Finding], record: Record, row: Row, lev
     elif row.state is State.DELETED:
         yield make(kind=CELL_ONLY, what=record.uuid, repair="deleted at the API level too", facts=(row.version,))
     elif row.state is State.DELETING:
-        if row.updated_at < places.late and row.rolled_back is not None:
+        if row.updated_at < places.late_in(record.cell_uuid or "") and row.rolled_back is not None:
             yield make(kind=STANDING, what=what, advice=_guest_stays(row), facts=(row.version,))
-        elif row.updated_at < places.late:
+        elif row.updated_at < places.late_in(record.cell_uuid or ""):
             advice = "delete the server: the API level knows of no delete"
             yield make(kind=UNFINISHED, what=what, advice=advice, facts=(row.version,))
     elif row.state is not State.STAGED and record.cell_uuid != CELL0_UUID:
@@ -110,10 +160,10 @@ def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: 
         if record.state != "deleted" and told and record.updated_at < places.late:
             yield make(kind=CONFIRM, what=what, repair="confirmed, and its claim released", safe=True)
     elif row.state is State.DELETING:
-        if row.updated_at < places.late:
+        if row.updated_at < places.late_in(record.cell_uuid or ""):
             yield make(kind=UNFINISHED, what=what, advice=_guest_stays(row), facts=(row.version,))
     elif record.updated_at < places.late:
-        yield make(kind=CARRY, what=what, repair="carried into the cell", safe=True)
+        yield make(kind=CARRY, what=what, repair="carried into the cell", safe=True, ends_guest=row.state in WITH_GUEST)
 
 
 def _guest_stays(row: Row) -> str:
@@ -137,6 +187,7 @@ def _judge_live(make: partial[Finding], record: Record, row: Row, level: bool) -
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
+    findings = [finding for finding in findings if finding.repair]
     if lost := of_kind(findings, NOWHERE):
         mend.end_lost(places, [finding.key for finding in lost])
     if deleted := of_kind(findings, CELL_ONLY):

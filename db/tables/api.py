@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, notifications_table, processes, table
+from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, dead_letters, notifications_table, processes, table
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
@@ -87,6 +87,27 @@ request_specs = table(
     sa.Column("batch_id", Uuid, primary_key=True),
     sa.Column("spec", Json, nullable=False),
     sa.Column("created_at", Time, nullable=False),
+    # what lists look for in the spec (db/spec_fields.py)
+    sa.Column("flavor_id", Name),  # NULL: an older release wrote the row; empty: the spec cannot be decoded
+    sa.Column("image_id", Name),
+    sa.Column("key_name", Name),
+    sa.Column("config_drive", sa.Boolean),
+    sa.Column("description", Name),
+)
+
+request_tags = table(
+    "request_tags",
+    metadata,
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("tag", Name, primary_key=True),
+)
+
+request_metadata = table(
+    "request_metadata",
+    metadata,
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("key", Name, primary_key=True),
+    sa.Column("value", Name, nullable=False),
 )
 
 request_secrets = table(
@@ -161,6 +182,7 @@ client_tokens = table(
     sa.Column("token", Name, primary_key=True),
     sa.Column("batch_id", Uuid, nullable=False),
     sa.Column("created_at", Time, nullable=False),
+    sa.Column("digest", sa.String(80)),  # of the request (api/idempotency.py); NULL: an older release wrote the row
 )
 
 quotas = table(
@@ -180,6 +202,27 @@ feed_cursors = table(
     metadata,
     sa.Column("cell_uuid", Uuid, primary_key=True),
     sa.Column("sequence", sa.BigInteger, nullable=False, default=0),
+)
+
+incarnation = table(
+    "incarnation",
+    metadata,
+    # One row, id 1: which API database this is. Its mark rises every few seconds, and cells remember it (db/incarnation.py)
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("uuid", Uuid, nullable=False),
+    sa.Column("mark", sa.BigInteger, nullable=False),
+    sa.Column("server", sa.String(64), nullable=False),  # which server held it when it was compared with the cells
+    sa.Column("state", sa.String(16), nullable=False),  # leasing | comparing
+    sa.Column("reason", sa.Text, nullable=False),  # why it is compared, and what that waits for
+    sa.Column("changed_at", Time, nullable=False),
+)
+
+cell_marks = table(
+    "cell_marks",
+    metadata,
+    # The mark that a cell's database has confirmed: a lower one there means that it was restored
+    sa.Column("cell_uuid", Uuid, primary_key=True),
+    sa.Column("mark", sa.BigInteger, nullable=False),
 )
 
 cell_silences = table(
@@ -264,3 +307,5 @@ notifications = notifications_table("notifications", metadata)
 # -- who is there --------------------------------------------------------------------------------------------------------------
 
 api_processes = processes("api_processes", metadata)
+
+api_dead_letters = dead_letters("api_dead_letters", metadata)

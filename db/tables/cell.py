@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, notifications_table, processes, table
+from db.tables.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, dead_letters, notifications_table, processes, table
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
@@ -94,7 +94,7 @@ instance_faults = table(
     sa.Column("instance_uuid", Uuid, nullable=False, index=True),
     sa.Column("code", sa.Integer, nullable=False),
     sa.Column("message", sa.Text, nullable=False),
-    sa.Column("details", sa.Text),
+    sa.Column("details", Json),  # [Attempt...]
     sa.Column("created_at", Time, nullable=False),
 )
 
@@ -115,6 +115,7 @@ services = table(
     sa.Column("messages", sa.String(16)),
     sa.Column("pid", sa.Integer),
     sa.Column("started_at", Time),
+    sa.Column("identified", sa.Boolean),  # whether the broker showed it to be the host's; NULL: it never introduced itself
     sa.UniqueConstraint("host", "binary"),
 )
 
@@ -127,6 +128,15 @@ compute_nodes = table(
     sa.Column("node", Name, primary_key=True),
     sa.Column("stats", Json, nullable=False),  # ComputeNode
     sa.Column("updated_at", Time, nullable=False),
+)
+
+incarnation_seen = table(
+    "incarnation_seen",
+    metadata,
+    # One row, id 1: the API database that wrote here last, and its highest mark (db/incarnation.py)
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("incarnation", Uuid, nullable=False),
+    sa.Column("mark", sa.BigInteger, nullable=False),
 )
 
 feed_head = table(
@@ -150,3 +160,14 @@ feed = table(
 )
 
 cell_notifications = notifications_table("cell_notifications", metadata)
+
+cell_dead_letters = dead_letters("cell_dead_letters", metadata)
+
+unknown_guests = table(
+    "unknown_guests",
+    metadata,
+    sa.Column("host", Name, primary_key=True),
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("guest", Json, nullable=False),  # UnknownGuest, as the host's agent reported it last
+    sa.Column("reported_at", Time, nullable=False),  # by the database's own clock
+)

@@ -48,8 +48,8 @@ def notifications_table(name: str, metadata: sa.MetaData) -> sa.Table:
 
 
 def table(name: str, metadata: sa.MetaData, *items: sa.Column[Any] | sa.Index | sa.UniqueConstraint) -> sa.Table:
-    """A table that compares text byte by byte on every server, and is transactional on MariaDB."""
-    return sa.Table(name, metadata, *items, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate="utf8mb4_bin")
+    """A table that compares text byte by byte on every server, trailing blanks included, and is transactional on MariaDB."""
+    return sa.Table(name, metadata, *items, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate="utf8mb4_nopad_bin")
 
 
 def processes(name: str, metadata: sa.MetaData) -> sa.Table:
@@ -65,4 +65,20 @@ def processes(name: str, metadata: sa.MetaData) -> sa.Table:
         sa.Column("messages", sa.String(16), nullable=False),
         sa.Column("started_at", Time, nullable=False),  # all by the database's own clock
         sa.Column("last_seen", Time, nullable=False),
+    )
+
+
+def dead_letters(name: str, metadata: sa.MetaData) -> sa.Table:
+    """What one step could not process for a lasting reason, one row for each item. Both levels have such a table."""
+    return table(
+        name,
+        metadata,
+        sa.Column("step", sa.String(64), primary_key=True),
+        sa.Column("key", Name, primary_key=True),  # what the step works on: the uuid of an instance or a batch, a host
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("tries", sa.Integer, nullable=False),
+        sa.Column("first_at", Time, nullable=False),  # all by the database's own clock
+        sa.Column("last_at", Time, nullable=False),
+        sa.Column("due", Time, nullable=False),  # when the step tries it again
+        sa.Column("skipped", sa.Boolean, nullable=False, default=False),  # an operator's decision: never tried again
     )

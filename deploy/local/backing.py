@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from cli import agent_files
 from deploy import ports
 from deploy.local.folder import BROKER, DATABASE, Folder, Notes
 from deploy.servers import MariaDB, PostgreSQL, RabbitMQ, Server
@@ -34,6 +35,12 @@ class Backing:
     def make_hosts(self, names: Iterable[str]) -> Mapping[str, str]:
         """A virtual host for each name, with a user and a password of its own; their URLs by name."""
         return {name: self._rabbit.create_vhost(name, name, secrets.token_hex(16)) for name in names}
+
+    def make_agents(self, bus: str, hosts: Sequence[str]) -> Mapping[str, str]:
+        """A broker user for each host, with what its agent may do on the cell's bus and no more; the agents' URLs by host."""
+        logins = [agent_files.new_login(bus, host) for host in hosts]
+        self._rabbit.import_definitions([agent_files.definitions(login) for login in logins])
+        return {login.host: login.bus for login in logins}
 
     def make_databases(self, names: Iterable[str]) -> Mapping[str, str]:
         """A database for each name, with a user and a password of its own; their URLs by name."""

@@ -16,6 +16,7 @@ from deploy import ports
 from deploy.local.shape import Member, Shape
 from objects import errors, typed
 from objects.base import Object
+from service import private_files
 
 BROKER = "rabbitmq"
 DATABASE = "database"
@@ -77,9 +78,8 @@ class Folder:
         """Make the folders that are missing. Raises errors.Misconfigured where that cannot be done."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for folder in (self.log, self.run, self.hosts):
-                folder.mkdir(exist_ok=True)
-            self.etc.mkdir(exist_ok=True, mode=0o700)
+            for folder in (self.etc, self.log, self.run, self.hosts):
+                private_files.own_folder(folder)
         except OSError as error:
             raise errors.Misconfigured(f"{self.path} cannot hold a region: {error.strerror}; choose another folder.") from None
 
@@ -87,7 +87,7 @@ class Folder:
         """A file of the folder that only its owner may read; whoever reads it meanwhile sees the old one or the new one."""
         path = self.path / name
         new = path.with_name(f".{path.name}.new")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
             file.write(text)
         new.replace(path)
 
@@ -110,7 +110,7 @@ class Folder:
         """While inside, no other command starts or stops what is here. Raises errors.Conflict, naming the one that is at work."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / "lock").open("a+")
+            lock = private_files.open_own(self.path / "lock", os.O_RDWR | os.O_APPEND, "a+")
         except OSError as error:
             raise errors.Misconfigured(f"{self.path} cannot hold a region: {error.strerror}; choose another folder.") from None
         with lock:

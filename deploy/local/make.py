@@ -50,7 +50,8 @@ def make(region: Region) -> None:
         place = ("--database-connection", databases[cell], "--transport-url", buses[cell])
         commands.run("cell", "create", cell, *place)
         access = Access(transport_url=buses[cell], database_url=databases[cell], keys=commands.key_of(cell))
-        templates.write_cell(folder, notes, cell, access)
+        agents = backing.make_agents(buses[cell], [host.name for host in notes.shape.hosts() if host.cell == cell])
+        templates.write_cell(folder, notes, cell, access, agents)
     templates.write_others(folder, notes)
     if not notes.shape.demo:  # which has its own
         for name, vcpus, ram, disk in FLAVORS:

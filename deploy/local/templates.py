@@ -33,15 +33,16 @@ def write_api(folder: Folder, notes: Notes, access: Access) -> None:
         _write(folder, "api-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitoring().get(name, 0)})
 
 
-def write_cell(folder: Folder, notes: Notes, cell: str, access: Access) -> None:
-    """The files of one cell: of its conductors, of its agents, and of each agent."""
+def write_cell(folder: Folder, notes: Notes, cell: str, access: Access, agents: Mapping[str, str]) -> None:
+    """The files of one cell: of its conductors, of its agents, and of each agent. ``agents``: their URLs of the bus, by host."""
     shortest, longest = SPAWN_DELAY if notes.shape.demo else QUICK
     _write(folder, "cell.conf", f"{cell}.conf", {"cell": cell, **_words(access)})
-    common = {"cell": cell, "transport_url": access.transport_url, "hosts": folder.hosts, "shortest": shortest, "longest": longest}
+    common = {"cell": cell, "hosts": folder.hosts, "shortest": shortest, "longest": longest}
     _write(folder, "compute.conf", f"{cell}-compute.conf", common)
     for host in notes.shape.hosts():
         if host.cell == cell:
             words = {**msgspec.structs.asdict(host), "monitoring": notes.monitoring().get(host.name, 0)}
+            words["transport_url"] = agents[host.name]
             _write(folder, "host.conf", f"{host.name}.conf", words)
 
 

@@ -74,7 +74,8 @@ def unsafe_rows(model: Model, s: State, r: int) -> str | None:
         return "S4 a row that acts in a cell the mapping does not name"
     if not deleted and cell is None and s.br[r] is None:
         return "S5 invisible: no request and no mapping"
-    if not deleted and cell is not None and (cell not in rows or rows[cell].state == "DELETED"):
+    without = cell is not None and cell not in rows and cell != CELL0  # cell0 may have refused the row
+    if not deleted and cell is not None and (without or (cell in rows and rows[cell].state == "DELETED")):
         return "S5 invisible: the mapping names a cell that has no row"
     if cell is not None and s.br[r] is not None:
         return "S6 in two places: request and mapped"
@@ -125,6 +126,8 @@ def left_behind(s: State, r: int, guests: list[tuple[str, int]], rows: dict[str,
 
 def not_settled(s: State, r: int, guests: list[tuple[str, int]], rows: dict[str, Row]) -> str | None:
     cell, claim = s.mapping[r].cell, s.claim[r]
+    if cell == CELL0 and not rows:
+        return "E7 ERROR with a guest or a claim left" if guests or claim else None
     if cell is None or set(rows) != {cell}:
         return f"E5 rows {sorted(rows)}, mapping {cell}"
     row = rows[cell]
@@ -144,8 +147,10 @@ def outcome(model: Model, s: State) -> str:
     ends = []
     for r, mapping in enumerate(s.mapping):
         row = model.row(s, mapping.cell, r) if mapping.cell else None
-        if mapping.deleted or row is None:
+        if mapping.deleted or (row is None and mapping.cell != CELL0):
             ends.append("deleted")
+        elif row is None:
+            ends.append("ERROR without a row")
         else:
             ends.append("ERROR cell0" if mapping.cell == CELL0 else f"{row.state} attempt {row.attempt}")
     if s.batch:

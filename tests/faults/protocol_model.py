@@ -328,12 +328,19 @@ class Model:
             return s, False
         state, fresh = {
             "accept": ("BUILDING", waits),
-            "active": ("ACTIVE", (row.state == "BUILDING" and mine) or (not self.on("accept") and waits)),
+            "active": ("ACTIVE", (row.state == "BUILDING" and mine) or waits),  # waits: the cell has lost what it granted
         }[kind]
         if fresh:
             event = "active" if self.batch and kind == "active" else None
             return self.set_row(s, c, r, row._replace(state=state, builder=(host, start), version=row.version + 1), event), True
         return s, row.state == state and mine
+
+    def supersedes(self, s: State, host: str, r: int, f: int, n: int) -> bool:
+        """Whether the row that refuses a guest's report proves that the guest is no longer the instance's. Else it stays."""
+        row = self.row(s, self.cell_of[host], r)
+        if row is None:
+            return False
+        return row.state in ("DELETING", "DELETED") or (row.state == "ERROR" and row.undo) or (row.fence, row.attempt) > (f, n)
 
     def build_again(self, s: State, c: str, r: int, row: Row) -> State:
         """The agent died with the build and is back, or stops and there is no other: the same host again, as a new attempt."""

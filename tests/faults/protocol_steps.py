@@ -76,7 +76,8 @@ def deliver(model: Model, s: State, m: Message) -> list[State]:
     if kind == "report":
         _, what, host, r, f, n, start = m
         t, accepted = model.report(s, what, host, r, f, n, start)
-        return [model.send(t, ("ack", what, host, r, n, start, accepted))]
+        verdict = "yes" if accepted else "no" if what != "active" or model.supersedes(s, host, r, f, n) else "keep"
+        return [model.send(t, ("ack", what, host, r, n, start, verdict))]
     if kind == "gone":
         return [gone(model, s, *m[1:])]
     if kind == "ack":
@@ -109,23 +110,27 @@ def ordered(model: Model, s: State, host: str, r: int, f: int, n: int) -> State:
     seen, op = memory[r]
     if op and op[0] in HANDED_BACK and op[1] < n:
         op = None  # the order overtook the answer to the report that called for it
-    if (seen >= n and model.on("seen")) or op or any(g[0] == r for g in guests):
+    if op or any(g[0] == r for g in guests):
         return s
+    if seen >= n and model.on("seen"):
+        row = model.row(s, model.cell_of[host], r)
+        waits = row and (row.host, row.fence, row.attempt) == (host, f, n) and row.state in ("STAGED", "SCHEDULED")
+        return model.set_op(s, host, r, seen, ("failed", n, start, f)) if waits else s  # any other row refuses that report
     busy = {i for i, (_, o) in enumerate(memory) if o and o[0] not in HANDED_BACK} | {g[0] for g in guests}
     if len(busy) >= model.cap and model.on("local-claim"):
         return model.set_op(s, host, r, n, ("failed", n, start, f))
     return model.set_op(s, host, r, n, ("accept" if model.on("accept") else "build", n, start, f))
 
 
-def acknowledged(model: Model, s: State, what: str, host: str, r: int, n: int, start: int, accepted: bool) -> State:
+def acknowledged(model: Model, s: State, what: str, host: str, r: int, n: int, start: int, verdict: str) -> State:
     """The cell's verdict on a report reaches the agent; it means nothing to one that has moved on, or restarted."""
     up, _, memory, guests = model.agent(s, host)
     seen, op = memory[r]
     if not up or not op or op[:3] != (what, n, start):
         return s
-    if what == "accept" and accepted:
+    if what == "accept" and verdict == "yes":
         return model.set_op(s, host, r, seen, ("build", *op[1:]))
-    if what == "active" and not accepted:
+    if what == "active" and verdict == "no":
         guests = frozenset(g for g in guests if g[:3] != (r, n, start))
     return model.set_op(s, host, r, seen, None, guests)
 
@@ -187,7 +192,10 @@ def staging(model: Model, s: State, con: Conductor) -> Iterator[Step]:
     # the write fails for its caller and happens later; the caller tries it again, or goes elsewhere
     late = model.send(s, ("late-write", c, r, f, host, alts))
     yield ("stage times out, try the same again", con), FAULT, late
-    if not host:
+    if not host:  # past its deadline it ends in the API database alone: cell0 is away, or refuses the row
+        hand = Conductor("hand", r, f, host, alts)
+        yield ("cell0 cannot take the row", con), FAULT, model.con_swap(s, con, hand)
+        yield ("stage in cell0 times out, hand over", con), FAULT, model.con_swap(late, con, hand)
         return
     if s.br[r] != ("leased", f):
         yield ("stage times out", con), FAULT, model.con_swap(late, con, None)

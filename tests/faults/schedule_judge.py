@@ -134,7 +134,7 @@ def _unsafe(look: Look, uuid: str, *, excused: bool) -> Iterator[str]:
             yield f"S4: {row.state} in {cell}, mapped to {mapping.cell}"
     if mapping.requested and mapping.cell:
         yield f"S6: requested, and mapped to {mapping.cell}"
-    if not mapping.deleted and not mapping.requested and home is None:
+    if not mapping.deleted and not mapping.requested and home is None and mapping.cell != "cell0":
         yield f"S5: mapped to {mapping.cell}, and no row there"
     if home is None or mapping.cell == "cell0":
         return
@@ -220,8 +220,16 @@ def come_to_rest(world: SteppedWorld, story: Story, *, verify: bool) -> int:
 def wrong(world: SteppedWorld, story: Story) -> list[str]:
     """Servers that did not end as they should."""
     look = Look(world)
-    found = [f"{uuid}: {text}" for uuid, asked in story.asked.items() for text in _ends(world, look, story, uuid, asked)]
+    judged = {uuid: asked for uuid, asked in story.asked.items() if not _ended_without_row(look, uuid, asked)}
+    found = [f"{uuid}: {text}" for uuid, asked in judged.items() for text in _ends(world, look, story, uuid, asked)]
     return found + list(_groups(look, story))
+
+
+def _ended_without_row(look: Look, uuid: str, asked: Asked) -> bool:
+    """Whether its deadline struck while cell0 was away."""
+    mapping = look.mappings[uuid]
+    ended = not mapping.deleted and (mapping.cell, mapping.state) == ("cell0", "error")
+    return ended and asked.struck and not asked.deleted and not look.rows[uuid]
 
 
 def _ends(world: SteppedWorld, look: Look, story: Story, uuid: str, asked: Asked) -> Iterator[str]:

@@ -15,6 +15,7 @@ from objects.context import RequestContext
 from objects.instance import State
 from objects.spec import RequestSpec
 from service.periodic import wait_until
+from tests.support import fleet
 from tests.support.conductor_process import Conductor
 from tests.support.ground import CHOSEN
 from tests.support.world import PATIENCE, World, world
@@ -135,7 +136,7 @@ class TestCellAway:
         assert cloud.evidence().claims == {}
 
     def test_without_cell0_a_refusal_waits(self, cloud: World) -> None:
-        conductor, spec = cloud.conductor("one"), cloud.accept(timeout=-1.0)
+        conductor, spec = cloud.conductor("one"), cloud.accept(size=fleet.flavor(vcpus=1000))
         _ = conductor.registry.cell0
         conductor.databases["cell0"].away = True
         conductor.build(spec)
@@ -143,6 +144,14 @@ class TestCellAway:
         assert cloud.requests().keys() == {uuid}
         cloud.start()
         assert states(cloud, [uuid]) == ["error"]
+
+    def test_past_its_deadline_a_request_ends_without_cell0(self, cloud: World) -> None:
+        conductor, spec = cloud.conductor("one"), cloud.accept(timeout=-1.0)
+        _ = conductor.registry.cell0
+        conductor.databases["cell0"].away = True
+        conductor.build(spec)
+        [uuid] = cloud.uuids(spec)
+        assert (cloud.requests(), cloud.mapped(uuid).state) == ({}, "error")
 
 
 class TestApiDatabase:

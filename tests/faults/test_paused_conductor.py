@@ -185,7 +185,12 @@ def test_an_agent_that_sleeps_while_it_spawns_leaves_nothing_when_it_wakes(tmp_p
         groups: dict[str, dict[str, object]] = {
             "DEFAULT": {"transport_url": cloud.folder.bus_url("cell1")},
             "compute": {"host": host, "report_interval": 0.2, "audit_interval": 0.5},
-            "simulated": {"state_path": cloud.folder.path / "hosts", "spawn_delay_min": 1.5, "spawn_delay_max": 1.5},
+            "simulated": {
+                "state_path": cloud.folder.path / "hosts",
+                "shared_folder": True,
+                "spawn_delay_min": 1.5,
+                "spawn_delay_max": 1.5,
+            },
         }
         agent = RoleProcess("compute", tmp_path, write_configuration(tmp_path / "agent.conf", groups), name="agent")
         try:

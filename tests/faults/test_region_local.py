@@ -43,7 +43,8 @@ def test_passwords_are_in_private_files_only(region: Region) -> None:
     secret = {match for file in region.folder.etc.iterdir() for match in re.findall(r":([^:@/]+)@", file.read_text())}
     secret |= set(re.findall(r"^keys = (.+)$", (region.folder.etc / "api.conf").read_text(), re.MULTILINE))
 
-    assert len(secret) == 7, "three users of the broker, three of the databases, a master key"
+    hosts = len(region.notes.shape.hosts())
+    assert len(secret) == 7 + hosts, "three users of the broker and one for each host, three of the databases, a master key"
     assert {oct(file.stat().st_mode & 0o777) for file in region.folder.etc.iterdir()} == {"0o600"}
     for log in region.folder.log.iterdir():
         assert not [word for word in secret if word in log.read_text()], log

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.opts import Settings
-from db import aggregates, flavors, mappings, server_groups
+from db import aggregates, flavors, mappings, purge, server_groups
 from objects.flavor import Flavor
 from objects.group import Policy, ServerGroup
 from objects.spec import RequestSpec
@@ -119,6 +121,37 @@ def test_the_same_idempotency_key_gives_the_same_servers(front: Front) -> None:
     another = front.boot(headers=TENANT | {"Idempotency-Key": "k2"})
     assert len({first, other, another}) == 3
     assert len(front.uuids()) == 4
+
+
+@pytest.mark.parametrize("differs", [{"name": "other"}, {"max_count": 3}, {"metadata": {"a": "b"}}, {"tags": ["a"]}])
+def test_an_idempotency_key_belongs_to_one_request(front: Front, differs: dict[str, Any]) -> None:
+    """Another body, or another user of the project, gets neither the servers of the first time nor new ones."""
+    key = {"Idempotency-Key": "k1", "OpenStack-API-Version": "compute 2.52"}
+    server = GOOD | {"metadata": {"a": "a"}}
+    assert front.post({"server": server}, TENANT | key).status_code == 202
+    for body, headers in (({"server": server | differs}, TENANT), ({"server": server}, TENANT | {"X-User-Id": "u2"})):
+        refused = front.post(body, headers | key)
+        assert refused.status_code == 422
+        assert refused.json["computeFault"]["message"].startswith("Idempotency-Key: was used for another request")
+    assert len(front.uuids()) == 1
+    raw = json.dumps({"server": dict(reversed(server.items()))}, indent=3)
+    same = front.client.simulate_post("/v2.1/servers", headers=TENANT | key | {"Content-Type": "application/json"}, body=raw)
+    assert same.status_code == 202, "the order of its fields and blanks do not make another request"
+    assert [same.json["server"]["id"]] == front.uuids()
+
+
+@pytest.mark.parametrize("asked", [{}, {"return_reservation_id": True}])
+def test_a_key_whose_servers_are_purged_is_refused(front: Front, asked: dict[str, Any]) -> None:
+    """It can name none of them, and must not boot them again."""
+    key = NEWEST | {"Idempotency-Key": "k1"}
+    body = {"server": GOOD | asked}
+    assert front.post(body, TENANT | key).status_code == 202
+    front.delete(front.uuids()[0], TENANT)
+    front.database.write(purge.servers, time.time() + 60, [])
+    answer = front.post(body, TENANT | key)
+    assert answer.status_code == 409
+    assert "use a new key" in answer.json["conflictingRequest"]["message"]
+    assert front.uuids() == []
 
 
 def test_a_flavor_zone_or_group_made_a_moment_ago_is_known(front: Front) -> None:

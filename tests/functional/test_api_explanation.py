@@ -6,10 +6,14 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import falcon.testing
+import msgspec
 import pytest
 
 from api import explanation
+from api.main import build_app
 from cells.presence import API, CONDUCTOR, SCHEDULER
 from db import cell_mappings, decisions, mappings, services
 from objects.cell import CellMapping
@@ -120,6 +124,48 @@ def test_what_waits_says_so_to_tenants_and_for_what_to_administrators(front: Fro
     assert front.get(path, TENANT).json["explanation"]["message"] == "Build timed out in scheduling."
 
 
+NOWHERE = "No valid host was found"
+NO_VCPUS = ": of 8 hosts 1 were left by AvailabilityZoneFilter, 0 by CoreFilter (not enough vCPUs)."
+NO_CLASS = ": of 4 hosts 0 were left by A.B-Filter (no host offers CUSTOM.X (yet))."
+COUNTED = {
+    f"{NOWHERE}{NO_VCPUS}": f"{NOWHERE}: not enough vCPUs.",
+    f"{NOWHERE}: of 4 hosts 2 were left by ComputeFilter, 1 by RamFilter, 0 by CoreFilter.": f"{NOWHERE}.",
+    f"{NOWHERE} for instance 2 of 3: of 1 hosts none fits.": f"{NOWHERE} for instance 2 of 3.",
+    f"{NOWHERE}: no host is known yet.": f"{NOWHERE}.",
+    f"{NOWHERE}{NO_CLASS}": f"{NOWHERE}: no host offers CUSTOM.X (yet).",
+    "The disk is full: of 4 hosts we know nothing.": "The disk is full: of 4 hosts we know nothing.",
+}
+AMOUNTS = (
+    Relaxation(asked=Asked.VCPUS, less=2),
+    Relaxation(asked=Asked.MEMORY, less=7),
+    Relaxation(asked=Asked.DISK, name="x", less=5),
+)
+
+
+@pytest.mark.parametrize("sentence", COUNTED)
+def test_tenants_read_nothing_of_how_large_and_full_the_fleet_is(front: Front, sentence: str) -> None:
+    """Unless the option says so; administrators read all."""
+    server = front.boot(headers=TENANT)
+    decide(front, server, message=sentence, choices=(Choice(instance_uuid=server, host=None),), relaxations=AMOUNTS)
+    paths = (f"/v2.1/servers/{server}", f"/v2.1/servers/{server}/explanation", "/v2.1/servers/detail")
+
+    def read(headers: dict[str, str]) -> list[Any]:
+        shown, told, listed = (front.get(path, headers).json for path in paths)
+        faults = [document["fault"]["message"] for document in (shown["server"], *listed["servers"]) if "fault" in document]
+        return [told["explanation"]["message"], *faults]
+
+    assert read(TENANT) == [COUNTED[sentence]]
+    front.bury(sentence)
+    assert read(TENANT) == [COUNTED[sentence]] * 3
+    assert read(TENANT | {"X-Roles": "admin"}) == [sentence] * 3
+    plain = ["with a flavor of fewer vCPUs", "with a flavor of less memory", "with a flavor that asks for less of x"]
+    assert front.get(paths[1], TENANT).json["explanation"]["would_have_fitted"] == plain
+    detailed = msgspec.structs.replace(front.settings, tenant_faults="detailed")
+    front.client = falcon.testing.TestClient(build_app(detailed, front.registry, front.database, front.bus))
+    assert read(TENANT) == [sentence] * 3
+    assert "2 vCPUs less" in front.get(paths[1], TENANT).text
+
+
 def test_what_would_have_been_enough_is_told_to_tenants_in_safe_words(front: Front) -> None:
     """A list that is empty says that no single change would have been; none at all that nobody looked."""
     server = front.boot(headers=TENANT)
@@ -171,7 +217,7 @@ class TestARequest:
         assert set(answer.json["explanation"]) == {"request_id", "reservation_id", "servers", "would_have_fitted"}
         assert "secret-host" not in answer.text
         assert "cell1" not in answer.text
-        assert answer.json["explanation"]["would_have_fitted"] == ["with 1 server fewer"]
+        assert answer.json["explanation"]["would_have_fitted"] == ["with fewer servers"]
         assert front.get(path, OTHER_TENANT).status_code == 404
 
     @pytest.mark.parametrize("name", ["req-1", "nonsense", "req-0deb5a44-14b7-4d81-863f-28ba81b72b41"])
@@ -215,6 +261,8 @@ def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> No
             "hosts": {"UP": 1, "UNKNOWN": 1},
             "disabled_hosts": 0,
             "unmapped_hosts": 2,
+            "shared_user_hosts": 0,
+            "dead_letters": {},
             "servers": {"active": 1, "building": 1},
             "silent_since": None,
         }

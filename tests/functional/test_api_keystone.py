@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -79,6 +80,22 @@ class Region:
         sent = (headers or {}) | ({"X-Auth-Token": token} if token else {})
         return self._session.request(method, f"http://127.0.0.1:{self._service.port}{path}", headers=sent, timeout=60, json=body)
 
+    @property
+    def port(self) -> int:
+        return self._service.port
+
+    def raw(self, path: str, headers: dict[str, str]) -> bytes:
+        """The whole answer to a path that is sent as it is."""
+        lines = [
+            f"GET {path} HTTP/1.1",
+            "Host: localhost",
+            "Connection: close",
+            *(f"{name}: {said}" for name, said in headers.items()),
+        ]
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection, connection.makefile("rb") as answer:
+            connection.sendall("\r\n".join([*lines, "", ""]).encode())
+            return answer.read()
+
     def boot(self, token: str) -> requests.Response:
         return self.ask("POST", "/v2.1/servers", token, body={"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE}})
 
@@ -112,6 +129,41 @@ def test_headers_that_only_say_who_one_is_are_worth_nothing(region: Region) -> N
     forged = {"X-Identity-Status": "Confirmed", "X-Project-Id": "p1", "X-User-Id": "u", "X-Roles": "admin"}
     assert region.ask("GET", "/v2.1/servers", headers=forged).status_code == 401
     assert region.ask("GET", "/v2.1/superconductor/status", "member", headers=forged).status_code == 403
+
+
+FORGED = {"X-Identity-Status": "Confirmed", "X-Project-Id": "p1", "X-User-Id": "u", "X-Roles": "admin"}
+PATHS = (
+    "/", "//", "///", "/v2.1", "/v2.1/", "/v2.1//", "/v2.1///", "//v2.1/", "/identity/v3//", "/v2.1/%2f", "/v2.1%2f",
+    "/v2.1%2f%2f", "/v2.1/.", "/v2.1/./servers", "/v2.1/x/../servers", "/identity/v3/../../v2.1/servers",
+    "/v2.1//servers", "//v2.1/servers", "/v2.1/servers//", "/V2.1/", "/v2.1;x", "/v2.1/p1/servers", "/v2.1/%00",
+    "/%76%32.1/servers", "http://x/v2.1//", "*",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_spelling_of_a_path_is_served_by_what_headers_say(region: Region, path: str) -> None:
+    """Without a token only the version documents are, and they are the same for everybody."""
+    answer = region.raw(path, FORGED)
+    assert answer.partition(b" ")[2][:3] in (b"200", b"300", b"400", b"401")
+    if answer.partition(b" ")[2][:3] in (b"200", b"300"):
+        assert b'"version' in answer
+        assert answer.partition(b"\r\n\r\n")[2] == region.raw(path, {}).partition(b"\r\n\r\n")[2]
+
+
+def test_the_application_trusts_its_guard_only(region: Region, tmp_path: Path) -> None:
+    """Where the guard has not said that a token was checked, headers make nobody anybody."""
+    front = Front(tmp_path / "bare", msgspec.structs.replace(Settings(), auth_strategy="keystone"))
+    assert front.get("/v2.1/servers", FORGED).status_code == 401
+    assert front.get("/", FORGED).status_code == 401
+    front.close()
+
+
+@pytest.mark.parametrize("named", ["evil.example.org", "6.6.6.6", "localhost@evil", "localhost:1@evil", "[::1", "a b"])
+def test_links_repeat_no_name_that_is_not_this_apis(region: Region, named: str) -> None:
+    served = f"http://127.0.0.1:{region.port}"
+    for host, prefix in ((named, served), (f"localhost:{region.port}", f"http://localhost:{region.port}")):
+        answer = region.ask("GET", "/", headers={"Host": host})
+        assert [link["href"] for link in answer.json()["versions"][0]["links"]] == [f"{prefix}/v2.1/"]
 
 
 def test_project_user_and_roles_are_the_tokens(region: Region) -> None:

@@ -17,7 +17,7 @@ from api.opts import Settings
 from db import cell_mappings
 from db.connection import Connection
 from db.counting import StatementCounter
-from db.tables.api import instance_mappings
+from db.tables.api import instance_mappings, request_specs
 from objects.cell import CellMapping
 from objects.instance import FailureClass
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
@@ -263,3 +263,41 @@ def test_a_marker_of_another_project_is_unknown(front: Front) -> None:
     theirs = front.boot(headers=OTHER_TENANT)
     assert front.get("/v2.1/servers", TENANT, marker=theirs).status_code == 400
     assert front.get("/v2.1/servers", OTHER_TENANT, marker=theirs).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"state": "weird"},
+        {"updated_at": 1e300},
+        {"updated_at": -1e12},
+        {"created_at": 1e18},
+        {"launched_at": 1e300},
+        {"terminated_at": -1e300},
+        {"fault": "\x1b[31m", "state": "error"},
+    ],
+    ids=str,
+)
+def test_an_odd_row_costs_a_project_no_list(front: Front, odd: dict[str, Any]) -> None:
+    first, second = front.boot("first"), front.boot("second")
+    row = instance_mappings.c.instance_uuid == first
+    front.database.write(lambda tx: tx.execute(sa.update(instance_mappings).where(row).values(odd)))
+    for path in ("/v2.1/servers", "/v2.1/servers/detail", f"/v2.1/servers/{first}", f"/v2.1/servers/{second}"):
+        answer = front.client.simulate_get(path)
+        assert answer.status_code == 200, f"{path}: {answer.text}"
+    listed = {server["id"]: server["status"] for server in front.get("/v2.1/servers/detail").json["servers"]}
+    assert listed[second] == "BUILD"
+    assert listed[first] == ("UNKNOWN" if odd.get("state") == "weird" else "ERROR" if "state" in odd else "BUILD")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"batch_id": 7}', '{"a":' * 3000 + "1" + "}" * 3000], ids=["cut", "list", "type", "deep"]
+)
+def test_a_spec_that_cannot_be_decoded_costs_a_project_no_list(front: Front, text: str) -> None:
+    first, second = front.boot("first"), front.boot("second")
+    batch = sa.select(instance_mappings.c.batch_id).where(instance_mappings.c.instance_uuid == first).scalar_subquery()
+    statement = sa.update(request_specs).where(request_specs.c.batch_id == batch).values(spec=text)
+    front.database.write(lambda tx: tx.execute(statement))
+    for path in ("/v2.1/servers", "/v2.1/servers/detail", f"/v2.1/servers/{first}", f"/v2.1/servers/{second}"):
+        answer = front.client.simulate_get(path)
+        assert answer.status_code == 200, f"{path}: {answer.text}"

@@ -18,7 +18,7 @@ from tests.support.ground import GROUNDS, Ground
 
 @pytest.fixture(params=GROUNDS)
 def cell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cell]:
-    place = Ground(request.param, tmp_path)
+    place = Ground(request.param, tmp_path, embedded=True)
     cells = Cells(tmp_path, place)
     mapping = cells.add("east")
     with cells.registry() as registry:

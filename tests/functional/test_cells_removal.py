@@ -41,7 +41,7 @@ EMPTY = Server(uuid="", batch_id="", project_id="", user_id="", name="", state="
 
 @pytest.fixture(params=GROUNDS)
 def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {DEAD: ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
+    with world(tmp_path, {DEAD: ["a1", "a2"], "cell2": ["b1"]}, request.param, embedded=True) as made:
         yield made
 
 

@@ -75,7 +75,7 @@ def test_a_request_that_is_not_leased_under_the_fence_gets_nothing_and_leaves_no
         site.ledger.write(builds.delete, uuids[1], project_id=None, now=time.time())
     elif why == "queued again":
         site.database.write(leases.renew, {uuids[1]: 1}, 0.0)
-        site.database.write(leases.lease, "another", [leased.batch_id], time.time(), 60.0)
+        site.database.write(leases.lease, "another", [leased.batch_id], time.time(), 600.0)
     elif why == "refenced":
         site.database.write(leases.refence, {uuids[1]: 1})
     else:

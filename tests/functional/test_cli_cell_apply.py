@@ -105,6 +105,7 @@ def test_one_that_is_refused_does_not_keep_the_others(shell: Shell) -> None:
         ("cells:\n  - name: east\n    name: west", "cells.yaml:3: 'name' is given twice"),
         ("cells:\n  - name: east\n    cell0: maybe", "cells.yaml:3: cell0 must be true or false"),
         ("cells:\n  - name: east\n    transport_url: [a]", "cells.yaml:3: transport_url must be a text"),
+        ('cells:\n  - name: "e\\x1bast"', "cells.yaml:2: name has control characters"),
         (TWO + "  - name: east\n", "cells.yaml:9: cell 'east' is in the list twice"),
         ("cells:\n  - name: east", "Cell 'east' is new and needs a database_connection"),
     ],

@@ -129,7 +129,7 @@ def test_the_old_cell_must_answer(cells: Cells, shell: Shell) -> None:
 
 @pytest.fixture(params=CHOSEN)
 def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
+    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param, embedded=True) as made:
         yield made
 
 

@@ -99,8 +99,8 @@ def test_what_is_in_force_is_mapped_in_portions_and_nothing_else(site: Site, she
     assert site.cells.api.read(mappings.specs, [server.batch_id])[server.batch_id].flavor == SPEC.flavor
 
 
-def test_what_is_decided_or_being_built_stays_as_it_is(site: Site, shell: Shell) -> None:
-    """Also a copy of a server that was deleted before it had a cell."""
+def test_what_is_decided_stays_as_it_is(site: Site, shell: Shell) -> None:
+    """Also a copy of a server that was deleted before it had a cell. A request of what runs is removed: nobody builds it again."""
     site.activate("east", 1, 2, 3, 4)
     shell.done("-q instance map east")
     site.set(1, cell_uuid=site.uuids["west"])
@@ -108,8 +108,10 @@ def test_what_is_decided_or_being_built_stays_as_it_is(site: Site, shell: Shell)
     site.queue(2)
     site.set(3, cell_uuid=None, deleted=True)
     site.set(4, cell_uuid=None)
-    assert shell.json("instance map east")["Mapped"] == 1
-    assert site.mapped() == {uuid(1): site.uuids["west"], uuid(2): None, uuid(3): None, uuid(4): site.uuids["east"]}
+    assert shell.json("instance map east")["Mapped"] == 2
+    east, west = site.uuids["east"], site.uuids["west"]
+    assert site.mapped() == {uuid(1): west, uuid(2): east, uuid(3): None, uuid(4): east}
+    assert site.cells.api.read(mappings.queue).depth == 0
 
 
 def test_an_instance_in_two_cells_is_left_to_a_person(site: Site, shell: Shell) -> None:

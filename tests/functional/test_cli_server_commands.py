@@ -21,7 +21,7 @@ from cells.presence import CONDUCTOR
 from cli.http import Client
 from cli.server import POLL
 from conductor.roll_back import BatchSweep
-from db import cell_mappings, decisions, mappings, processes, secrets, silences
+from db import cell_mappings, dead_letters, decisions, mappings, processes, secrets, silences
 from db.silences import Silence
 from db.tables.cell import cell_processes
 from objects import errors
@@ -311,7 +311,7 @@ def test_explain_tells_every_decision_and_what_would_have_been_enough(front: Fro
     assert [server["name"] for server in operator.json(f"explain req-{batch}")["servers"]] == ["web"]
     for subject in ("web", f"req-{batch}"):
         text = operator.done(f"explain {subject} --tenant")
-        assert "It would have fitted with a flavor of 1 vCPU less." in text
+        assert "It would have fitted with a flavor of fewer vCPUs." in text
         assert not [word for word in ("h7", "cell1", "Decision") if word in text]
     assert "asked for no servers" in operator.refused(f"explain req-{uuid.uuid4()}")
     assert "could not be found" in operator.refused(f"explain {uuid.uuid4()}")
@@ -330,6 +330,17 @@ def test_status_counts(front: Front, operator: Operator) -> None:
     assert operator.json("status")["queue"]["depth"] == 3
     assert operator.json("status")["cells"][0]["servers"] == {"active": 1}
     assert operator.json("status")["hosts_in_two_cells"] == []
+    assert "Dead letters" not in text
+
+
+def test_status_counts_dead_letters_where_there_are_any(front: Front, operator: Operator) -> None:
+    front.database.write(dead_letters.put, "api", "build", {"server-1": "why", "server-2": "why"})
+    front.cell.database.write(dead_letters.put, "cell", "deadlines", {"server-3": "why"})
+    text = operator.done("status")
+    assert "Dead letters of the API level: 2 of build; see 'superconductor dead-letter list'" in text
+    assert "Dead letters of cell cell1: 1 of deadlines; see" in text
+    status = operator.json("status")
+    assert (status["dead_letters"], status["cells"][0]["dead_letters"]) == ({"build": 2}, {"deadlines": 1})
 
 
 def test_status_tells_what_does_not_answer_and_since_when(front: Front, operator: Operator) -> None:

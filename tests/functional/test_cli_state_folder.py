@@ -52,3 +52,21 @@ def test_a_folder_that_cannot_be_used_is_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.Misconfigured, match="cannot be used as a state folder"):
         StateFolder(tmp_path / "file")
+
+
+def test_nobody_else_may_look_into_the_folder(tmp_path: Path) -> None:
+    with region(tmp_path / "state", HOSTS) as cloud:
+        cloud.wait_for(cloud.boot(), "ACTIVE")
+        assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+
+
+def test_links_in_the_folder_are_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    for name in ("lock", "superconductor.log", "api.db"):
+        folder = tmp_path / f"with-{name}"
+        folder.mkdir()
+        (folder / name).symlink_to(precious)
+        with pytest.raises(errors.Misconfigured, match=f"{name} is a link"):
+            StateFolder(folder)
+    assert precious.read_text() == "kept"

@@ -30,7 +30,7 @@ def assert_nothing_left(cell: MemoryCell, agents: Agents, one: str) -> None:
     (probe,) = cell.boot("h1")  # what was under way for the deleted one has had its time when this one is through
     cell.wait(State.ACTIVE, probe)
     assert [guest.uuid for guest in agents.guests()] == [probe]
-    assert wait_until(lambda: cell.stats[-1].running_vms == 1, PATIENCE)
+    assert wait_until(lambda: bool(cell.stats) and cell.stats[-1].running_vms == 1, PATIENCE)
 
 
 def test_before_the_order_arrives(cell: MemoryCell, agents: Agents) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from compute.main import ComputeService, make_reporter
-from compute.reports import Reporter
+from compute.reports import NOT_TOLD, Reporter
 from objects import errors
 from objects.build import Holding, Report, ReportKind, Verdict
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
-from objects.instance import FailureClass, State
+from objects.instance import Failure, FailureClass, State
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.agents import Agents, settings
@@ -174,3 +174,44 @@ def test_what_a_stopped_host_still_owes_is_dropped(bus: Bus, tmp_path: Path) -> 
     assert not reporter.flush("h1", 0.05)
     assert reporter.flush("h1", 0.0)
     reporter.stop()
+
+
+class FussyCell(MemoryCell):
+    """Refuses each message that has a failure with a text of a host's own."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.told: list[str] = []
+        super().__init__(bus)
+
+    def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        for report in reports:
+            if report.failure is not None and "odd" in report.failure.message:
+                raise errors.Invalid("it cannot be stored")
+        self.told += [report.failure.message for report in reports if report.failure is not None]
+        return [Verdict(instance_uuid=report.instance_uuid, accepted=True) for report in reports]
+
+
+def test_failures_that_are_refused_for_their_text_arrive_with_a_sentence_and_hold_up_nobody(bus: Bus, tmp_path: Path) -> None:
+    cell = FussyCell(bus)
+    reporter = make_reporter(settings(tmp_path, report_retry_max=0.2), bus).start()
+    answers: dict[str, Verdict] = {}
+    odd, plain = ([f"{kind}-{number}" for number in range(30)] for kind in ("odd", "plain"))
+    reports = [
+        Report(
+            kind=ReportKind.FAILED,
+            instance_uuid=uuid,
+            host="h1",
+            fence=1,
+            attempt=1,
+            builder="h1:a",
+            failure=Failure(kind=FailureClass.HOST, error="E", message=f"an {uuid} disk", at=1.0),
+        )
+        for uuid in (*odd, *plain)
+    ]
+    try:
+        reporter.submit([(report, partial(answers.__setitem__, report.instance_uuid)) for report in reports])
+        assert wait_until(lambda: len(answers) == len(reports), 3 * PATIENCE), len(answers)
+    finally:
+        reporter.stop()
+    assert cell.told.count(NOT_TOLD) == len(odd)
+    assert {f"an {uuid} disk" for uuid in plain} < set(cell.told)

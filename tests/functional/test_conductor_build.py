@@ -13,7 +13,7 @@ import pytest
 
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_queue import PAGE, QueueSweep
-from db import host_mappings, leases, mappings, server_groups
+from db import dead_letters, host_mappings, leases, mappings, server_groups
 from objects.cell import CELL0_UUID, HostMapping
 from objects.context import RequestContext
 from objects.group import Policy
@@ -143,8 +143,10 @@ class TestBuried:
         assert cloud.evidence().claims.keys() == set(driven.uuids) - meant
         assert cloud.requests() == {}
 
-    def test_a_selection_that_names_another_cell_than_the_mapping_is_refused(self, cloud: World, conductor: Conductor) -> None:
-        """The host was mapped anew after it had been chosen: nothing is staged in either cell."""
+    def test_a_selection_that_names_another_cell_than_the_mapping_is_asked_for_again(
+        self, cloud: World, conductor: Conductor
+    ) -> None:
+        """The host was mapped anew after it had been chosen: nothing is staged in either cell, and nothing is buried."""
         spec = cloud.accept(force_hosts=("a1",))
         conductor.drive(spec, upto="claimed")
         cloud.api.write(host_mappings.delete, "a1")
@@ -152,10 +154,9 @@ class TestBuried:
         cloud.api.write(host_mappings.add, [moved], time.time())
         conductor.registry.refresh()
         conductor.build(spec)
-        [reason] = self.reasons(cloud, spec)
-        assert "not mapped to a cell" in reason
-        assert [set(cloud.rows(uuid)) for uuid in cloud.uuids(spec)] == [{"cell0"}]
-        assert cloud.evidence().claims == {}
+        [uuid] = cloud.uuids(spec)
+        assert cloud.rows(uuid) == {}
+        assert cloud.requests().keys() == {uuid}
 
     def test_what_is_late_is_buried_without_asking_anybody(self, cloud: World, conductor: Conductor) -> None:
         asked = MessageCounter()
@@ -244,10 +245,12 @@ class TestTogether:
             return real(batch, *arguments)
 
         monkeypatch.setattr(conductor.builder, "_spare", spare)
-        with pytest.raises(LookupError):
-            conductor.build(bad, good)
+        conductor.build(bad, good)
         assert {row.state for row in rows(cloud, good)} == {State.STAGED}
         assert set(cloud.requests()) == set(cloud.uuids(bad))
+        (letter,) = cloud.api.read(dead_letters.list_all, "api")
+        assert (letter.step, [letter.key]) == ("build", cloud.uuids(bad))
+        assert letter.reason == "LookupError: a fault of the program"
 
 
 class TestFewerThanAskedFor:

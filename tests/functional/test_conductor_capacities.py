@@ -27,7 +27,7 @@ from tests.support.world import World, world
 
 @pytest.fixture(params=USUAL)
 def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, request.param) as made:
+    with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, request.param, embedded=True) as made:
         yield made
 
 

@@ -14,11 +14,13 @@ from cells.discovery import AGENT
 from cells.registry import CellRegistry
 from conductor.keep import CellKeeper
 from conductor.newcomers import Newcomers
-from db import claims, host_mappings, host_move, host_removal
+from db import claims, host_mappings, host_move, host_removal, services
 from db.claims import Ledger
+from db.services import Beat
 from objects import errors
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
+from objects.process import About
 from tests.support.cell_databases import Cells, cells_on, closed_port
 from tests.support.ground import CHOSEN, GROUNDS, on
 
@@ -40,9 +42,10 @@ def registry(cells: Cells) -> Iterator[CellRegistry]:
         yield registry
 
 
-def keeper(cells: Cells, registry: CellRegistry, name: str, *, map_hosts: bool = True) -> CellKeeper:
+def keeper(cells: Cells, registry: CellRegistry, name: str, *, map_hosts: bool = True, identified_only: bool = False) -> CellKeeper:
     cell = next(cell for cell in registry.cells() if cell.name == name)
-    return CellKeeper(cells.api, Ledger(cells.api, name), registry, cell, 3600.0, map_hosts=map_hosts)
+    ledger = Ledger(cells.api, name)
+    return CellKeeper(cells.api, ledger, registry, cell, 3600.0, map_hosts=map_hosts, identified_only=identified_only)
 
 
 def mapped(cells: Cells, registry: CellRegistry) -> dict[str, str]:
@@ -68,6 +71,24 @@ def test_by_command_only_where_that_is_wanted(cells: Cells, registry: CellRegist
     cells.report("east", "e1")
     keeper(cells, registry, "east", map_hosts=False).keep()
     assert mapped(cells, registry) == {}
+
+
+def test_hosts_of_a_shared_broker_user_wait_for_a_command(
+    cells: Cells, registry: CellRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells.report("east", "e1")
+    cells.report("east", "e2")
+    east = cells.ground.open("east")
+    east.write(services.introduce, Beat(host="e1", binary=AGENT), About(), 1.0, identified=True)
+    east.write(services.introduce, Beat(host="e2", binary=AGENT), About(), 1.0, identified=False)
+    first = keeper(cells, registry, "east", identified_only=True)
+    first.keep()
+    assert mapped(cells, registry) == {"e1": "east"}
+    assert "hosts of a shared broker user are not mapped: e2" in caplog.text
+    east.write(services.introduce, Beat(host="e2", binary=AGENT), About(), 1.0, identified=True)
+    first.keep()
+    assert mapped(cells, registry) == {"e1": "east", "e2": "east"}, "without a change of its stats"
+    east.dispose()
 
 
 def test_a_cell_that_was_removed_gets_no_hosts(cells: Cells, registry: CellRegistry) -> None:

@@ -36,7 +36,7 @@ class TestReports:
             said(ReportKind.ACTIVE, "u2"),
             said(ReportKind.ACCEPT, "u3"),
             said(ReportKind.ACCEPT, "unknown"),
-            said(ReportKind.ACTIVE, "u1"),
+            said(ReportKind.ACTIVE, "u1", attempt=2),
         )
         assert [(v.instance_uuid, v.accepted) for v in verdicts] == [("u2", True), ("u3", True), ("unknown", False), ("u1", False)]
         assert verdicts[2].reason == "no such instance in this cell"

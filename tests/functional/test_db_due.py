@@ -17,7 +17,7 @@ from tests.support.ground import GROUNDS, Ground
 
 @pytest.fixture(params=GROUNDS)
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path)
+    place = Ground(request.param, tmp_path, embedded=True)
     made = Site(place)
     yield made
     place.end(made.close, place.release)
@@ -26,8 +26,8 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
 def look(site: Site, now: float = 1e9, before: float = 1e10) -> Due:
     """And that the reads agree."""
     found = site.database.read(due.look, now, before)
-    assert found.overdue == bool(site.database.read(instances.overdue, now, 10))
-    assert found.unaccepted == bool(site.database.read(instances.unaccepted, before, 10))
+    assert found.overdue == bool(site.database.read(instances.overdue, now, before, 10))
+    assert found.unaccepted == bool(site.database.read(instances.unaccepted, before, 10).orders)
     assert found.deleting == bool(site.database.read(instances.in_state, [State.DELETING], before, 10))
     assert found.finished == bool(site.database.read(secrets.finished))
     return found

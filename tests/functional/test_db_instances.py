@@ -126,14 +126,14 @@ def test_a_reschedule_keeps_history_and_moves_the_order(cell: Database) -> None:
     accept(cell, "u1")
     failure = Failure(kind=FailureClass.HOST, error="BuildFailed", message="no disk", at=13.0)
     cell.write(instances.transition, ["u1"], lambda r: lifecycle.failed(r, "h1", 1, 1, "h1:a", failure), 13.0)
-    (order,) = cell.read(instances.orders, ["u1"])
+    (order,) = cell.read(instances.orders, ["u1"]).orders
     assert (order.instance.host, order.instance.attempt, order.instance.limits) == ("h2", 2, LIMITS)
     assert order.spec == SPEC
     assert order.instance.history[0].failure == failure
-    assert cell.read(instances.unaccepted, 13.0, 10) == []  # it was just sent
-    assert [o.instance.uuid for o in cell.read(instances.unaccepted, 13.5, 10)] == ["u1"]
+    assert cell.read(instances.unaccepted, 13.0, 10).orders == []  # it was just sent
+    assert [o.instance.uuid for o in cell.read(instances.unaccepted, 13.5, 10).orders] == ["u1"]
     cell.write(instances.sent, ["u1"], 14.0)
-    assert cell.read(instances.unaccepted, 13.5, 10) == []
+    assert cell.read(instances.unaccepted, 13.5, 10).orders == []
     cell.write(instances.transition, ["u1"], lambda r: lifecycle.failed(r, "h2", 1, 2, "h2:a", failure), 15.0)
     ended = get(cell, "u1")
     assert ended.state is State.ERROR
@@ -171,8 +171,8 @@ def test_sweeps_find_what_they_own(cell: Database) -> None:
     cell.write(instances.transition, ["a1"], lambda r: lifecycle.active(r, "h1", 1, 1, "h1:a", 20.0), 20.0)
     cell.write(instances.delete, ["d1"], 21.0)
     assert {r.uuid for r in cell.read(instances.on_hosts, ["h1"], [State.BUILDING])} == {"b1"}
-    assert {r.uuid for r in cell.read(instances.overdue, 1001.0, 10)} == {"b1"}
-    assert cell.read(instances.overdue, 999.0, 10) == []
+    assert {r.uuid for r in cell.read(instances.overdue, 1001.0, 0.0, 10)} == {"b1"}
+    assert cell.read(instances.overdue, 999.0, 0.0, 10) == []
     assert {r.uuid for r in cell.read(instances.in_state, [State.DELETING], 22.0, 10)} == {"d1"}
     assert {(h.instance_uuid, h.state) for h in cell.read(instances.holdings, "h1")} == {
         ("b1", "building"),

@@ -262,7 +262,7 @@ class CellSite:
         self.database.write(instances.delete, [*self.some(drawn)[:2], f"x{drawn.randint(0, 60)}"], NOW)
 
     def sweep(self, drawn: random.Random) -> None:
-        orders = self.database.read(instances.unaccepted, FAR, 20)
+        orders = self.database.read(instances.unaccepted, FAR, 20).orders
         if orders:
             self.database.write(instances.sent, [order.instance.uuid for order in orders], NOW)
         staged = self.database.read(staging.staged, FAR, 20)

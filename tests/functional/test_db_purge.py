@@ -23,7 +23,7 @@ from tests.support.world import World, world
 
 @pytest.fixture(params=CHOSEN)
 def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"]}, request.param) as made:
+    with world(tmp_path, {"cell1": ["a1", "a2"]}, request.param, embedded=True) as made:
         yield made
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support import guide
+from compute.journal import read_entries
+from rpc import agents
+from tests.support import guide, vhosts
 from tests.support.bus import url_of
 from tests.support.databases import closed_port
 from tests.support.guide import Reader
@@ -35,6 +39,10 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
             "rabbit://sc:NEW@mq/cell2": f"{second}?heartbeat_timeout_threshold=15",
             "8774": str(closed_port()),
         }
+        prefixes = [agents.prefix_of(urlsplit(url).path) for url in (first, second)]
+        meant["compute.cell1."] = prefixes[0]
+        hosts = ("cell1-host1", "cell1-host2", "cell2-host1")
+        stack.callback(vhosts.delete_users, [f"{prefix}{host}" for prefix in prefixes for host in hosts])
         reader = Reader(tmp_path, meant, capsys)
         stack.callback(reader.close)
         yield reader
@@ -43,7 +51,26 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 @pytest.mark.timeout(600)
 def test_the_pages_do_what_they_say(reader: Reader) -> None:
     for name in ("README.md", *PAGES):
+        before = guests(reader.folder)
         reader.read(GUIDE / name)
+        if name == "restoring-a-database.md":
+            after = guests(reader.folder)
+            assert not before - after, "a restore destroys no guest"
+            assert max(after.values()) == 1, "and builds none twice"
+
+
+def guests(folder: Path) -> Counter[str]:
+    """How often each server's guest runs, by the journals of all hosts."""
+    running: Counter[str] = Counter()
+    for journal in folder.rglob("*.guests"):
+        here: set[str] = set()
+        for entry in read_entries(journal):
+            if entry.spawned is not None:
+                here.add(entry.spawned.uuid)
+            if entry.destroyed is not None:
+                here.discard(entry.destroyed)
+        running.update(here)
+    return running
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ NO_WAIT = -1.0
 
 @pytest.fixture(params=CHOSEN)
 def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"]}, request.param) as made:
+    with world(tmp_path, {"cell1": ["a1", "a2"]}, request.param, embedded=True) as made:
         yield made
 
 

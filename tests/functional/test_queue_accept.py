@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from db import builds, mappings
+from db import builds, mappings, purge
 from db.builds import Accepted
 from db.engine import Database
 from objects import errors
@@ -67,6 +67,33 @@ def test_a_replay_lists_servers_that_have_left_the_queue_too(queue: Queue) -> No
     queue.hand_over({handed: fences[handed]})
     queue.delete(deleted)
     assert accept(queue, list(servers(3)), token="once").uuids == first.uuids
+
+
+def test_a_token_belongs_to_one_request(queue: Queue) -> None:
+    """A digest by a key that is no longer known, or of an older release, is not compared."""
+
+    def accept_with(*digests: str) -> Accepted:
+        return queue.database.write(
+            builds.accept, fleet.spec(), list(servers(1)), now=NOW, deadline=FAR, token="once", digests=digests
+        )
+
+    first = accept_with("k2.aa", "k1.bb")
+    for digests in (("k2.aa",), ("k3.cc", "k2.aa"), ("k3.dd",), ()):
+        assert accept_with(*digests).uuids == first.uuids
+    for digests in (("k2.bb",), ("k3.cc", "k2.ab")):
+        with pytest.raises(errors.KeyReused):
+            accept_with(*digests)
+    assert len(queue.requests()) == 1
+
+
+def test_a_token_whose_servers_are_purged_makes_no_new_ones(queue: Queue) -> None:
+    first = accept(queue, list(servers(3)), token="once")
+    for uuid_ in first.uuids:
+        queue.delete(uuid_)
+    queue.database.write(purge.servers, NOW + 10_000, [])
+    with pytest.raises(errors.Conflict, match="no longer on record"):
+        accept(queue, list(servers(3)), token="once")
+    assert queue.requests() == {}
 
 
 def test_a_token_counts_within_its_project(queue: Queue) -> None:

@@ -53,6 +53,7 @@ def apply_from(queue: Queue, cursor: int, page: Sequence[FeedEvent], cell: str =
 def handed_over(queue: Queue, count: int = 1, **asked: Any) -> list[str]:
     """Instances in CELL with their claims, each on the host it was given."""
     fences = queue.claimed(count, **asked)
+    queue.give_hosts_to(CELL)
     hosts = queue.site.claimed()
     for uuid in fences:
         assert queue.hand_over({uuid: 1}, CELL, hosts[uuid]) == [uuid]

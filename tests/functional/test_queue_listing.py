@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
+import re2
 import sqlalchemy as sa
 
 from db import listing, mappings, regexes
 from db.connection import Connection
+from db.counting import StatementCounter
 from db.engine import Database
 from db.mappings import SORT_KEYS, Count, ServerQuery
 from db.tables.api import instance_mappings
@@ -228,23 +230,58 @@ def test_a_page_goes_on_from_where_its_marker_stood(
     assert len(database.read(mappings.list_, gone)) >= len(crowd) - 1
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "^(([a-z])+.)+[A-Z]([a-z])+$", ".*.*.*.*.*.*x"])
-def test_no_expression_takes_long(database: Database, crowd: dict[str, Server], pattern: str) -> None:
-    """Those that some engines never finish are answered, or refused."""
-    with contextlib.suppress(errors.Invalid):
-        assert database.read(mappings.list_, ServerQuery(name=pattern)) == []
+@pytest.mark.parametrize("pattern", ["(a+)+$", "^(([a-z])+.)+[A-Z]([a-z])+$", ".*.*.*.*.*.*Q", "(x+x+)+y", "([a-zA-Z]+)*!!$"])
+@pytest.mark.parametrize("field", ["name", "description"])
+def test_no_database_searches_for_an_expression(database: Database, crowd: dict[str, Server], pattern: str, field: str) -> None:
+    """Those that some engines never finish are answered, and no statement holds them."""
+    with StatementCounter() as counter:
+        assert database.read(mappings.list_, ServerQuery(**{field: pattern})) == []  # type: ignore[arg-type]  # the name is a field's
+    assert not [text for _, text in counter.statements() if "regexp" in text.lower() or "~" in text]
+
+
+def test_a_search_goes_on_over_many_pages_and_finds_each_server_once(
+    database: Database, crowd: dict[str, Server], specs: Specs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_FIRST_SEARCH_PAGE", 2)
+    monkeypatch.setattr(listing, "_SEARCH_PAGE", 3)
+    sort = (("host", "desc"), ("launched_at", "asc"))
+    wanted = [server for server in crowd.values() if "web" in server.name]
+    for limit in (1, 4, 1000):
+        found = pages(database, limit, sort=sort, include_deleted=True, name="w(e)b")
+        assert [uuid for page in found for uuid in page] == in_order(wanted, sort, specs)
+
+
+@pytest.mark.parametrize("bound", ["MAX_SEARCHED", "SEARCH_TIME_S"])
+def test_a_search_ends_at_its_bounds(
+    database: Database, crowd: dict[str, Server], bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an answer that says how to ask for less; a search that finds a whole page before is answered."""
+    monkeypatch.setattr(listing, "_FIRST_SEARCH_PAGE", 2)
+    monkeypatch.setattr(listing, "_SEARCH_PAGE", 2)
+    monkeypatch.setattr(listing, bound, 0)
+    with pytest.raises(errors.TooCostly, match="Name a project"):
+        database.read(mappings.list_, ServerQuery(name="no.server.has.it"))
+
+
+PLAIN = ["web", "^web", "b$", "^web-1$", "WEB", "Ümlä", "a b", "_", "%", "-1", "^", "$", "^$", "!"]
+
+
+@pytest.mark.parametrize("pattern", PLAIN)
+def test_plain_text_is_found_as_an_expression_would_find_it(database: Database, crowd: dict[str, Server], pattern: str) -> None:
+    expected = {uuid for uuid, server in crowd.items() if re2.search(pattern, server.name)}
+    listed = database.read(mappings.list_, ServerQuery(name=pattern, include_deleted=True))
+    assert {server.uuid for server in listed} == expected
 
 
 @pytest.mark.parametrize(
     "pattern", ["(?P<w>web)", r"\Qweb\E", r"\pL", "(?i)WEB", "[[:alpha:]]", "a{0,1000}", r"\C", "(?s).", "|", "()", r"\x{10FFFF}"]
 )
-def test_an_expression_that_passes_is_answered_or_refused_by_every_server(
-    database: Database, crowd: dict[str, Server], pattern: str
-) -> None:
-    """Each reads a dialect of its own; none of them fails for one that it does not know."""
+def test_an_expression_means_the_same_on_every_server(database: Database, crowd: dict[str, Server], pattern: str) -> None:
     with contextlib.suppress(errors.Invalid):
         regexes.check(pattern, "name")
-        database.read(mappings.list_, ServerQuery(name=pattern))
+        expected = {uuid for uuid, server in crowd.items() if re2.search(pattern, server.name)}
+        listed = database.read(mappings.list_, ServerQuery(name=pattern, include_deleted=True))
+        assert {server.uuid for server in listed} == expected
 
 
 def test_servers_are_found_by_their_uuids(database: Database, crowd: dict[str, Server]) -> None:

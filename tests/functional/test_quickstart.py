@@ -96,9 +96,9 @@ def test_an_interrupted_run_is_finished_by_the_next(shell: Shell, tmp_path: Path
 
 def test_passwords_are_written_as_files_need_them_and_never_said(shell: Shell, tmp_path: Path, bus: str) -> None:
     databases = f"sqlite:///{tmp_path}/pa$$word_{{name}}.db"
-    said = start(
-        shell, tmp_path / "cloud", "--transport-url", bus.replace("//", "//sc:pass$word@"), "--database-connection", databases
-    )
+    (tmp_path / "bus.url").write_text(bus.replace("//", "//sc:pass$word@"))
+    urls = ("--transport-url", f"@{tmp_path}/bus.url", "--database-connection", databases)
+    said = start(shell, tmp_path / "cloud", *urls)
     assert (said.status, said.err) == (0, "")
     assert "pass$word" not in said.out
     file = tmp_path / "cloud" / "etc" / "api.conf"
@@ -108,11 +108,13 @@ def test_passwords_are_written_as_files_need_them_and_never_said(shell: Shell, t
 
 
 def test_what_cannot_work_is_refused_in_one_line_and_makes_nothing(shell: Shell, tmp_path: Path, bus: str) -> None:
-    away = f"rabbit://sc:secret@127.0.0.1:{closed_port()}/x"
+    away, one = tmp_path / "away.url", tmp_path / "one.url"
+    away.write_text(f"rabbit://sc:secret@127.0.0.1:{closed_port()}/x")
+    one.write_text("mysql://sc:secret@db/one")
     folder = tmp_path / "cloud"
     for options, text in (
-        (("--transport-url", away), "sc:***@127.0.0.1"),
-        (("--transport-url", bus, "--database-connection", "mysql://sc:secret@db/one"), "write {name} where its name belongs"),
+        (("--transport-url", f"@{away}"), "sc:***@127.0.0.1"),
+        (("--transport-url", bus, "--database-connection", f"@{one}"), "write {name} where its name belongs"),
         (("--transport-url", "nonsense"), "must begin with rabbit:// or embedded://"),
         (("--add-cell", "cell2"), "'superconductor quickstart "),
         (("--port", "70000"), "is not a port"),
@@ -145,3 +147,12 @@ def test_a_cell_needs_a_bus_and_a_name_of_its_own(shell: Shell, tmp_path: Path, 
 def test_quiet_says_nothing(tmp_path: Path, bus: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-q", "quickstart", str(tmp_path / "cloud"), "--transport-url", bus]) == 0
     assert capsys.readouterr() == ("", "")
+
+
+def test_urls_are_read_from_files_so_that_no_command_line_holds_their_password(shell: Shell, tmp_path: Path, bus: str) -> None:
+    file = tmp_path / "bus.url"
+    file.write_text(f"{bus}\n")
+    assert start(shell, tmp_path / "cloud", "--transport-url", f"@{file}").status == 0
+    assert values(tmp_path / "cloud" / "etc" / "cell1.conf")["DEFAULT"]["transport_url"] == bus.format(name="cell1")
+    missing = start(shell, tmp_path / "other", "--transport-url", f"@{tmp_path}/none")
+    assert (missing.status, "none cannot be read: No such file" in missing.err) == (2, True)

@@ -17,6 +17,7 @@ from objects.flavor import Flavor
 from objects.process import About
 from objects.selection import Selection
 from objects.spec import RequestSpec
+from objects.unknown_guest import UnknownGuest
 from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.cell_conductor import CellConductorClient
 from rpc.compute import ComputeClient, HostOrders
@@ -81,6 +82,9 @@ class Recorder:
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
         self.calls.append(("introduce", context, host, binary, about, uptime))
 
+    def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
+        self.calls.append(("unknown_guests", context, host, *guests))
+
 
 class Conductor(Recorder):
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
@@ -105,6 +109,11 @@ def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
         bus = Bus(url)
         yield bus
         bus.close()
+
+
+UNKNOWN = UnknownGuest(
+    uuid="i3", name="n", node="h1", fence=1, attempt=1, builder="h1:x", vcpus=1, memory_mb=1, disk_gb=1, reason="no record"
+)
 
 
 def a_report(uuid: str, kind: ReportKind, attempt: int = 1) -> Report:
@@ -174,6 +183,7 @@ def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:
     assert wait_until(lambda: len(endpoint.calls) == 5, PATIENCE)
     about = About(release="1.2", messages="1.0", pid=7)
     client.introduce(CONTEXT, "h1", "superconductor-compute", about, 1.5)
+    client.unknown_guests(CONTEXT, "h1", [UNKNOWN])
 
     assert verdicts == [Verdict(instance_uuid="i1", accepted=True), Verdict(instance_uuid="i2", accepted=False)]
     assert handed_back == [Verdict(instance_uuid="i2", accepted=True, reason="next")]
@@ -185,6 +195,7 @@ def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:
         ("report_state", CONTEXT, "h1", "superconductor-compute", 3, False),
         ("report_state", CONTEXT, "h1", "superconductor-compute", 3, True),
         ("introduce", CONTEXT, "h1", "superconductor-compute", about, 1.5),
+        ("unknown_guests", CONTEXT, "h1", UNKNOWN),
     ]
 
 

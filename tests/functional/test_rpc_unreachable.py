@@ -26,6 +26,8 @@ SOON = 20.0
 
 SENDER = "rabbit-send"
 """The name of the threads that may have to be left behind."""
+HEARTBEAT = "Rabbit-heartbeat"
+"""The library's name for the thread that each connection has."""
 
 
 class Parrot:
@@ -152,6 +154,16 @@ def test_a_broker_that_dies_in_use_is_unreachable_soon_and_found_again(proxy: Fa
     assert wait_until(is_back, PATIENCE)
     within(SOON, bus.close)
     direct.close()
+
+
+def test_a_connection_that_is_in_use_while_its_bus_is_closed_is_closed_when_it_is_given_back(proxy: FaultProxy) -> None:
+    """Else its heartbeats would look for the broker, and complain, as long as the process lives."""
+    before = set(threading.enumerate())
+    bus = Bus(proxy.url)
+    bus.client("topic").cast(CONTEXT, "hear")
+    bus._transport._driver.with_connection(lambda _: within(SOON, bus.close))
+    left = [thread for thread in threading.enumerate() if thread not in before and thread.name == HEARTBEAT]
+    assert wait_until(lambda: not any(thread.is_alive() for thread in left), PATIENCE)
 
 
 def test_a_server_that_lost_its_broker_listens_again_when_it_is_back(proxy: FaultProxy) -> None:

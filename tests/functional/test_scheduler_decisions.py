@@ -25,7 +25,7 @@ from tests.support.ground import USUAL, Ground, on
 
 @pytest.fixture(params=USUAL)
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path)
+    place = Ground(request.param, tmp_path, embedded=True)
     made = Site(place.open("api", 12), [fleet.node(f"h{n}") for n in range(8)])
     yield made
     place.end(made.database.dispose, place.release)

@@ -26,7 +26,7 @@ HUGE = fleet.flavor(vcpus=17)
 
 @pytest.fixture(params=USUAL)
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path)
+    place = Ground(request.param, tmp_path, embedded=True)
     made = Site(place.open("api", 12), [fleet.node(f"h{n}") for n in range(4)])
     yield made
     place.end(made.database.dispose, place.release)
@@ -35,7 +35,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
 @pytest.fixture(params=["mariadb", "postgresql"])
 def servers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     """Where there are locks of rows."""
-    place = Ground(request.param, tmp_path)
+    place = Ground(request.param, tmp_path, embedded=True)
     made = Site(place.open("api", 12), [])
     yield made
     place.end(made.database.dispose, place.release)

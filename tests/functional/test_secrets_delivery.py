@@ -70,7 +70,7 @@ class TestCellConductor:
         """The first answer may have been lost."""
         self.stage(site, "u1")
         for _ in range(2):
-            erase_finished(site.database)
+            erase_finished(site.database, site.conductor.aside)
             assert [(v.accepted, v.secrets) for v in self.ask(site, "u1")] == [(True, SECRETS)]
 
     def test_who_does_not_ask_or_has_no_right_to_it_gets_none(self, site: Site) -> None:
@@ -79,6 +79,19 @@ class TestCellConductor:
         stranger = msgspec.structs.replace(self.asked("u2")[0], host="h9", builder="h9:a")
         assert [(v.accepted, v.secrets) for v in site.report(stranger)] == [(False, None)]
         assert site.state("u2") == ("staged", "h1", 1)
+
+    @pytest.mark.parametrize("kind", [ReportKind.ACTIVE, ReportKind.FAILED, ReportKind.GONE])
+    def test_only_who_asks_whether_to_build_gets_them(self, site: Site, kind: ReportKind) -> None:
+        self.stage(site, "u1", "u2")
+        self.ask(site, "u1")
+        asked = msgspec.structs.replace(self.asked("u1")[0], kind=kind)
+        assert [verdict.secrets for _ in range(2) for verdict in site.report(asked)] == [None, None]
+
+    def test_another_start_of_the_agent_gets_none_for_the_same_attempt(self, site: Site) -> None:
+        self.stage(site, "u1")
+        self.ask(site, "u1")
+        later = msgspec.structs.replace(self.asked("u1")[0], builder="h1:b")
+        assert [(verdict.accepted, verdict.secrets) for verdict in site.report(later)] == [(False, None)]
 
     def test_without_the_key_there_is_no_answer_until_somebody_has_it(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
         """The agent asks again, and spawns nothing meanwhile."""
@@ -89,7 +102,7 @@ class TestCellConductor:
                 self.ask(site, "u1")
         assert "[secrets] keys" in caplog.text
         assert "u1" in caplog.text
-        erase_finished(site.database)
+        erase_finished(site.database, site.conductor.aside)
         site.conductor = CellConductor(site.database, site.sender, OWN)
         assert [(v.accepted, v.secrets) for v in self.ask(site, "u1")] == [(True, SECRETS)]
 
@@ -114,7 +127,7 @@ class TestCellConductor:
         def deleted_after(reports: object) -> object:
             outcomes = settle(reports)  # type: ignore[arg-type]  # the test stands between the two transactions
             site.database.write(instances.delete, ["u1"], time.time())
-            erase_finished(site.database)
+            erase_finished(site.database, site.conductor.aside)
             return outcomes
 
         conductor._settle = deleted_after  # type: ignore[assignment]  # as above

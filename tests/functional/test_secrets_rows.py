@@ -109,7 +109,7 @@ def move(cell: Database, uuid: str, state: State) -> None:
 
 
 class TestBuilding:
-    @pytest.mark.parametrize("state", list(State))
+    @pytest.mark.parametrize("state", [state for state in State if state is not State.UNKNOWN])  # which is never written
     def test_they_are_erased_when_nothing_of_the_batch_can_ask_for_them(self, cell: Database, state: State) -> None:
         stage(cell, "u1", "u2")
         stage(cell, "v1", spec=OTHER)

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from cells.discovery import AGENT
 from conductor.audit import claims, feeds, guests, hosts, late, quota, secrets, servers, slots, usage
-from db import claim_repair, compute_nodes, host_mappings, instances, server_groups, services
+from db import claim_repair, compute_nodes, events, host_mappings, instances, server_groups, services
 from db import claims as ledger
 from db import secrets as kept
 from db.tables.api import allocations, feed_cursors, group_slots, inventories, quotas
@@ -340,6 +340,15 @@ class TestLeftBehind:
         mine = feed_cursors.c.cell_uuid == site.uuid_of("cell1")
         site.api(sa.update(feed_cursors).where(mine).values(sequence=10**6))
         repaired(site, feeds.AHEAD, site.uuid_of("cell1"))
+
+    def test_rows_of_a_restored_database_that_nobody_reads_are_read(self, site: Ground) -> None:
+        site.active()
+        cell = site.uuid_of("cell1")
+        site.cloud.api.write(events.rebuild_from_rows, cell)
+        [finding] = site.auditor.findings()
+        assert (finding.kind, finding.key) == (feeds.BEHIND, cell)
+        assert "restored" in finding.what
+        repaired(site, feeds.BEHIND, cell)
 
 
 def test_a_cell_that_does_not_answer_is_named_and_nothing_is_said_of_it(site: Ground) -> None:

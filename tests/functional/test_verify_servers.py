@@ -151,7 +151,17 @@ class TestQueue:
     def test_a_request_that_is_driven_is_left_to_its_driver(self, site: Ground) -> None:
         driven = site.conductor.lease(site.cloud.accept().batch_id)
         driven.renew(1e12)
-        assert site.auditor.kinds() == []
+        assert Auditor(site.conductor, overdue=10.0).kinds() == []
+        driven.bury()
+
+    def test_a_request_past_its_deadline_is_told_whatever_its_lease_says(self, site: Ground) -> None:
+        """As where it is leased again and again, and cannot be ended."""
+        driven = site.conductor.lease(site.cloud.accept(timeout=-100.0).batch_id)
+        driven.renew(1e12)
+        [uuid] = driven.uuids
+        auditor = Auditor(site.conductor, overdue=10.0)
+        assert auditor.kinds() == [(queue.LATE, uuid)]
+        assert auditor.repair() == [(queue.LATE, uuid)], "it is a conductor's to end"
         driven.bury()
 
 
@@ -245,15 +255,16 @@ class TestElsewhere:
         repaired(site, rows.UNSETTLED, uuid)
         assert site.cloud.row(uuid).state is State.SCHEDULED
 
-    def test_a_row_that_was_changed_before_its_hand_over_is_told(self, site: Ground) -> None:
+    def test_a_row_that_lives_before_its_hand_over_is_adopted(self, site: Ground) -> None:
+        """The API level has lost the hand-over: whoever drives the request loses it, and builds no second guest."""
         driven = site.conductor.drive(site.cloud.accept(force_hosts=("a1",), timeout=1e9), upto="staged")
         [uuid] = driven.uuids
-        driven.renew(1e12)
         site.cell("cell1", row(uuid).values(state="scheduled"))
-        assert site.auditor.repair() == [(rows.UNDECIDED, uuid)]
-        site.cell("cell1", row(uuid).values(state="staged"))
-        driven.bury()
-        site.keep()
+        assert (rows.UNDECIDED, uuid) in site.auditor.kinds()
+        assert site.auditor.repair() == []
+        assert driven.hand_over() == []
+        assert site.cloud.mapped(uuid).cell_uuid == site.uuid_of("cell1")
+        assert uuid not in site.cloud.requests()
 
 
 class TestDeletes:

@@ -31,12 +31,16 @@ class GatedDriver(SimulatedDriver):
         self.destroyed: list[str] = []
         self.destroy_errors = 0
         self.outage = False
+        self.raises: Exception | None = None
+        """What each spawn raises, if anything."""
 
     def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
         self.spawning.append(guest.uuid)
         wait_until(lambda: self.gate.is_set() or cancel.is_set(), PATIENCE, pause=0.005)
         if self.outage:
             raise errors.ServiceUnavailable("The image service is down.")
+        if self.raises is not None:
+            raise self.raises
         super().spawn(guest, secrets, cancel)
 
     def destroy(self, uuid: str) -> None:
@@ -51,7 +55,7 @@ def settings(path: Path, host: str = "h1", *, simulated: dict[str, float] | None
     """Impatient settings, so that what is periodic happens within a test."""
     quick = {"report_interval": 0.2, "stats_interval": 0.2, "audit_interval": 0.3, "report_retry_max": 0.3, "call_timeout": 2.0}
     quick["outage_retry_max"] = 0.1
-    sim = SimulatedSettings(state_path=str(path), **(simulated or {}))  # type: ignore[arg-type]  # a test's shorthand
+    sim = SimulatedSettings(state_path=str(path), shared_folder=True, **(simulated or {}))  # type: ignore[arg-type]  # a test's shorthand
     return Settings(host=host, simulated=sim, **{**quick, **changes})
 
 

@@ -58,8 +58,24 @@ def build(cloud: World, uuids: list[str], *, active: bool = True) -> None:
 
 def fail(cloud: World, uuid: str) -> None:
     failure = Failure(kind=FailureClass.HOST, error="BuildFailed", message="no disk", at=71.0)
-    decide = lambda row: lifecycle.failed(row, row.host, row.fence, row.attempt, "agent", failure)  # noqa: E731 - one line says it
+
+    def decide(row: Any) -> lifecycle.Outcome:
+        return lifecycle.failed(row, row.host, row.fence, row.attempt, "agent", failure)
+
     cloud.databases[CELL].write(instances.transition, [uuid], decide, 71.0)
+
+
+def late(cloud: World, uuid: str) -> None:
+    """The cell ends its build, whose deadline has passed."""
+    failure = Failure(kind=FailureClass.REQUEST, error="BuildTimedOut", message="too late", at=71.0)
+    cloud.databases[CELL].write(instances.transition, [uuid], lambda row: lifecycle.deadline(row, row.attempt, failure), 71.0)
+
+
+def gone(cloud: World, uuid: str) -> None:
+    """Its agent says that the deleted guest is gone."""
+    cloud.databases[CELL].write(
+        instances.transition, [uuid], lambda row: lifecycle.gone(row, row.host or "", row.attempt, 80.0), 80.0
+    )
 
 
 def inventories(cloud: World) -> dict[str, Inventory]:

@@ -17,7 +17,7 @@ from db.connection import Connection
 from db.engine import Database
 from tests.support import applying
 from tests.support.conductor_process import Conductor
-from tests.support.world import World
+from tests.support.world import EVER, World
 
 LATE = -1000.0
 """An age at which everything is overdue."""
@@ -33,6 +33,7 @@ class Auditor:
 
     def __init__(self, conductor: Conductor, overdue: float = LATE, *, guests: bool = False) -> None:
         self.places = Places(conductor.database, conductor.ledger, conductor.registry, overdue=overdue)
+        self.places.heard_within = EVER  # where a test plays the agents, they are heard once
         self.before: set[Finding] = set()
         """What was there before the test, and is not its own."""
         self.audit = Audit(self.places, [check for check in CHECKS if guests or check is not guest_check])

@@ -23,6 +23,7 @@ from objects.instance import Failure, FailureClass, Instance, State
 from objects.process import About
 from objects.selection import Limits, Selection
 from objects.spec import RequestSpec, ServerProperties
+from objects.unknown_guest import UnknownGuest
 from rpc.cell_conductor import serve
 from rpc.compute import ComputeClient, HostOrders
 from rpc.transport import Bus
@@ -47,6 +48,7 @@ class MemoryCell:
         self.heartbeats: Counter[str] = Counter()
         self.stopping: dict[str, bool] = {}
         self.introduced: dict[str, About] = {}
+        self.unknown: dict[str, list[UnknownGuest]] = {}
         self.lose_answers = 0
         """So many answers to reports are lost after their reports have taken effect."""
         self.hold: Callable[[Report], None] | None = None
@@ -94,6 +96,10 @@ class MemoryCell:
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
         assert (binary, uptime >= 0.0) == ("superconductor-compute", True)
         self.introduced[host] = about
+
+    def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
+        self.messages["unknown_guests"] += 1
+        self.unknown[host] = list(guests)
 
     # -- what a test does in the cell's name ----------------------------------------------------------------------------
 
@@ -223,14 +229,16 @@ class MemoryCell:
             case ReportKind.ACCEPT:
                 outcome = lifecycle.accept(row, *who)
             case ReportKind.ACTIVE:
-                outcome = lifecycle.active(row, *who, time.time())
+                outcome = lifecycle.active(row, *who, time.time(), confirmed=report.confirmed)
             case ReportKind.GONE:
                 outcome = lifecycle.gone(row, report.host, report.attempt, time.time())
             case ReportKind.FAILED:
                 assert report.failure is not None
                 outcome = lifecycle.failed(row, *who, report.failure)
         if isinstance(outcome, lifecycle.Refused):
-            return Verdict(instance_uuid=row.uuid, accepted=outcome.done, reason=outcome.reason)
+            return Verdict(
+                instance_uuid=row.uuid, accepted=outcome.done, reason=outcome.reason, known=not outcome.keep, keep=outcome.keep
+            )
         self._move(row.uuid, outcome)
         if outcome.event is EventKind.MOVED:
             self.order(row.uuid)
@@ -238,5 +246,6 @@ class MemoryCell:
 
     def _move(self, one: str, outcome: lifecycle.Outcome) -> Instance:
         if isinstance(outcome, lifecycle.Change):
-            self.rows[one] = outcome.row
+            began = outcome.row.state is State.BUILDING
+            self.rows[one] = msgspec.structs.replace(outcome.row, building_at=time.time()) if began else outcome.row
         return self.rows[one]

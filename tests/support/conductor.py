@@ -79,6 +79,10 @@ class Queue:
         self.site.scheduler().select_destinations(fleet.CONTEXT, leased, list(leased.fences))
         return dict(leased.fences)
 
+    def give_hosts_to(self, cell: str) -> None:
+        """The ledger's hosts are all this cell's from now on, so that its feed may speak of each."""
+        self.database.write(lambda tx: tx.execute(sa.update(tables.inventories).values(cell_uuid=cell)))
+
     # -- leaving -----------------------------------------------------------------------------------------------------------------
 
     def hand_over(self, fences: dict[str, int], cell: str = CELLS[0], host: str = "h0") -> list[str]:

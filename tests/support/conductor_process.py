@@ -98,12 +98,13 @@ class LossyBus(Bus):
 class Conductor:
     """Its own connections to everything, as a process has. Leases run out at once, so that anybody may take over."""
 
-    def __init__(self, folder: StateFolder, owner: str, *, lease_seconds: float = 0.0) -> None:
+    def __init__(self, folder: StateFolder, owner: str, *, lease_seconds: float = 0.0, max_pool_size: int = 10) -> None:
         self.sent = MessageCounter()
         """What this process has sent to hosts."""
         self.databases: dict[str, FaultyDatabase] = {}
         self.buses: dict[str, LossyBus] = {}
-        self.database = FaultyDatabase(folder.database_url("api"), name=owner, max_pool_size=10)
+        self._max_pool_size = max_pool_size
+        self.database = FaultyDatabase(folder.database_url("api"), name=owner, max_pool_size=max_pool_size)
         self.bus = Bus(folder.bus_url("api"))
         self.registry = CellRegistry(self.database, REGISTRY, open_database=self._open_database, open_bus=self._open_bus)
         self.ledger = Ledger(self.database, owner)
@@ -117,7 +118,9 @@ class Conductor:
         self._keepers: dict[str, CellKeeper] = {}
 
     def _open_database(self, mapping: CellMapping) -> Database:
-        self.databases[mapping.name] = made = FaultyDatabase(mapping.database_url, name=mapping.name)
+        self.databases[mapping.name] = made = FaultyDatabase(
+            mapping.database_url, name=mapping.name, max_pool_size=self._max_pool_size
+        )
         return made
 
     def _open_bus(self, mapping: CellMapping) -> Bus | None:
@@ -223,7 +226,7 @@ class Drive:
     def orders(self) -> list[tuple[Cell, list[instances.Order]]]:
         """The orders of what was won, as the cells have them."""
         by_cell = {p.cell.uuid: p.cell for p in self.placed}
-        return [(cell, cell.read(instances.orders, self.won)) for cell in by_cell.values()]
+        return [(cell, cell.read(instances.orders, self.won).orders) for cell in by_cell.values()]
 
     def send(self) -> None:
         """Send the orders of what was won."""

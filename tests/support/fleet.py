@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db import builds, claims, leases
+from db import builds, claims, leases, spec_fields
 from db.connection import Connection
 from db.engine import Database
 from db.tables.api import (
@@ -22,7 +22,9 @@ from db.tables.api import (
     instance_mappings,
     inventories,
     quotas,
+    request_metadata,
     request_specs,
+    request_tags,
     server_groups,
 )
 from objects import stored
@@ -254,7 +256,7 @@ class Site:
 
 
 def _empty(tx: Connection) -> None:
-    boots = (build_requests, instance_mappings, quotas, request_specs)
+    boots = (build_requests, instance_mappings, quotas, request_specs, request_tags, request_metadata)
     for each in (*boots, allocations, decisions, group_slots, inventories, server_groups):
         tx.execute(sa.delete(each))
 
@@ -265,7 +267,10 @@ def _fenced(asked: RequestSpec, fences: dict[str, int], **changes: Any) -> Reque
 
 def _queue_move(tx: Connection, asked: RequestSpec, operation: str) -> None:
     now = time.time()
-    tx.execute(sa.insert(request_specs), {"batch_id": asked.batch_id, "spec": stored.dump(asked), "created_at": now})
+    tx.execute(
+        sa.insert(request_specs),
+        {"batch_id": asked.batch_id, "spec": stored.dump(asked), "created_at": now, **spec_fields.columns(asked)},
+    )
     row = {"instance_uuid": operation, "batch_id": asked.batch_id, "state": "leased", "owner": "operation", "fence": 1}
     tx.execute(sa.insert(build_requests), row | {"lease_until": now + 600, "deadline": now + 600, "priority": 0, "created_at": now})
 

@@ -6,10 +6,14 @@ schema and no rows, and nobody else uses the bus.
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -27,6 +31,9 @@ USUAL = GROUNDS[:2]
 CHOSEN = tuple(os.environ.get("TEST_GROUNDS", "lite").split(","))
 """Where tests run whose point is the order of steps, which servers only slow down. TEST_GROUNDS=lite,mariadb,postgresql: on all."""
 
+WORLDS = {"mariadb": 3, "postgresql": 2}
+"""How many worlds there are on a server at once: each has 25 to 45 connections, of the 151 and 100 that there are by default."""
+
 
 def on(fixture: str, *grounds: str) -> pytest.MarkDecorator:
     """Run a test with ``fixture`` on these grounds, and not on those that the fixture names."""
@@ -34,12 +41,13 @@ def on(fixture: str, *grounds: str) -> pytest.MarkDecorator:
 
 
 class Ground:
-    """URLs by name, made when first asked for."""
+    """URLs by name, made when first asked for. ``embedded``: the bus is, for what only the database can make go wrong."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, path: Path, *, embedded: bool = False) -> None:
         self.name = name
         self.path = path
         self.real = name != "lite"
+        self._embedded = embedded or not self.real
         self._databases: dict[str, str] = {}
         self._buses: dict[str, str] = {}
         self._made = ExitStack()
@@ -54,9 +62,14 @@ class Ground:
         """A new ``Database`` on that URL, which the caller disposes."""
         return Database(self.database(name), name=name, max_pool_size=max_pool_size)
 
+    def wait_for_room(self) -> None:
+        """Until the server has connections left for one more world, whichever process of the run the others are in."""
+        if self.name in WORLDS:
+            self._made.enter_context(place_among(self.name, WORLDS[self.name]))
+
     def bus(self, name: str) -> str:
         if name not in self._buses:
-            kind = "rabbit" if self.real else "embedded"
+            kind = "embedded" if self._embedded else "rabbit"
             self._buses[name] = self._made.enter_context(contextmanager(url_of)(kind))
         return self._buses[name]
 
@@ -66,7 +79,7 @@ class Ground:
 
     def end(self, *ends: Callable[[], object]) -> None:
         """Run these in this order: now, or where that takes seconds while the next test is under way."""
-        if self.real:
+        if not self._embedded:
             LATER.end(*ends)
             return
         with ExitStack() as stack:
@@ -123,3 +136,22 @@ class ProxiedFolder(GroundFolder):
     def close(self) -> None:
         for proxy in self.proxies.values():
             proxy.close()
+
+
+@contextmanager
+def place_among(name: str, count: int) -> Iterator[None]:
+    """Be one of so many that use something of this machine at once; who comes when all places are taken waits for one."""
+    paths = [Path(tempfile.gettempdir()) / f"superconductor-tests-{name}-{number}" for number in range(count)]
+    with ExitStack() as opened:
+        files = [opened.enter_context(path.open("w")) for path in paths]
+        while not any(map(_lock, files)):
+            time.sleep(0.05)
+        yield
+
+
+def _lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

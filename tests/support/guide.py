@@ -26,6 +26,7 @@ from cells.administration import CellChange
 from cli import app
 from db.engine import Database
 from service.periodic import wait_until
+from tests.support import vhosts
 from tests.support.databases import closed_port
 from tests.support.processes import RoleProcess
 
@@ -151,6 +152,10 @@ class Reader:
         program.parent.mkdir(exist_ok=True)
         program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m cli "$@"\n')
         program.chmod(0o755)
+        if control := os.environ.get(vhosts.CTL_VARIABLE):
+            broker = program.with_name("rabbitmqctl")
+            broker.write_text(f'#!/bin/sh\nexec {control} "$@"\n')
+            broker.chmod(0o755)
         return program.parent
 
     # -- processes -----------------------------------------------------------------------------------------------------------

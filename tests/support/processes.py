@@ -107,7 +107,8 @@ class Deployment:
             "api_database": {"connection": urls["api"]},
             "cell_database": {"connection": urls["cell1"]},
             "api": {"port": self.port, "workers": 2},
-            "conductor": {"sweep_interval": 0.5, "lease_seconds": 3, "resend_age": 1, "settle_age": 1, "feed_interval": 0.1},
+            "conductor": {"sweep_interval": 0.5, "lease_seconds": 3, "resend_age": 1, "settle_age": 1, "feed_interval": 0.1}
+            | {"map_hosts": "true"},  # the agents share the broker user of this run
             "scheduler": {"feed_poll_interval": 0.1, "claims_poll_interval": 0.1},
         }
         self.conf = write_configuration(folder / "single-cell.conf", self.groups)
@@ -139,7 +140,7 @@ class Deployment:
                 "audit_interval": 1,
                 "drain_timeout": drain_timeout,
             },
-            "simulated": {"state_path": self.folder / "hosts", **simulated},
+            "simulated": {"state_path": self.folder / "hosts", "shared_folder": True, **simulated},
         }
         return self._started(
             RoleProcess("compute", self.folder, write_configuration(self.folder / f"{host}.conf", groups), name=host)

@@ -21,6 +21,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 import msgspec
 import sqlalchemy as sa
 
+from cells.bulkhead import BulkheadSettings
+from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from conductor.build import Builder
 from conductor.bury import Undertaker
@@ -40,7 +42,6 @@ from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
 from scheduler.settings import Settings as SchedulerSettings
-from tests.support.conductor_process import REGISTRY
 from tests.support.world import Sender
 
 P = ParamSpec("P")
@@ -49,6 +50,10 @@ T = TypeVar("T")
 CONTEXT = RequestContext(request_id="req-sleeper")
 LEASE = 1.0
 """Seconds. It is stopped for longer."""
+
+
+REGISTRY = RegistrySettings(poll_interval=0.0, linger=0.0, bulkhead=BulkheadSettings(timeout=600.0))
+"""A call to a cell outlasts the sleep: one that was given up would be made again, and the second is none of the test."""
 
 
 class Job(Object, frozen=True, kw_only=True):
@@ -125,7 +130,7 @@ class SleepingDatabase(Database):
         self.place = place
 
     def write(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        name = str(getattr(fn, "__name__", fn))
+        name = str(getattr(fn, "__name__", fn)).lstrip("_")
         if name == "stage":
             name = "bury_stage" if self.name == "cell0" else name
         self.place.pass_by("before", name)

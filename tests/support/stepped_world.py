@@ -170,7 +170,7 @@ class AgentProcess(Process):
 
     def __init__(self, world: SteppedWorld, host: str) -> None:
         super().__init__(world, host)
-        simulated = SimulatedSettings(state_path=str(world.path / "hosts"), vcpus=ROOM)
+        simulated = SimulatedSettings(state_path=str(world.path / "hosts"), shared_folder=True, vcpus=ROOM)
         settings = Settings(host=host, simulated=simulated, cpu_allocation_ratio=1.0, spawn_timeout=0.0, outage_retry_max=0.0)
         self.driver = SteppedHypervisor(settings)
         bus = world.network.bus(HOMES[host])
@@ -185,7 +185,7 @@ class AgentProcess(Process):
             "keep up": agent.keep_up,
             "beat": service._report_state,
             "introduce": service._introduce,
-            **{each.name.lower(): each.function for each in service._rounds._rounds if each.name == "Stats"},
+            **{each.name.lower(): each.function for each in service._rounds._rounds if each.name in ("Stats", "Unknown guests")},
         }
         agent.found(self.driver.guests())
         for first in ("audit", "beat", "introduce"):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
+from db import spec_fields
 from db.connection import Connection
 from db.engine import Database
 from db.tables import api, cell
@@ -42,7 +43,12 @@ def _in_cell(tx: Connection, spec: RequestSpec, uuids: Sequence[str], when: floa
 
 
 def _above(tx: Connection, spec: RequestSpec, uuids: Sequence[str], cell_uuid: str, when: float) -> None:
-    tx.execute(sa.insert(api.request_specs).values(batch_id=spec.batch_id, spec=stored.dump(spec), created_at=when - 60.0))
+    tx.execute(
+        sa.insert(api.request_specs).values(
+            batch_id=spec.batch_id, spec=stored.dump(spec), created_at=when - 60.0, **spec_fields.columns(spec)
+        )
+    )
+    spec_fields.label(tx, {spec.batch_id: spec})
     tx.execute(sa.insert(api.request_secrets).values(batch_id=spec.batch_id, sealed=SEALED, created_at=when - 60.0))
     row = {
         "batch_id": spec.batch_id,

@@ -103,10 +103,11 @@ class World:
     def __init__(self, place: Ground, hosts: Mapping[str, Sequence[str]]) -> None:
         """``hosts``: the hosts of each cell."""
         self.folder = GroundFolder(place)
+        self._pool_size = 3 if place.real else 20
         self.quick = QUICK_ON_SERVERS if place.real else QUICK
         self.homes = {host: cell for cell, names in hosts.items() for host in names}
         self.cells = tuple(hosts)
-        self.api = Database(self.folder.database_url("api"), name="api", max_pool_size=20)
+        self.api = Database(self.folder.database_url("api"), name="api", max_pool_size=self._pool_size)
         self.closing = Closing()
         self.closing.databases += [self.api.dispose, self.folder.release]
         for name in ("cell0", *hosts):
@@ -135,7 +136,7 @@ class World:
 
     def conductor(self, owner: str) -> Conductor:
         """One more process of the API level's conductor, for the test to run."""
-        made = Conductor(self.folder, owner)
+        made = Conductor(self.folder, owner, max_pool_size=self._pool_size)
         self.conductors.append(made)
         self.closing.buses.append(made.close)
         return made
@@ -146,7 +147,7 @@ class World:
         return made
 
     def _database(self, name: str) -> FaultyDatabase:
-        made = FaultyDatabase(self.folder.database_url(name), name=name)
+        made = FaultyDatabase(self.folder.database_url(name), name=name, max_pool_size=self._pool_size)
         self.closing.databases.append(made.dispose)
         return made
 
@@ -295,9 +296,13 @@ class World:
 
 
 @contextmanager
-def world(path: Path, hosts: Mapping[str, Sequence[str]], on: str = "lite") -> Iterator[World]:
-    """A world on this ground whose hosts are mapped and known to its scheduler, brought to an end afterwards."""
-    place = Ground(on, path)
+def world(path: Path, hosts: Mapping[str, Sequence[str]], on: str = "lite", *, embedded: bool = False) -> Iterator[World]:
+    """A world on this ground whose hosts are mapped and known to its scheduler, brought to an end afterwards.
+
+    ``embedded``: its buses are, see ``Ground``.
+    """
+    place = Ground(on, path, embedded=embedded)
+    place.wait_for_room()
     made: World | None = None
     try:
         made = World(place, hosts)

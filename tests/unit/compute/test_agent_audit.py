@@ -33,6 +33,7 @@ def test_a_confirmed_guest_needs_nothing() -> None:
         a_holding(fence=4),
         a_holding(builder="h:2"),
         a_holding(builder=None),
+        a_holding("deleting", attempt=1),
     ],
 )
 def test_any_other_record_of_a_guest_is_asked_about(holding: Holding | None) -> None:

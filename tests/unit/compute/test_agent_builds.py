@@ -18,7 +18,7 @@ from compute.failures import classify, timed_out
 from compute.guests import Guests
 from compute.tracker import ResourceTracker
 from objects import errors
-from objects.build import ReportKind
+from objects.build import Holding, ReportKind
 from objects.compute_node import ComputeNode
 from objects.instance import FailureClass
 
@@ -424,12 +424,42 @@ def test_a_guest_without_a_record_is_counted_until_the_cell_knows_it(host: Host)
     build = host.guests.found(a_guest())
     assert build is not None
     assert host.guests.unknown(build, 100.0) == 0.0
-    host.guests.kept(build)
+    assert host.guests.kept(build, "no record"), "said once"
     assert host.guests.unknown_guests() == {"h1": 1}
     assert host.guests.doubted("a") is build
     assert host.guests.unknown(build, 130.0) == 30.0
+    assert not host.guests.kept(build, "no record")
+    assert host.guests.doubted("a") is build
     assert host.guests.confirmed(build)
     assert host.guests.unknown_guests() == {}
+    report = host.builds.report(host.guests.doubted("a") or build)
+    assert report is not None
+    assert report.confirmed
+
+
+def test_a_guest_that_is_on_record_again_is_no_longer_unaccounted_for(host: Host) -> None:
+    build = host.running()
+    assert host.guests.doubted("a") is build
+    host.guests.kept(build, "on record: error")
+    record = Holding(instance_uuid="a", state="active", fence=7, attempt=2, builder="h1:me")
+    host.guests.on_record({"a": record})
+    assert [guest.uuid for guest, _ in host.guests.unaccounted()] == ["a"], "another attempt's record"
+    host.guests.on_record({"a": msgspec.structs.replace(record, attempt=1)})
+    assert host.guests.unaccounted() == []
+
+
+def test_an_order_of_an_attempt_that_is_over_is_answered(host: Host) -> None:
+    build = host.running()
+    assert host.builds.repeated(a_guest()) is None, "its guest runs"
+    assert host.ends.delete("a", 1, 7) is build
+    assert host.ends.destroyed(build) is not None
+    assert host.builds.begin(a_guest(), None) is None
+    over = host.builds.repeated(a_guest())
+    assert over is not None
+    report = host.builds.report(over)
+    assert report is not None
+    assert (report.kind, report.attempt, report.failure and report.failure.kind) == ("failed", 1, FailureClass.RESTARTED)
+    assert host.builds.begin(a_guest(attempt=2), None) is not None
 
 
 def test_memory_of_ended_builds_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

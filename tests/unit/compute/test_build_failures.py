@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import msgspec
 import pytest
 
 from compute.failures import classify, no_room, restarted, stopping, timed_out
-from objects import errors
-from objects.instance import FailureClass
+from objects import errors, stored, text
+from objects.instance import Failure, FailureClass
 
 
 @pytest.mark.parametrize(
@@ -37,3 +40,35 @@ def test_what_the_agent_finds_itself() -> None:
     assert timed_out(600.0, 1.0).message == "The guest did not run after 600 s."
     assert timed_out(1, 1.0).kind is FailureClass.HOST
     assert [failure.kind for failure in (restarted(1.0), stopping(1.0))] == [FailureClass.RESTARTED, FailureClass.STOPPING]
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(b"no such file: /img/\xff".decode("utf-8", "surrogateescape")),
+        OSError("bad \0 header"),
+        OSError("é" * 70_000),
+        OSError("\x1b]0;owned\x07"),
+        Mute(),
+    ],
+)
+def test_whatever_a_driver_raises_can_be_reported_and_stored(error: Exception) -> None:
+    failure = classify(error, math.nan)
+    assert failure.message
+    assert text.is_safe(failure.message)
+    assert len(failure.message.encode()) <= text.FAULT_SIZE
+    assert stored.load(stored.dump(failure), Failure) == failure, "JSON carries it"
+    assert failure.at == 0.0
+
+
+def test_a_failure_of_another_release_is_cleaned_when_it_arrives() -> None:
+    long = msgspec.json.encode({"kind": "host", "error": "E" * 300, "message": "x\0" * 40_000, "at": 1.0})
+    failure = stored.load(long, Failure)
+    assert len(failure.error) == text.NAME_LENGTH
+    assert text.is_safe(failure.message)
+    assert len(failure.message.encode()) <= text.FAULT_SIZE

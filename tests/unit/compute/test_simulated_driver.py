@@ -107,13 +107,22 @@ def test_a_state_path_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         a_driver(tmp_path / "file" / "below")
 
 
-def test_a_damaged_journal_lets_go_of_the_host(tmp_path: Path) -> None:
+def test_the_lines_of_a_damaged_journal_that_can_be_read_count_and_the_file_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = journal_path(str(tmp_path), "h1")
-    path.write_bytes(b"rubbish\n")
-    with pytest.raises(errors.Misconfigured, match="line 1"):
-        a_driver(tmp_path)
-    path.write_bytes(b"")
-    a_driver(tmp_path).close()
+    driver = a_driver(tmp_path)
+    driver.spawn(a_guest(), None, threading.Event())
+    driver.close()
+    damaged = b"rubbish\n" + path.read_bytes() + b'{"spawned": {"uuid": "\xff"}}\n'
+    for number in (1, 2):
+        path.write_bytes(damaged)
+        driver = a_driver(tmp_path)
+        assert [guest.uuid for guest in driver.guests()] == [a_guest().uuid]
+        driver.close()
+        assert path.with_name(f"{path.name}.damaged-{number}").read_bytes() == damaged
+    assert read_guests(path) == [a_guest()]
+    assert "line 1" in caplog.text
 
 
 def test_after_close_nothing_is_written(tmp_path: Path) -> None:
@@ -126,3 +135,23 @@ def test_after_close_nothing_is_written(tmp_path: Path) -> None:
 
 def test_the_repr_of_a_guest_hides_metadata() -> None:
     assert "s3cret" not in repr(a_guest(metadata={"password": "s3cret"}))
+
+
+def test_guests_stay_the_machines_when_its_host_gets_another_name(tmp_path: Path) -> None:
+    first = a_driver(tmp_path, host="h1")
+    first.spawn(a_guest(), None, threading.Event())
+    first.close()
+    second = a_driver(tmp_path, host="h2")
+    assert second.guests() == [a_guest()]
+    with pytest.raises(errors.Misconfigured, match="shared_folder"):
+        a_driver(tmp_path, host="h3")
+    second.close()
+
+
+def test_hosts_that_share_a_folder_have_guests_of_their_own(tmp_path: Path) -> None:
+    first = a_driver(tmp_path, host="h1", shared_folder=True)
+    first.spawn(a_guest(), None, threading.Event())
+    first.close()
+    second = a_driver(tmp_path, host="h2", shared_folder=True)
+    assert second.guests() == []
+    second.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from oslo_config import cfg
 
@@ -54,3 +56,19 @@ def test_deletes_are_remembered_for_a_day_at_least(age: float, fits: bool) -> No
     else:
         with pytest.raises(errors.Misconfigured, match="purge_age must be 0, or 86400 and more"):
             opts.settings(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("auto", "auto"), ("AUTO", "auto"), ("true", "true"), ("yes", "true"), ("0", "false"), ("False", "false")]
+)
+def test_hosts_are_mapped_as_a_file_says(text: str, meant: str, tmp_path: Path) -> None:
+    file = tmp_path / "conductor.conf"
+    file.write_text(f"[conductor]\nmap_hosts = {text}\n")
+    assert opts.settings(conf(f"--config-file={file}")).map_hosts == meant
+
+
+def test_another_word_for_which_hosts_are_mapped_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "conductor.conf"
+    file.write_text("[conductor]\nmap_hosts = perhaps\n")
+    with pytest.raises(cfg.ConfigFileValueError, match="map_hosts"):
+        opts.settings(conf(f"--config-file={file}"))

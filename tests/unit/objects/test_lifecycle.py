@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from objects import lifecycle
+from objects import lifecycle, stored, text
 from objects.feed import EventKind
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome, Refused
@@ -281,3 +281,31 @@ def test_a_row_is_told_again_under_a_version_that_nobody_has_seen_unless_it_has_
         told = lifecycle.retell(known, 4, seen, EventKind.MOVED)
         assert told == Change(row=msgspec.structs.replace(known, version=version), event=EventKind.MOVED)
     refused(lifecycle.retell(known, 3, 9, EventKind.MOVED))
+
+
+def test_a_long_history_and_its_fault_stay_within_what_every_database_takes() -> None:
+    text_of_a_driver = Failure(kind=FailureClass.HOST, error="OSError", message="é\n" * 40_000, at=1.0)
+    hosts = tuple(selection(f"h{number}") for number in range(2, 40))
+    current = row(State.BUILDING, builder="b", alternates=hosts, max_attempts=30)
+    while current.state is not State.ERROR:
+        outcome = lifecycle.next_attempt(msgspec.structs.replace(current, state=State.BUILDING), text_of_a_driver)
+        current = outcome.row
+    assert len(current.history) == 30, "each attempt is kept"
+    assert sum(len(attempt.failure.message.encode()) for attempt in current.history) <= text.FAULTS_SIZE
+    assert current.fault is not None
+    assert len(current.fault.encode()) <= text.FAULTS_SIZE
+    assert len(stored.dump(current.history)) < 64 * 1024
+
+
+def test_short_messages_of_a_history_stay_whole() -> None:
+    outcome = lifecycle.next_attempt(row(State.BUILDING, builder="b"), HOST_FAULT)
+    assert [attempt.failure.message for attempt in outcome.row.history] == ["no disk"]
+
+
+def test_a_reason_to_roll_back_is_cleaned() -> None:
+    after = changed(lifecycle.roll_back(row(State.STAGED), "bad\0" * 40_000))
+    assert after.row.fault is not None
+    assert text.is_safe(after.row.fault)
+    assert len(after.row.fault.encode()) <= text.FAULTS_SIZE
+    deleting = changed(lifecycle.roll_back(row(State.ACTIVE), "bad\0" * 40_000))
+    assert deleting.row.rolled_back == after.row.fault

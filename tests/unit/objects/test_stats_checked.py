@@ -50,10 +50,35 @@ def test_what_cannot_be_is_refused_by_name(given: dict[str, Any], words: str) ->
     assert "h1" in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 256])
-def test_a_host_must_have_a_name(name: str) -> None:
-    with pytest.raises(errors.Invalid, match="1 to 255 characters"):
+@pytest.mark.parametrize("name", ["", "x" * 256, "h1 ", " h1", "h\0", "h\n1", "\x1b]0;h", "höst", "h/1", "\udcff"])
+def test_a_host_and_a_node_must_have_a_name_of_plain_characters(name: str) -> None:
+    with pytest.raises(errors.Invalid, match=r"stats: host .*: a name has 1 to 255 letters"):
         stats.of(name, FIELDS)
+    with pytest.raises(errors.Invalid, match=r"stats: node .*: a name has 1 to 255 letters"):
+        stats.of(("h1", name), FIELDS)
+
+
+@pytest.mark.parametrize("odd", ["\0", "\x1b[31m", "\udcff"])
+def test_texts_of_a_driver_are_checked_and_can_be_cleaned(odd: str) -> None:
+    for fields in ({"attributes": {odd: 1}}, {"attributes": {"a": [{"b": odd}]}}, {"hypervisor_type": odd}):
+        with pytest.raises(errors.Invalid, match=r"stats of h1, h1: .* has control characters or surrogates"):
+            stats.of("h1", FIELDS | fields)
+        given = msgspec.structs.replace(NODE, **fields)
+        stats.check(stats.cleaned(given))
+
+
+def test_attributes_are_bounded_and_plain_data() -> None:
+    with pytest.raises(errors.Invalid, match="attributes have more than"):
+        stats.of("h1", FIELDS | {"attributes": {"a": "x" * 70_000}})
+    stats.check(stats.cleaned(msgspec.structs.replace(NODE, attributes={"a": "x" * 70_000})))
+    deep: Any = 1
+    for _ in range(40):
+        deep = [deep]
+    for attributes in ({"a": {1}}, {"a": b"x"}, {"a": deep}, {"a": object()}):
+        with pytest.raises(errors.Invalid, match="stats of h1, n1: attributes: "):
+            stats.cleaned(msgspec.structs.replace(NODE, attributes=attributes))
+        with pytest.raises(errors.Invalid, match="stats of h1, n1: attributes: "):
+            stats.check(msgspec.structs.replace(NODE, attributes=attributes))
 
 
 def test_attributes_are_the_drivers_own() -> None:

@@ -132,3 +132,13 @@ def test_an_unknown_message_is_refused_by_name() -> None:
 def test_fields_that_do_not_fit_are_refused_with_the_place(fields: object) -> None:
     with pytest.raises(errors.Unsupported, match=r"Note 1\.0 cannot be read"):
         Codec([Note]).decode([{"$message": "Note", "version": "1.0", "fields": fields}])
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**64, -(2**63) - 1])
+@pytest.mark.parametrize("field", ["fence", "attempt"])
+def test_a_number_that_no_database_holds_is_refused_at_the_door(field: str, number: int) -> None:
+    encoded = Codec().encode(REPORT)
+    encoded["fields"][field] = number
+
+    with pytest.raises(errors.Unsupported, match=rf"Report .* cannot be read .*{field}"):
+        Codec().decode(encoded)

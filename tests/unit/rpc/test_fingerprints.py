@@ -18,15 +18,16 @@ FINGERPRINTS = {
     "Choice": "1.0-cc03f5141009",
     "ComputeNode": "1.1-6beaf32218e3",
     "Decision": "1.2-dfc91a4e0cb5",
-    "DeleteOrder": "1.1-a89b1ce43178",
+    "DeleteOrder": "1.2-7ec3e79f7725",
     "Failure": "1.1-76dd54c4c3cb",
     "FeedEvent": "1.0-2857de777cf1",
     "Holding": "1.0-6bbe86060a48",
     "InstanceSummary": "1.1-70a29a221376",
-    "Report": "1.2-7d6da1d1d48b",
+    "Report": "1.4-010c0f8d075d",
     "RequestSpec": "2.2-0edfa5fae7d4",
     "Selection": "1.1-887cedad2ff8",
-    "Verdict": "1.2-80b5869cac78",
+    "UnknownGuest": "1.1-c90124cd34eb",
+    "Verdict": "1.3-a56b0458521c",
 }
 
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 import pytest
 
 from objects import errors
-from objects.context import RequestContext
-from rpc.codec import Codec
-from rpc.serializer import LARGEST, Serializer
-
-CONTEXT = RequestContext(request_id="req-1")
+from rpc import wire
+from rpc.frames import LARGEST
 
 
-def test_what_no_broker_would_take_is_refused_by_who_sends_it_and_by_who_receives_it() -> None:
+def test_what_no_broker_would_take_is_refused_by_who_sends_it() -> None:
     """With its size, and before the connection is lost over it."""
-    serializer = Serializer(Codec())
-    fits, large = "x" * (LARGEST - 2), ["x" * LARGEST]
-    assert serializer.deserialize_entity(CONTEXT, serializer.serialize_entity(CONTEXT, fits)) == fits
-    for refuse in (serializer.serialize_entity, serializer.deserialize_entity):
-        with pytest.raises(errors.Invalid, match=f"{LARGEST} are the most"):
-            refuse(CONTEXT, large)
+    frame = len(wire.envelope({"args": ""}))
+    assert len(wire.envelope({"args": "x" * (LARGEST - frame)})) == LARGEST
+    with pytest.raises(errors.Invalid, match=f"{LARGEST} are the most"):
+        wire.envelope({"args": "x" * (LARGEST - frame + 1)})

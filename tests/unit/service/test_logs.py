@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import subprocess
 import sys
@@ -139,7 +140,7 @@ def test_usual_lines_are_those_that_oslo_log_would_make(log_file: Path, tmp_path
             record = LOG.makeRecord("a.b", logging.INFO, "file", 1, message, arguments, None, None, extra)
             logs.add_request_id(record)
             again = copy.copy(record)
-            assert fast.format(record) == slow.format(again)
+            assert fast.format(record) == slow.format(again).replace("two\nlines", "two\\nlines")
 
 
 def test_a_step_names_its_caller_as_any_line_does() -> None:
@@ -162,3 +163,39 @@ def test_a_step_names_its_caller_as_any_line_does() -> None:
     quiet.addHandler(Keep())
     step(quiet, "staged", "9f0c")
     assert len(records) == 2
+
+
+FORGED = "2026-11-22 19:00:00.000 1 INFO api.main [-] root logged in"
+
+
+def test_a_name_cannot_begin_a_line_of_its_own_or_write_to_a_terminal(log_file: Path) -> None:
+    odd = f"h\n{FORGED}\r\x1b]0;owned\x07\x9b\u2028\udcff"
+    LOG.info("host %s", odd)
+    LOG.warning("host %s", odd)
+    try:
+        raise ValueError(odd)
+    except ValueError as error:
+        LOG.exception("failed for %s", odd)
+        LOG.warning("host %s: %s", odd, error)
+        LOG.info("host %s", odd, exc_info=True)
+
+    text = log_file.read_text()
+    assert not [line for line in text.splitlines() if line.startswith(FORGED)]
+    assert text.count("h\\n2026-11-22") >= 4
+    for control in ("\r", "\x1b", "\x07", "\x9b", "\u2028"):
+        assert control not in text
+    assert "Traceback" in text
+    starts = [line for line in text.split("\n") if line]
+    assert all(line[:4].isdigit() for line in starts), "each line has its own time"
+
+
+def test_json_lines_stay_json(tmp_path: Path) -> None:
+    code = """
+import logging, sys
+from service import config, logs
+logs.setup(config.load(["--use-json"], files=[]))
+logging.getLogger("tests").info("odd %s", "a\\n\\x1b\\x7f\\udcff")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    [line] = done.stderr.splitlines()
+    assert json.loads(line)["message"].startswith("odd a\n\x1b\x7f")

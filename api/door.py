@@ -1,0 +1,255 @@
+"""The HTTP server before the application: waitress with strict framing, deadlines for slow clients and limits per peer.
+
+This is the only file that derives from parts of waitress (``HTTPChannel``, ``TcpWSGIServer``, ``HTTPRequestParser``).
+``setup.cfg`` pins the minor version, and ``tests/functional/test_http_door.py`` tests what is relied on.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.server import TcpWSGIServer
+from waitress.task import ThreadedTaskDispatcher, WSGITask
+
+from objects import errors
+from objects.base import Object
+
+BACKLOG = 1024
+"""Connections that the kernel keeps until they are accepted."""
+MAX_HEADER_BYTES = 65536
+"""A token of an identity service may take a good part of it."""
+MAX_BODY_BYTES = 8 * 1024 * 1024
+"""What is read of a request at all, before ``max_body_size`` says in the API's own words that it is too large."""
+CHECK_INTERVAL_S = 1
+"""How often connections are compared with their deadlines."""
+FULL_GRACE_S = 5.0
+"""How long new connections may have to be closed before it counts as trouble."""
+
+_AMBIGUOUS_PATH = re.compile(r"%2f|%5c|/(\.|%2e){1,2}(/|$)", re.IGNORECASE)
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+Peers = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
+
+
+class Limits(Object, frozen=True, kw_only=True):
+    """What one process takes. Times in seconds.
+
+    ``header_timeout`` runs from a connection's start, or from the first byte of a later request, to the end of the headers;
+    ``body_timeout`` from there to the end of the body; ``answer_timeout`` until the client has read the whole answer.
+    ``trusted_proxies`` (addresses or networks) may open any number of connections.
+    """
+
+    threads: int = 8
+    max_connections: int = 1000
+    max_connections_per_peer: int = 500
+    trusted_proxies: tuple[str, ...] = ()
+    header_timeout: float = 10.0
+    body_timeout: float = 60.0
+    answer_timeout: float = 120.0
+
+
+class Parser(HTTPRequestParser):
+    """Refuses, with 400 and a closed connection, what a proxy in front might read in another way."""
+
+    request_uri: str
+
+    def parse_header(self, header_plus: bytes) -> None:
+        first, *lines = header_plus.split(b"\r\n")
+        _check_framing(first, lines)
+        super().parse_header(header_plus)
+        if _AMBIGUOUS_PATH.search(self.request_uri.partition("?")[0]):
+            raise ParsingError("The path holds an encoded slash or a dot segment")
+
+
+def _check_framing(first: bytes, lines: Sequence[bytes]) -> None:
+    """RFC 9112, sections 5.2 and 6.1. Names with underscores count too, because some proxies take them for dashes."""
+    if any(line[:1] in (b" ", b"\t") for line in lines):
+        raise ParsingError("A header is folded over several lines")
+    named = [(name.strip().lower().replace(b"_", b"-"), value) for name, _, value in (line.partition(b":") for line in lines)]
+    framing = [(name, value) for name, value in named if name in _FRAMING]
+    if len(framing) > 1:
+        raise ParsingError("Content-Length and Transfer-Encoding may be given once, and not together")
+    if framing and framing[0][0] == b"transfer-encoding":
+        if first.rstrip().endswith(b"HTTP/1.0"):
+            raise ParsingError("HTTP/1.0 has no Transfer-Encoding")
+        if not framing[0][1].strip() or framing[0][1].lower().count(b"chunked") > 1:
+            raise ParsingError("Transfer-Encoding is invalid")
+
+
+class Task(WSGITask):
+    """Names the address that the client has reached, as the gateway interface asks for."""
+
+    def get_environment(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environment()
+        channel: Any = self.channel
+        environ["SERVER_NAME"], environ["SERVER_PORT"] = channel.local_address
+        return environ
+
+
+class Channel(HTTPChannel):
+    """A connection that knows since when it keeps the server waiting."""
+
+    parser_class = Parser
+    task_class = Task
+
+    def __init__(self, server: Any, sock: Any, addr: Any, adj: Any, map: Any = None) -> None:
+        super().__init__(server, sock, addr, adj, map=map)
+        self.peer = str(addr[0])
+        self.local_address = _address_of(sock)
+        self._idle_since = time.monotonic()
+        self._headers_since: float | None = self._idle_since
+        self._body_since: float | None = None
+        self._answer_since: float | None = None
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a complete request is under way, or its answer."""
+        return bool(self.requests) or bool(self.total_outbufs_len)
+
+    @property
+    def waits_since(self) -> float:
+        """When the server began to wait for the request, or for the rest of it. Seconds of the monotonic clock."""
+        return self._body_since or self._headers_since or self._idle_since
+
+    def received(self, data: bytes) -> bool:
+        now = time.monotonic()
+        if self._headers_since is None:
+            self._headers_since = now
+        taken = bool(super().received(data))
+        if not self.requests and self.request is not None and self.request.headers_finished:
+            self._body_since = self._body_since or now
+        return taken
+
+    def service(self) -> None:
+        """Answer the first of the complete requests, in a thread of the pool."""
+        self._headers_since = self._body_since = None
+        super().service()
+        self._idle_since = time.monotonic()
+
+    def is_overdue(self, now: float, limits: Limits) -> bool:
+        """Whether the client has not sent its headers or body, or not read its answer, within the time for it."""
+        if self.requests:
+            self._answer_since = None
+            return False
+        if self.total_outbufs_len:
+            self._answer_since = self._answer_since or now
+            return now - self._answer_since > limits.answer_timeout
+        self._answer_since = None
+        if self._body_since is not None:
+            return now - self._body_since > limits.body_timeout
+        return self._headers_since is not None and now - self._headers_since > limits.header_timeout
+
+
+class Server(TcpWSGIServer):
+    """Accepts connections and makes room for new ones: the connection that has waited longest without a request is closed."""
+
+    channel_class = Channel
+    _map: dict[int, Any]
+
+    def __init__(self, application: Callable[..., Any], sockets: dict[int, Any], listener: socket.socket, limits: Limits) -> None:
+        self._limits = limits
+        self._trusted = networks(limits.trusted_proxies)
+        self._full_since: float | None = None
+        self._idle_at = time.monotonic()
+        adjustments = Adjustments(
+            sockets=[listener],
+            threads=limits.threads,
+            connection_limit=limits.max_connections,
+            backlog=BACKLOG,
+            ident=None,
+            max_request_header_size=MAX_HEADER_BYTES,
+            max_request_body_size=MAX_BODY_BYTES,
+            cleanup_interval=CHECK_INTERVAL_S,
+            asyncore_use_poll=True,
+        )
+        dispatcher = ThreadedTaskDispatcher()
+        dispatcher.set_thread_count(limits.threads)
+        place = (listener.family, listener.type, listener.proto, listener.getsockname())
+        super().__init__(
+            application, sockets, True, listener, dispatcher=dispatcher, adj=adjustments, bind_socket=False, sockinfo=place
+        )
+
+    def handle_accept(self) -> None:
+        super().handle_accept()
+        channels = self._channels()
+        if channels and len(channels) > self._limits.max_connections_per_peer:
+            peer = channels[-1].peer
+            own = [channel for channel in channels if channel.peer == peer]
+            if len(own) > self._limits.max_connections_per_peer and not self._is_trusted(peer):
+                _close_one(own)
+        if len(self._map) >= self._limits.max_connections:
+            _close_one([channel for channel in channels if not channel.is_served])
+
+    def maintenance(self, now: Any) -> None:
+        """Close the connections whose clients are too slow, besides those that are idle."""
+        super().maintenance(now)
+        moment = time.monotonic()
+        for channel in self._channels():
+            if channel.is_overdue(moment, self._limits):
+                channel.handle_close()  # not will_close: that waits until the client reads
+        self.look(moment)
+
+    def look(self, now: float) -> None:
+        """Note whether a new connection would have to be closed, and whether a request waits for a thread."""
+        at_limit = len(self._map) >= self._limits.max_connections - 1  # a new connection is closed before it is the last one
+        full = at_limit and all(channel.is_served for channel in self._channels())
+        self._full_since = (self._full_since or now) if full else None
+        if not self.task_dispatcher.queue:
+            self._idle_at = now
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a client has not read all of its answer yet."""
+        return any(channel.total_outbufs_len for channel in self._channels())
+
+    def trouble(self, last_begun: float, late: float) -> str:
+        """Why new requests wait for longer than ``late`` seconds; empty if they do not. ``last_begun``: when one was last begun."""
+        now = time.monotonic()
+        full = self._full_since
+        if full is not None and now - full > FULL_GRACE_S:
+            return f"all of {self._limits.max_connections} connections have a request under way since {now - full:.0f} s"
+        waits = now - max(self._idle_at, last_begun)
+        if waits > late:
+            return f"{len(self.task_dispatcher.queue)} requests wait for one of {self._limits.threads} threads since {waits:.0f} s"
+        return ""
+
+    def _channels(self) -> list[Channel]:
+        """The connections, oldest first."""
+        active: Any = self.active_channels
+        return list(active.values())
+
+    def _is_trusted(self, peer: str) -> bool:
+        if not self._trusted:
+            return False
+        address = ipaddress.ip_address(peer.partition("%")[0])
+        return any(address in network for network in self._trusted)
+
+
+def networks(given: Sequence[str]) -> Peers:
+    """The addresses and networks of ``trusted_proxies``. Raises errors.Misconfigured."""
+    try:
+        return [ipaddress.ip_network(each, strict=False) for each in given]
+    except ValueError as error:
+        raise errors.Misconfigured(f"[api] trusted_proxies: {error}; give addresses or networks such as 10.0.0.0/24") from error
+
+
+def _close_one(channels: Sequence[Channel]) -> None:
+    """Close the one whose request the server waits for longest; if it waits for none, the newest."""
+    waiting = [channel for channel in channels if not channel.is_served]
+    if waiting:
+        min(waiting, key=lambda channel: channel.waits_since).handle_close()
+    elif channels:
+        channels[-1].handle_close()
+
+
+def _address_of(sock: Any) -> tuple[str, str]:
+    address = sock.getsockname()
+    return (f"[{address[0]}]" if ":" in address[0] else str(address[0]), str(address[1]))

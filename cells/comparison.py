@@ -1,0 +1,191 @@
+"""Compare the queue of an API database that may have been restored with all cells, before anything is leased from it.
+
+What a cell's rows show to have been handed over is adopted: nobody builds it a second time, and nobody buries it while it runs.
+Every step may be repeated, by several processes at once (``docs/decisions/0031-a-restored-database.md``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from cells.cell import Cell
+from cells.fan_out import Answered, fan_out
+from cells.instance_mapping import adopt, map_instances
+from cells.registry import CellRegistry
+from db import adoption, audit_cell, audit_queue, audit_servers, incarnation, row_repair, staging
+from db.claims import Ledger
+from db.incarnation import Incarnation, Known, Seen
+from db.row_repair import Read
+from objects import errors
+from objects.base import Object
+from objects.instance import State
+
+LOG = logging.getLogger(__name__)
+
+PAGE_SIZE = 500
+"""Requests compared with one read in each cell."""
+
+
+class Missing(errors.SuperconductorError):
+    """The comparison needs cells that do not answer."""
+
+
+class Compared(Object, frozen=True, kw_only=True):
+    """What a comparison has found. ``adopted``: servers, by the name of their cell. ``refused``: what a person has to decide."""
+
+    adopted: Mapping[str, int]
+    refused: tuple[str, ...] = ()
+
+
+class Marks(Object, frozen=True, kw_only=True):
+    """What the cells remember. ``silent``: why a cell did not answer, by its name."""
+
+    seen: dict[str, Seen | None]
+    silent: dict[str, str]
+
+
+# -- recognising -----------------------------------------------------------------------------------------------------------------
+
+
+def marks_of(registry: CellRegistry) -> Marks:
+    """Ask every cell, cell0 too, what it remembers, all at the same time."""
+    seen: dict[str, Seen | None] = {}
+    silent = dict(registry.broken())
+    for answer in fan_out(all_cells(registry), incarnation.seen):
+        if isinstance(answer, Answered):
+            seen[answer.cell.uuid] = answer.value
+        else:
+            silent[answer.cell.name] = answer.reason
+    return Marks(seen=seen, silent=silent)
+
+
+def all_cells(registry: CellRegistry) -> list[Cell]:
+    """The cells that can be asked, cell0 too if there is one."""
+    cells = list(registry.cells())
+    with contextlib.suppress(errors.NotFound):
+        cells.append(registry.cell0)
+    return cells
+
+
+def why_restored(now: Incarnation, known: Known | None, marks: Marks, names: Mapping[str, str]) -> str:
+    """Why the API database is not the one that this process or its cells have known; empty if it is."""
+    if now.moved:
+        return "another server holds the API database than before"
+    if known is not None and (now.uuid != known.uuid or now.mark < known.mark):
+        return "the API database is older than this process has seen it"
+    for cell_uuid, seen in marks.seen.items():
+        name = names.get(cell_uuid, cell_uuid)
+        if seen is not None and seen.incarnation != now.uuid:
+            return f"cell '{name}' has known another API database"
+        if seen is not None and seen.mark > now.mark:
+            return f"cell '{name}' has known a later state of the API database"
+    return ""
+
+
+def restored_cells(now: Incarnation, told: Mapping[str, int], marks: Marks) -> list[str]:
+    """Cells whose database has forgotten a mark that it had confirmed, by uuid."""
+    found = []
+    for cell_uuid, seen in marks.seen.items():
+        confirmed = told.get(cell_uuid)
+        forgotten = seen is None or (seen.incarnation == now.uuid and confirmed is not None and seen.mark < confirmed)
+        if confirmed is not None and forgotten:
+            found.append(cell_uuid)
+    return found
+
+
+# -- the API database ------------------------------------------------------------------------------------------------------------
+
+
+def compare(registry: CellRegistry, ledger: Ledger, known: str, without: Collection[str] = ()) -> Compared:
+    """Adopt what the cells show to have been handed over, then let requests be leased again, in a new incarnation.
+
+    ``known``: the incarnation that is being compared. ``without``: names of cells that an operator has left out. Raises Missing
+    where another one does not answer; nothing is leased until it does.
+    """
+    cells = [cell for cell in all_cells(registry) if cell.name not in without]
+    marks = marks_of(registry)
+    if absent := {name: why for name, why in marks.silent.items() if name not in without}:
+        raise Missing("; ".join(absent.values()))
+    adopted: dict[str, int] = {cell.name: 0 for cell in cells}
+    refused: list[str] = []
+    try:
+        _adopt_queued(ledger, cells, adopted)
+        for cell in cells:
+            done = map_instances(registry, ledger, cell, without=without)
+            adopted[cell.name] += done.mapped
+            refused += done.refused
+        _begin_anew(ledger, cells, known, marks)
+    except errors.CellUnavailable as error:
+        raise Missing(str(error)) from error
+    return Compared(adopted=adopted, refused=tuple(sorted(set(refused))))
+
+
+def _adopt_queued(ledger: Ledger, cells: Sequence[Cell], adopted: dict[str, int]) -> None:
+    """Servers that are queued here and were handed over, or deleted, after the backup."""
+    after = ""
+    while uuids := ledger.database.read(audit_queue.requests_after, after, PAGE_SIZE):
+        after = uuids[-1]
+        for cell, found in adopt_found(ledger, cells, uuids).items():
+            adopted[cell.name] += len(found)
+
+
+def adopt_found(ledger: Ledger, cells: Iterable[Cell], uuids: Sequence[str]) -> dict[Cell, list[str]]:
+    """Of these undecided servers, adopt those that a cell has a row of; returns them. Raises CellUnavailable.
+
+    A STAGED row goes first: an order for it may be on its way, and its agent finds no row then. Of a server that two cells have,
+    the one that lives is taken, and of two that live the later hand-over: the other is found by an audit.
+    """
+    best: dict[str, tuple[tuple[bool, int], Cell]] = {}
+    for cell in cells:
+        _remove_staged(cell, uuids)
+        for stray in cell.read(adoption.strays, uuids):
+            rank = (not stray.leaving, stray.row.fence)
+            if stray.row.uuid not in best or rank > best[stray.row.uuid][0]:
+                best[stray.row.uuid] = rank, cell
+    by_cell: dict[Cell, list[str]] = {}
+    for found, (_, cell) in best.items():
+        by_cell.setdefault(cell, []).append(found)
+    return {cell: adopt(ledger, cell, members) for cell, members in by_cell.items()}
+
+
+def _remove_staged(cell: Cell, uuids: Sequence[str]) -> None:
+    rows = cell.read(audit_cell.rows, uuids).rows
+    if staged := [row.uuid for row in rows.values() if row.state is State.STAGED]:
+        cell.write(staging.remove_staged, staged)
+
+
+def _begin_anew(ledger: Ledger, cells: Sequence[Cell], known: str, marks: Marks) -> None:
+    """The cells first: if this is interrupted, they know an incarnation that the API database does not, and all is repeated."""
+    mark = max((seen.mark for seen in marks.seen.values() if seen is not None), default=0) + 1
+    told = Seen(incarnation=str(uuid.uuid4()), mark=mark)
+    for cell in cells:
+        cell.write(incarnation.note, told, anew=True)
+    ledger.database.write(incarnation.forget_told)
+    if not ledger.database.write(incarnation.open_, known, told.incarnation, mark):
+        LOG.info("another process has compared the API database with its cells meanwhile")
+
+
+# -- a cell's database -----------------------------------------------------------------------------------------------------------
+
+
+def retell(ledger: Ledger, cell: Cell) -> int:
+    """A cell's database was restored: let it tell all its rows again that the API level knows in a later state; returns how many.
+
+    Nothing is ended and no guest is touched: what its hosts hold beyond its rows, agents keep and report.
+    """
+    count, after = 0, ""
+    while uuids := cell.read(audit_cell.rows_after, after, PAGE_SIZE):
+        after = uuids[-1]
+        rows = cell.read(audit_cell.rows, uuids).rows
+        _, records = ledger.database.read(audit_servers.records, uuids)
+        behind = {
+            uuid: Read(version=row.version, seen=records[uuid].seen)
+            for uuid, row in rows.items()
+            if uuid in records and records[uuid].cell_uuid == cell.uuid and records[uuid].seen > row.version
+        }
+        if behind:
+            count += len(cell.write(row_repair.retell, behind, cell.now()))
+    return count

@@ -1,0 +1,65 @@
+"""``superconductor db restored``: what an operator says after a database was put back from a backup."""
+
+from __future__ import annotations
+
+import argparse
+
+from cells import administration, comparison
+from cli.base import ActionLister, Table
+from db import events, incarnation
+from db.claims import Ledger
+from objects import errors
+
+STUCK = 3
+"""Exit status: a cell did not answer, or a person has to decide something."""
+
+
+class DbRestored(ActionLister):
+    """Compare a database that was restored with the others, and adopt what runs. No guest is touched.
+
+    Super conductors do so by themselves as soon as they notice, and lease nothing meanwhile. Use this command if a cell is lost for
+    which they wait, or if nothing has shown them that a database was restored. The command may be repeated.
+
+    Exit status: 0 done; 3 a cell did not answer, so nothing is leased, or a server is in two cells.
+
+    Examples:
+      superconductor db restored --api
+      superconductor db restored --api --without east
+      superconductor db restored --cell west
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("--api", action="store_true", help="the API database was restored")
+        which.add_argument("--cell", metavar="CELL", help="this cell's database was restored")
+        parser.add_argument(
+            "--without", metavar="CELL", action="append", default=[], help="go on without this cell: it is lost (may be repeated)"
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        if parsed_args.without and parsed_args.cell:
+            raise errors.Invalid("--without goes with --api: a restored cell is compared with the API database only")
+        database = self.deployment.api_database
+        ledger = Ledger(database, "db restored")
+        if parsed_args.cell:
+            return ("Cell", "Rows told again"), [self._cell(ledger, parsed_args.cell)]
+        names = {administration.find_cell(database, name).name for name in parsed_args.without}
+        now = database.write(incarnation.advance)
+        if not now.comparing:
+            database.write(incarnation.close, now.uuid, "an operator says that the API database was restored")
+        try:
+            done = comparison.compare(self.deployment.registry, ledger, now.uuid, names)
+        except comparison.Missing as missing:
+            self.status = STUCK
+            self.warn(f"{missing}; nothing is leased until it answers, or until you repeat this with --without CELL")
+            return ("Cell", "Servers adopted"), []
+        for refused in done.refused:
+            self.status = STUCK
+            self.warn(f"{refused}: delete the copy that is wrong")
+        return ("Cell", "Servers adopted"), sorted(done.adopted.items())
+
+    def _cell(self, ledger: Ledger, name: str) -> tuple[str, int]:
+        cell = self.deployment.registry.get(administration.find_cell(ledger.database, name).uuid)
+        told = comparison.retell(ledger, cell)
+        ledger.database.write(events.rebuild_from_rows, cell.uuid)
+        return cell.name, told

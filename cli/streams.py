@@ -1,0 +1,48 @@
+"""What a command prints, made safe for a terminal: names and texts of others may hold escape sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO, cast
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from objects import text
+
+
+class EscapingStream:
+    """A text stream that writes control characters, tabs and newlines excepted, as escapes."""
+
+    def __init__(self, inner: TextIO) -> None:
+        self.inner = inner
+
+    def write(self, words: str) -> int:
+        return self.inner.write(text.escaped(words))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class EscapingConsole(Console):
+    """A console that escapes them in what it is given to print; its own sequences, for colours, stay."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            words = segment.text if segment.control else text.escaped(segment.text)
+            yield segment if words == segment.text else segment._replace(text=words)
+
+
+def escaping(stream: TextIO) -> TextIO:
+    """The stream, with an ``EscapingStream`` around it."""
+    return cast("TextIO", EscapingStream(stream))
+
+
+def inner(stream: Any) -> TextIO:
+    """The stream inside an ``EscapingStream``; another stream as it is."""
+    found: TextIO = stream.inner if isinstance(stream, EscapingStream) else stream
+    return found

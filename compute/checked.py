@@ -1,0 +1,59 @@
+"""What a driver says of its host, checked before it goes into a message: an odd guest or node must not cost the host the others."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from compute.driver import Driver, Guest
+from objects import errors, stats, text
+from objects.compute_node import ComputeNode
+from objects.spec import BootSecrets
+from service.complaints import Complaints
+
+LOG = logging.getLogger(__name__)
+
+
+class CheckedDriver:
+    """A driver whose guests and nodes have names and texts that every database and codec takes.
+
+    A guest or a node with another name is left out, with a line in the log: it stays on the host, and nobody counts or reports it.
+    Other texts are cleaned. What the driver raises goes to the caller as it is.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._complaints = Complaints(LOG)
+
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
+        self._driver.spawn(guest, secrets, cancel)
+
+    def destroy(self, uuid: str) -> None:
+        self._driver.destroy(uuid)
+
+    def guests(self) -> list[Guest]:
+        return [guest for guest in self._driver.guests() if self._is_readable(guest)]
+
+    def nodes(self) -> list[ComputeNode]:
+        found = (self._checked(node) for node in self._driver.nodes())
+        return [node for node in found if node is not None]
+
+    def close(self) -> None:
+        self._driver.close()
+
+    def _is_readable(self, guest: Guest) -> bool:
+        names = (guest.uuid, guest.node, guest.builder)
+        if all(isinstance(name, str) and len(name) <= text.NAME_LENGTH and text.is_safe(name) for name in names):
+            return True
+        told = "The driver reports a guest with an invalid uuid, node or builder: %.400r. It stays and is not reported to the cell"
+        self._complaints(repr(names), logging.ERROR, told, names)
+        return False
+
+    def _checked(self, node: ComputeNode) -> ComputeNode | None:
+        try:
+            cleaned = stats.cleaned(node)
+            stats.check(cleaned)
+        except errors.Invalid as error:
+            self._complaints(str(error), logging.ERROR, "The driver reports a node that cannot be offered: %s", error)
+            return None
+        return cleaned

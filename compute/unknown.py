@@ -1,0 +1,58 @@
+"""Tell the cell which guests of the host its records do not account for, so that operators can list and adopt them."""
+
+from __future__ import annotations
+
+import time
+
+from compute.driver import Guest
+from compute.guests import Guests
+from objects import errors
+from objects.context import RequestContext
+from objects.text import clean
+from objects.unknown_guest import REASON_SIZE, REPORTED_LIMIT, UnknownGuest
+from rpc.cell_conductor import CellConductorClient
+
+
+class UnknownGuestsSender:
+    """Sends nothing where there are none, which is the usual case: the cell forgets at an agent's start what it knew before.
+
+    Else it sends all of them when they change, and every ``full_interval`` seconds: the cell's database may have been restored.
+    """
+
+    def __init__(self, client: CellConductorClient, context: RequestContext, guests: Guests, full_interval: float) -> None:
+        self._client = client
+        self._context = context
+        self._guests = guests
+        self._full_interval = full_interval
+        self._sent: tuple[UnknownGuest, ...] = ()
+        self._full_at = 0.0
+
+    def send(self) -> None:
+        """Raises what the call raises, and sends the same again next time."""
+        found = tuple(_told(guest, reason) for guest, reason in self._guests.unaccounted()[:REPORTED_LIMIT])
+        now = time.monotonic()
+        if found == self._sent and (not found or now < self._full_at):
+            return
+        try:
+            self._client.unknown_guests(self._context, self._guests.host, found)
+        except errors.Unsupported:
+            """A conductor of an older release keeps no such list: the agent's log has it."""
+        self._sent, self._full_at = found, now + self._full_interval
+
+
+def _told(guest: Guest, reason: str) -> UnknownGuest:
+    return UnknownGuest(
+        uuid=guest.uuid,
+        name=clean(guest.name, REASON_SIZE),
+        node=guest.node,
+        fence=guest.fence,
+        attempt=guest.attempt,
+        builder=guest.builder,
+        vcpus=guest.vcpus,
+        memory_mb=guest.memory_mb,
+        disk_gb=guest.disk_gb,
+        reason=clean(reason, REASON_SIZE),
+        batch_id=guest.batch_id,
+        image_id=guest.image_id,
+        resources=guest.resources,
+    )

@@ -1,0 +1,54 @@
+"""Dead letters: what steps could not process, at the API level and in the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from conductor.audit.finding import PAGE, Finding, Page
+from conductor.audit.places import Places
+from db import dead_letters
+
+DEAD = "dead letter"
+
+
+def pages(places: Places) -> Iterator[Page]:
+    yield from _pages("", [each.key for each in places.api.read(dead_letters.list_all, "api")])
+    for cell in places.builders:
+        yield from _pages(cell.uuid, [each.key for each in places.ask(cell.uuid, dead_letters.list_all, "cell") or ()])
+
+
+def _pages(scope: str, keys: Sequence[str]) -> Iterator[Page]:
+    distinct = sorted(set(keys))
+    for start in range(0, len(distinct), PAGE):
+        yield Page(cell_uuid=scope, keys=tuple(distinct[start : start + PAGE]))
+
+
+def look(places: Places, page: Page) -> list[Finding]:
+    """Without what an operator has skipped."""
+    if page.cell_uuid:
+        found = places.ask(page.cell_uuid, dead_letters.get, "cell", page.keys) or ()
+    else:
+        found = places.api.read(dead_letters.get, "api", page.keys)
+    cell = places.name(page.cell_uuid)
+    advice = "it is tried again by itself; mend what the reason names, or run 'superconductor dead-letter skip'"
+    return [
+        Finding(
+            kind=DEAD,
+            key=each.key,
+            scope=page.cell_uuid,
+            cell=cell,
+            what=f"{each.step} cannot process {each.key} since {_iso(each.first_at)}: {each.reason}",
+            advice=advice,
+        )
+        for each in found
+        if not each.skipped
+    ]
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    """The step itself tries again."""
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

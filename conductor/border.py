@@ -1,0 +1,115 @@
+"""What an agent may say to its cell's conductor: it speaks of its own host, and of nobody else's.
+
+Who speaks is the broker's to say (``rpc.sender``), never the message's. A message that is refused raises, so that whoever sent it
+gets no verdict: an agent takes a verdict as the cell's word on its guests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from conductor.cell_conductor import CellConductor
+from objects import builder_digest, errors, text
+from objects.build import Holding, Report, Verdict
+from objects.compute_node import ComputeNode
+from objects.context import RequestContext
+from objects.process import About
+from objects.unknown_guest import UnknownGuest
+from rpc import agents, sender
+from rpc.agents import AgentUsers
+from rpc.sender import Sender
+from service import metrics
+from service.complaints import Complaints
+
+LOG = logging.getLogger(__name__)
+
+ADVICE = "'superconductor host user HOST' says how to give a host a user"
+
+
+class Border:
+    """The endpoint of topic ``cell-conductor``: the conductor behind a check of who speaks.
+
+    A user of a host speaks for that host only. Other users may speak for any host unless agents must have users of their own.
+    """
+
+    def __init__(self, conductor: CellConductor, users: AgentUsers, who: Callable[[], Sender] = sender.current) -> None:
+        """``who``: tells who sent the message that is handled now."""
+        self._conductor = conductor
+        self._users = users
+        self._who = who
+        self._complaints = Complaints(LOG)
+
+    def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        """See ``CellConductor.report``. Raises Forbidden, as every method here does, where a report is on another host."""
+        self._admit("report", (report.host for report in reports))
+        return self._conductor.report(context, reports)
+
+    def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        """See ``CellConductor.build_instances``."""
+        self._admit("build_instances", (report.host for report in reports))
+        return self._conductor.build_instances(context, reports)
+
+    def holdings(self, context: RequestContext, host: str) -> list[Holding]:
+        """See ``CellConductor.holdings``. A sender that may be any host gets digests in the place of builders."""
+        is_known = self._admit("holdings", [host])
+        found = self._conductor.holdings(context, host)
+        return found if is_known else [_without_builder(holding) for holding in found]
+
+    def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
+        """See ``CellConductor.update_resource_stats``."""
+        self._admit("update_resource_stats", [node.host])
+        self._conductor.update_resource_stats(context, node)
+
+    def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
+        """See ``CellConductor.report_state``."""
+        self._admit("report_state", [host])
+        self._conductor.report_state(context, host, binary, version, stopping)
+
+    def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
+        """See ``CellConductor.introduce``. On record is also whether the broker vouches for the host."""
+        is_known = self._admit("introduce", [host])
+        self._conductor.introduce(context, host, binary, about, uptime, identified=is_known)
+
+    def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
+        """See ``CellConductor.unknown_guests``."""
+        self._admit("unknown_guests", [host])
+        self._conductor.unknown_guests(context, host, guests)
+
+    def _admit(self, method: str, hosts: Iterable[str]) -> bool:
+        """Return whether the sender is known to be the host that it speaks of. Raises Forbidden."""
+        who = self._who()
+        if who.is_local:
+            return True
+        own = agents.host_of(who.user, self._users.prefix)
+        if own is None:
+            if self._users.required:
+                self._refuse(method, "no user of a host", _unidentified(who.user, self._users.prefix))
+            return False
+        if foreign := {host for host in hosts if host != own}:
+            named = text.clean(", ".join(sorted(map(str, foreign))), 100)
+            told = f"broker user {who.user!r} speaks of host {named}: it may speak of {own!r} only; {ADVICE}"
+            self._refuse(method, "another host", told)
+        return True
+
+    def _refuse(self, method: str, reason: str, told: str) -> None:
+        metrics.AGENTS_REFUSED.labels(method, reason).inc()
+        self._complaints(told, logging.WARNING, "%s is refused: %s", method, told)
+        raise errors.Forbidden(f"{method}: {told}")
+
+
+def _unidentified(user: str | None, prefix: str) -> str:
+    """Why a sender that is no host's user may not speak, and what to do."""
+    if user is None:
+        start = "the message names no broker user: upgrade its sender, and have it log in as"
+    else:
+        start = f"broker user {user!r} is no host's: have the agent log in as"
+    return f"{start} '{prefix}HOST', as [conductor] agent_users = required asks; {ADVICE}"
+
+
+def _without_builder(holding: Holding) -> Holding:
+    if holding.builder is None:
+        return holding
+    return msgspec.structs.replace(holding, builder=builder_digest.digest(holding.builder, holding.instance_uuid))

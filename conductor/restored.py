@@ -1,0 +1,119 @@
+"""Recognise a database that was restored: nothing is leased until the queue has been compared with the cells."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from cells import comparison
+from cells.cell import Cell
+from cells.comparison import Marks
+from cells.registry import CellRegistry
+from db import events, incarnation
+from db.claims import Ledger
+from db.engine import Database
+from db.incarnation import Incarnation, Known, Seen
+from objects import errors
+from objects.mask import mask_url
+from service.complaints import Complaints
+
+LOG = logging.getLogger(__name__)
+
+WAITS = "; its queue cannot be compared with all cells: "
+
+
+class RestoreWatch:
+    """Compares the API database's mark with what the cells remember of it, every few seconds.
+
+    ``known`` is what a lease must match; None until a first look has found that all agrees, and while it does not.
+    """
+
+    def __init__(self, api_database: Database, ledger: Ledger, registry: CellRegistry) -> None:
+        self._database = api_database
+        self._ledger = ledger
+        self._registry = registry
+        self._complaints = Complaints(LOG)
+        self._last: Known | None = None
+        """The latest mark that this process has seen, whatever became of it since."""
+        self.known: Known | None = None
+        self.reason = "the API database has not been compared with its cells yet"
+        """Why nothing is leased; empty: it is."""
+
+    name = "restored databases"
+
+    def look(self) -> None:
+        """One look, and the comparison where it is due. Raises DatabaseUnavailable."""
+        self._registry.refresh()
+        now = self._database.write(incarnation.advance)
+        marks = comparison.marks_of(self._registry)
+        cells = {cell.uuid: cell for cell in comparison.all_cells(self._registry)}
+        names = {uuid: cell.name for uuid, cell in cells.items()}
+        why = now.reason if now.comparing else comparison.why_restored(now, self._last, marks, names)
+        if why:
+            self._compare(now, why)
+        elif self._last is None and _is_nobody_heard(cells, marks):
+            self._hold("no cell answers that could show whether the API database was restored")
+        else:
+            self._agree(now, cells, marks)
+
+    def _agree(self, now: Incarnation, cells: Mapping[str, Cell], marks: Marks) -> None:
+        told = self._database.read(incarnation.told)
+        for cell_uuid in comparison.restored_cells(now, told, marks):
+            self._retell(cells[cell_uuid])
+        behind = [uuid for uuid, seen in marks.seen.items() if seen is None or seen.mark < now.mark]
+        confirmed = [uuid for uuid in behind if self._note(cells[uuid], now)]
+        if confirmed:
+            self._database.write(incarnation.confirm, dict.fromkeys(confirmed, now.mark))
+        if self.reason and self._last is not None:
+            LOG.warning("the API database agrees with its cells again: requests are leased")
+        self._last = self.known = Known(uuid=now.uuid, mark=now.mark)
+        self.reason = ""
+
+    def _note(self, cell: Cell, now: Incarnation) -> bool:
+        try:
+            return cell.write(incarnation.note, Seen(incarnation=now.uuid, mark=now.mark))
+        except errors.CellUnavailable:
+            return False
+
+    def _hold(self, reason: str) -> None:
+        self.known, self.reason = None, reason
+        self._complaints(reason, logging.WARNING, "nothing is leased: %s", reason)
+
+    def _compare(self, now: Incarnation, why: str) -> None:
+        """Close the queue, compare it with every cell, and let it be leased again. A cell that does not answer is waited for."""
+        self._hold(f"{why}: its queue is compared with the cells")
+        if not now.comparing:
+            self._database.write(incarnation.close, now.uuid, why)
+        try:
+            done = comparison.compare(self._registry, self._ledger, now.uuid)
+        except comparison.Missing as missing:
+            waits = f"{why.partition(WAITS)[0]}{WAITS}{mask_url(str(missing))}"
+            self._database.write(incarnation.explain, waits)
+            self._hold(f"{waits}. 'superconductor db restored --api --without CELL' goes on without a cell that is lost")
+            return
+        self._last = None
+        found = ", ".join(f"{count} of {name}" for name, count in sorted(done.adopted.items()) if count)
+        LOG.warning("the API database was compared with its cells; servers adopted: %s", found or "none")
+        for refused in done.refused:
+            LOG.error("%s: delete the copy that is wrong", refused)
+        self.reason = "the comparison has just been done"
+
+    def _retell(self, cell: Cell) -> None:
+        """The cell's database is older than it was: what it knows in an older state is told, and its feed is read anew."""
+        text = (
+            "cell %s: its database was restored to an older state: its rows are told again; 'superconductor verify' shows lost ones"
+        )
+        LOG.error(text, cell.name)
+        try:
+            count = comparison.retell(self._ledger, cell)
+            self._database.write(events.rebuild_from_rows, cell.uuid)
+        except errors.CellUnavailable as error:
+            LOG.warning("cell %s: its rows are told again when it answers: %s", cell.name, error)
+            return
+        LOG.warning("cell %s: %d rows were told again", cell.name, count)
+
+
+def _is_nobody_heard(cells: Mapping[str, Cell], marks: Marks) -> bool:
+    """There are cells with hosts, and none of them answers."""
+    builders = [uuid for uuid, cell in cells.items() if not cell.mapping.is_cell0]
+    return (bool(builders) or bool(marks.silent)) and not any(uuid in marks.seen for uuid in builders)

@@ -1,0 +1,173 @@
+"""Set aside what a step cannot process, so that its neighbours go on, and try it again later.
+
+One bad row must not stop a sweep, and must not cost a failing transaction in every round. So an item that fails alone becomes a
+dead letter (``db/dead_letters.py``) and is left out until it is due. What this process knows of the table is in memory: as long as
+nothing fails, a step costs no statement more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from db import dead_letters, retry
+from db.connection import Connection
+from db.dead_letters import Level
+from objects import errors
+from objects.text import clean
+from service import metrics
+from service.complaints import Complaints
+from service.isolate import Isolated, Transient, isolate
+
+LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+REFRESH_INTERVAL_S = 30.0
+"""Seconds after which a process reads the letters again that others, or an operator, may have changed."""
+
+
+class Place(Protocol):
+    """A database, or a cell with its deadlines."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+class _Held(NamedTuple):
+    """A letter as this process knows it. ``due`` and ``noted`` in seconds of the monotonic clock."""
+
+    tries: int
+    due: float
+    noted: float
+
+
+class SetAside:
+    """The dead letters of one place, and how steps run beside them. Safe for threads."""
+
+    def __init__(self, place: Place, level: Level, clock: Callable[[], float] = time.monotonic) -> None:
+        self._place = place
+        self._level: Level = level
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._complaints = Complaints(LOG)
+        metrics.DEAD_LETTERS.follow(self._count)
+
+    @property
+    def holds_letters(self) -> bool:
+        """Whether this process knows of a letter."""
+        return bool(self._held)
+
+    def refresh(self) -> None:
+        """Read the letters. To be called when a process starts, and every ``REFRESH_INTERVAL_S``."""
+        began = self._clock()
+        if self._held:
+            self._place.write(dead_letters.forget_stale, self._level)
+        letters = self._place.read(dead_letters.list_all, self._level)
+        read = {
+            (each.step, each.key): _Held(each.tries, float("inf") if each.skipped else began + each.wait, began) for each in letters
+        }
+        with self._lock:
+            self._held = read | {key: held for key, held in self._held.items() if held.noted > began}
+
+    def run(
+        self,
+        step: str,
+        work: Callable[[Sequence[T]], R],
+        items: Sequence[T],
+        *,
+        key: Callable[[T], str] = str,
+        transient: Transient = (errors.Transient,),
+    ) -> Isolated[T, R]:
+        """``work(items)``, without those that are set aside; each item that fails alone is set aside.
+
+        ``work`` is as for ``isolate``, and so are ``transient`` errors: they are raised.
+        """
+        due = self.due(step, items, key=key)
+        done = isolate(work, due, transient=transient)
+        self.failed(step, {key(item): error for item, error in done.failed})
+        if self._held:
+            failed = {key(item) for item, _ in done.failed}
+            self.succeeded(step, [name for name in map(key, due) if name not in failed])
+        return done
+
+    def due(self, step: str, items: Sequence[T], *, key: Callable[[T], str] = str) -> Sequence[T]:
+        """The items without those that are to wait longer, or are skipped."""
+        if not self._held:
+            return items
+        now = self._clock()
+        with self._lock:
+            waiting = {name for (held_by, name), held in self._held.items() if held_by == step and held.due > now}
+        return [item for item in items if dead_letters.key_of(key(item)) not in waiting] if waiting else items
+
+    def again(self, step: str) -> list[str]:
+        """Keys of the letters of this step that are due: for a step that is not brought to them by its own reading."""
+        if not self._held:
+            return []
+        now = self._clock()
+        with self._lock:
+            return sorted(name for (held_by, name), held in self._held.items() if held_by == step and held.due <= now)
+
+    def holds(self, step: str) -> bool:
+        """Whether this process knows of letters of the step."""
+        with self._lock:
+            return any(held_by == step for held_by, _ in self._held)
+
+    def wait(self, step: str, key: str) -> float:
+        """Seconds until this item is to be tried again; 0.0 where it is not set aside, and infinite where it is skipped."""
+        held = self._held.get((step, dead_letters.key_of(key)))
+        return max(0.0, held.due - self._clock()) if held is not None else 0.0
+
+    def failed(self, step: str, faults: Mapping[str, Exception]) -> None:
+        """Set these items aside. It raises nothing: where no letter can be written, this process remembers them."""
+        if not faults:
+            return
+        now = self._clock()
+        reasons = {key: reason_of(error) for key, error in faults.items()}
+        for name, reason in reasons.items():
+            metrics.SET_ASIDE.labels(step).inc()
+            text = "%s: %s of %s cannot be processed and is set aside: %s; see 'superconductor dead-letter list'"
+            about = (self._place.name, clean(name, 100), step, reason)
+            self._complaints(f"{step} {reason.partition(':')[0]}", logging.ERROR, text, *about, exc_info=faults[name])
+        with self._lock:
+            for name in map(dead_letters.key_of, reasons):
+                tries = self._held[step, name].tries + 1 if (step, name) in self._held else 1
+                self._held[step, name] = _Held(tries, now + dead_letters.retry_wait(tries), now)
+        try:
+            self._place.write(dead_letters.put, self._level, step, reasons)
+        except Exception as error:  # noqa: BLE001 - the step goes on without the record; the error is logged
+            self._complaints("put", logging.WARNING, "%s: a dead letter cannot be written: %s", self._place.name, reason_of(error))
+
+    def succeeded(self, step: str, keys: Iterable[str]) -> None:
+        """These items were processed, or need no processing any more: remove the letters that are known of them."""
+        with self._lock:
+            mine = sorted({name for name in map(dead_letters.key_of, keys) if (step, name) in self._held})
+        if not mine:
+            return
+        self._place.write(dead_letters.remove, self._level, step, mine)
+        with self._lock:
+            for name in mine:
+                self._held.pop((step, name), None)
+        LOG.info("%s: %d items of %s were processed that had been set aside", self._place.name, len(mine), step)
+
+    def _count(self) -> metrics.Values:
+        with self._lock:
+            counts = Counter(step for step, _ in self._held)
+        return [((self._place.name, step), number) for step, number in counts.items()]
+
+
+def reason_of(error: Exception) -> str:
+    """One line on what went wrong, without the statement and its parameters."""
+    cause = retry.cause(error)
+    return clean(f"{type(cause).__name__}: {' '.join(str(cause).split())}", dead_letters.REASON_SIZE)

@@ -1,0 +1,58 @@
+"""Where servers are whose requests have waited for long: one that a cell has already is neither built again nor buried."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from cells.cell import Cell
+from cells.fan_out import Answered, fan_out
+from cells.instance_mapping import adopt
+from cells.registry import CellRegistry
+from db import adoption, leases
+from db.claims import Ledger
+from objects import errors
+
+LOG = logging.getLogger(__name__)
+
+OLD_AGE_S = 120.0
+"""Seconds in the queue after which the cells are asked once: a restore that no mark has shown leaves such requests."""
+REMEMBERED = 10_000
+"""Requests that are remembered as looked for."""
+
+
+class Whereabouts:
+    """Asks all cells that answer. The usual boot is younger than that and costs nothing."""
+
+    def __init__(self, ledger: Ledger, registry: CellRegistry) -> None:
+        self._ledger = ledger
+        self._registry = registry
+        self._asked: set[str] = set()
+
+    def adopt_found(self, requests: Sequence[leases.Request]) -> set[str]:
+        """Adopt those of these that a cell has a row of, past STAGED; returns them. They are nobody's requests any more."""
+        now = self._ledger.database.now()
+        old = [r for r in requests if r.deadline < now or (r.created_at < now - OLD_AGE_S and r.instance_uuid not in self._asked)]
+        uuids = [request.instance_uuid for request in old]
+        if not uuids:
+            return set()
+        if len(self._asked) > REMEMBERED:
+            self._asked.clear()
+        self._asked.update(uuids)
+        adopted: set[str] = set()
+        for answer in fan_out(self._registry.cells(), adoption.strays, uuids):
+            if isinstance(answer, Answered) and answer.value:
+                adopted.update(adopt(self._ledger, answer.cell, [stray.row.uuid for stray in answer.value]))
+        if adopted:
+            LOG.warning("%d servers were queued and are in their cells already: they are adopted, not built again", len(adopted))
+        return adopted
+
+    def adopt_refused(self, cell: Cell, uuids: Sequence[str]) -> None:
+        """Rows of a cell that refused to be staged over: one that lives was handed over, if nobody has decided otherwise."""
+        try:
+            adopted = adopt(self._ledger, cell, uuids)
+        except errors.CellUnavailable as error:
+            LOG.warning("%d rows that refused to be staged are looked at later: %s", len(uuids), error)
+            return
+        if adopted:
+            LOG.warning("cell %s: %d servers are there already: they are adopted, not built again", cell.name, len(adopted))

@@ -1,0 +1,163 @@
+"""Dead letters: items that a step could not process, set aside with the reason until they are tried again, ended or skipped.
+
+The API level has a table, and so has each cell. All times are the database's. Nothing here is needed while nothing fails: a step
+writes a letter after an item failed alone, and who runs steps reads the table now and then (``conductor/set_aside.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import clock, dialect
+from db.tables import api, cell
+from objects.base import Object
+from objects.text import clean
+
+Level = Literal["api", "cell"]
+
+FIRST_RETRY_S = 5.0
+"""Seconds until an item that failed once is tried again. Each further failure doubles it..."""
+LONGEST_RETRY_S = 600.0
+"""...up to this."""
+REASON_SIZE = 1024
+"""Bytes of a reason that are kept."""
+KEY_LENGTH = 255
+LIST_LIMIT = 10_000
+"""Letters that are read at most. A region with more has one trouble rather than many, and this bounds the memory."""
+STALE_S = 3600.0
+"""Seconds after its time to be tried again at which a letter is removed: what was not tried by then needs no try any more."""
+
+
+class DeadLetter(Object, frozen=True, kw_only=True):
+    """An item that ``step`` could not process. Times in seconds since the epoch; ``wait``: seconds until it is tried again."""
+
+    step: str
+    key: str
+    reason: str
+    tries: int
+    first_at: float
+    last_at: float
+    due: float
+    skipped: bool
+    wait: float
+
+
+_TABLES: Mapping[str, sa.Table] = {"api": api.api_dead_letters, "cell": cell.cell_dead_letters}
+
+
+def put(tx: Connection, level: Level, step: str, reasons: Mapping[str, str]) -> None:
+    """Note that these items failed now, once more or for the first time. ``reasons``: by key."""
+    table = _TABLES[level]
+    now = clock.read(tx)
+    texts = {key_of(key): clean(reason, REASON_SIZE) for key, reason in reasons.items()}
+    for keys in _chunks(sorted(texts)):
+        new = {"step": step, "tries": 0, "first_at": now, "last_at": now, "due": now, "skipped": False}
+        dialect.insert_new(tx, table, [new | {"key": key, "reason": texts[key]} for key in keys])
+        found = sa.select(table.c.key, table.c.tries).where(table.c.step == step, table.c.key.in_(keys))
+        tries = {row.key: row.tries for row in tx.execute(found.order_by(table.c.key).with_for_update())}
+        tx.execute(
+            sa.update(table).where(table.c.step == step, table.c.key == sa.bindparam("of")),
+            [
+                {"of": k, "reason": texts[k], "tries": n + 1, "last_at": now, "due": now + retry_wait(n + 1)}
+                for k, n in tries.items()
+            ],
+        )
+
+
+def remove(tx: Connection, level: Level, step: str, keys: Iterable[str]) -> int:
+    """These items need no further try: they were processed, or are gone. Returns how many there were."""
+    table = _TABLES[level]
+    gone = 0
+    for some in _chunks(sorted(map(key_of, keys))):
+        gone += tx.execute(sa.delete(table).where(table.c.step == step, table.c.key.in_(some))).rowcount
+    return gone
+
+
+def list_all(tx: Connection, level: Level, limit: int = LIST_LIMIT) -> list[DeadLetter]:
+    """By step and key."""
+    table = _TABLES[level]
+    query = sa.select(table, clock.Now().label("now")).order_by(table.c.step, table.c.key).limit(limit)
+    return [_letter(row) for row in tx.execute(query)]
+
+
+def get(tx: Connection, level: Level, keys: Iterable[str]) -> list[DeadLetter]:
+    """The letters about these items, of whatever step."""
+    table = _TABLES[level]
+    query = sa.select(table, clock.Now().label("now")).order_by(table.c.step, table.c.key)
+    return [_letter(row) for some in _chunks(sorted(map(key_of, keys))) for row in tx.execute(query.where(table.c.key.in_(some)))]
+
+
+def counts(tx: Connection, level: Level) -> dict[str, int]:
+    """How many there are, by step."""
+    table = _TABLES[level]
+    return {
+        row.step: row.number for row in tx.execute(sa.select(table.c.step, sa.func.count().label("number")).group_by(table.c.step))
+    }
+
+
+def retry(tx: Connection, level: Level, step: str, keys: Iterable[str]) -> int:
+    """Let these be tried again at once, also those that were skipped. Returns how many there were."""
+    return _decide(tx, level, step, keys, {"due": 0.0, "skipped": False})
+
+
+def skip(tx: Connection, level: Level, step: str, keys: Iterable[str]) -> int:
+    """Let these not be tried again. Returns how many there were."""
+    return _decide(tx, level, step, keys, {"skipped": True})
+
+
+def forget_stale(tx: Connection, level: Level) -> int:
+    """Remove letters that should have been tried again ``STALE_S`` seconds ago: a try that fails puts them off."""
+    table = _TABLES[level]
+    return tx.execute(
+        sa.delete(table).where(
+            table.c.skipped.is_(sa.false()), table.c.due < clock.Now() - STALE_S, table.c.last_at < clock.Now() - STALE_S
+        )
+    ).rowcount
+
+
+def forget_ended_builds(tx: Connection, step: str) -> int:
+    """Remove letters of the API level about requests that are gone: they were deleted, or ended by another process."""
+    table, requests = api.api_dead_letters, api.build_requests
+    waits = sa.exists().where(requests.c.instance_uuid == table.c.key)
+    return tx.execute(sa.delete(table).where(table.c.step == step, ~waits)).rowcount
+
+
+def retry_wait(tries: int) -> float:
+    """Seconds between a failure and the next try, if it was the ``tries``-th."""
+    return min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(tries - 1, 30))
+
+
+def key_of(key: str) -> str:
+    """The key as it is stored: what cannot be written may be what the item is named by."""
+    return clean(key[:KEY_LENGTH], 4 * KEY_LENGTH)
+
+
+def _decide(tx: Connection, level: Level, step: str, keys: Iterable[str], values: Mapping[str, Any]) -> int:
+    table = _TABLES[level]
+    changed = 0
+    for some in _chunks(sorted(map(key_of, keys))):
+        changed += tx.execute(sa.update(table).where(table.c.step == step, table.c.key.in_(some)).values(values)).rowcount
+    return changed
+
+
+def _letter(row: sa.Row[Any]) -> DeadLetter:
+    return DeadLetter(
+        step=row.step,
+        key=row.key,
+        reason=row.reason,
+        tries=row.tries,
+        first_at=row.first_at,
+        last_at=row.last_at,
+        due=row.due,
+        skipped=row.skipped,
+        wait=max(0.0, row.due - row.now),
+    )
+
+
+def _chunks(keys: Sequence[str]) -> Iterable[list[str]]:
+    for start in range(0, len(keys), dialect.IN_LIST):
+        yield list(keys[start : start + dialect.IN_LIST])

@@ -1,0 +1,67 @@
+"""What a cell's database says of an instance, checked before anything is made of it.
+
+Each cell writes its own feed, and may be of another release or another kind of database. What passes here can be written to the API
+database and shown by the API.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+
+from objects import errors, stored
+from objects.feed import EventKind, FeedEvent, InstanceSummary
+from objects.text import FAULTS_SIZE, NAME_LENGTH, checked_name, clean, is_safe
+
+STATES = frozenset(("building", "active", "error", "deleted"))
+"""States of a server as summaries have them."""
+LATEST = 253_402_300_799.0
+"""The last second of the year 9999, in seconds since the epoch: later times have no date."""
+LARGEST_VERSION = 2**63 - 1
+LARGEST_ATTEMPT = 2**31 - 1
+_UUID = re.compile(r"[0-9A-Za-z-]{1,36}", re.ASCII)
+
+
+def checked(event: FeedEvent) -> tuple[FeedEvent, InstanceSummary]:
+    """The instance event with its fault cleaned and cut, and what it says. Raises errors.Invalid, naming the field."""
+    _check(_is_uuid(event.key), "key", event.key)
+    _check(_is_count(event.version, LARGEST_VERSION), "version", event.version)
+    try:
+        summary = stored.load(event.payload, InstanceSummary)
+    except stored.UNREADABLE as error:
+        raise errors.Invalid(f"payload cannot be decoded: {clean(str(error), 200)}") from None
+    _check(summary.state in STATES, "state", summary.state)
+    _check(_is_count(summary.attempt, LARGEST_ATTEMPT), "attempt", summary.attempt)
+    _check(summary.batch_id is None or _is_uuid(summary.batch_id), "batch_id", summary.batch_id)
+    zone = summary.availability_zone
+    _check(zone is None or (len(zone) <= NAME_LENGTH and is_safe(zone)), "availability_zone", zone)
+    _check(_is_time(summary.updated_at), "updated_at", summary.updated_at)
+    for name, at in (("launched_at", summary.launched_at), ("terminated_at", summary.terminated_at)):
+        _check(at is None or _is_time(at), name, at)
+    if event.kind is not EventKind.ENDED or summary.host or summary.node:
+        checked_name("host", summary.host)
+        checked_name("node", summary.node)
+    fault = clean(summary.fault, FAULTS_SIZE) if summary.fault else summary.fault
+    if fault == summary.fault:
+        return event, summary
+    summary = msgspec.structs.replace(summary, fault=fault)
+    return msgspec.structs.replace(event, payload=stored.dump(summary)), summary
+
+
+def _check(right: bool, field: str, value: object) -> None:
+    if not right:
+        raise errors.Invalid(f"{field} is {clean(repr(value), 100)}")
+
+
+def _is_uuid(value: object) -> bool:
+    return isinstance(value, str) and _UUID.fullmatch(value) is not None
+
+
+def _is_count(value: object, largest: int) -> bool:
+    return isinstance(value, int) and 0 <= value <= largest
+
+
+def _is_time(value: float) -> bool:
+    return math.isfinite(value) and 0.0 <= value <= LATEST

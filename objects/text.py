@@ -1,0 +1,115 @@
+"""Text from outside: the one door through which names and free text from requests, messages, drivers and databases come in.
+
+Databases and codecs differ in what they refuse: PostgreSQL a NUL, msgspec a lone surrogate, MariaDB's TEXT more than 64 KiB. A
+value that passes here can be written by all of them, so no later step can fail because of what somebody wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from objects import errors
+
+NAME_LENGTH = 255
+"""Characters of a name, as its column has them."""
+
+FAULT_SIZE = 4096
+"""Bytes of UTF-8 that the failure message of one attempt may have."""
+
+FAULTS_SIZE = 16384
+"""Bytes of UTF-8 that the fault of an instance, which tells of all its attempts, may have."""
+
+NESTING_LIMIT = 16
+"""Levels of lists and dicts in data that a driver reports."""
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+_CUT = "..."
+_UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What moves a terminal's cursor, ends a line or turns the order of characters, and what no stream can encode."""
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
+
+
+def is_safe(text: str) -> bool:
+    """Whether the text has no control character but tab, newline and carriage return, and no lone surrogate."""
+    return (text.isascii() and text.isprintable()) or _UNSAFE.search(text) is None
+
+
+def clean(text: str, size: int) -> str:
+    """The text with unsafe characters replaced, cut to at most ``size`` bytes of UTF-8. It never raises.
+
+    For what has to be kept though it may be wrong: error messages of drivers, libraries and other processes.
+    """
+    if not is_safe(text):
+        text = _UNSAFE.sub(REPLACEMENT, text)
+    if len(text) * 4 <= size:
+        return text
+    encoded = text.encode()
+    if len(encoded) <= size:
+        return text
+    return encoded[: max(0, size - len(_CUT))].decode(errors="ignore") + _CUT[:size]
+
+
+def one_line(text: str, size: int) -> str:
+    """The text as ``clean`` makes it, in one line."""
+    return " ".join(clean(text, size).split())
+
+
+def escaped(text: str) -> str:
+    """The text for a terminal or a log: control characters but tab and newline, and surrogates, as ``\\u001b``."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def cleaned(value: Any, size: int, nesting: int = NESTING_LIMIT) -> Any:
+    """Plain data, as JSON has it, with every text and key in it clean and of at most ``size`` bytes.
+
+    Raises errors.Invalid for data nested deeper than ``nesting`` levels, and for what JSON cannot carry.
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return clean(str(value), size)
+    if not nesting:
+        raise errors.Invalid(f"is nested deeper than {NESTING_LIMIT} levels")
+    if isinstance(value, list | tuple):
+        return [cleaned(item, size, nesting - 1) for item in value]
+    if isinstance(value, dict):
+        return {clean(str(key), size): cleaned(item, size, nesting - 1) for key, item in value.items()}
+    raise errors.Invalid(f"{type(value).__name__} is no text, number, list or dict")
+
+
+def texts_of(value: Any, nesting: int = NESTING_LIMIT) -> Iterator[str]:
+    """Every text and key in plain data. Raises errors.Invalid as ``cleaned`` does."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        if not nesting:
+            raise errors.Invalid(f"is nested deeper than {NESTING_LIMIT} levels")
+        for item in value:
+            yield from texts_of(item, nesting - 1)
+        if isinstance(value, dict):
+            for item in value.values():
+                yield from texts_of(item, nesting - 1)
+    elif value is not None and not isinstance(value, bool | int | float):
+        raise errors.Invalid(f"{type(value).__name__} is no text, number, list or dict")
+
+
+def checked_name(what: str, name: object) -> str:
+    """The name of a host, node or binary, of 1 to 255 letters, digits and ``. _ -``.
+
+    Raises errors.Invalid, saying that it is ``what``, for any other value: such a name could differ in one database and be the same
+    in another, or write into the terminal of whoever lists it.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise errors.Invalid(f"{what} {clean(repr(name), 100)}: a name has 1 to 255 letters, digits and . _ -")
+    return name
+
+
+def is_zone(name: str) -> bool:
+    """Whether an availability zone can have this name: printable, of 1 to 255 characters, without outer blanks and colons."""
+    return 0 < len(name) <= NAME_LENGTH and name.isprintable() and name == name.strip() and ":" not in name

@@ -1,0 +1,45 @@
+"""Work on many items together, and where that fails find the items that cannot be processed: the others must not wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from objects import errors
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Transient = tuple[type[Exception], ...]
+
+
+class Isolated(NamedTuple, Generic[T, R]):
+    """The results of the successful calls, in order, and the items that failed alone, with their errors."""
+
+    results: list[R]
+    failed: list[tuple[T, Exception]]
+
+
+def isolate(work: Callable[[Sequence[T]], R], items: Sequence[T], *, transient: Transient = (errors.Transient,)) -> Isolated[T, R]:
+    """Call ``work(items)``; where it raises, call it with each half, and so on until the items that make it raise are alone.
+
+    One bad item of 500 costs about 20 calls. ``work`` must be atomic: what raised has changed nothing, or may be repeated.
+    Errors in ``transient`` say nothing about an item: the first one is raised at once, and the rest is left for the next round.
+    ``work`` is not called where there are no items.
+    """
+    results: list[R] = []
+    failed: list[tuple[T, Exception]] = []
+    waiting = [items] if items else []
+    while waiting:
+        some = waiting.pop()
+        try:
+            results.append(work(some))
+        except transient:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever an item makes work raise: it is returned beside the item
+            if len(some) == 1:
+                failed.append((some[0], error))
+            else:
+                half = len(some) // 2
+                waiting += [some[half:], some[:half]]
+    return Isolated(results, failed)

@@ -1,0 +1,35 @@
+"""Folders and files of one owner: what nobody else may read, and no link may lead elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO
+
+from objects import errors
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+
+
+def own_folder(path: Path) -> None:
+    """Make the folder, or take the one that is there, so that only its owner may enter it.
+
+    Raises Misconfigured where it belongs to somebody else or holds a link, through which a file elsewhere would be overwritten, and
+    OSError where it cannot be made.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+    found = path.stat()
+    if found.st_uid != os.geteuid():
+        raise errors.Misconfigured(f"{path} belongs to another user: give a folder of your own")
+    if found.st_mode & 0o077:
+        path.chmod(FOLDER_MODE)
+    links = sorted(entry.name for entry in os.scandir(path) if entry.is_symlink())
+    if links:
+        raise errors.Misconfigured(f"{path / links[0]} is a link: put the file itself there, or give another folder")
+
+
+def open_own(path: Path, flags: int, mode: str) -> IO[str]:
+    """Open a file that only its owner may read, and make it if it is not there. Raises OSError, also for a link."""
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    return os.fdopen(descriptor, mode, encoding="utf-8")

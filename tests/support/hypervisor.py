@@ -1,0 +1,46 @@
+"""A machine whose guests are counted from outside: they belong to it, whatever its agent, host name or cell is called."""
+
+from __future__ import annotations
+
+import threading
+
+from compute.driver import Guest
+from compute.main import ComputeService
+from compute.opts import Settings, SimulatedSettings
+from objects.compute_node import ComputeNode
+from objects.spec import BootSecrets
+from rpc.transport import Bus
+
+QUICK = {"report_interval": 0.2, "stats_interval": 0.2, "audit_interval": 0.2, "report_retry_max": 0.3, "call_timeout": 2.0}
+"""Seconds of the agent's periodic work, so that it happens within a test."""
+
+
+class Hypervisor:
+    """One machine; as a driver it says that it is ``host``."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.running: dict[str, Guest] = {}
+        self.destroyed: list[str] = []
+        """Uuids whose guest ran and was destroyed."""
+
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
+        self.running[guest.uuid] = guest
+
+    def destroy(self, uuid: str) -> None:
+        if self.running.pop(uuid, None) is not None:
+            self.destroyed.append(uuid)
+
+    def guests(self) -> list[Guest]:
+        return list(self.running.values())
+
+    def nodes(self) -> list[ComputeNode]:
+        return [ComputeNode(host=self.host, node=self.host, vcpus=64, memory_mb=262144, disk_gb=4000)]
+
+    def close(self) -> None:
+        pass
+
+    def agent(self, bus: Bus, state_path: str, **changes: object) -> ComputeService:
+        """A start of its agent, not started yet."""
+        settings = Settings(host=self.host, simulated=SimulatedSettings(state_path=state_path), **{**QUICK, **changes})  # type: ignore[arg-type]  # a test's shorthand
+        return ComputeService(settings, bus, driver=self)

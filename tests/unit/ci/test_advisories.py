@@ -1,0 +1,38 @@
+"""The advisory audit tells what it audited, and fails where that was nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from ci import audit
+
+AUDITED = {"name": "alembic", "version": "1.20.1", "vulns": []}
+SKIPPED = {"name": "falcon", "version": "4.4.0", "skip_reason": "not found, could not be audited"}
+VULNERABLE = {"name": "waitress", "version": "3.0.2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3.0.3"]}]}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(audit.ACCEPT, raising=False)
+
+
+def test_what_was_skipped_is_named_and_does_not_count(capsys: pytest.CaptureFixture[str]) -> None:
+    assert audit.judged([AUDITED, SKIPPED])
+    said = capsys.readouterr().out
+    assert "1 packages audited, 0 advisories, 1 packages not audited" in said
+    assert "not audited: falcon" in said
+
+
+def test_an_advisory_fails_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not audit.judged([AUDITED, VULNERABLE])
+    assert "waitress 3.0.2: PYSEC-1, fixed in 3.0.3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("packages", [[], [SKIPPED, SKIPPED]])
+def test_an_audit_of_nothing_fails_unless_that_is_accepted(
+    packages: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not audit.judged(packages)
+    assert "NOT AUDITED" in capsys.readouterr().out
+    monkeypatch.setenv(audit.ACCEPT, "1")
+    assert audit.judged(packages)
