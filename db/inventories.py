@@ -276,15 +276,17 @@ def _of_hosts(tx: Connection, hosts: Iterable[str]) -> list[Inventory]:
 
 
 def _inventory(row: Any) -> Inventory:
+    """One with amounts that cannot be read offers nothing: it takes no claim, and other hosts' claims go on beside it."""
+    known = resources.is_readable(row[14]) and resources.is_readable(row[15])
     return Inventory(
         id=row[0],
         host=row[1],
         node=row[2],
         cell_uuid=row[3],
         generation=row[4],
-        cap_vcpus=row[5],
-        cap_memory_mb=row[6],
-        cap_disk_gb=row[7],
+        cap_vcpus=row[5] if known else 0.0,
+        cap_memory_mb=row[6] if known else 0.0,
+        cap_disk_gb=row[7] if known else 0.0,
         used_vcpus=row[8],
         used_memory_mb=row[9],
         used_disk_gb=row[10],

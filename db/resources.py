@@ -31,7 +31,12 @@ def dump(amounts: Mapping[str, int]) -> str | None:
 
 
 def load(text: str | None) -> dict[str, int]:
-    return stored.load(text, dict[str, int]) if text else NONE
+    """Amounts by class; none where the text is unreadable, so that what is claimed on such a host can be released."""
+    return (stored.load_or_none(text, dict[str, int]) or NONE) if text else NONE
+
+
+def is_readable(text: str | None) -> bool:
+    return not text or stored.load_or_none(text, dict[str, int]) is not None
 
 
 def pairs(amounts: Mapping[str, int]) -> Pairs:

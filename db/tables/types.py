@@ -12,7 +12,18 @@ Uuid = sa.String(36)
 
 Name = sa.String(255)
 
-Time: sa.types.TypeEngine[float] = sa.Double()
+
+class _TimeOrText(sa.types.TypeDecorator[float]):
+    """SQLite keeps any text in any column: where that is no time, it is read as one that is long past."""
+
+    impl = sa.Double
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> float | None:
+        return value if value is None or isinstance(value, (int, float)) else 0.0
+
+
+Time: sa.types.TypeEngine[float] = sa.Double().with_variant(_TimeOrText(), "sqlite")
 """Seconds since the epoch, UTC."""
 
 Json = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")

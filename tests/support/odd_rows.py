@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -41,47 +41,68 @@ def oddity(column: sa.Column[Any], turn: int, dialect: str) -> Any:
 def values(table: sa.Table, turn: int, dialect: str) -> dict[str, Any]:
     """Of all columns that name nothing: neither part of a key nor the name of something else."""
     keys = {column.name for constraint in table.constraints if isinstance(constraint, sa.UniqueConstraint) for column in constraint}
-    odd = {
-        column.name: oddity(column, turn, dialect) for column in table.columns if not column.primary_key and column.name not in keys
-    }
-    return {name: None if turn == 0 and table.c[name].nullable else value for name, value in odd.items()}
+    free = [column for column in table.columns if not column.primary_key and column.name not in keys]
+    return {c.name: None if turn == 0 and c.nullable else oddity(c, turn, dialect) for c in free}
+
+
+class Names(NamedTuple):
+    """What rows that are made odd are about."""
+
+    instance: str
+    batch: str
+    project: str
+    host: str
 
 
 @contextmanager
-def changed(database: Database, table: sa.Table, names: Collection[str], change: Mapping[str, Any]) -> Iterator[int]:
-    """While inside, rows that mention one of these names have these values; how many such rows there are.
+def odd(database: Database, table: sa.Table, about: Names, turn: int, dialect: str) -> Iterator[None]:
+    """While inside, all rows that mention one of these names are odd; where there is none, one is made up.
 
-    Afterwards those that are still there have their own again.
+    Afterwards those that are still there are as they were, and what was made up is gone.
     """
-    mentions = sa.or_(
-        *(c.in_(sorted(names)) for c in table.columns if isinstance(c.type, sa.String) and not isinstance(c.type, sa.Text))
-    )
+    mentions = sa.or_(*(c.in_(about) for c in table.columns if isinstance(c.type, sa.String) and not isinstance(c.type, sa.Text)))
     key = list(table.primary_key.columns)
+    change = values(table, turn, dialect)
 
     def spoil(tx: Connection) -> list[dict[str, Any]]:
         rows = [dict(row) for row in tx.execute(sa.select(table).where(mentions)).mappings()]
-        if rows and change:
-            _write(tx, table, [[row[c.name] for c in key] for row in rows], [change] * len(rows))
+        for row in rows:
+            _write(tx, table, key, row, change)
+        if not rows:
+            made = _names(table, about)
+            tx.execute(sa.insert(table).values(_raw(table, change | made)))
         return rows
 
     def mend(tx: Connection) -> None:
-        _write(tx, table, [[row[c.name] for c in key] for row in rows], [{name: row[name] for name in change} for row in rows])
+        for row in rows:
+            _write(tx, table, key, row, {name: row[name] for name in change})
+        if not rows:
+            tx.execute(sa.delete(table).where(mentions))
 
     rows = database.write(spoil)
     try:
-        yield len(rows)
+        yield
     finally:
-        if rows and change:
-            database.write(mend)
+        database.write(mend)
 
 
-def _write(tx: Connection, table: sa.Table, keys: list[list[Any]], changes: list[Mapping[str, Any]]) -> None:
-    for key, change in zip(keys, changes, strict=True):
-        of = [column == value for column, value in zip(table.primary_key.columns, key, strict=True)]
-        tx.execute(
-            sa.update(table).where(*of).values({table.c[name]: _raw(table.c[name], value) for name, value in change.items()})
-        )
+def _names(table: sa.Table, about: Names) -> dict[str, Any]:
+    """Of a made-up row: what it is about, and a key."""
+    of = {"batch_id": about.batch, "project_id": about.project, "host": about.host, "node": about.host}
+    keys = {column.name for column in table.primary_key}
+    texts = {c.name for c in table.columns if isinstance(c.type, sa.String) and not isinstance(c.type, sa.Text)}
+    named = {name: of.get(name, about.instance) for name in texts if name in of or name in keys or name.endswith("uuid")}
+    unique = {
+        column.name for constraint in table.constraints if isinstance(constraint, sa.UniqueConstraint) for column in constraint
+    }
+    return dict.fromkeys(unique & texts, about.instance) | named | dict.fromkeys(keys - texts, 10**6)
 
 
-def _raw(column: sa.Column[Any], value: Any) -> Any:
-    return sa.literal(value, sa.String()) if isinstance(value, str) else value
+def _write(tx: Connection, table: sa.Table, key: list[sa.Column[Any]], row: Mapping[str, Any], change: Mapping[str, Any]) -> None:
+    if change:
+        tx.execute(sa.update(table).where(*(column == row[column.name] for column in key)).values(_raw(table, change)))
+
+
+def _raw(table: sa.Table, change: Mapping[str, Any]) -> dict[sa.Column[Any], Any]:
+    """Texts go as they are, whatever the type of their column is in Python."""
+    return {table.c[name]: sa.literal(value, sa.String()) if isinstance(value, str) else value for name, value in change.items()}

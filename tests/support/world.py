@@ -162,7 +162,7 @@ class World:
 
     def accept(self, count: int = 1, *, timeout: float = 60.0, **asked: Any) -> RequestSpec:
         """A batch that is durable, and that nobody was told of."""
-        spec, now = fleet.spec(**asked), time.time()
+        spec, now = fleet.spec(**asked), self.api.now()
         self.api.write(builds.accept, spec, servers(count), now=now, deadline=now + timeout)
         return spec
 

@@ -1,0 +1,84 @@
+"""Rows of every table with values that no code of ours writes: servers beside them are built and deleted as if nothing were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from db.tables import api, cell
+from db.tables.api import instance_mappings as mapped
+from objects.spec import RequestSpec
+from service.periodic import wait_until
+from tests.support.ground import USUAL
+from tests.support.odd_rows import ROUNDS, Names, odd
+from tests.support.world import World, world
+
+CELL, OTHER = "cell1", "cell2"
+PATIENCE = 30.0
+"""Seconds in which a server is built beside an odd row."""
+TURNS = range(ROUNDS) if os.environ.get("ODD_ROWS") == "all" else (1, 3)
+"""Which oddities each table gets; all of them with ODD_ROWS=all."""
+
+OF_EVERYBODY = {
+    "cell_marks": "what is written there is of a whole cell",
+    "cell_mappings": "a row is a whole cell",
+    "cell_silences": "a row is a whole cell",
+    "epochs": "its only row is all schedulers'",
+    "feed_cursors": "a row is a whole cell",
+    "feed_head": "its only row is the whole cell's",
+    "incarnation": "its only row is the whole database's",
+    "incarnation_seen": "its only row is the whole database's",
+    "writers": "its rows are of whole processes",
+}
+"""Tables whose rows are about no server and no host; what becomes of a cell that is odd as a whole is tested elsewhere."""
+
+TABLES = {
+    f"{level}-{table.name}": table
+    for level, metadata in (("api", api.metadata), ("cell", cell.metadata))
+    for table in metadata.sorted_tables
+    if table.name not in OF_EVERYBODY
+}
+
+
+@pytest.fixture(params=USUAL)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, request.param, embedded=True) as made:
+        made.start()
+        yield made
+
+
+def states(cloud: World, spec: RequestSpec) -> dict[str, str]:
+    """Of a batch's servers, read as they are stored."""
+    asked = sa.select(mapped.c.instance_uuid, mapped.c.state).where(mapped.c.batch_id == spec.batch_id)
+    return {row.instance_uuid: row.state for row in cloud.api.read(lambda tx: tx.execute(asked).all())}
+
+
+def become(cloud: World, specs: Sequence[RequestSpec], state: str) -> None:
+    def are() -> bool:
+        return all(set(states(cloud, spec).values()) == {state} for spec in specs)
+
+    assert wait_until(are, PATIENCE), [states(cloud, spec) for spec in specs]
+
+
+@pytest.mark.parametrize("turn", TURNS)
+@pytest.mark.parametrize("name", TABLES)
+def test_neighbours_of_odd_rows_are_built_and_deleted(cloud: World, name: str, turn: int) -> None:
+    table = TABLES[name]
+    database = cloud.api if name.startswith("api-") else cloud.databases[CELL]
+    bad = cloud.accept(force_hosts=("a1",), project_id="odd")
+    become(cloud, [bad], "active")
+    [uuid] = states(cloud, bad)
+    with odd(database, table, Names(uuid, bad.batch_id, "odd", "a1"), turn, cloud.api.dialect):
+        neighbours = [cloud.accept(force_hosts=(host,)) for host in ("a2", "b1")] + [cloud.accept(2)]
+        become(cloud, neighbours, "active")
+        for neighbour in (neighbour for spec in neighbours for neighbour in states(cloud, spec)):
+            cloud.delete(neighbour)
+        become(cloud, neighbours, "deleted")
+
+
+def test_tables_that_are_left_out_exist() -> None:
+    assert set(OF_EVERYBODY) <= {*api.metadata.tables, *cell.metadata.tables}
