@@ -85,7 +85,7 @@ def _summary(server: Server, made: Sequence[Decision], call: Call) -> dict[str, 
     return {
         "server_id": server.uuid,
         "name": server.name,
-        "status": server_view.STATUSES[server.state],
+        "status": server_view.status_of(server),
         "message": _message(server, made, call),
     }
 

@@ -52,7 +52,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
     """The whole server. ``host_status`` is shown to administrators, in the versions that have it."""
     asked = spec.properties if spec is not None else ServerProperties()
     document = summary(server, call) | {
-        "status": STATUSES.get(server.state, UNKNOWN_STATUS),
+        "status": status_of(server),
         "tenant_id": server.project_id,
         "user_id": server.user_id,
         "metadata": asked.metadata,
@@ -151,6 +151,10 @@ def tenant_fault(fault: str, call: Call) -> str:
     """The fault without the attempts, which name hosts, and for most callers without the numbers of hosts."""
     shown = _ATTEMPTS.sub("", fault)
     return shown if call.sees_fleet else _FLEET.sub(_without_numbers, shown)
+
+
+def status_of(server: Server) -> str:
+    return STATUSES.get(server.state, UNKNOWN_STATUS)
 
 
 def _without_numbers(found: re.Match[str]) -> str:

@@ -58,9 +58,10 @@ def store_all(tx: Connection, made: Sequence[Decision]) -> None:
 
 
 def of_batch(tx: Connection, batch_id: str) -> list[Decision]:
-    """What was decided about the batch or some of its instances, oldest first; of many the newest."""
+    """What was decided about the batch or some of its instances, oldest first; of many the newest. Without what is unreadable."""
     texts = tx.execute(_OF_BATCH, {"batch": batch_id}).scalars().all()
-    return [stored.load(text, Decision) for text in reversed(texts)]
+    found = [stored.load_or_none(text, Decision) for text in reversed(texts)]
+    return [decision for decision in found if decision is not None]
 
 
 def trim(tx: Connection, before: float, after: str = "", most: int = dialect.IN_LIST) -> tuple[int, str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,34 +13,12 @@ from db.tables.api import instance_mappings as mapped
 from objects.spec import RequestSpec
 from service.periodic import wait_until
 from tests.support.ground import USUAL
-from tests.support.odd_rows import ROUNDS, Names, odd
+from tests.support.odd_rows import OF_ALL_SERVERS, TURNS, Names, odd, tables
 from tests.support.world import World, world
 
 CELL, OTHER = "cell1", "cell2"
 PATIENCE = 30.0
 """Seconds in which a server is built beside an odd row."""
-TURNS = range(ROUNDS) if os.environ.get("ODD_ROWS") == "all" else (1, 3)
-"""Which oddities each table gets; all of them with ODD_ROWS=all."""
-
-OF_EVERYBODY = {
-    "cell_marks": "what is written there is of a whole cell",
-    "cell_mappings": "a row is a whole cell",
-    "cell_silences": "a row is a whole cell",
-    "epochs": "its only row is all schedulers'",
-    "feed_cursors": "a row is a whole cell",
-    "feed_head": "its only row is the whole cell's",
-    "incarnation": "its only row is the whole database's",
-    "incarnation_seen": "its only row is the whole database's",
-    "writers": "its rows are of whole processes",
-}
-"""Tables whose rows are about no server and no host; what becomes of a cell that is odd as a whole is tested elsewhere."""
-
-TABLES = {
-    f"{level}-{table.name}": table
-    for level, metadata in (("api", api.metadata), ("cell", cell.metadata))
-    for table in metadata.sorted_tables
-    if table.name not in OF_EVERYBODY
-}
 
 
 @pytest.fixture(params=USUAL)
@@ -65,9 +42,9 @@ def become(cloud: World, specs: Sequence[RequestSpec], state: str) -> None:
 
 
 @pytest.mark.parametrize("turn", TURNS)
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", tables())
 def test_neighbours_of_odd_rows_are_built_and_deleted(cloud: World, name: str, turn: int) -> None:
-    table = TABLES[name]
+    table = tables()[name]
     database = cloud.api if name.startswith("api-") else cloud.databases[CELL]
     bad = cloud.accept(force_hosts=("a1",), project_id="odd")
     become(cloud, [bad], "active")
@@ -81,4 +58,4 @@ def test_neighbours_of_odd_rows_are_built_and_deleted(cloud: World, name: str, t
 
 
 def test_tables_that_are_left_out_exist() -> None:
-    assert set(OF_EVERYBODY) <= {*api.metadata.tables, *cell.metadata.tables}
+    assert set(OF_ALL_SERVERS) <= {*api.metadata.tables, *cell.metadata.tables}
