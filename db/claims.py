@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import sqlalchemy as sa
@@ -101,11 +101,13 @@ def _usage(row: sa.Row[Any]) -> Usage:
     return inventories.usage_of(row.vcpus, row.memory_mb, row.disk_gb, row.resources)
 
 
-def _change(tx: Connection, stamp: Stamp, changes: Mapping[int, Usage]) -> None:
+def _change(tx: Connection, stamp: Stamp, changes: Mapping[int, Usage], needed: Set[int] = frozenset()) -> None:
+    """Nothing is given back to an inventory that is gone. ``needed``: those that must be there."""
     if len(changes) > 1:  # one UPDATE locks in no promised order; of a single row it is the lock
-        locked = inventories.lock(tx, changes)
-        if len(locked) != len(changes):
+        there = {row.id for row in inventories.lock(tx, changes)}
+        if needed - there:
             raise RetryRequest(LookupError("an inventory that an instance was to move to has just been deleted"))
+        changes = {inventory: usage for inventory, usage in changes.items() if inventory in there}
     inventories.add_usage(tx, stamp, changes)
 
 
@@ -155,7 +157,7 @@ def move(tx: Connection, stamp: Stamp, moves: Sequence[Move]) -> None:
             grouped.append((row.group_uuid, row.instance_uuid))
     if moved:
         tx.execute(_MOVE, moved)
-    _change(tx, stamp, changes)
+    _change(tx, stamp, changes, {row["to"] for row in moved})
     for group_uuid, uuid in grouped:
         group_slots.move(tx, group_uuid, uuid, wanted[uuid].host)
 

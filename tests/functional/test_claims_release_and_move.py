@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from db import builds, claims, host_mappings, host_removal
 from db.connection import Connection
 from db.engine import Database
-from db.tables.api import build_requests, instance_mappings
+from db.tables.api import allocations, build_requests, instance_mappings
 from objects.cell import CELL0_UUID, HostMapping
 from objects.group import Policy
 from tests.support import fleet
@@ -182,6 +182,22 @@ class TestOrphans:
 
 def _drop_request(tx: Connection, uuid: str) -> None:
     tx.execute(sa.delete(build_requests).where(build_requests.c.instance_uuid == uuid))
+
+
+def _lose_inventory(tx: Connection, uuids: list[str]) -> None:
+    tx.execute(sa.update(allocations).where(allocations.c.instance_uuid.in_(uuids)).values(inventory_id=10**6))
+
+
+def test_claims_on_an_inventory_that_is_gone_are_released_and_moved_with_the_others(site: Site) -> None:
+    """No protocol leaves such claims; one that is there all the same must not stop the feed of its cell."""
+    lost, sound, moving = claim(site), claim(site), claim(site)
+    site.database.write(_lose_inventory, lost + moving)
+    new = next(host for host in site.inventories() if host not in site.claimed().values())
+    site.ledger.write(claims.move, [claims.Move(instance_uuid=uuid, host=new, node=new) for uuid in moving])
+    assert site.claimed()[moving[0]] == new
+    assert site.inventories()[new].used_vcpus == 2
+    assert site.ledger.write(claims.release, lost + sound) == 2
+    assert set(site.claimed()) == set(moving)
 
 
 def _drop_mapping(tx: Connection, uuid: str) -> None:
