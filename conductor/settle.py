@@ -50,7 +50,10 @@ def settle_rows(api_database: Database, cell: Cell, found: Collection[str]) -> N
     if astray:
         cell.write(staging.remove_staged, astray)
     if fences:
-        cell.write(instances.transition, fences, lambda row: _activate(row, fences, cell), now)
+        done = cell.write(instances.transition, fences, lambda row: _activate(row, fences, cell), now)
+        if cell.mapping.is_cell0:  # a request past its deadline ends without a row there: a copy of an earlier try is inert
+            refused = [uuid for uuid, outcome in done.items() if isinstance(outcome, lifecycle.Refused) and outcome.known]
+            cell.write(staging.remove_staged, refused, fences)
     for uuid in fences:
         step(LOG, "settled", uuid, cell=cell.name)
     if astray or fences:

@@ -5,7 +5,7 @@ Nobody in a cell acts on a STAGED row, and writing or removing one tells the fee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -178,11 +178,16 @@ def staged(tx: Connection, before: float, limit: int, after: str = "") -> dict[s
     return {row.uuid: row.fence for row in tx.execute(query)}
 
 
-def remove_staged(tx: Connection, uuids: Iterable[str]) -> None:
-    """Remove rows that are STAGED and whose uuid was decided to be elsewhere, or nowhere. No feed event."""
+def remove_staged(tx: Connection, uuids: Iterable[str], below: Mapping[str, int] | None = None) -> None:
+    """Remove rows that are STAGED and whose uuid was decided to be elsewhere, or nowhere. No feed event.
+
+    ``below``: only if they are STAGED under a lower fence than this, by uuid.
+    """
     for uuid in sorted(uuids):
-        gone = tx.execute(sa.delete(instances).where(instances.c.uuid == uuid, instances.c.state == State.STAGED)).rowcount
-        if gone:
+        inert = [instances.c.uuid == uuid, instances.c.state == State.STAGED]
+        if below is not None:
+            inert.append(instances.c.fence < below[uuid])
+        if tx.execute(sa.delete(instances).where(*inert)).rowcount:
             _remove_parts(tx, uuid)
 
 

@@ -295,7 +295,8 @@ class Model:
             t = self.set_row(s, c, r, row._replace(version=1), None if self.on("stage-silent") else "ended")
             return self.set_row(t, c, r, None)
         if self.on("activate-fence") and row.fence != fence:
-            return s
+            # cell0 takes no row of a request that ends without one: an older copy is as inert there as in another cell
+            return self.set_row(s, c, r, None) if c == CELL0 and row.fence < fence else s
         state = "ERROR" if c == CELL0 else "SCHEDULED"
         return self.set_row(s, c, r, row._replace(state=state, version=row.version + 1))
 

@@ -15,12 +15,13 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db import dead_letters
+from db import dead_letters, staging
 from db.connection import Connection
 from db.engine import Database
 from db.tables.api import build_requests, cell_mappings, instance_mappings, request_specs
 from db.tables.cell import instances
 from objects.cell import CELL0_UUID
+from objects.instance import Instance, State
 from objects.spec import RequestSpec
 from service.periodic import wait_until
 from tests.support.ground import GROUNDS
@@ -181,6 +182,27 @@ def test_without_a_cell0_it_ends_all_the_same(cloud: World) -> None:
     cloud.delete(instance)
     conductor.deleter.sweep()
     assert cloud.mapped(instance).state == "deleted"
+
+
+def test_a_row_that_an_earlier_conductor_left_in_cell0_is_removed(cloud: World) -> None:
+    """It had staged the row and died; cell0 is away when its successor ends the request, under a higher fence."""
+    conductor, late = cloud.conductor("one"), cloud.accept(timeout=-1.0)
+    conductor.lease(late.batch_id)
+    [instance] = cloud.uuids(late)
+    row = staging.NewInstance(
+        instance=Instance(uuid=instance, state=State.STAGED, fence=1, max_attempts=1, deadline=0.0),
+        name="n",
+        launch_index=0,
+        created_at=0.0,
+    )
+    cloud.databases["cell0"].write(staging.stage, late, [row], 0.0)
+    conductor.cell("cell0")
+    conductor.databases["cell0"].away = True
+    conductor.build(late)
+    assert (cloud.requests(), cloud.mapped(instance).state) == ({}, "error")
+    conductor.databases["cell0"].away = False
+    conductor.keep()
+    assert cloud.rows(instance) == {}
 
 
 def test_a_mapping_that_was_decided_beside_its_request_fails_no_neighbour(cloud: World) -> None:

@@ -29,6 +29,12 @@ def test_with_all_guards_random_walks_of_two_requests_come_to_rest() -> None:
     assert [found.trace for found in (walk(model, rng) for _ in range(40)) if found.broken] == []
 
 
+def test_with_all_guards_random_walks_of_what_ends_in_cell0_come_to_rest() -> None:
+    model, rng = Model(ONE_HOST, faults=8, capacity=0), random.Random(7)
+
+    assert [found.trace for found in (walk(model, rng) for _ in range(400)) if found.broken] == []
+
+
 BATCHES = [
     (Model(TWO_CELLS, faults=0, sibling=True), 17_922),
     (Model(ONE_HOST, faults=1, conductors=1, deletes=False, sibling=True), 31_195),
