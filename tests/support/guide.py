@@ -105,21 +105,24 @@ class Reader:
         said: list[str] = []
 
         def promised() -> bool:
-            said.append(self._run(block, where))
-            return block.promise is None or is_like(said[-1], block.promise)
+            output, status = self._run(block, where)
+            said.append(f"{output}status {status}")
+            return status == block.status and (block.promise is None or is_like(output, block.promise))
 
         commands = _commands(block.text)
         again = all(set(READING) & set(command.split()[:3]) for command in commands)
-        assert wait_until(promised, PATIENCE if again else 0.0, 0.5), f"{where}: {said[-1]}\nis not like\n{block.promise}"
+        assert wait_until(promised, PATIENCE if again else 0.0, 0.5), (
+            f"{where}: {said[-1]}\nis not like\n{block.promise}status {block.status}"
+        )
 
-    def _run(self, block: Block, where: str) -> str:
+    def _run(self, block: Block, where: str) -> tuple[str, int]:
+        """What the commands say, and the exit status of the last one."""
         said, status = "", 0
         for command in _commands(block.text):
             assert status == 0, f"{where}: {said}"
             output, status = self._one(command)
             said += output
-        assert status == block.status, f"{where}: status {status}: {said}"
-        return said
+        return said, status
 
     def _one(self, command: str) -> tuple[str, int]:
         if command.startswith("export "):
