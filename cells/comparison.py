@@ -17,6 +17,7 @@ from cells.instance_mapping import adopt, map_instances
 from cells.registry import CellRegistry
 from db import adoption, audit_cell, audit_queue, audit_servers, incarnation, row_repair, staging
 from db.claims import Ledger
+from db.engine import Database
 from db.incarnation import Incarnation, Known, Seen
 from db.row_repair import Read
 from objects import errors
@@ -83,6 +84,27 @@ def why_restored(now: Incarnation, known: Known | None, marks: Marks, names: Map
         if seen is not None and seen.mark > now.mark:
             return f"cell '{name}' has known a later state of the API database"
     return ""
+
+
+def handed_over(api_database: Database, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
+    """Requests that are queued although one of these cells has a row of them that was handed over, and the cells that answered.
+
+    A hand-over ends the request in the transaction before which no such row is: so the API database has lost that transaction. It
+    shows a restore that is younger than any mark. Cells are named by their uuids.
+    """
+    found: set[str] = set()
+    answered = {cell.uuid for cell in cells}
+    after = ""
+    while uuids := api_database.read(audit_queue.requests_after, after, PAGE_SIZE):
+        after = uuids[-1]
+        for answer in fan_out(cells, adoption.strays, uuids):
+            if isinstance(answer, Answered):
+                found.update(stray.row.uuid for stray in answer.value)
+            else:
+                answered.discard(answer.cell.uuid)
+    # those that were handed over while the cells were asked are queued no more
+    left = api_database.read(audit_queue.requests, sorted(found)) if found else []
+    return [request.uuid for request in left], sorted(answered)
 
 
 def restored_cells(now: Incarnation, told: Mapping[str, int], marks: Marks) -> list[str]:

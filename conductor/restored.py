@@ -35,6 +35,8 @@ class RestoreWatch:
         self._complaints = Complaints(LOG)
         self._last: Known | None = None
         """The latest mark that this process has seen, whatever became of it since."""
+        self._asked: set[str] = set()
+        """Cells that were asked about the queue since this process has had the API database."""
         self.known: Known | None = None
         self.reason = "the API database has not been compared with its cells yet"
         """Why nothing is leased; empty: it is."""
@@ -42,19 +44,36 @@ class RestoreWatch:
     name = "restored databases"
 
     def look(self) -> None:
-        """One look, and the comparison where it is due. Raises DatabaseUnavailable."""
+        """One look, and the comparison where it is due. Raises DatabaseUnavailable; who was away may come back older."""
+        try:
+            self._look()
+        except errors.DatabaseUnavailable:
+            self._asked.clear()
+            self.known, self.reason = None, "the API database has been away, and has not been compared with its cells since"
+            raise
+
+    def _look(self) -> None:
         self._registry.refresh()
         now = self._database.write(incarnation.advance)
         marks = comparison.marks_of(self._registry)
         cells = {cell.uuid: cell for cell in comparison.all_cells(self._registry)}
         names = {uuid: cell.name for uuid, cell in cells.items()}
-        why = now.reason if now.comparing else comparison.why_restored(now, self._last, marks, names)
+        why = now.reason if now.comparing else comparison.why_restored(now, self._last, marks, names) or self._why_queued(cells)
         if why:
             self._compare(now, why)
         elif self._last is None and _is_nobody_heard(cells, marks):
             self._hold("no cell answers that could show whether the API database was restored")
         else:
             self._agree(now, cells, marks)
+
+    def _why_queued(self, cells: Mapping[str, Cell]) -> str:
+        """Each cell is asked once about what is queued: a loss that is younger than a mark shows there only."""
+        unasked = [cell for uuid, cell in cells.items() if uuid not in self._asked]
+        if not unasked:
+            return ""
+        found, answered = comparison.handed_over(self._database, unasked)
+        self._asked.update(answered)
+        return f"{len(found)} requests are queued that their cells have already" if found else ""
 
     def _agree(self, now: Incarnation, cells: Mapping[str, Cell], marks: Marks) -> None:
         told = self._database.read(incarnation.told)

@@ -168,6 +168,31 @@ def test_no_guest_is_lost_or_doubled(region: Region, change: Any) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_a_backup_that_is_younger_than_any_mark_is_recognised_by_its_queue(
+    region: Region, caplog: pytest.LogCaptureFixture
+) -> None:
+    cloud = region.cloud
+    region.begin()
+    region.rest()
+    region.stop()
+    queued = region.boot(3)
+    backup = backups.take(cloud.api, api.metadata)
+    region.begin()
+    region.rest()
+    region.stop()
+    found = cloud.api.read(incarnation.read)
+    assert found is not None
+    guests = region.guests()
+    backups.restore(cloud.api, api.metadata, backup)
+    cloud.api.write(lambda tx: tx.execute(sa.update(api.incarnation).values(mark=found.mark)))
+    region.begin()
+    assert "3 requests are queued that their cells have already" in caplog.text
+    assert {region.states()[uuid] for uuid in queued} == {"active"}
+    region.agrees()
+    assert region.guests() == guests
+
+
+@pytest.mark.timeout(300)
 def test_nothing_is_leased_until_a_cell_answers_that_cannot_be_asked(region: Region, caplog: pytest.LogCaptureFixture) -> None:
     cloud = region.cloud
     region.begin()
