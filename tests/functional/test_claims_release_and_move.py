@@ -191,8 +191,8 @@ def _lose_inventory(tx: Connection, uuids: list[str]) -> None:
 def test_claims_on_an_inventory_that_is_gone_are_released_and_moved_with_the_others(site: Site) -> None:
     """No protocol leaves such claims; one that is there all the same must not stop the feed of its cell."""
     lost, sound, moving = claim(site), claim(site), claim(site)
-    site.database.write(_lose_inventory, lost + moving)
     new = next(host for host in site.inventories() if host not in site.claimed().values())
+    site.database.write(_lose_inventory, lost + moving)
     site.ledger.write(claims.move, [claims.Move(instance_uuid=uuid, host=new, node=new) for uuid in moving])
     assert site.claimed()[moving[0]] == new
     assert site.inventories()[new].used_vcpus == 2
