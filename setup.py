@@ -1,6 +1,6 @@
 """What setup.cfg cannot say: with ``SUPERCONDUCTOR_COMPILED=1`` in the environment, the modules that decide are compiled.
 
-mypyc makes C of them as they are, and Cython of functions on arrays (``scheduler/fused.pyx``); the same in Python stay the
+mypyc makes C of them as they are, and Cython of functions on arrays (``scheduler/table/fused.pyx``); the same in Python stay the
 reference, and are all there is without that variable. A wheel is built so, or installed (``SUPERCONDUCTOR_COMPILED=1 pip install
 .``): never in place, where a compiled module would go on hiding a source that has been changed. See
 docs/decisions/0030-compiled-by-mypyc.md.
@@ -15,22 +15,21 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 MODULES = (
-    "alternates",
-    "attempt",
-    "columns",
-    "conclude",
     "cursor",
-    "engine",
-    "explain",
-    "hosts",
-    "job",
-    "members",
-    "ranking",
-    "request",
-    "survey",
-    "table",
-    "takings",
-    "up",
+    "plan/alternates",
+    "plan/claim_planner",
+    "plan/conclude",
+    "plan/engine",
+    "plan/explain",
+    "plan/job",
+    "plan/members",
+    "plan/ranking",
+    "plan/request",
+    "plan/survey",
+    "table/columns",
+    "table/host_table",
+    "table/hosts",
+    "table/tentative_claims",
 )
 """Of the scheduler: those a decision spends its time in, and the classes they share. Filters, weighers and drivers stay as they
 are, so that a site's own derive from plain Python classes."""
@@ -69,8 +68,8 @@ def compiled() -> dict[str, object]:
     level = os.environ.get("MYPYC_OPT_LEVEL", "3")  # mypy's own name for it; 0 is built soonest, which is enough for tests
     modules = mypycify([*options, *paths], opt_level=level, debug_level="0", group_name="superconductor")
     fused = Extension(
-        "scheduler.fused",
-        ["scheduler/fused.pyx"],
+        "scheduler.table.fused",
+        ["scheduler/table/fused.pyx"],
         include_dirs=[get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
         # no product and sum in one: processors that can do it round once, where NumPy rounds twice

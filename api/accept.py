@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from api import create, policies
+from api.boot_secrets import BootSecretsPolicy
 from api.call import Call
 from api.catalog import Catalog
-from api.confidence import Confidence
 from api.create import CreateBody
 from api.idempotency import ClientKey
-from api.opts import Settings
-from db import builds, secrets
-from db.builds import Accepted, Arrival, NewServer
-from db.connection import Connection
-from db.engine import Database
+from api.opts import ApiSettings
+from db import secrets
+from db.api import builds
+from db.api.builds import Accepted, NewBatch, NewServer
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
 from objects import errors, extra_specs
 from objects import hints as scheduler_hints
 from objects.base import Object
@@ -26,13 +27,13 @@ from objects.group import ServerGroup
 from objects.quota import Admission
 from objects.spec import RequestSpec
 from service import metrics
-from service.coalesce import Coalescer
+from service.group_commit import GroupCommit
 
 WINDOW = 0.01
 """Seconds that a request waits at most for others to share its transaction, where several have come together lately."""
 
 
-class Destination(Object, frozen=True, kw_only=True):
+class ZoneAndHost(Object, frozen=True, kw_only=True):
     """What ``availability_zone`` asks for: a zone, and for an administrator (``zone:host:node``) a host and node by force."""
 
     zone: str | None = None
@@ -40,7 +41,7 @@ class Destination(Object, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
 
 
-class Taken(Object, frozen=True, kw_only=True):
+class AcceptedBatch(Object, frozen=True, kw_only=True):
     """A durable batch, and the password to tell whoever asked for it."""
 
     accepted: Accepted
@@ -53,14 +54,14 @@ class Taken(Object, frozen=True, kw_only=True):
 class Acceptor:
     """Looks up, decides, writes. It asks no cell and no scheduler."""
 
-    def __init__(self, settings: Settings, database: Database, catalog: Catalog, confidence: Confidence) -> None:
+    def __init__(self, settings: ApiSettings, database: ApiDatabase, catalog: Catalog, confidence: BootSecretsPolicy) -> None:
         self._settings = settings
         self._database = database
         self._catalog = catalog
         self._confidence = confidence
-        self._together: Coalescer[Arrival, Accepted] = Coalescer(self._accept_all, window=WINDOW, patient=False)
+        self._together: GroupCommit[NewBatch, Accepted] = GroupCommit(self._accept_all, window=WINDOW, patient=False)
 
-    def accept(self, call: Call, body: CreateBody, key: ClientKey | None) -> Taken:
+    def accept(self, call: Call, body: CreateBody, key: ClientKey | None) -> AcceptedBatch:
         """Make the batch durable. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.
 
         With a ``key`` that was used before: errors.KeyReused for another request, errors.Conflict if its servers are purged.
@@ -79,7 +80,7 @@ class Acceptor:
         began = time.time()
         deadline = self._database.now() + self._settings.build_timeout
         admission = Admission(limits=self._settings.quota, at_least=least)
-        arrival = Arrival(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed)
+        arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed)
         if key is None:
             accepted, kept = self._together(arrival), None
         else:
@@ -87,10 +88,10 @@ class Acceptor:
         if not accepted.replayed:
             metrics.since(metrics.STAGE["accept"], began)
             metrics.ACCEPTED.inc(len(accepted.uuids))
-            return Taken(accepted=accepted, admin_pass=self._confidence.answered(given))
-        return Taken(accepted=accepted, admin_pass=self._confidence.told_again(accepted.batch_id, kept))
+            return AcceptedBatch(accepted=accepted, admin_pass=self._confidence.answered(given))
+        return AcceptedBatch(accepted=accepted, admin_pass=self._confidence.told_again(accepted.batch_id, kept))
 
-    def _accept_all(self, arrivals: Sequence[Arrival]) -> list[Accepted | Exception]:
+    def _accept_all(self, arrivals: Sequence[NewBatch]) -> list[Accepted | Exception]:
         """One transaction for the requests of one moment. Raises where one cannot come in, which alone may have fewer servers."""
         if len(arrivals) > 1:
             return list(self._database.write(builds.accept_all, arrivals, self._database.now()))
@@ -137,9 +138,9 @@ class Acceptor:
             raise errors.Invalid(f"server.flavorRef: extra spec {error}") from error
         return flavor
 
-    def _destination(self, call: Call, given: str | None) -> Destination:
+    def _destination(self, call: Call, given: str | None) -> ZoneAndHost:
         if given is None:
-            return Destination()
+            return ZoneAndHost()
         zone, _, rest = given.partition(":")
         host, _, node = rest.partition(":")
         if ":" in given and not call.may(policies.FORCED_HOST):
@@ -148,7 +149,7 @@ class Acceptor:
             raise errors.Invalid(f"server.availability_zone: {given[:80]!r} is neither a zone nor zone:host:node")
         if zone and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone):
             raise errors.Invalid(f"server.availability_zone: zone {zone[:80]!r} could not be found")
-        return Destination(zone=zone or None, hosts=(host,) if host else (), nodes=(node,) if node else ())
+        return ZoneAndHost(zone=zone or None, hosts=(host,) if host else (), nodes=(node,) if node else ())
 
     def _group(self, call: Call, references: tuple[str, ...], field: str) -> ServerGroup | None:
         if not references:
@@ -161,7 +162,7 @@ class Acceptor:
         return group
 
 
-def _accept(tx: Connection, arrival: Arrival, key: ClientKey | None, now: float) -> tuple[Accepted, str | None]:
+def _accept(tx: ApiTransaction, arrival: NewBatch, key: ClientKey | None, now: float) -> tuple[Accepted, str | None]:
     """Besides, the sealed secrets of a batch that had been accepted before."""
     accepted = builds.accept(
         tx,

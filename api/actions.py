@@ -9,7 +9,7 @@ import falcon
 from api import call as calls
 from api import policies, server_view
 from api.call import Call
-from api.finding import Finder, Found
+from api.finding import Finder, FoundServer
 from api.microversions import Since
 from api.versions import answer
 from objects import errors
@@ -38,11 +38,11 @@ class Actions:
             document["events"] = [_event(event, call) for event in reversed(action.events)]
         answer(resp, {"instanceAction": document})
 
-    def _find(self, server_id: str, call: Call) -> Found:
+    def _find(self, server_id: str, call: Call) -> FoundServer:
         return self._finder.find(server_id, call, deleted=call.has(Since.ACTIONS_OF_DELETED))
 
 
-def _summary(action: Action, found: Found, call: Call) -> dict[str, Any]:
+def _summary(action: Action, found: FoundServer, call: Call) -> dict[str, Any]:
     server = found.server
     return {
         "action": action.kind,

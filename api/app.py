@@ -10,8 +10,8 @@ from api import faults
 from api import policies as may
 from api.accept import Acceptor
 from api.actions import Actions
+from api.boot_secrets import BootSecretsPolicy
 from api.catalog import Catalog
-from api.confidence import Confidence
 from api.doorbell import Bell, Doorbell
 from api.explanation import Explanation, RequestExplanation
 from api.finding import Finder
@@ -19,32 +19,32 @@ from api.flavors import Flavors, OneFlavor
 from api.hosts import HostWatch
 from api.limits import ProjectLimits
 from api.middleware import Intake
-from api.opts import Settings
-from api.pace import Pace
+from api.opts import ApiSettings
+from api.pace import RequestRateLimit
 from api.paths import Paths
 from api.policies import PUBLIC
-from api.policy import Policy
+from api.policy import PolicyRules
 from api.quota_sets import QuotaSets
 from api.servers import BootServers, OneServer, Servers
 from api.silence import Silences
 from api.status import Status
 from api.versions import ComputeVersion, Extensions, IdentityVersion, NoImages, Versions
 from cells.registry import CellRegistry
-from db.claims import Ledger
-from db.engine import Database
+from db.api.claims import Ledger
+from db.sql.engine import ApiDatabase
 from service.vault import Vault
 
 App = falcon.App[falcon.Request, falcon.Response]
 
 
-def make_app(settings: Settings, database: Database, registry: CellRegistry, ledger: Ledger, bell: Bell, vault: Vault) -> App:
+def make_app(settings: ApiSettings, database: ApiDatabase, registry: CellRegistry, ledger: Ledger, bell: Bell, vault: Vault) -> App:
     """The application around these. It may be called from any number of threads. Raises Misconfigured for a wrong policy file."""
     catalog = Catalog(database)
     watch = HostWatch(registry, settings.service_down_time, settings.cell_timeout)
     doorbell = Doorbell(bell)
     finder = Finder(settings, database, registry)
-    acceptor = Acceptor(settings, database, catalog, Confidence(settings, vault))
-    boot = BootServers(settings, Pace(settings.boot_rate, settings.boot_burst), acceptor, doorbell, vault)
+    acceptor = Acceptor(settings, database, catalog, BootSecretsPolicy(settings, vault))
+    boot = BootServers(settings, RequestRateLimit(settings.boot_rate, settings.boot_burst), acceptor, doorbell, vault)
     silences = Silences(registry)
     servers = Servers(settings, database, boot, watch, silences)
     flavors = Flavors(settings, catalog)
@@ -54,7 +54,7 @@ def make_app(settings: Settings, database: Database, registry: CellRegistry, led
     actions = Actions(finder)
 
     paths = Paths()
-    app: App = falcon.App(middleware=[Intake(settings, Policy(settings.policy_files)), paths])
+    app: App = falcon.App(middleware=[Intake(settings, PolicyRules(settings.policy_files)), paths])
     app.req_options.strip_url_path_trailing_slash = True
     faults.install(app)
     add = partial(paths.add, app)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import falcon
 
-from api.opts import Settings
+from api.opts import ApiSettings
 from objects import errors
 
 
@@ -18,7 +18,7 @@ class Callers:
     where the page has pointed its name to 127.0.0.1 (DNS rebinding), in ``Host``. With ``noauth_anywhere`` everybody is served.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ApiSettings) -> None:
         self._anybody = settings.noauth_anywhere
         endpoint = urlsplit(settings.public_endpoint).hostname
         self._names = {_plain(name) for name in (settings.host, endpoint, *settings.allowed_hosts) if name}

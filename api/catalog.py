@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from api import policies
 from api.call import Call
-from db import aggregates, flavors, server_groups
-from db.cache import EpochCache
-from db.connection import Connection
-from db.engine import Database
+from db.api import aggregates, flavors, server_groups
+from db.api.cache import EpochCache, EpochReader
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
 from objects.base import Object
 from objects.flavor import Flavor
 from objects.group import ServerGroup
@@ -34,9 +34,10 @@ class Groups(Object, frozen=True, kw_only=True):
 class Catalog:
     """Answers from the cache; a name it does not know is looked for once more in the database before it is refused."""
 
-    def __init__(self, database: Database) -> None:
-        self._offer = EpochCache(database, ("flavors", "aggregates"), _load_offer, interval=POLL)
-        self._groups = EpochCache(database, ("groups",), _load_groups, interval=POLL)
+    def __init__(self, database: ApiDatabase) -> None:
+        reader = EpochReader(database)
+        self._offer = EpochCache(reader, ("flavors", "aggregates"), _load_offer, interval=POLL)
+        self._groups = EpochCache(reader, ("groups",), _load_groups, interval=POLL)
 
     def flavors(self, call: Call) -> list[Flavor]:
         """Those the caller may see: private ones are an administrator's, as no project is given access to any."""
@@ -65,14 +66,14 @@ class Catalog:
         return found
 
 
-def _load_offer(tx: Connection) -> Offer:
+def _load_offer(tx: ApiTransaction) -> Offer:
     every: Sequence[Flavor] = flavors.list_all(tx)
     ordered = sorted(every, key=lambda f: (f.memory_mb, f.vcpus, f.flavor_id))
     zones = frozenset(a.availability_zone for a in aggregates.list_all(tx) if a.availability_zone)
     return Offer(flavors={f.flavor_id: f for f in ordered}, flavors_by_name={f.name: f for f in ordered}, zones=zones)
 
 
-def _load_groups(tx: Connection) -> Groups:
+def _load_groups(tx: ApiTransaction) -> Groups:
     every: Sequence[ServerGroup] = server_groups.list_all(tx)
     return Groups(by_uuid={g.uuid: g for g in every}, by_name={(g.project_id, g.name): g for g in every})
 

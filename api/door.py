@@ -1,7 +1,7 @@
 """The HTTP server before the application: waitress with strict framing, deadlines for slow clients and limits per peer.
 
 This is the only file that derives from parts of waitress (``HTTPChannel``, ``TcpWSGIServer``, ``HTTPRequestParser``).
-``setup.cfg`` pins the minor version, and ``tests/functional/test_http_door.py`` tests what is relied on.
+``setup.cfg`` pins the minor version, and ``tests/functional/api/test_http_door.py`` tests what is relied on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 Peers = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 
 
-class Limits(Object, frozen=True, kw_only=True):
+class ConnectionLimits(Object, frozen=True, kw_only=True):
     """What one process takes. Times in seconds.
 
     ``header_timeout`` runs from a connection's start, or from the first byte of a later request, to the end of the headers;
@@ -134,7 +134,7 @@ class Channel(HTTPChannel):
         super().service()
         self._idle_since = time.monotonic()
 
-    def is_overdue(self, now: float, limits: Limits) -> bool:
+    def is_overdue(self, now: float, limits: ConnectionLimits) -> bool:
         """Whether the client has not sent its headers or body, or not read its answer, within the time for it."""
         if self.requests:
             self._answer_since = None
@@ -148,13 +148,15 @@ class Channel(HTTPChannel):
         return self._headers_since is not None and now - self._headers_since > limits.header_timeout
 
 
-class Server(TcpWSGIServer):
+class HttpServer(TcpWSGIServer):
     """Accepts connections and makes room for new ones: the connection that has waited longest without a request is closed."""
 
     channel_class = Channel
     _map: dict[int, Any]
 
-    def __init__(self, application: Callable[..., Any], sockets: dict[int, Any], listener: socket.socket, limits: Limits) -> None:
+    def __init__(
+        self, application: Callable[..., Any], sockets: dict[int, Any], listener: socket.socket, limits: ConnectionLimits
+    ) -> None:
         self._limits = limits
         self._trusted = networks(limits.trusted_proxies)
         self._full_since: float | None = None

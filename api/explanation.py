@@ -14,10 +14,10 @@ import falcon
 from api import call as calls
 from api import policies, server_view
 from api.call import Call
-from api.finding import Finder, Found, about
+from api.finding import Finder, FoundServer, about
 from api.versions import answer
-from db import decisions, mappings
-from db.engine import Database
+from db.api import decisions, mappings
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.decision import Decision
 from objects.instance import Attempt, Server
@@ -31,7 +31,7 @@ UNDECIDED = "No scheduling decision is on record for this server."
 class Explanation:
     """``GET /servers/{id}/explanation``"""
 
-    def __init__(self, finder: Finder, database: Database) -> None:
+    def __init__(self, finder: Finder, database: ApiDatabase) -> None:
         self._finder = finder
         self._database = database
 
@@ -51,7 +51,7 @@ class RequestExplanation:
     What it says of servers is what lists say: no cell is asked.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: ApiDatabase) -> None:
         self._database = database
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, request_id: str) -> None:
@@ -109,7 +109,7 @@ def _words(made: Sequence[Decision], call: Call) -> list[str] | None:
     return list(dict.fromkeys(each.words if call.sees_fleet else each.plain_words for each in told))
 
 
-def _everything(found: Found, made: Sequence[Decision]) -> dict[str, Any]:
+def _everything(found: FoundServer, made: Sequence[Decision]) -> dict[str, Any]:
     server = found.server
     return {
         "request_id": found.spec.request_id if found.spec else None,
@@ -125,7 +125,7 @@ def _everything(found: Found, made: Sequence[Decision]) -> dict[str, Any]:
     }
 
 
-def _attempts(found: Found) -> list[dict[str, Any]]:
+def _attempts(found: FoundServer) -> list[dict[str, Any]]:
     row = found.row
     if row is None:
         return []

@@ -11,7 +11,7 @@ import msgspec
 
 from api.pace import TooFast
 from objects import errors
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ RETRY_AFTER = 5
 def install(app: falcon.App[falcon.Request, falcon.Response]) -> None:
     """Make every error of the app leave in this form."""
     app.set_error_serializer(_serialize)
-    app.add_error_handler(errors.SuperconductorError, partial(_ours, Complaints(LOG)))
+    app.add_error_handler(errors.SuperconductorError, partial(_ours, RateLimitedLog(LOG)))
     app.add_error_handler(Exception, _unexpected)
 
 
@@ -78,7 +78,7 @@ def _serialize(req: falcon.Request, resp: falcon.Response, error: falcon.HTTPErr
     write(resp, error.status_code, message or error.title or "")
 
 
-def _ours(complaints: Complaints, req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
+def _ours(complaints: RateLimitedLog, req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
     for kind, status in _STATUS:
         if isinstance(error, kind):
             if status >= 500:

@@ -12,11 +12,11 @@ from api import policies
 from api.call import Call
 from api.numbers import whole_number
 from api.validation import UNSAFE
-from db import regexes
+from db.api import regexes
 from objects import errors, text
 
 Filters = dict[str, Any]
-"""Fields of ``db.listing.ServerQuery``."""
+"""Fields of ``db.api.listing.ServerQuery``."""
 
 EQUAL = {
     "availability_zone": "availability_zone",

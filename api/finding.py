@@ -9,19 +9,20 @@ from collections.abc import Sequence
 import msgspec
 
 from api.call import Call
-from api.opts import Settings
+from api.opts import ApiSettings
 from api.validation import is_uuid
 from cells.registry import CellRegistry
-from db import actions, decisions, instances, mappings, silences
-from db.engine import Database
+from db.api import decisions, mappings, silences
+from db.cell import actions, instances
+from db.sql.engine import ApiDatabase
 from objects import errors, stored
-from objects.action import Action, Kind, Started, told
+from objects.action import Action, ActionKind, Started, told
 from objects.base import Object
 from objects.cell import CELL0_UUID
 from objects.decision import Decision
 from objects.instance import Instance, Server, State
 from objects.spec import RequestSpec
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ _STATES = {
 """State of the row in the cell -> state of the server."""
 
 
-class Found(Object, frozen=True, kw_only=True):
+class FoundServer(Object, frozen=True, kw_only=True):
     """``row`` is what the cell holds; None where there is nothing to ask, or where the cell does not answer.
 
     ``silent`` is then that cell's uuid, with since when it does not (seconds since the epoch).
@@ -53,13 +54,13 @@ class Found(Object, frozen=True, kw_only=True):
 class Finder:
     """Looks servers up, one at a time."""
 
-    def __init__(self, settings: Settings, database: Database, registry: CellRegistry) -> None:
+    def __init__(self, settings: ApiSettings, database: ApiDatabase, registry: CellRegistry) -> None:
         self._settings = settings
         self._database = database
         self._registry = registry
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
-    def find(self, uuid: str, call: Call, *, deleted: bool = False) -> Found:
+    def find(self, uuid: str, call: Call, *, deleted: bool = False) -> FoundServer:
         """The server, if the caller may see it. Raises errors.NotFound, for a deleted one too unless ``deleted``."""
         server = self._database.read(mappings.get, uuid, call.scope) if is_uuid(uuid) else None
         if server is None or (server.deleted and not deleted):
@@ -67,7 +68,7 @@ class Finder:
         spec = self._database.read(mappings.specs, [server.batch_id]).get(server.batch_id)
         return self._ask_cell(server, spec)
 
-    def actions(self, found: Found) -> list[Action]:
+    def actions(self, found: FoundServer) -> list[Action]:
         """What was asked of the server, oldest first.
 
         Where its cell has nothing to say, by silence or because there is none yet, that it was asked for is known all the same.
@@ -80,35 +81,35 @@ class Finder:
             except (errors.CellUnavailable, errors.NotFound) as error:
                 text = "the actions of instance %s are not known: %s"
                 self._complaints(str(error), logging.WARNING, text, found.server.uuid, error)
-        if not any(each.kind is Kind.CREATE for each in started) and found.spec is not None:
-            asked = Started(kind=Kind.CREATE, request_id=found.spec.request_id, started_at=found.server.created_at)
+        if not any(each.kind is ActionKind.CREATE for each in started) and found.spec is not None:
+            asked = Started(kind=ActionKind.CREATE, request_id=found.spec.request_id, started_at=found.server.created_at)
             started.insert(0, asked)
         server = found.server
         if server.deleted_at is not None:  # what its cell knows of it is when it came there
-            asked = Started(kind=Kind.DELETE, request_id=server.deleted_by, started_at=server.deleted_at)
-            started = [*(each for each in started if each.kind is not Kind.DELETE), asked]
+            asked = Started(kind=ActionKind.DELETE, request_id=server.deleted_by, started_at=server.deleted_at)
+            started = [*(each for each in started if each.kind is not ActionKind.DELETE), asked]
         made = about(self._database.read(decisions.of_batch, server.batch_id), server.uuid)
         return [told(each, server, found.row, made) for each in started]
 
-    def _ask_cell(self, server: Server, spec: RequestSpec | None) -> Found:
+    def _ask_cell(self, server: Server, spec: RequestSpec | None) -> FoundServer:
         if (
             server.cell_uuid is None or server.cell_uuid == CELL0_UUID
         ):  # what is buried was decided with its reason, in the API database
-            return Found(server=server, spec=spec)
+            return FoundServer(server=server, spec=spec)
         try:
             cell = self._registry.get(server.cell_uuid)
             row = cell.within(self._settings.cell_timeout).read(instances.get, server.uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
             if isinstance(error, errors.NotFound) and server.state == "error":  # it ended when its cell was removed
-                return Found(server=server, spec=spec)
+                return FoundServer(server=server, spec=spec)
             self._complaints(str(error), logging.WARNING, "instance %s is shown from its summary: %s", server.uuid, error)
-            return Found(server=server, spec=spec, silent={server.cell_uuid: self._silent_since(server.cell_uuid)})
+            return FoundServer(server=server, spec=spec, silent={server.cell_uuid: self._silent_since(server.cell_uuid)})
         except (*stored.UNREADABLE, ValueError) as error:  # its row holds what no release has written
             self._complaints("row", logging.ERROR, "instance %s is shown from its summary: %s", server.uuid, error)
-            return Found(server=server, spec=spec)
+            return FoundServer(server=server, spec=spec)
         if row is None:
-            return Found(server=server, spec=spec)
-        return Found(server=_overlaid(server, row), spec=spec, row=row)
+            return FoundServer(server=server, spec=spec)
+        return FoundServer(server=_overlaid(server, row), spec=spec, row=row)
 
     def _silent_since(self, cell_uuid: str) -> float:
         """What conductors have noted may be older than what this process knows."""

@@ -11,7 +11,7 @@ from api import policies
 from api.call import Call
 from api.catalog import Catalog
 from api.numbers import whole_number
-from api.opts import Settings
+from api.opts import ApiSettings
 from api.paging import Page, next_link, page_of
 from api.versions import answer
 from objects import errors
@@ -24,7 +24,7 @@ _FALSE = ("0", "f", "false", "off", "n", "no")
 class Flavors:
     """The collection: short, and with all details."""
 
-    def __init__(self, settings: Settings, catalog: Catalog) -> None:
+    def __init__(self, settings: ApiSettings, catalog: Catalog) -> None:
         self._settings = settings
         self._catalog = catalog
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from cells.cell import Cell
-from db import dead_letters, feed, processes
-from db.connection import Connection
+from db import dead_letters, processes
+from db.cell import feed
+from db.sql.connection import CellTransaction
 from objects import errors
 from objects.base import Object
 from objects.process import Process
@@ -22,7 +23,7 @@ class Reached(Object, frozen=True, kw_only=True):
     since: float | None = None
 
 
-class Report(Object, frozen=True, kw_only=True):
+class CellReport(Object, frozen=True, kw_only=True):
     """What a cell's database says of its conductors, of how far the API level has read its feed, and of its dead letters."""
 
     conductors: list[Process]
@@ -30,15 +31,15 @@ class Report(Object, frozen=True, kw_only=True):
     dead_letters: dict[str, int]
 
 
-class Health(Object, frozen=True, kw_only=True):
+class CellAnswer(Object, frozen=True, kw_only=True):
     """Of one cell; no ``report`` where its database does not answer."""
 
     database: Reached
     bus: Reached
-    report: Report | None
+    report: CellReport | None
 
 
-def of_cells(cells: Iterable[Cell], cursors: Mapping[str, int], timeout: float) -> dict[str, Health]:
+def of_cells(cells: Iterable[Cell], cursors: Mapping[str, int], timeout: float) -> dict[str, CellAnswer]:
     """By the cells' uuid. ``cursors``: how far each feed was applied. Takes about ``timeout`` seconds where one does not answer."""
     asked = []
     for cell in cells:
@@ -47,10 +48,10 @@ def of_cells(cells: Iterable[Cell], cursors: Mapping[str, int], timeout: float) 
     return {cell.uuid: _health(cell, rows, bus) for cell, rows, bus in asked}
 
 
-def _health(cell: Cell, rows: Callable[[], Report], bus: Callable[[], None]) -> Health:
+def _health(cell: Cell, rows: Callable[[], CellReport], bus: Callable[[], None]) -> CellAnswer:
     report, silent_database = _answer(rows)
     _, silent_bus = _answer(bus)
-    return Health(
+    return CellAnswer(
         database=Reached(reason=silent_database, since=cell.database_silent_since if silent_database else None),
         bus=Reached(reason=silent_bus, since=cell.bus_silent_since if silent_bus else None),
         report=report,
@@ -64,6 +65,6 @@ def _answer(collect: Callable[[], T]) -> tuple[T | None, str | None]:
         return None, str(error)
 
 
-def _report(tx: Connection, cursor: int) -> Report:
+def _report(tx: CellTransaction, cursor: int) -> CellReport:
     conductors = processes.list_all(tx, "cell")
-    return Report(conductors=conductors, lag=feed.lag(tx, cursor), dead_letters=dead_letters.counts(tx, "cell"))
+    return CellReport(conductors=conductors, lag=feed.lag(tx, cursor), dead_letters=dead_letters.counts(tx, "cell"))

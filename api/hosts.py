@@ -11,8 +11,8 @@ from msgspec import field
 from cells.discovery import in_two_cells
 from cells.fan_out import Answered, fan_out_within
 from cells.registry import CellRegistry
-from db import services
-from db.services import Seen
+from db.cell import services
+from db.cell.services import SeenService
 from objects.base import Object
 
 BINARY = "superconductor-compute"
@@ -26,7 +26,7 @@ class CellView(Object, frozen=True, kw_only=True):
     """The agents of one cell, by host; ``silent`` is why they are not known."""
 
     cell_uuid: str
-    agents: dict[str, Seen] = field(default_factory=dict)
+    agents: dict[str, SeenService] = field(default_factory=dict)
     silent: str | None = None
 
 
@@ -121,7 +121,7 @@ class HostWatch:
         self._views = tuple(views)
         self._asked_at = time.monotonic()
 
-    def _judge(self, agent: Seen) -> str:
+    def _judge(self, agent: SeenService) -> str:
         """As it was when its cell was asked."""
         if agent.service.forced_down or agent.service.stopping:
             return "DOWN"

@@ -7,7 +7,7 @@ from typing import Protocol
 import falcon
 
 from api.callers import Callers
-from api.opts import Settings
+from api.opts import ApiSettings
 from api.policy import Caller
 from objects import errors
 from objects.ids import checked_identifier
@@ -40,7 +40,7 @@ class Nobody:
     Any token is accepted.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
         self._callers = Callers(settings)
 

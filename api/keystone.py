@@ -11,8 +11,8 @@ from oslo_config import cfg
 
 from api.identity import CHECKED
 from objects import errors
-from service.complaints import Complaints
 from service.config import Listing
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def guarded(application: Application, conf: cfg.ConfigOpts, public: Collection[s
 
     checked: Application = AuthProtocol(application, {"oslo_config_config": conf})
 
-    complaints = Complaints(LOG)
+    complaints = RateLimitedLog(LOG)
 
     def choose(environ: dict[str, Any], start_response: Any) -> Any:
         for name in [name for name in environ if name.startswith("HTTP_X_") and not name.startswith(_KEPT)]:

@@ -8,10 +8,10 @@ from api import call as calls
 from api import policies
 from api.call import Call
 from api.microversions import Since
-from api.opts import Settings
+from api.opts import ApiSettings
 from api.versions import answer
-from db import quotas
-from db.engine import Database
+from db.api import quotas
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.ids import checked_identifier
 from objects.quota import UNLIMITED
@@ -34,7 +34,7 @@ IMAGE_LIMITS = ("maxImageMeta",)
 class ProjectLimits:
     """Of the caller's project; who is allowed to, an administrator, may name another in ``tenant_id``."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: ApiSettings, database: ApiDatabase) -> None:
         self._settings = settings
         self._database = database
 

@@ -14,12 +14,12 @@ from typing import Any
 from waitress import wasyncore
 
 from api.app import App, make_app
-from api.door import BACKLOG, Limits, Server, networks
+from api.door import BACKLOG, ConnectionLimits, HttpServer, networks
 from api.keystone import Application
-from api.opts import Settings
+from api.opts import ApiSettings
 from cells.registry import CellRegistry
-from db.claims import Ledger
-from db.engine import Database
+from db.api.claims import Ledger
+from db.sql.engine import ApiDatabase
 from objects import errors
 from rpc.super_conductor import SuperConductorClient
 from rpc.transport import Bus
@@ -36,7 +36,9 @@ DRAIN = 20
 """Rounds of the loop, of 50 ms at most, that the last answers have to leave."""
 
 
-def build_app(settings: Settings, registry: CellRegistry, api_database: Database, bus: Bus, vault: Vault | None = None) -> App:
+def build_app(
+    settings: ApiSettings, registry: CellRegistry, api_database: ApiDatabase, bus: Bus, vault: Vault | None = None
+) -> App:
     """The WSGI callable, for any server. Without a vault that has a master key it takes no user data and no password."""
     ledger = Ledger(api_database, "superconductor-api")
     return make_app(settings, api_database, registry, ledger, SuperConductorClient(bus), vault or Vault())
@@ -47,9 +49,9 @@ class ApiService:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ApiSettings,
         registry: CellRegistry,
-        api_database: Database,
+        api_database: ApiDatabase,
         bus: Bus,
         *,
         listener: socket.socket | None = None,
@@ -62,7 +64,7 @@ class ApiService:
         """
         self._settings = settings
         self._listener = listener
-        self._build: Callable[[Settings], App] = partial(
+        self._build: Callable[[ApiSettings], App] = partial(
             build_app, registry=registry, api_database=api_database, bus=bus, vault=vault
         )
         self._guard = guard or (lambda application: application)
@@ -71,7 +73,7 @@ class ApiService:
         self._ending = threading.Lock()
         self._ended = False
         self._sockets: dict[int, Any] = {}
-        self._server: Server | None = None
+        self._server: HttpServer | None = None
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
         self._port = settings.port
         self._under_way = health.UnderWay()
@@ -102,13 +104,13 @@ class ApiService:
         listener = self._listener or bind(self._settings)
         listener.listen(BACKLOG)  # not before: a client should be refused rather than wait for what has not started
         self._port = listener.getsockname()[1]
-        self._server = Server(self._answer, self._sockets, listener, limits_of(self._settings))
+        self._server = HttpServer(self._answer, self._sockets, listener, limits_of(self._settings))
         self._turned_at = time.monotonic()
         self._thread.start()
         health.BOARD.watch(self)
         LOG.info("API listens on %s port %d", self._settings.host, self._port)
 
-    def reload(self, settings: Settings) -> None:
+    def reload(self, settings: ApiSettings) -> None:
         """Go on with ``settings``; requests under way end with those they began with. Where it listens stays as it is."""
         self._app = self._guard(self._build(settings))
 
@@ -147,10 +149,10 @@ class ApiService:
             wasyncore.close_all(self._sockets, ignore_all=True)
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: ApiSettings) -> ConnectionLimits:
     """What the server before the application takes. Raises Misconfigured."""
     networks(settings.trusted_proxies)
-    return Limits(
+    return ConnectionLimits(
         threads=settings.threads,
         max_connections=settings.max_connections,
         max_connections_per_peer=settings.max_connections_per_peer,
@@ -158,7 +160,7 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def bind(settings: Settings) -> socket.socket:
+def bind(settings: ApiSettings) -> socket.socket:
     """A socket bound as ``settings`` say. Raises Misconfigured for an address that is taken, or that others can reach."""
     host, port = settings.host, settings.port
     try:

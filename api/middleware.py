@@ -12,9 +12,9 @@ from api.call import Call
 from api.callers import Callers
 from api.identity import Identity, Keystone, Nobody
 from api.microversions import HEADER, LEGACY_HEADER
-from api.opts import Settings
+from api.opts import ApiSettings
 from api.policies import ADMIN
-from api.policy import Policy
+from api.policy import PolicyRules
 from api.validation import UNSAFE
 from objects import errors, text
 from objects.context import RequestContext
@@ -28,7 +28,7 @@ COLLECTIONS = frozenset({"servers", "flavors", "limits", "os-quota-sets", "exten
 class Intake:
     """Gives the request its id, its caller with what that one may do, and its microversion."""
 
-    def __init__(self, settings: Settings, policy: Policy) -> None:
+    def __init__(self, settings: ApiSettings, policy: PolicyRules) -> None:
         self._settings = settings
         self._policy = policy
         self._callers = Callers(settings)

@@ -10,7 +10,7 @@ from oslo_config import cfg
 from objects import errors, text
 from objects.base import Object
 from objects.ids import checked_identifier
-from objects.quota import UNLIMITED, Limits
+from objects.quota import UNLIMITED, QuotaLimits
 
 GROUP = "api"
 QUOTA_GROUP = "quota"
@@ -182,7 +182,7 @@ QUOTAS: tuple[cfg.Opt, ...] = (
 )
 
 
-class Settings(Object, frozen=True, kw_only=True):
+class ApiSettings(Object, frozen=True, kw_only=True):
     """The options as a frozen record. Times in seconds, sizes in bytes."""
 
     host: str = "127.0.0.1"
@@ -211,7 +211,7 @@ class Settings(Object, frozen=True, kw_only=True):
     cell_timeout: float = 2.0
     list_records_by_skipping_down_cells: bool = True
     service_down_time: float = 60.0
-    quota: Limits = Limits()
+    quota: QuotaLimits = QuotaLimits()
     policy_files: tuple[str, ...] = ()
 
 
@@ -220,7 +220,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     return [(GROUP, [WORKERS, *OPTIONS]), (QUOTA_GROUP, list(QUOTAS)), (POLICY_GROUP, list(POLICY))]
 
 
-def settings(conf: cfg.ConfigOpts) -> Settings:
+def settings(conf: cfg.ConfigOpts) -> ApiSettings:
     """The options as a frozen record. Registers them where that has not been done."""
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
@@ -238,14 +238,14 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         "quota": default_limits(conf),
         "policy_files": policy_files(conf),
     }
-    return Settings(**values | more)
+    return ApiSettings(**values | more)
 
 
-def default_limits(conf: cfg.ConfigOpts) -> Limits:
+def default_limits(conf: cfg.ConfigOpts) -> QuotaLimits:
     """What holds for a project that has no limits of its own. Registers the options where that has not been done."""
     conf.register_opts(QUOTAS, group=QUOTA_GROUP)
     group = conf[QUOTA_GROUP]
-    return Limits(instances=group.instances, cores=group.cores, ram=group.ram)
+    return QuotaLimits(instances=group.instances, cores=group.cores, ram=group.ram)
 
 
 def policy_files(conf: cfg.ConfigOpts) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ class TooFast(errors.SuperconductorError):
         self.retry_after = retry_after
 
 
-class Pace:
+class RequestRateLimit:
     """At most ``burst`` requests at once and ``rate`` per second in the long run, for each project and in this process."""
 
     def __init__(self, rate: float, burst: int) -> None:

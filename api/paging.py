@@ -12,7 +12,7 @@ import msgspec
 
 from api import call as calls
 from api.numbers import MAX_INTEGER, whole_number
-from db.listing import Value
+from db.api.listing import Value
 from objects import errors, text
 from objects.base import Object
 

@@ -37,7 +37,7 @@ class Caller(Object, frozen=True, kw_only=True):
     roles: frozenset[str]
 
 
-class Policy:
+class PolicyRules:
     """The rules in force. Safe to be used from several threads."""
 
     def __init__(self, files: tuple[str, ...] = ()) -> None:
@@ -79,13 +79,13 @@ class Policy:
 class Rights:
     """What one caller may do, while one request is served: each rule is asked once."""
 
-    def __init__(self, policy: Policy, caller: Caller) -> None:
+    def __init__(self, policy: PolicyRules, caller: Caller) -> None:
         self._policy = policy
         self._caller = caller
         self._answers: dict[tuple[str, str | None], bool] = {}
 
     def has(self, rule: str, project_id: str | None = None) -> bool:
-        """As ``Policy.allows``."""
+        """As ``PolicyRules.allows``."""
         known = self._answers.get((rule, project_id))
         if known is None:
             known = self._answers[rule, project_id] = self._policy.allows(rule, self._caller, project_id)

@@ -14,7 +14,7 @@ from oslo_config import cfg
 from api import keystone, opts
 from api.identity import PUBLIC_PATHS
 from api.main import ApiService, bind
-from api.policy import Policy
+from api.policy import PolicyRules
 from cells import api_level, presence
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel
@@ -66,7 +66,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
 def check_callers(conf: cfg.ConfigOpts) -> None:
     """Raises Misconfigured where callers could not be authenticated, or a policy rule is wrong."""
     settings = opts.settings(conf)
-    Policy(settings.policy_files)
+    PolicyRules(settings.policy_files)
     if settings.auth_strategy == "keystone":
         keystone.check(conf)
 

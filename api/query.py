@@ -10,7 +10,7 @@ from api.filters import Filters, boolean
 from api.microversions import Since
 from api.paging import Page, unpack
 from api.sorting import kind_of, sort_of
-from db.listing import ServerQuery
+from db.api.listing import ServerQuery
 from objects import errors
 
 _STATES = {"BUILD": "building", "ACTIVE": "active", "ERROR": "error", "DELETED": "deleted"}

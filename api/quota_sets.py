@@ -11,14 +11,14 @@ from api import call as calls
 from api import schemas
 from api.call import Call
 from api.microversions import Since
-from api.opts import Settings
+from api.opts import ApiSettings
 from api.validation import Validator, read_body
 from api.versions import answer
-from db import quotas
-from db.engine import Database
+from db.api import quotas
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.ids import checked_identifier
-from objects.quota import RESOURCES, UNLIMITED, Limits, OwnLimits, Quota
+from objects.quota import RESOURCES, UNLIMITED, OwnLimits, Quota, QuotaLimits
 
 UNCOUNTED = (
     "injected_file_content_bytes",
@@ -38,7 +38,7 @@ NETWORK = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups
 class QuotaSets:
     """By default anyone may read the quotas of the own project, and the rest is for administrators."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: ApiSettings, database: ApiDatabase) -> None:
         self._settings = settings
         self._database = database
         self._validator = Validator(schemas.quota_update())
@@ -100,7 +100,7 @@ def _limits_in(body: dict[str, Any]) -> OwnLimits:
     return OwnLimits(**limits)
 
 
-def _numbers(limits: Limits, call: Call) -> dict[str, int]:
+def _numbers(limits: QuotaLimits, call: Call) -> dict[str, int]:
     """Every limit that the Compute API knows in this version, by its name."""
     names = UNCOUNTED if call.has(Since.NETWORK_LIMITS_GONE) else (*UNCOUNTED, *NETWORK)
     return dict.fromkeys(names, UNLIMITED) | msgspec.structs.asdict(limits)

@@ -10,25 +10,25 @@ import msgspec
 
 from api import call as calls
 from api import create, policies, schemas, server_view
-from api.accept import Acceptor, Taken
+from api.accept import AcceptedBatch, Acceptor
 from api.call import Call
 from api.doorbell import Doorbell
 from api.finding import Finder, missing
 from api.hosts import HostWatch
 from api.idempotency import client_key
 from api.microversions import Since, Version
-from api.opts import Settings
-from api.pace import Pace
+from api.opts import ApiSettings
+from api.pace import RequestRateLimit
 from api.paging import Position, next_link, page_of
 from api.query import server_query
 from api.silence import Silences, Silent
 from api.validation import Validator, is_uuid, read_body
 from api.versions import answer
-from db import builds, listing, mappings
-from db.claims import Ledger
-from db.connection import Connection
-from db.engine import Database
-from db.listing import ServerQuery
+from db.api import builds, listing, mappings
+from db.api.claims import Ledger
+from db.api.listing import ServerQuery
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.base import Object
 from objects.instance import Server
@@ -41,7 +41,7 @@ LOG = logging.getLogger(__name__)
 class BootServers:
     """``POST /servers``: 202 is safe to return once the batch is durable; the doorbell only saves the conductor's next sweep."""
 
-    def __init__(self, settings: Settings, pace: Pace, acceptor: Acceptor, doorbell: Doorbell, vault: Vault) -> None:
+    def __init__(self, settings: ApiSettings, pace: RequestRateLimit, acceptor: Acceptor, doorbell: Doorbell, vault: Vault) -> None:
         self._settings = settings
         self._pace = pace
         self._acceptor = acceptor
@@ -63,7 +63,7 @@ class BootServers:
         self._doorbell.accepted(call.context, accepted.batch_id)
         self._answer(call, resp, body.server, taken)
 
-    def _answer(self, call: Call, resp: falcon.Response, asked: create.ServerBody, taken: Taken) -> None:
+    def _answer(self, call: Call, resp: falcon.Response, asked: create.ServerBody, taken: AcceptedBatch) -> None:
         if schemas.BOOLEANS[asked.return_reservation_id]:
             answer(resp, {"reservation_id": server_view.reservation_id(taken.accepted.batch_id)}, 202)
             return
@@ -87,13 +87,15 @@ class BootServers:
 class Servers:
     """The collection: boot, and the short and the detailed list, which are made of summaries and ask no cell how a server is."""
 
-    def __init__(self, settings: Settings, database: Database, boot: BootServers, watch: HostWatch, silences: Silences) -> None:
+    def __init__(
+        self, settings: ApiSettings, database: ApiDatabase, boot: BootServers, watch: HostWatch, silences: Silences
+    ) -> None:
         self._settings = settings
         self._database = database
         self._boot = boot
         self._watch = watch
         self._silences = silences
-        self._pace = Pace(settings.list_rate, settings.list_burst)
+        self._pace = RequestRateLimit(settings.list_rate, settings.list_burst)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         self._boot.on_post(req, resp)
@@ -136,7 +138,7 @@ class Servers:
         links = {"servers_links": [next_link(req, path, shown[-1].uuid, position)]}
         return _ServerPage(servers=shown, links=links, silent=silent)
 
-    def _read(self, tx: Connection, query: ServerQuery, met: Silent) -> tuple[listing.Listed, dict[str, float]]:
+    def _read(self, tx: ApiTransaction, query: ServerQuery, met: Silent) -> tuple[listing.Listed, dict[str, float]]:
         """Both of one moment: what had been told of a cell, and whether that was all."""
         return listing.page(tx, query), self._silences.read(tx, met, query.project_id)
 

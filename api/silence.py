@@ -11,8 +11,8 @@ from api import policies
 from api.call import Call
 from api.server_view import iso
 from cells.registry import CellRegistry
-from db import silences
-from db.connection import Connection
+from db.api import silences
+from db.sql.connection import ApiTransaction
 from objects.cell import UNKNOWN_CELLS_HEADER
 
 Silent = Mapping[str, float]
@@ -29,7 +29,7 @@ class Silences:
         """Cells that did not answer this process when it asked them last."""
         return {cell.uuid: since for cell in self._registry.cells() if (since := cell.database_silent_since) is not None}
 
-    def read(self, tx: Connection, met: Silent, project_id: str | None) -> dict[str, float]:
+    def read(self, tx: ApiTransaction, met: Silent, project_id: str | None) -> dict[str, float]:
         """Those met and those noted, where the project has servers (None: all of them). One statement while all cells answer."""
         since = dict(met)
         for each in silences.read(tx):

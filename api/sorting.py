@@ -27,7 +27,7 @@ _ADMINISTRATORS = frozenset({"host", "node"})
 
 
 def sort_of(req: falcon.Request, call: Call) -> tuple[tuple[str, str], ...]:
-    """Keys of ``db.listing`` with their directions. A direction that is missing is the first one given, or descending.
+    """Keys of ``db.api.listing`` with their directions. A direction that is missing is the first one given, or descending.
 
     Raises errors.Invalid and errors.Forbidden; a key that nobody knows is refused by the database room.
     """

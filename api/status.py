@@ -10,26 +10,29 @@ from typing import Any, NamedTuple
 import falcon
 
 from api import health
-from api.health import Health, Reached
+from api.health import CellAnswer, Reached
 from api.hosts import CellView, HostWatch
-from api.opts import Settings
+from api.opts import ApiSettings
 from api.versions import answer
 from cells.cell import Cell
 from cells.presence import API, CONDUCTOR, SCHEDULER
 from cells.registry import CellRegistry
-from db import audit_servers, clock, dead_letters, incarnation, mappings, processes
-from db.connection import Connection
-from db.engine import Database
-from db.incarnation import Incarnation
-from db.mappings import Count, Queue
+from db import dead_letters, processes
+from db.api import incarnation, mappings
+from db.api.incarnation import Incarnation
+from db.api.mappings import Queue, StateCount
+from db.audit import servers as audit_servers
+from db.sql import clock
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
 from objects.cell import CELL0_UUID
 from objects.process import Process
 
 
-class ApiLevel(NamedTuple):
+class ApiLevelCounts(NamedTuple):
     """What the API database knows; ``now`` is its clock."""
 
-    counts: list[Count]
+    counts: list[StateCount]
     queue: Queue
     processes: list[Process]
     cursors: dict[str, int]
@@ -41,7 +44,7 @@ class ApiLevel(NamedTuple):
 class Status:
     """Counts come from the API database. Cells are asked for what only they know, each within the time that one may take."""
 
-    def __init__(self, settings: Settings, database: Database, registry: CellRegistry, watch: HostWatch) -> None:
+    def __init__(self, settings: ApiSettings, database: ApiDatabase, registry: CellRegistry, watch: HostWatch) -> None:
         self._settings = settings
         self._database = database
         self._registry = registry
@@ -78,7 +81,7 @@ class Status:
         }
         answer(resp, {"status": document})
 
-    def _cell(self, cell: Cell, view: CellView | None, state: Health) -> dict[str, Any]:
+    def _cell(self, cell: Cell, view: CellView | None, state: CellAnswer) -> dict[str, Any]:
         entry = {
             "uuid": cell.uuid,
             "name": cell.name,
@@ -115,10 +118,12 @@ class Status:
         return [{"host": host, "cell": names.get(cell, cell), "mapped_to": names.get(home, home)} for host, (cell, home) in found]
 
 
-def _level(tx: Connection) -> ApiLevel:
+def _level(tx: ApiTransaction) -> ApiLevelCounts:
     known = processes.list_all(tx, "api")
     counted, letters = mappings.counts(tx), dead_letters.counts(tx, "api")
-    return ApiLevel(counted, mappings.queue(tx), known, audit_servers.cursors(tx), clock.read(tx), letters, incarnation.read(tx))
+    return ApiLevelCounts(
+        counted, mappings.queue(tx), known, audit_servers.cursors(tx), clock.read(tx), letters, incarnation.read(tx)
+    )
 
 
 def _leasing(found: Incarnation | None) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from cells.discovery import AGENT
-from db import compute_nodes, services
-from db.engine import Database
-from db.services import Beat
+from db.cell import compute_nodes, services
+from db.cell.services import Beat
+from db.sql.engine import Database
 from objects.compute_node import ComputeNode
 from objects.process import About
 

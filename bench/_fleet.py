@@ -13,7 +13,7 @@ from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.inventory import Inventory
-from scheduler.table import HostTable
+from scheduler.table.host_table import HostTable
 
 CELLS = 8
 ZONES = ("north", "south", "east")

@@ -14,11 +14,11 @@ import falcon.testing
 import psutil
 
 from api.main import build_app
-from api.opts import Settings
+from api.opts import ApiSettings
 from cells.registry import CellRegistry
 from conductor.main import SuperConductorService
 from conductor.opts import ConductorSettings
-from db.engine import Database
+from db.sql.engine import Database
 from rpc.transport import Bus
 
 
@@ -29,7 +29,7 @@ def main(role: str, url: str, seconds: str) -> None:
     if role == "conductor":
         SuperConductorService(ConductorSettings(), registry, database, bus).start()
     else:
-        app = build_app(Settings(allowed_hosts=("falconframework.org",)), registry, database, bus, None)
+        app = build_app(ApiSettings(allowed_hosts=("falconframework.org",)), registry, database, bus, None)
         client = falcon.testing.TestClient(app)
         assert client.simulate_get("/v2.1/servers/detail").status_code == 200
         if role == "api asked":  # everything of every cell

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.connection import Connection
-from db.engine import Database
-from db.inventories import Usage, add_usage
-from db.ledger import Stamp
-from db.sync import Kind
-from db.tables.api import allocations, build_requests, inventories
+from db.api.inventories import UsageChange, add_usage
+from db.api.ledger import Stamp
+from db.api.tables import allocations, build_requests, inventories
+from db.sql.connection import ApiTransaction
+from db.sql.engine import Database
+from db.sql.sync import Kind
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.inventory import Inventory
@@ -67,9 +67,9 @@ def fill(database: Database, share: float, seed: int = 7) -> int:
     return database.write(_fill, share, random.Random(seed))
 
 
-def _fill(tx: Connection, share: float, chance: random.Random) -> int:
+def _fill(tx: ApiTransaction, share: float, chance: random.Random) -> int:
     rows: list[dict[str, Any]] = []
-    usage: dict[int, Usage] = {}
+    usage: dict[int, UsageChange] = {}
     for row in tx.execute(sa.select(inventories.c.id, inventories.c.cap_vcpus).order_by(inventories.c.id)):
         left = round(row.cap_vcpus * _share(share, chance))
         taken: Counter[str] = Counter()
@@ -78,7 +78,7 @@ def _fill(tx: Connection, share: float, chance: random.Random) -> int:
             rows.append(_allocation(row.id, flavor, chance))
             left -= flavor.vcpus
             taken.update(vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, disk_gb=flavor.disk_gb, instances=1)
-        usage[row.id] = Usage(taken["vcpus"], taken["memory_mb"], taken["disk_gb"], taken["instances"])
+        usage[row.id] = UsageChange(taken["vcpus"], taken["memory_mb"], taken["disk_gb"], taken["instances"])
     for start in range(0, len(rows), PAGE):
         tx.execute(sa.insert(allocations), rows[start : start + PAGE])
     add_usage(tx, Stamp(0, 0), usage)
@@ -123,7 +123,7 @@ def lease(database: Database, count: int, flavors: Sequence[Flavor] = FLAVORS, s
     return leased
 
 
-def insert(tx: Connection, table: sa.Table, rows: list[dict[str, Any]]) -> None:
+def insert(tx: ApiTransaction, table: sa.Table, rows: list[dict[str, Any]]) -> None:
     for start in range(0, len(rows), PAGE):
         tx.execute(sa.insert(table), rows[start : start + PAGE])
 

@@ -10,13 +10,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cells.registry import CellRegistry
-from db.engine import Database
+from db.sql.engine import Database
 from objects import stored
 from objects.context import RequestContext
 from objects.spec import RequestSpec
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
-from scheduler.settings import Settings
+from scheduler.settings import SchedulerSettings
 
 
 def age() -> float:
@@ -30,7 +30,7 @@ def main(url: str, request: str) -> None:
     asked = stored.load(request, RequestSpec)
     api = Database(url, name="api")
     registry = CellRegistry(api)
-    service = SchedulerService(Settings(), registry, api, Bus("embedded://bench/fleet-start", name="api"))
+    service = SchedulerService(SchedulerSettings(), registry, api, Bus("embedded://bench/fleet-start", name="api"))
     service.start()
     started = age()
     context = RequestContext(request_id="req-bench", project_id="p")

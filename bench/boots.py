@@ -1,6 +1,6 @@
 """What one boot costs, end to end, in an all-in-one with 24 simulated hosts in two cells: statements, messages, time.
 
-    python bench/boots.py            the figures of the README (about a minute)
+    python bench/boots.py            the figures of docs/performance.md (about a minute)
     python bench/boots.py --smoke    the same paths in a few seconds, figures not to be quoted
     python bench/boots.py --hosts 100 --full N    other fleets, or N instances on every host beforehand
     python bench/boots.py --sweeps   what the sweeps cost that heal lost steps: boots/s with them and without, in turns
@@ -29,14 +29,14 @@ import requests
 from rich.console import Console
 from rich.table import Table
 
-from api.opts import Settings as ApiSettings
-from cli.all_in_one import AllInOne, Pace, SimulatedHost, StateFolder
+from api.opts import ApiSettings
+from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
 from cli.bootstrap import Commands, bootstrap
 from cli.discovering import discover_until
-from db import mappings
-from db.counting import StatementCounter
-from db.engine import Database
-from rpc.counting import Kind, MessageCounter
+from db.api import mappings
+from db.sql.counting import StatementCounter
+from db.sql.engine import Database
+from rpc.counting import MessageCounter, MessageKind
 from service.periodic import wait_until
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -59,7 +59,7 @@ class Bench:
         self,
         path: Path,
         hosts: int,
-        pace: Pace,
+        pace: DeploymentTimes,
         *,
         cells: Sequence[str] = ("cell1", "cell2"),
         used: int = 2,
@@ -125,7 +125,7 @@ class Bench:
 
 
 @contextmanager
-def deployment(hosts: int, full: int, pace: Pace) -> Iterator[Bench]:
+def deployment(hosts: int, full: int, pace: DeploymentTimes) -> Iterator[Bench]:
     """A running deployment with ``full`` instances on every host."""
     with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:
         bench = Bench(Path(name), hosts, pace)
@@ -188,7 +188,7 @@ def cost(bench: Bench, console: Console, name: str, posts: int, count: int, cloc
         table.add_row(database, f"{per_database[database] / boots:.2f}", f"{rows[database] / boots:.2f}")
     table.add_row("all", f"{sum(per_database.values()) / boots:.2f}", f"{sum(rows.values()) / boots:.2f}", style="bold")
     console.print(table)
-    answers = sum(n for (_, _, kind), n in messages.items() if kind is Kind.CALL)
+    answers = sum(n for (_, _, kind), n in messages.items() if kind is MessageKind.CALL)
     sent = sum(messages.values())
     per_boot = f"{sent / boots:.2f} messages per boot ({(sent + answers) / boots:.2f} with answers)"
     console.print(f"{per_boot}; {sent / posts:.0f} per POST: {_by_method(messages)}")
@@ -199,7 +199,7 @@ def latency(servers: list[tuple[float, float]]) -> str:
     return f"p50 {times[len(times) // 2] * 1000:.0f} ms, p99 {times[int(len(times) * 0.99)] * 1000:.0f} ms"
 
 
-def _by_method(messages: dict[tuple[str, str, Kind], int]) -> str:
+def _by_method(messages: dict[tuple[str, str, MessageKind], int]) -> str:
     return ", ".join(f"{topic}.{method} {number}" for (topic, method, _), number in sorted(messages.items()))
 
 
@@ -246,7 +246,7 @@ def tell(console: Console, what: str, servers: list[tuple[float, float]], cpu: f
 def sweeps(hosts: int, full: int, console: Console, rounds: int = 3, singles: int = 800) -> None:
     """Boots per second and CPU time with sweeps and without, in turns: the machine is not the same from minute to minute."""
     hour = 3600.0
-    paces = {"with sweeps": Pace(), "without": Pace(sweep_interval=hour, settle_age=hour)}
+    paces = {"with sweeps": DeploymentTimes(), "without": DeploymentTimes(sweep_interval=hour, settle_age=hour)}
     for _ in range(rounds):
         for name, pace in paces.items():
             with deployment(hosts, full, pace) as bench:
@@ -266,12 +266,14 @@ def main() -> None:
     if options.sweeps:
         sweeps(options.hosts, options.full, console)
         return
-    with deployment(options.hosts, options.full, Pace()) as bench:
+    with deployment(options.hosts, options.full, DeploymentTimes()) as bench:
         clock, beats = idle(bench, 2.0 if options.smoke else 12.0)
         rate = ", ".join(f"{method} {number:.2f}" for method, number in sorted(beats.items()))
         console.print(f"idle, {options.hosts} hosts: {sum(clock.values()):.1f} statements/s; messages/s: {rate}")
         rates(bench, console, *((16, 10) if options.smoke else (800, 100)))
-    with deployment(options.hosts, options.full, Pace(stats_interval=3600.0)) as bench:  # stats would be counted with the boots
+    with deployment(
+        options.hosts, options.full, DeploymentTimes(stats_interval=3600.0)
+    ) as bench:  # stats would be counted with the boots
         clock, _ = idle(bench, 2.0 if options.smoke else 12.0)
         cost(bench, console, "one", 2 if options.smoke else 30, 1, clock, options.verbose)
         cost(bench, console, "fifty", 1 if options.smoke else 4, 50, clock, options.verbose)

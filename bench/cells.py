@@ -32,16 +32,17 @@ from cells.bulkhead import BulkheadSettings
 from cells.discovery import AGENT
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
-from db import cell_mappings, claims, compute_nodes, host_mappings, services
-from db.engine import Database
+from db.api import cell_mappings, claims, host_mappings
+from db.cell import compute_nodes, services
+from db.sql.engine import ApiDatabase, Database
 from objects import errors
 from objects.cell import CellMapping, CellState, HostMapping
 from scheduler.cursor import Cursor
 from scheduler.freshness import Freshness
 from scheduler.manager import SchedulerManager
 from scheduler.plugins import load_driver
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.bus import silent_listener
 from tests.support.fleet import CONTEXT, Site
@@ -80,7 +81,7 @@ def region(server: str, count: int) -> Iterator[tuple[Database, list[CellMapping
         yield api, mappings
 
 
-def _add(api: Database, name: str, url: str) -> CellMapping:
+def _add(api: ApiDatabase, name: str, url: str) -> CellMapping:
     mapping = create_cell(api, NewCell(name=name, database_url=url, transport_url=f"embedded://bench/cells/{name}"))
     nodes = [fleet.node(f"{name}-h{n}", vcpus=100_000, memory_mb=1 << 30, disk_gb=1 << 20) for n in range(HOSTS)]
     database, now = Database(url), time.time()
@@ -93,7 +94,7 @@ def _add(api: Database, name: str, url: str) -> CellMapping:
     return mapping
 
 
-def measure_health(api: Database, mappings: Sequence[CellMapping], down: int, patience: BulkheadSettings, runs: int = 3) -> None:
+def measure_health(api: ApiDatabase, mappings: Sequence[CellMapping], down: int, patience: BulkheadSettings, runs: int = 3) -> None:
     """Print how long it takes, how long the cells that answer took, and what it takes of this process."""
     with contextlib.closing(silent_listener()) as frozen:
         url = f"mysql+pymysql://sc@127.0.0.1:{frozen.getsockname()[1]}/sc?connect_timeout=3600"
@@ -122,12 +123,12 @@ def measure_health(api: Database, mappings: Sequence[CellMapping], down: int, pa
     )
 
 
-def measure_disable(api: Database, mappings: Sequence[CellMapping], rounds: int) -> None:
+def measure_disable(api: ApiDatabase, mappings: Sequence[CellMapping], rounds: int) -> None:
     """Two threads ask for hosts all the time, while an operator takes one of two cells out of use and puts it back."""
     for mapping in mappings[2:]:
         change_cell(api, mapping.name, CellChange(state=CellState.DISABLED))
     name = mappings[0].name
-    settings = Settings(service_down_time=1e6, warm_up=0.0)
+    settings = SchedulerSettings(service_down_time=1e6, warm_up=0.0)
     site = Site(api, [])
     registry = CellRegistry(api)
     table, cursor = HostTable(), Cursor()

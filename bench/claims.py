@@ -32,16 +32,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import sqlalchemy as sa
 
 from bench import _ledger
-from db import claims
-from db.counting import StatementCounter
+from db.api import claims
+from db.sql.counting import StatementCounter
 from objects import errors
 from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
-from scheduler.settings import Settings
+from scheduler.settings import SchedulerSettings
 from tests.support import fleet
 from tests.support.fleet import CONTEXT, Site
 
-SETTINGS = Settings(warm_up=0.0, service_down_time=1e6)
+SETTINGS = SchedulerSettings(warm_up=0.0, service_down_time=1e6)
 """No agent reports here."""
 THREADS = 8
 TABLES = ("build_requests", "epochs", "inventories", "allocations", "decisions")

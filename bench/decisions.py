@@ -33,20 +33,20 @@ import msgspec
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
 
 from bench._fleet import ZONES, Fleet
-from db import decisions
+from db.api import decisions
 from objects import stored
 from objects.context import RequestContext
 from objects.decision import Decision
-from objects.group import Policy, ServerGroup
+from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import Slot, Standing
 from objects.spec import RequestSpec
-from scheduler import conclude, engine
-from scheduler.attempt import Attempt
 from scheduler.cursor import Cursor
-from scheduler.drivers.base import Driver
-from scheduler.job import Job, Moment
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan import conclude, engine
+from scheduler.plan.claim_planner import ClaimPlanner
+from scheduler.plan.job import Job, PlanContext
 from scheduler.plugins import load_driver
-from scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, Settings
+from scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from tests.support.databases import api_database
 
 FILTERS = (*DEFAULT_FILTERS, "IoOpsFilter", "NumInstancesFilter")
@@ -93,13 +93,13 @@ def zoned(fleet: Fleet) -> Asked:
 
 def apart(fleet: Fleet) -> Asked:
     """One more member of an anti-affinity group."""
-    group = _group(Policy.ANTI_AFFINITY)
+    group = _group(GroupPolicy.ANTI_AFFINITY)
     return _spec(fleet, group=group), _members(group, [node.host for node in fleet.chance.sample(fleet.nodes, MEMBERS)])
 
 
 def together(fleet: Fleet) -> Asked:
     """One more member of an affinity group, whose host has room for it."""
-    group, asked = _group(Policy.AFFINITY), _spec(fleet)
+    group, asked = _group(GroupPolicy.AFFINITY), _spec(fleet)
     while True:
         row = fleet.ledger[fleet.chance.randrange(len(fleet.ledger)) + 1]
         place = fleet.table.find(row.host, row.node)
@@ -116,7 +116,7 @@ def _spec(fleet: Fleet, count: int = 1, **changes: object) -> RequestSpec:
     return RequestSpec(request_id="req-bench", project_id="p", user_id="u", name="server", **(values | changes))  # type: ignore[arg-type]  # checked where it is read
 
 
-def _group(policy: Policy) -> ServerGroup:
+def _group(policy: GroupPolicy) -> ServerGroup:
     return ServerGroup(uuid=str(uuid.uuid4()), name="g", project_id="p", policy=policy)
 
 
@@ -124,15 +124,17 @@ def _members(group: ServerGroup, hosts: Sequence[str]) -> list[Slot]:
     return [Slot(group_uuid=group.uuid, instance_uuid=str(uuid.uuid4()), host=host) for host in hosts]
 
 
-def decide(fleet: Fleet, driver: Driver, asked: RequestSpec, slots: Sequence[Slot]) -> tuple[float, float, Decision | None]:
+def decide(
+    fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec, slots: Sequence[Slot]
+) -> tuple[float, float, Decision | None]:
     """One decision and its claim; its seconds, and those of the processor, without those of the ledger."""
     uuids = tuple(asked.fences)
     standings = [Standing(needed=uuids)]
     began, cpu = time.perf_counter(), time.thread_time()
     job = Job(CONTEXT, asked, uuids)
     mono = time.monotonic()
-    moment = Moment(mono, time.time(), mono - 60.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
-    attempt = Attempt(fleet.table, driver, Cursor(), [job], moment)
+    moment = PlanContext(mono, time.time(), mono - 60.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
+    attempt = ClaimPlanner(fleet.table, driver, Cursor(), [job], moment)
     wanted = attempt.begin([], standings, slots)
     attempt.confirm([fleet.ledger[key] for key in wanted])
     [placements], _ = attempt.finish()
@@ -159,7 +161,7 @@ def untold() -> Iterator[None]:
         vars(conclude)["decision_of"] = told
 
 
-def one_round(hosts: int, driver: Driver, ask: Callable[[Fleet], Asked], decisions: int) -> Took:
+def one_round(hosts: int, driver: SchedulerDriver, ask: Callable[[Fleet], Asked], decisions: int) -> Took:
     fleet, took = Fleet(hosts), Took()
     gc.collect()
     for n in range(decisions):
@@ -177,16 +179,16 @@ def one_round(hosts: int, driver: Driver, ask: Callable[[Fleet], Asked], decisio
     return took
 
 
-def measured(hosts: int, driver: Driver, ask: Callable[[Fleet], Asked], rounds: int, decisions: int) -> Took:
+def measured(hosts: int, driver: SchedulerDriver, ask: Callable[[Fleet], Asked], rounds: int, decisions: int) -> Took:
     return min((one_round(hosts, driver, ask, decisions) for _ in range(rounds)), key=lambda took: took.median)
 
 
-def batches(fleet: Fleet, driver: Driver, rounds: int) -> float:
+def batches(fleet: Fleet, driver: SchedulerDriver, rounds: int) -> float:
     """Microseconds per instance of a batch of 100, at best."""
     return min(decide(fleet, driver, _spec(fleet, 100), ())[0] for _ in range(rounds)) / 100 * 1e6
 
 
-def written(fleet: Fleet, driver: Driver, times: int) -> tuple[float, int]:
+def written(fleet: Fleet, driver: SchedulerDriver, times: int) -> tuple[float, int]:
     """Microseconds to store one decision on SQLite, in a transaction of its own; and its size in bytes."""
     *_, decision = decide(fleet, driver, *plain(fleet))
     if decision is None:
@@ -210,7 +212,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="the sizes of the fleets")
     given = parser.parse_args()
     sizes, rounds, count = ([300], 1, 30) if given.smoke else (given.hosts, given.rounds, given.decisions)
-    driver = load_driver(Settings(enabled_filters=FILTERS, enabled_weighers=DEFAULT_WEIGHERS))
+    driver = load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=DEFAULT_WEIGHERS))
     how = "compiled modules" if COMPILED else "plain Python"
     print(f"{len(FILTERS)} filters, {len(DEFAULT_WEIGHERS)} weighers; the best of {rounds} rounds of {count} decisions; {how}")
     print(f"{'hosts':>8}  {'':20} {'per second':>10} {'median us':>10} {'p99 us':>10} {'p99 CPU':>10} {'record':>9}")

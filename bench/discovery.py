@@ -26,14 +26,14 @@ from bench import _ledger
 from cells.administration import NewCell, create_cell
 from cells.discovery import AGENT, discover
 from cells.registry import CellRegistry
-from conductor.keep import CellKeeper
-from db import compute_nodes, epochs, host_mappings, services
-from db.claims import Ledger
-from db.connection import Connection
-from db.counting import StatementCounter
-from db.engine import Database
-from db.services import Beat
-from db.tables import api as tables
+from conductor.feed_follower import FeedFollower
+from db.api import epochs, host_mappings, tables
+from db.api.claims import Ledger
+from db.cell import compute_nodes, services
+from db.cell.services import Beat
+from db.sql.connection import ApiTransaction
+from db.sql.counting import StatementCounter
+from db.sql.engine import Database
 from objects.compute_node import ComputeNode
 
 PAGE = 500
@@ -53,7 +53,7 @@ def fill(url: str, cell: int, hosts: int) -> None:
     database.dispose()
 
 
-def forget(tx: Connection) -> None:
+def forget(tx: ApiTransaction) -> None:
     """Nobody has mapped anything, nor read a feed."""
     for table in (tables.host_mappings, tables.inventories, tables.feed_cursors):
         tx.execute(sa.delete(table))
@@ -70,7 +70,7 @@ def measure(what: str, databases: list[Database], work: Callable[[], object]) ->
     print(f"{what:20} {took:7.2f} s {cpu:7.2f} s CPU {statements:7} statements {rows:8} rows")
 
 
-def keep(keepers: list[CellKeeper], registry: CellRegistry) -> None:
+def keep(keepers: list[FeedFollower], registry: CellRegistry) -> None:
     """Until all feeds are read and what was mapped is known."""
     for keeper in keepers:
         while keeper.keep():
@@ -103,7 +103,7 @@ def main() -> None:
         assert len(api.read(host_mappings.list_all)) == hosts
         api.write(forget)
         registry.refresh()
-        keepers = [CellKeeper(api, Ledger(api, cell.name), registry, cell, 3600.0, map_hosts=True) for cell in registry.cells()]
+        keepers = [FeedFollower(api, Ledger(api, cell.name), registry, cell, 3600.0, map_hosts=True) for cell in registry.cells()]
         measure("conductor", databases, lambda: keep(keepers, registry))
         measure("conductor again", databases, lambda: keep(keepers, registry))
         assert len(api.read(host_mappings.list_all)) == hosts

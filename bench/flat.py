@@ -55,15 +55,15 @@ from bench._flat import (
 )
 from bench._flat_servers import on_servers
 from bench.boots import CLOCK, Bench
-from cli.all_in_one import Pace, StateFolder
-from rpc.counting import Kind
+from cli.all_in_one import DeploymentTimes, StateFolder
+from rpc.counting import MessageKind
 from service.periodic import wait_until
 
 NEVER = 1e6
 FEED = 0.12
 QUIET = 2.5 * FEED
 """Seconds without a statement or message, other than polls, after which a boot has been brought to its end."""
-PACE = Pace(
+PACE = DeploymentTimes(
     sweep_interval=NEVER,
     settle_age=NEVER,
     report_interval=NEVER,
@@ -118,7 +118,7 @@ def messages(bench: Bench) -> Counter[str]:
     found: Counter[str] = Counter()
     for (_, method, kind), number in bench.messages.counts().items():
         if method not in CLOCK:
-            found[method] += number * (2 if kind is Kind.CALL else 1)
+            found[method] += number * (2 if kind is MessageKind.CALL else 1)
     return found
 
 

@@ -28,12 +28,12 @@ import sqlalchemy as sa
 from bench import _ledger
 from cells.administration import NewCell, create_cell
 from cells.discovery import AGENT
-from db import claims
-from db.connection import Connection
-from db.engine import Database
-from db.epochs import Epoch, bump
-from db.tables.api import host_mappings
-from db.tables.cell import compute_nodes, services
+from db.api import claims
+from db.api.epochs import Epoch, bump
+from db.api.tables import host_mappings
+from db.cell.tables import compute_nodes, services
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase, Database
 from objects import stored
 from objects.compute_node import ComputeNode
 from tests.support import fleet
@@ -41,7 +41,7 @@ from tests.support import fleet
 SCHEDULER = Path(__file__).with_name("_scheduler.py")
 
 
-def fill(api: Database, cell_urls: list[str], hosts: int, allocations: int) -> None:
+def fill(api: ApiDatabase, cell_urls: list[str], hosts: int, allocations: int) -> None:
     """Cells, their nodes and agents, mappings, inventories and claims, as if all had been running for long."""
     for number, url in enumerate(cell_urls):
         name = f"cell{number + 1}"
@@ -76,7 +76,7 @@ def node(cell: int, number: int) -> ComputeNode:
     )
 
 
-def report(tx: Connection, nodes: list[ComputeNode]) -> None:
+def report(tx: ApiTransaction, nodes: list[ComputeNode]) -> None:
     now = time.time()
     rows: list[dict[str, Any]] = [{"host": n.host, "node": n.node, "stats": stored.dump(n), "updated_at": now} for n in nodes]
     _ledger.insert(tx, compute_nodes, rows)

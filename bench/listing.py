@@ -34,15 +34,16 @@ from rich.console import Console
 from rich.table import Table
 
 from api.main import build_app
-from api.opts import Settings
+from api.opts import ApiSettings
 from bench import _ledger
 from cells.fan_out import fan_out
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.silence import SilenceWatch
-from db import cell_mappings, feed, spec_fields
-from db.counting import StatementCounter
-from db.engine import Database
-from db.tables.api import instance_mappings, request_specs
+from db.api import cell_mappings, spec_fields
+from db.api.tables import instance_mappings, request_specs
+from db.cell import feed
+from db.sql.counting import StatementCounter
+from db.sql.engine import Database
 from objects import stored
 from objects.cell import CELL0_UUID, UNKNOWN_CELLS_HEADER, CellMapping
 from objects.spec import Image, RequestSpec, ServerProperties
@@ -74,7 +75,7 @@ class Bench:
         self.uuids = [str(uuid.uuid4()) for _ in range(servers)]
         self._fill({"role": "web"} | {f"key-{number}": "x" * 250 for number in range(4 * spec_size)})
         self.registry = CellRegistry(self.database)
-        settings = Settings(allowed_hosts=("falconframework.org",), max_limit=1000)
+        settings = ApiSettings(allowed_hosts=("falconframework.org",), max_limit=1000)
         self.client = falcon.testing.TestClient(
             build_app(settings, self.registry, self.database, Bus("embedded://bench/listing", name="api"), None)
         )

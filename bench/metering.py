@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from prometheus_client import Counter, Histogram, generate_latest
 
 from bench.boots import deployment
-from cli.all_in_one import Pace
-from db.counting import StatementCounter
+from cli.all_in_one import DeploymentTimes
+from db.sql.counting import StatementCounter
 from service import metrics
 
 BOOTS = 200
@@ -63,7 +63,7 @@ def main() -> None:
     counter = best(lambda: metrics.RETRIES.labels("bench").inc())
     histogram = best(lambda: metrics.STAGE["plan"].observe(0.02))
     facts = Facts()
-    with deployment(24, 0, Pace()) as bench:
+    with deployment(24, 0, DeploymentTimes()) as bench:
         before, began = facts.total(), time.monotonic()
         time.sleep(10.0)  # what is counted meanwhile runs by the clock
         clock = (facts.total() - before) / (time.monotonic() - began)

@@ -1,6 +1,6 @@
 """What one boot costs a whole region of separate processes on RabbitMQ and MariaDB: statements, messages, CPU, memory, time.
 
-    python bench/region.py               the figures of the README, in less than ten minutes (make bench-region)
+    python bench/region.py               the figures of docs/performance.md, in less than ten minutes (make bench-region)
     python bench/region.py --json FILE   the same, and everything that was measured in FILE
     python bench/region.py --smoke       the same paths in a moment, in a small region, once; figures not to be quoted
 

@@ -28,9 +28,9 @@ import sqlalchemy as sa
 
 from bench._place import Client, place, serve
 from ci.stages import ACCEPT
-from db import mappings
-from db.engine import Database
-from db.tables.api import build_requests
+from db.api import mappings
+from db.api.tables import build_requests
+from db.sql.engine import Database
 from deploy.local.processes import environment, leads
 from deploy.local.region import Region
 from deploy.local.shape import Shape

@@ -11,11 +11,11 @@ import msgspec
 from cells import template
 from cells.template import NOTHING, Local
 from cells.urls import NO_TRANSPORT, database_place, transport_place
-from db import cell_mappings, cell_removal, epochs, host_mappings, mappings
-from db.cell_mappings import HasHosts
-from db.connection import Connection
-from db.engine import Database
-from db.epochs import Epoch
+from db.api import cell_mappings, cell_removal, epochs, host_mappings, mappings
+from db.api.cell_mappings import HasHosts
+from db.api.epochs import Epoch
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.base import Object
 from objects.cell import CELL0_UUID, CellMapping, CellState
@@ -53,7 +53,7 @@ Prepare = Callable[[CellMapping], object]
 """Called with the mapping, its templates expanded, after all checks and before it is saved: to apply the schema, or to try it."""
 
 
-def create_cell(api_database: Database, new: NewCell, prepare: Prepare | None = None, *, local: Local = NOTHING) -> CellMapping:
+def create_cell(api_database: ApiDatabase, new: NewCell, prepare: Prepare | None = None, *, local: Local = NOTHING) -> CellMapping:
     """Register a cell. Every process that follows the cells' epoch uses it within seconds.
 
     What ``prepare`` raises is raised here, and then nothing was saved. Raises Invalid or Misconfigured for a malformed name or URL,
@@ -68,7 +68,7 @@ def create_cell(api_database: Database, new: NewCell, prepare: Prepare | None = 
 
 
 def change_cell(
-    api_database: Database, name_or_uuid: str, change: CellChange, prepare: Prepare | None = None, *, local: Local = NOTHING
+    api_database: ApiDatabase, name_or_uuid: str, change: CellChange, prepare: Prepare | None = None, *, local: Local = NOTHING
 ) -> CellMapping:
     """Change a cell under running processes, which follow within seconds; what is not given stays.
 
@@ -89,7 +89,7 @@ def change_cell(
     return api_database.write(_move, after, local)
 
 
-def delete_cell(api_database: Database, name_or_uuid: str, *, with_hosts: bool = False) -> CellMapping:
+def delete_cell(api_database: ApiDatabase, name_or_uuid: str, *, with_hosts: bool = False) -> CellMapping:
     """Forget a cell that holds no servers; its databases are left alone. Returns what was forgotten.
 
     ``with_hosts``: also forget which hosts belong to it. Raises NotFound, Invalid for cell0, and Conflict while there are servers,
@@ -100,7 +100,7 @@ def delete_cell(api_database: Database, name_or_uuid: str, *, with_hosts: bool =
     return mapping
 
 
-def deletable(api_database: Database, name_or_uuid: str) -> CellMapping:
+def deletable(api_database: ApiDatabase, name_or_uuid: str) -> CellMapping:
     """The cell. Raises NotFound, and Invalid for cell0."""
     mapping = find_cell(api_database, name_or_uuid)
     if mapping.is_cell0:
@@ -108,12 +108,12 @@ def deletable(api_database: Database, name_or_uuid: str) -> CellMapping:
     return mapping
 
 
-def list_cells(api_database: Database) -> list[CellMapping]:
+def list_cells(api_database: ApiDatabase) -> list[CellMapping]:
     """All cells by name, cell0 first."""
     return sorted(api_database.read(cell_mappings.list_all), key=lambda m: (not m.is_cell0, m.name))
 
 
-def find_cell(api_database: Database, name_or_uuid: str) -> CellMapping:
+def find_cell(api_database: ApiDatabase, name_or_uuid: str) -> CellMapping:
     """Raises NotFound, naming the cells there are."""
     mappings = list_cells(api_database)
     for mapping in mappings:
@@ -167,19 +167,19 @@ def _changed(before: CellMapping, change: CellChange) -> CellMapping:
     return msgspec.structs.replace(before, **given)
 
 
-def _move(tx: Connection, mapping: CellMapping, local: Local) -> CellMapping:
+def _move(tx: ApiTransaction, mapping: CellMapping, local: Local) -> CellMapping:
     epochs.bump(tx, Epoch.CELLS)  # first: its lock keeps what is looked at true, here and below
     _refuse_duplicates(tx, template.expand(mapping, local), local)
     return cell_mappings.update(tx, mapping)
 
 
-def _delete(tx: Connection, mapping: CellMapping, with_hosts: bool) -> None:
+def _delete(tx: ApiTransaction, mapping: CellMapping, with_hosts: bool) -> None:
     if not with_hosts and (count := sum(home == mapping.uuid for home in host_mappings.homes(tx).values())):
         raise HasHosts(f"Cell '{mapping.name}' still has {count} hosts: delete them, or give --with-hosts")
     cell_removal.forget(tx, mapping.uuid)
 
 
-def _create(tx: Connection, mapping: CellMapping, local: Local) -> CellMapping:
+def _create(tx: ApiTransaction, mapping: CellMapping, local: Local) -> CellMapping:
     epochs.bump(tx, Epoch.CELLS)
     if mapping.is_cell0 and (other := next((m for m in cell_mappings.list_all(tx) if m.is_cell0), None)) is not None:
         raise errors.Conflict(f"Cell {other.name!r} exists already: it is cell0 already.")
@@ -188,7 +188,7 @@ def _create(tx: Connection, mapping: CellMapping, local: Local) -> CellMapping:
     return mapping
 
 
-def _refuse_duplicates(tx: Connection, mapping: CellMapping, local: Local) -> None:
+def _refuse_duplicates(tx: ApiTransaction, mapping: CellMapping, local: Local) -> None:
     """``mapping`` is an expanded one. Raises Conflict."""
     database, transport = database_place(mapping.database_url), None
     if mapping.transport_url != NO_TRANSPORT:
@@ -216,7 +216,7 @@ def _place(of: Callable[[str], str], expand: Callable[[str, Local], str], url: s
         return None
 
 
-def used_cells(api_database: Database) -> set[str]:
+def used_cells(api_database: ApiDatabase) -> set[str]:
     """The uuids of cells that hosts are mapped to, or servers that are not deleted."""
     hosts = {mapping.cell_uuid for mapping in api_database.read(host_mappings.list_all)}
     return hosts | {count.cell_uuid for count in api_database.read(mappings.counts) if count.cell_uuid is not None}

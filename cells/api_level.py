@@ -9,8 +9,8 @@ from oslo_config import cfg
 
 from cells import opts
 from cells.registry import CellRegistry, open_database
-from db import ready
-from db.engine import Database
+from db.sql import ready
+from db.sql.engine import ApiDatabase
 from rpc.transport import Bus
 from service import health, notifications
 from service.opts import required
@@ -26,11 +26,11 @@ class ApiLevel:
     def __init__(self, conf: cfg.ConfigOpts, pool_size: int) -> None:
         check(conf)
         outbox = notifications.settings(conf).on
-        self.database = Database(conf.api_database.connection, name="api", max_pool_size=pool_size, outbox=outbox)
+        self.database = ApiDatabase(conf.api_database.connection, name="api", max_pool_size=pool_size, outbox=outbox)
         self.url: str = conf.api_transport_url or conf.transport_url
         self.bus = Bus(self.url, name="api")
         self.registry = CellRegistry(self.database, opts.settings(conf), open_database=partial(open_database, outbox=outbox))
-        self._sign = health.Asked("the API database", lambda: ready.check(self.database, "api"))
+        self._sign = health.HealthCheck("the API database", lambda: ready.check(self.database, "api"))
 
     def wait(self, stopped: threading.Event, *, for_bus: bool) -> bool:
         """Wait until the API database has its schema and, if asked, the bus answers; return False if ``stopped`` before that."""

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 from cells.bulkhead import Begun, Bulkhead, BulkheadSettings
-from db.connection import Connection
-from db.engine import Database
+from db.sql.connection import CellTransaction
+from db.sql.engine import CellDatabase
 from objects import errors
 from objects.cell import CellMapping
 from rpc.compute import ComputeClient
 from rpc.errors import Timeout, Unreachable
 from rpc.transport import Bus
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -32,12 +32,12 @@ class Cell:
     answer. Errors of the function itself pass unchanged.
     """
 
-    def __init__(self, mapping: CellMapping, database: Database, bus: Bus | None, settings: BulkheadSettings) -> None:
+    def __init__(self, mapping: CellMapping, database: CellDatabase, bus: Bus | None, settings: BulkheadSettings) -> None:
         self._mapping = mapping
         self.database = database
         self._bus = bus
         self.compute = ComputeClient(bus) if bus is not None else None
-        self.complaints = Complaints(LOG)
+        self.complaints = RateLimitedLog(LOG)
         """What this process has said of the cell lately."""
         what = f"cell {mapping.name!r}"
         # A SQLite file can stall as a server can: another process that holds its lock is waited for. So it gets its threads too.
@@ -81,23 +81,23 @@ class Cell:
         """Of its database and its bus, whether calls are refused now because it does not answer."""
         return {"database": self._rows.breaker.open, "bus": self._wire.breaker.open}
 
-    def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """``fn(tx, ...)`` in a read-only transaction of the cell's database."""
         return self._rows.run(partial(self.database.read, fn, *args, **kwargs))
 
-    def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """``fn(tx, ...)`` in a transaction of the cell's database. After CellUnavailable it may or may not have been committed."""
         return self._rows.run(partial(self.database.write, fn, *args, **kwargs))
 
-    def begin_write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> Begun[T]:
+    def begin_write(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> Begun[T]:
         """Start a ``write`` and return what waits for its result (see Bulkhead.begin)."""
         return self._rows.begin(partial(self.database.write, fn, *args, **kwargs))
 
-    def begin_timed_read(self, fn: Callable[[Connection], T]) -> Callable[[], tuple[T, float]]:
+    def begin_timed_read(self, fn: Callable[[CellTransaction], T]) -> Callable[[], tuple[T, float]]:
         """``begin_read`` whose result comes with the seconds that it took, without those it waited for a thread."""
         return self._rows.begin(partial(_timed, partial(self.database.read, fn)))
 
-    def begin_read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
+    def begin_read(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
         """Start a ``read`` and return what waits for its result (see Bulkhead.begin)."""
         return self._rows.begin(partial(self.database.read, fn, *args, **kwargs))
 
@@ -166,16 +166,16 @@ class Deadline:
         self._wire = wire
         self._timeout = timeout
 
-    def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return self._rows.run(partial(self._cell.database.read, fn, *args, **kwargs), self._timeout)
 
-    def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return self._rows.run(partial(self._cell.database.write, fn, *args, **kwargs), self._timeout)
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return self._wire.run(partial(fn, *args, **kwargs), self._timeout)
 
-    def begin_read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
+    def begin_read(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
         """As the cell's: start it, and return what waits for its result."""
         return self._rows.begin(partial(self._cell.database.read, fn, *args, **kwargs), self._timeout)
 

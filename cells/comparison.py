@@ -15,11 +15,14 @@ from cells.cell import Cell
 from cells.fan_out import Answered, fan_out
 from cells.instance_mapping import adopt, map_instances
 from cells.registry import CellRegistry
-from db import adoption, audit_cell, audit_queue, audit_servers, incarnation, row_repair, staging
-from db.claims import Ledger
-from db.engine import Database
-from db.incarnation import Incarnation, Known, Seen
-from db.row_repair import Read
+from db.api import incarnation
+from db.api.claims import Ledger
+from db.api.incarnation import Incarnation, Known
+from db.audit import cell_rows, queue, servers
+from db.cell import incarnation_mark, row_repair, staging, strays
+from db.cell.incarnation_mark import KnownMark
+from db.cell.row_repair import Read
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.base import Object
 from objects.instance import State
@@ -44,18 +47,33 @@ class Compared(Object, frozen=True, kw_only=True):
 class Marks(Object, frozen=True, kw_only=True):
     """What the cells remember. ``silent``: why a cell did not answer, by its name."""
 
-    seen: dict[str, Seen | None]
+    seen: dict[str, KnownMark | None]
     silent: dict[str, str]
 
 
 # -- recognising -----------------------------------------------------------------------------------------------------------------
 
 
-def marks_of(registry: CellRegistry) -> Marks:
-    """Ask every cell, cell0 too, what it remembers, all at the same time."""
-    seen: dict[str, Seen | None] = {}
+def step(cells: Iterable[Cell], now: Incarnation, told: Mapping[str, int]) -> set[str]:
+    """Raise the mark in the cells that remember what they have confirmed, all at the same time; returns the uuids of those.
+
+    What the others remember is to be asked: one of the databases may have been restored, or a cell does not answer.
+    """
+    mark = KnownMark(incarnation=now.uuid, mark=now.mark)
+    begun = {cell.uuid: cell.begin_write(incarnation_mark.step, mark, told[cell.uuid]) for cell in cells if cell.uuid in told}
+    stepped = set()
+    for cell_uuid, collect in begun.items():
+        with contextlib.suppress(errors.CellUnavailable):
+            if collect():
+                stepped.add(cell_uuid)
+    return stepped
+
+
+def marks_of(registry: CellRegistry, cells: Iterable[Cell]) -> Marks:
+    """Ask these cells what they remember, all at the same time."""
+    seen: dict[str, KnownMark | None] = {}
     silent = dict(registry.broken())
-    for answer in fan_out(all_cells(registry), incarnation.seen):
+    for answer in fan_out(cells, incarnation_mark.seen):
         if isinstance(answer, Answered):
             seen[answer.cell.uuid] = answer.value
         else:
@@ -86,7 +104,7 @@ def why_restored(now: Incarnation, known: Known | None, marks: Marks, names: Map
     return ""
 
 
-def handed_over(api_database: Database, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
+def handed_over(api_database: ApiDatabase, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
     """Requests that are queued although one of these cells has a row of them that was handed over, and the cells that answered.
 
     A hand-over ends the request in the transaction before which no such row is: so the API database has lost that transaction. It
@@ -95,15 +113,15 @@ def handed_over(api_database: Database, cells: Sequence[Cell]) -> tuple[list[str
     found: set[str] = set()
     answered = {cell.uuid for cell in cells}
     after = ""
-    while uuids := api_database.read(audit_queue.requests_after, after, PAGE_SIZE):
+    while uuids := api_database.read(queue.requests_after, after, PAGE_SIZE):
         after = uuids[-1]
-        for answer in fan_out(cells, adoption.strays, uuids):
+        for answer in fan_out(cells, strays.strays, uuids):
             if isinstance(answer, Answered):
                 found.update(stray.row.uuid for stray in answer.value)
             else:
                 answered.discard(answer.cell.uuid)
     # those that were handed over while the cells were asked are queued no more
-    left = api_database.read(audit_queue.requests, sorted(found)) if found else []
+    left = api_database.read(queue.requests, sorted(found)) if found else []
     return [request.uuid for request in left], sorted(answered)
 
 
@@ -128,7 +146,7 @@ def compare(registry: CellRegistry, ledger: Ledger, known: str, without: Collect
     where another one does not answer; nothing is leased until it does.
     """
     cells = [cell for cell in all_cells(registry) if cell.name not in without]
-    marks = marks_of(registry)
+    marks = marks_of(registry, all_cells(registry))
     if absent := {name: why for name, why in marks.silent.items() if name not in without}:
         raise Missing("; ".join(absent.values()))
     adopted: dict[str, int] = {cell.name: 0 for cell in cells}
@@ -148,7 +166,7 @@ def compare(registry: CellRegistry, ledger: Ledger, known: str, without: Collect
 def _adopt_queued(ledger: Ledger, cells: Sequence[Cell], adopted: dict[str, int]) -> None:
     """Servers that are queued here and were handed over, or deleted, after the backup."""
     after = ""
-    while uuids := ledger.database.read(audit_queue.requests_after, after, PAGE_SIZE):
+    while uuids := ledger.database.read(queue.requests_after, after, PAGE_SIZE):
         after = uuids[-1]
         for cell, found in adopt_found(ledger, cells, uuids).items():
             adopted[cell.name] += len(found)
@@ -163,7 +181,7 @@ def adopt_found(ledger: Ledger, cells: Iterable[Cell], uuids: Sequence[str]) -> 
     best: dict[str, tuple[tuple[bool, int], Cell]] = {}
     for cell in cells:
         _remove_staged(cell, uuids)
-        for stray in cell.read(adoption.strays, uuids):
+        for stray in cell.read(strays.strays, uuids):
             rank = (not stray.leaving, stray.row.fence)
             if stray.row.uuid not in best or rank > best[stray.row.uuid][0]:
                 best[stray.row.uuid] = rank, cell
@@ -174,7 +192,7 @@ def adopt_found(ledger: Ledger, cells: Iterable[Cell], uuids: Sequence[str]) -> 
 
 
 def _remove_staged(cell: Cell, uuids: Sequence[str]) -> None:
-    rows = cell.read(audit_cell.rows, uuids).rows
+    rows = cell.read(cell_rows.rows, uuids).rows
     if staged := [row.uuid for row in rows.values() if row.state is State.STAGED]:
         cell.write(staging.remove_staged, staged)
 
@@ -182,9 +200,9 @@ def _remove_staged(cell: Cell, uuids: Sequence[str]) -> None:
 def _begin_anew(ledger: Ledger, cells: Sequence[Cell], known: str, marks: Marks) -> None:
     """The cells first: if this is interrupted, they know an incarnation that the API database does not, and all is repeated."""
     mark = max((seen.mark for seen in marks.seen.values() if seen is not None), default=0) + 1
-    told = Seen(incarnation=str(uuid.uuid4()), mark=mark)
+    told = KnownMark(incarnation=str(uuid.uuid4()), mark=mark)
     for cell in cells:
-        cell.write(incarnation.note, told, anew=True)
+        cell.write(incarnation_mark.note, told, anew=True)
     ledger.database.write(incarnation.forget_told)
     if not ledger.database.write(incarnation.open_, known, told.incarnation, mark):
         LOG.info("another process has compared the API database with its cells meanwhile")
@@ -199,10 +217,10 @@ def retell(ledger: Ledger, cell: Cell) -> int:
     Nothing is ended and no guest is touched: what its hosts hold beyond its rows, agents keep and report.
     """
     count, after = 0, ""
-    while uuids := cell.read(audit_cell.rows_after, after, PAGE_SIZE):
+    while uuids := cell.read(cell_rows.rows_after, after, PAGE_SIZE):
         after = uuids[-1]
-        rows = cell.read(audit_cell.rows, uuids).rows
-        _, records = ledger.database.read(audit_servers.records, uuids)
+        rows = cell.read(cell_rows.rows, uuids).rows
+        _, records = ledger.database.read(servers.records, uuids)
         behind = {
             uuid: Read(version=row.version, seen=records[uuid].seen)
             for uuid, row in rows.items()

@@ -31,7 +31,7 @@ class DeclaredCell(Object, frozen=True, kw_only=True):
         return f"DeclaredCell({self.name!r})"  # the URLs may hold passwords
 
 
-class Step(Object, frozen=True, kw_only=True):
+class CellStep(Object, frozen=True, kw_only=True):
     """What is to be done with one cell: at most one of ``new`` and ``change`` is there; neither where nothing is to be done.
 
     ``before`` is the cell as it is; None for one that is new. ``declared`` is False for a cell that the file does not name.
@@ -61,17 +61,17 @@ def read(path: Path) -> list[DeclaredCell]:
         raise errors.Invalid(f"{path}{line}: {error.problem or 'this is no YAML'}") from None
     except yaml.YAMLError:
         raise errors.Invalid(f"{path}: this is no YAML") from None
-    return _File(path).cells(root)
+    return _DeclarationFile(path).cells(root)
 
 
-def plan(declared: Sequence[DeclaredCell], existing: Iterable[CellMapping]) -> list[Step]:
+def plan(declared: Sequence[DeclaredCell], existing: Iterable[CellMapping]) -> list[CellStep]:
     """A step per cell, those of the file first and in its order. Raises Invalid where a cell that is new lacks something."""
     there = {mapping.name: mapping for mapping in existing}
     steps = [_step(cell, there.pop(cell.name, None)) for cell in declared]
-    return steps + [Step(name=name, before=there[name], declared=False) for name in sorted(there)]
+    return steps + [CellStep(name=name, before=there[name], declared=False) for name in sorted(there)]
 
 
-def _step(cell: DeclaredCell, before: CellMapping | None) -> Step:
+def _step(cell: DeclaredCell, before: CellMapping | None) -> CellStep:
     if before is None:
         if cell.database_url is None:
             raise errors.Invalid(f"Cell {cell.name!r} is new and needs a database_connection")
@@ -82,17 +82,17 @@ def _step(cell: DeclaredCell, before: CellMapping | None) -> Step:
             cell0=cell.cell0,
             state=cell.state or CellState.ENABLED,
         )
-        return Step(name=cell.name, new=new)
+        return CellStep(name=cell.name, new=new)
     if cell.cell0 != before.is_cell0:
         raise errors.Invalid(f"Cell {cell.name!r} {'is' if before.is_cell0 else 'is not'} cell0, and cannot become otherwise")
     wanted = {name: getattr(cell, name) for name in ("database_url", "transport_url", "state")}
     changed = {name: value for name, value in wanted.items() if value not in (None, getattr(before, name))}
     if not changed:
-        return Step(name=cell.name, before=before)
-    return Step(name=cell.name, change=msgspec.convert(changed, CellChange), before=before)
+        return CellStep(name=cell.name, before=before)
+    return CellStep(name=cell.name, change=msgspec.convert(changed, CellChange), before=before)
 
 
-class _File:
+class _DeclarationFile:
     """Reads the nodes of one file, and complains with their lines."""
 
     def __init__(self, path: Path) -> None:

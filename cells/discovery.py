@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from cells.fan_out import Answered, Unanswered, fan_out
 from cells.registry import CellRegistry
-from db import host_mappings, services
-from db.connection import Connection
-from db.engine import Database
+from db.api import host_mappings
+from db.cell import services
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
 from objects import errors, text
 from objects.base import Object
 from objects.cell import HostMapping
@@ -45,7 +46,7 @@ def in_two_cells(agents: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]
     return {host: tuple(sorted(cells)) for host, cells in sorted(found.items()) if len(cells) > 1}
 
 
-class Unreachable(Object, frozen=True, kw_only=True):
+class UnreachableCell(Object, frozen=True, kw_only=True):
     """A cell that could not be asked for its hosts."""
 
     cell: str
@@ -60,12 +61,12 @@ class Discovery(Object, frozen=True, kw_only=True):
 
     mapped: tuple[HostMapping, ...] = ()
     conflicts: tuple[HostConflict, ...] = ()
-    unreachable: tuple[Unreachable, ...] = ()
+    unreachable: tuple[UnreachableCell, ...] = ()
     refused: tuple[str, ...] = ()
     hosts: int = 0
 
 
-def discover(registry: CellRegistry, api_database: Database, now: float | None = None) -> Discovery:
+def discover(registry: CellRegistry, api_database: ApiDatabase, now: float | None = None) -> Discovery:
     """Ask every cell for its agents and map those that are new. Cells that do not answer are reported, the others are done.
 
     Safe to run several times at once: what is mapped stays, and the same host is never mapped twice. A host found in two cells is
@@ -83,14 +84,14 @@ def discover(registry: CellRegistry, api_database: Database, now: float | None =
                     refused[host] = f"{error}; set another [compute] host there, then run 'superconductor host delete'"
     names = {cell.uuid: cell.name for cell in registry.cells()}
     mapped, conflicts = _map(api_database, seen, names, api_database.now() if now is None else now)
-    missing = [Unreachable(cell=a.cell.name, reason=a.reason) for a in answers if isinstance(a, Unanswered)]
-    missing += [Unreachable(cell=uuid, reason=reason) for uuid, reason in registry.broken().items()]
+    missing = [UnreachableCell(cell=a.cell.name, reason=a.reason) for a in answers if isinstance(a, Unanswered)]
+    missing += [UnreachableCell(cell=uuid, reason=reason) for uuid, reason in registry.broken().items()]
     odd = tuple(refused.values())
     return Discovery(mapped=mapped, conflicts=conflicts, unreachable=tuple(missing), refused=odd, hosts=len(seen) + len(odd))
 
 
 def _map(
-    api_database: Database, seen: Mapping[str, list[str]], names: Mapping[str, str], now: float
+    api_database: ApiDatabase, seen: Mapping[str, list[str]], names: Mapping[str, str], now: float
 ) -> tuple[tuple[HostMapping, ...], tuple[HostConflict, ...]]:
     known = api_database.read(_known)
     new = [HostMapping(host=host, cell_uuid=cells[0]) for host, cells in seen.items() if host not in known and len(cells) == 1]
@@ -101,7 +102,7 @@ def _map(
     return mapped, tuple(_conflicts(seen, known, names))
 
 
-def _known(tx: Connection) -> dict[str, str]:
+def _known(tx: ApiTransaction) -> dict[str, str]:
     return host_mappings.homes(tx)
 
 

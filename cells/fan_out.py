@@ -8,7 +8,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar
 import msgspec
 
 from cells.cell import Cell
-from db.connection import Connection
+from db.sql.connection import CellTransaction
 from objects import errors
 
 P = ParamSpec("P")
@@ -30,7 +30,7 @@ class Unanswered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fan_out(
-    cells: Iterable[Cell], fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    cells: Iterable[Cell], fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> list[Answered[T] | Unanswered]:
     """``fn(tx, ...)`` as a read of every cell's database; one answer per cell, in their order.
 
@@ -41,7 +41,7 @@ def fan_out(
 
 
 def fan_out_within(
-    timeout: float, cells: Iterable[Cell], fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    timeout: float, cells: Iterable[Cell], fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> list[Answered[T] | Unanswered]:
     """The same for a caller who waits at most ``timeout`` seconds, whatever the cells' deadline."""
     started = [(cell, cell.within(timeout).begin_read(fn, *args, **kwargs)) for cell in cells]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from cells.cell import Cell
-from db import feed
+from db.cell import feed
 from objects.base import Object
 from objects.feed import FeedEvent
 
 
-class Batch(Object, frozen=True, kw_only=True):
+class FeedBatch(Object, frozen=True, kw_only=True):
     """The next events, in order. ``behind``: some after the cursor are gone for good, so the reader must rebuild from state.
 
     ``head`` is the number of the cell's newest event: the reader has caught up where its cursor has reached it.
@@ -35,7 +35,7 @@ class FeedReader:
         """The number of the last event read."""
         return self._cursor
 
-    def read(self, limit: int = 1000) -> Batch:
+    def read(self, limit: int = 1000) -> FeedBatch:
         """Up to ``limit`` events after the cursor, which moves behind them. Raises CellUnavailable.
 
         A reader that could not use what it got goes back by ``seek``. One that is behind gets no events and stays where it is,
@@ -43,10 +43,10 @@ class FeedReader:
         """
         page = self.cell.read(feed.read, self._cursor, limit)
         if page.trimmed or page.head < self._cursor:
-            return Batch(events=(), behind=True, head=page.head)
+            return FeedBatch(events=(), behind=True, head=page.head)
         if page.count:
             self._cursor = page.last
-        return Batch(events=page.events, behind=False, head=page.head)
+        return FeedBatch(events=page.events, behind=False, head=page.head)
 
     def seek(self, cursor: int) -> None:
         """Go on after the event numbered ``cursor``."""

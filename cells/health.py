@@ -7,8 +7,9 @@ from functools import partial
 
 from cells.cell import Cell
 from cells.discovery import AGENT
-from db import clock, ready, services, sync
-from db.connection import Connection
+from db.cell import services
+from db.sql import clock, ready, sync
+from db.sql.connection import CellTransaction
 from objects import errors
 from objects.base import Object
 
@@ -51,10 +52,10 @@ def look(cells: Iterable[Cell], down_after: float) -> list[Health]:
 
 class _Told(Object, frozen=True, kw_only=True):
     schema: str | None
-    tally: services.Tally | None
+    tally: services.ServiceCount | None
 
 
-def _read(tx: Connection, down_after: float) -> _Told:
+def _read(tx: CellTransaction, down_after: float) -> _Told:
     schema = sync.version(tx, "cell")
     return _Told(schema=schema, tally=None if schema is None else services.tally(tx, AGENT, clock.read(tx) - down_after))
 

@@ -7,15 +7,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db import adoption, audit_cell, audit_servers, dialect, row_repair
-from db.audit_cell import Row
-from db.audit_servers import Record
-from db.claims import Ledger
-from db.engine import Database
-from db.row_repair import Read
+from db.api import adoption
+from db.api.claims import Ledger
+from db.audit import cell_rows, servers
+from db.audit.servers import Record
+from db.cell import row_repair, strays
+from db.cell.row_repair import Read
+from db.sql import dialect
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.base import Object
 from objects.instance import State
+from objects.instance_row import InstanceRow
 
 PAGE = dialect.IN_LIST
 
@@ -34,17 +37,17 @@ class Mapped(Object, frozen=True, kw_only=True):
 def adopt(ledger: Ledger, cell: Cell, uuids: Iterable[str]) -> list[str]:
     """Give the API level everything it has lost of these rows of a cell: mapping, request spec, quota and claim; returns the uuids.
 
-    A row that was never handed over is left alone, and so is one whose server is decided elsewhere (``db/adoption.py``). The feed
-    tells of the adopted rows again. Raises CellUnavailable.
+    A row that was never handed over is left alone, and so is one whose server is decided elsewhere (``db/api/adoption.py``). The
+    feed tells of the adopted rows again. Raises CellUnavailable.
     """
     adopted: list[str] = []
     wanted = sorted(set(uuids))
     for start in range(0, len(wanted), adoption.PAGE_SIZE):
-        strays = cell.read(adoption.strays, wanted[start : start + adoption.PAGE_SIZE])
-        if not strays:
+        found = cell.read(strays.strays, wanted[start : start + adoption.PAGE_SIZE])
+        if not found:
             continue
-        done = ledger.write(adoption.adopt, strays, cell.uuid, ledger.database.now())
-        rows = {stray.row.uuid: stray.row for stray in strays}
+        done = ledger.write(adoption.adopt, found, cell.uuid, ledger.database.now())
+        rows = {stray.row.uuid: stray.row for stray in found}
         if done and not cell.mapping.is_cell0:
             told = {uuid: Read(version=rows[uuid].version, seen=max(0, rows[uuid].version - 1)) for uuid in done}
             cell.write(row_repair.retell, told, cell.now())
@@ -62,8 +65,8 @@ def map_instances(
     """
     mapped, refused, after = 0, list[str](), ""
     api_database = ledger.database
-    while keys := cell.read(audit_cell.rows_after, after, PAGE):
-        rows = _unmapped(api_database, cell.read(audit_cell.rows, keys).rows)
+    while keys := cell.read(cell_rows.rows_after, after, PAGE):
+        rows = _unmapped(api_database, cell.read(cell_rows.rows, keys).rows)
         twins = _elsewhere(registry, cell, rows, without)
         refused += [f"Instance {uuid} is in cell '{cell.name}' and in cell '{twins[uuid]}'" for uuid in sorted(twins)]
         found = [row for uuid, row in sorted(rows.items()) if uuid not in twins]
@@ -75,9 +78,9 @@ def map_instances(
     return Mapped(mapped=mapped, refused=tuple(refused))
 
 
-def _unmapped(api_database: Database, rows: Mapping[str, Row]) -> dict[str, Row]:
+def _unmapped(api_database: ApiDatabase, rows: Mapping[str, InstanceRow]) -> dict[str, InstanceRow]:
     """Those in force that the API database has no server for, or one that is in no cell and not deleted."""
-    _, records = api_database.read(audit_servers.records, list(rows))
+    _, records = api_database.read(servers.records, list(rows))
     return {uuid: row for uuid, row in rows.items() if row.state in IN_FORCE and _lost(records.get(uuid))}
 
 
@@ -89,7 +92,7 @@ def _elsewhere(registry: CellRegistry, cell: Cell, uuids: Iterable[str], without
     """Of these the ones that another cell has a row of that was handed over to it, a deleted one too; with that cell's name."""
     wanted, found = sorted(uuids), dict[str, str]()
     for other in _others(registry, cell, without) if wanted else ():
-        rows = other.read(audit_cell.rows, wanted).rows
+        rows = other.read(cell_rows.rows, wanted).rows
         found |= {uuid: other.name for uuid, row in rows.items() if row.state is not State.STAGED}
     return found
 

@@ -6,8 +6,8 @@ import threading
 
 from oslo_config import cfg
 
-from db import ready
-from db.engine import Database
+from db.sql import ready
+from db.sql.engine import CellDatabase
 from rpc.transport import Bus
 from service import health, notifications
 from service.opts import required
@@ -22,10 +22,10 @@ class OwnCell:
 
     def __init__(self, conf: cfg.ConfigOpts, pool_size: int) -> None:
         check(conf)
-        self.database = Database(conf.cell_database.connection, max_pool_size=pool_size, outbox=notifications.settings(conf).on)
+        self.database = CellDatabase(conf.cell_database.connection, max_pool_size=pool_size, outbox=notifications.settings(conf).on)
         self.name = self.database.name
         self.bus = Bus(conf.transport_url, name=self.name)
-        self._sign = health.Asked(f"the database of cell {self.name}", lambda: ready.check(self.database, "cell"))
+        self._sign = health.HealthCheck(f"the database of cell {self.name}", lambda: ready.check(self.database, "cell"))
 
     def wait(self, stopped: threading.Event) -> bool:
         """Wait until the database has its schema and the bus answers; return False if ``stopped`` was set before that."""

@@ -10,8 +10,8 @@ import time
 import uuid
 
 from db import processes
-from db.engine import Database
 from db.processes import Level
+from db.sql.engine import Database
 from objects import errors, text
 from objects.process import About, Process
 from rpc.server import VERSION

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from cells import template
 from cells.cell import Cell
 from cells.opts import RegistrySettings as RegistrySettings  # offered from here too: it is what a registry is made with
-from db import cell_mappings, host_mappings
-from db.cache import EpochCache
-from db.engine import Database
+from db.api import cell_mappings, host_mappings
+from db.api.cache import EpochCache, EpochReader
+from db.sql.engine import ApiDatabase, CellDatabase
 from objects import errors
 from objects.cell import CELL0_UUID, CellMapping
 from objects.mask import mask_url
@@ -24,13 +24,13 @@ LOG = logging.getLogger(__name__)
 CLOSE_TIMEOUT = 15.0
 """Seconds to wait for cells to close when a process ends; what hangs longer is left behind."""
 
-OpenDatabase = Callable[[CellMapping], Database]
+OpenDatabase = Callable[[CellMapping], CellDatabase]
 OpenBus = Callable[[CellMapping], Bus | None]
 
 
-def open_database(mapping: CellMapping, *, outbox: bool = False) -> Database:
+def open_database(mapping: CellMapping, *, outbox: bool = False) -> CellDatabase:
     """The cell's database; connects when first used. The mapping is an expanded one, here and below."""
-    return Database(mapping.database_url, name=f"cell {mapping.name}", outbox=outbox)
+    return CellDatabase(mapping.database_url, name=f"cell {mapping.name}", outbox=outbox)
 
 
 def open_bus(mapping: CellMapping) -> Bus | None:
@@ -49,7 +49,7 @@ class CellRegistry:
 
     def __init__(
         self,
-        api_database: Database,
+        api_database: ApiDatabase,
         settings: RegistrySettings | None = None,
         *,
         open_database: OpenDatabase = open_database,
@@ -59,8 +59,10 @@ class CellRegistry:
         self._open_database = open_database
         self._open_bus = open_bus
         interval = self._settings.poll_interval
-        self._mappings = EpochCache(api_database, ("cells",), cell_mappings.list_all, interval=interval)
-        self._hosts = EpochCache(api_database, ("hosts",), host_mappings.homes, interval=interval)
+        self.epochs = EpochReader(api_database)
+        """For whoever else follows epochs of the API database in this process."""
+        self._mappings = EpochCache(self.epochs, ("cells",), cell_mappings.list_all, interval=interval)
+        self._hosts = EpochCache(self.epochs, ("hosts",), host_mappings.homes, interval=interval)
         self._grouped: dict[str, frozenset[str]] = {}
         self._grouped_from: dict[str, str] | None = None
         self._lock = threading.Lock()

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 
 from cells.administration import CellChange, change_cell
 from cells.cell import Cell
-from db import cell_removal
-from db.cell_mappings import HasServers
-from db.cell_removal import Claim, Estate, Resident
-from db.claims import Ledger
+from db.api import cell_removal
+from db.api.cell_mappings import HasServers
+from db.api.cell_removal import CellClaim, Estate, Resident
+from db.api.claims import Ledger
+from db.sql import ready
 from objects import errors
 from objects.base import Object
 from objects.cell import CellMapping, CellState
@@ -34,7 +35,7 @@ LOST = "What held it was lost, and has been removed."
 """The fault of servers that end with their cell. Tenants read it, so it names no cell."""
 
 
-class Entry(Object, frozen=True, kw_only=True):
+class RemovalEntry(Object, frozen=True, kw_only=True):
     """One line of the account. ``outcome`` says what becomes of it.
 
     ``kind``: a ``server``, a ``build`` not handed over, a ``claim`` that nothing stands on, a ``host``, a project's ``quota``.
@@ -53,7 +54,7 @@ class Entry(Object, frozen=True, kw_only=True):
 def silence_of(cell: Cell) -> str | None:
     """Why the cell's database does not answer; None if it does. Raises Conflict where its server does, and lets nobody in."""
     try:
-        cell.read(cell_removal.answer)
+        cell.read(ready.answer)
     except errors.CellUnavailable as error:
         reason = str(error)
         if _SAID.search(reason) and not _GONE.search(reason):
@@ -62,7 +63,7 @@ def silence_of(cell: Cell) -> str | None:
     return None
 
 
-def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = False) -> list[Entry]:
+def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = False) -> list[RemovalEntry]:
     """Remove the cell, or only say what that would do; returns the account.
 
     ``dead``: its database does not answer (``silence_of``). Raises Conflict where it is not and something lives in the cell, and
@@ -98,18 +99,18 @@ def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = 
 def _empty(ledger: Ledger, cell_uuid: str, estate: Estate) -> None:
     """Everything that lives in the cell ends or goes elsewhere, a page in a transaction."""
     now = ledger.database.now()
-    fates: dict[Fate, list[str]] = {fate: [] for fate in Fate}
+    fates: dict[RemovalFate, list[str]] = {fate: [] for fate in RemovalFate}
     for resident in estate.residents:
         fates[fate_of(resident)].append(resident.uuid)
     requested = [guest.uuid for guest in estate.guests if guest.requested]
     left_behind = [guest.uuid for guest in estate.guests if not guest.requested]
     for page in _pages(requested):
         ledger.write(cell_removal.send_elsewhere, cell_uuid, page, now)
-    for page in _pages(fates[Fate.FAILED]):
+    for page in _pages(fates[RemovalFate.FAILED]):
         ledger.write(cell_removal.fail_builds, cell_uuid, page, LOST, now)
-    for page in _pages(fates[Fate.DELETED]):
+    for page in _pages(fates[RemovalFate.DELETED]):
         ledger.write(cell_removal.delete_servers, cell_uuid, page, LOST, now)
-    for page in _pages(fates[Fate.CONFIRMED]):
+    for page in _pages(fates[RemovalFate.CONFIRMED]):
         ledger.write(cell_removal.confirm_deletes, cell_uuid, page, now)
     for page in _pages(left_behind):
         ledger.write(cell_removal.release_orphans, page)
@@ -123,7 +124,7 @@ def _pages(uuids: Sequence[str]) -> Iterator[Sequence[str]]:
 # -- the account -------------------------------------------------------------------------------------------------------------------
 
 
-class Fate(enum.StrEnum):
+class RemovalFate(enum.StrEnum):
     """What becomes of a server of the cell, as the account says it."""
 
     DELETED = "deleted"
@@ -131,33 +132,33 @@ class Fate(enum.StrEnum):
     CONFIRMED = "its delete is confirmed"
 
 
-def fate_of(resident: Resident) -> Fate:
+def fate_of(resident: Resident) -> RemovalFate:
     """A build ends in ERROR: whoever asked for it is told, and an all-or-nothing batch fails as a whole. Others are deleted."""
     if resident.deleted and resident.fault != LOST:
-        return Fate.CONFIRMED
+        return RemovalFate.CONFIRMED
     if not resident.deleted and (resident.state == "building" or (resident.state == "error" and resident.fault == LOST)):
-        return Fate.FAILED
-    return Fate.DELETED
+        return RemovalFate.FAILED
+    return RemovalFate.DELETED
 
 
 class Account:
     """What was found, each thing once, as it was when it was seen first."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, str], Entry] = {}
+        self._entries: dict[tuple[str, str], RemovalEntry] = {}
         self._freed: dict[str, Counter[str]] = {}
 
     def add(self, estate: Estate) -> None:
         for resident in estate.residents:
             entry = _of_server(resident)
-            if self._add(entry) and entry.outcome == Fate.DELETED and resident.charged is not None:
+            if self._add(entry) and entry.outcome == RemovalFate.DELETED and resident.charged is not None:
                 cores, ram = resident.charged
                 freed = self._freed.setdefault(resident.project_id, Counter())
                 freed.update({"servers": 1, "cores": cores, "MiB": ram})
         for guest in estate.guests:
             kind, outcome = ("build", "sent elsewhere") if guest.requested else ("claim", "released")
             self._add(
-                Entry(
+                RemovalEntry(
                     kind=kind,
                     id=guest.uuid,
                     name=guest.name,
@@ -170,15 +171,15 @@ class Account:
         for host in estate.hosts:
             aggregates = estate.aggregates.get(host, ())
             outcome = f"forgotten, also in {', '.join(aggregates)}" if aggregates else "forgotten"
-            self._add(Entry(kind="host", id=host, host=host, outcome=outcome))
+            self._add(RemovalEntry(kind="host", id=host, host=host, outcome=outcome))
 
-    def _add(self, entry: Entry) -> bool:
+    def _add(self, entry: RemovalEntry) -> bool:
         return self._entries.setdefault((entry.kind, entry.id), entry) is entry
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RemovalEntry]:
         """Servers, builds, claims and hosts, then the quota of each project that is freed."""
         quotas = [
-            Entry(
+            RemovalEntry(
                 kind="quota",
                 id=project,
                 project=project,
@@ -190,8 +191,8 @@ class Account:
         return [*self._entries.values(), *quotas]
 
 
-def _of_server(resident: Resident) -> Entry:
-    return Entry(
+def _of_server(resident: Resident) -> RemovalEntry:
+    return RemovalEntry(
         kind="server",
         id=resident.uuid,
         name=resident.name,
@@ -203,5 +204,5 @@ def _of_server(resident: Resident) -> Entry:
     )
 
 
-def _amounts(claim: Claim) -> str:
+def _amounts(claim: CellClaim) -> str:
     return f"{claim.vcpus} vCPUs, {claim.memory_mb} MiB, {claim.disk_gb} GiB"

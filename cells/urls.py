@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from db import url as database_url
+from db.sql import url as database_url
 from objects import errors
 from objects.mask import mask_url
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 R = TypeVar("R", covariant=True)
 
 
-class Job(Generic[R]):
+class BulkheadCall(Generic[R]):
     """One call, run by a worker; ``wait`` gives its result to the caller who asked for it."""
 
     def __init__(self, call: Callable[[], R]) -> None:
@@ -39,7 +39,7 @@ class Job(Generic[R]):
         return self._result
 
 
-class Workers:
+class BulkheadWorkers:
     """At most ``size`` threads that are of use, started when needed and ended after ``idle`` seconds without work.
 
     Unlike those of concurrent.futures the threads are daemons, because a call frozen in a dead server must not keep the process
@@ -52,7 +52,7 @@ class Workers:
         self._size = size
         self._idle_time = idle
         self._changed = threading.Condition(threading.Lock())
-        self._jobs: deque[Job[object]] = deque()
+        self._jobs: deque[BulkheadCall[object]] = deque()
         self._threads = 0
         self._idle = 0
         self._lost = 0
@@ -62,15 +62,15 @@ class Workers:
     def threads(self) -> int:
         return self._threads
 
-    def submit(self, call: Callable[[], T]) -> Job[T]:
+    def submit(self, call: Callable[[], T]) -> BulkheadCall[T]:
         """Queue the call. It starts at once unless all workers are busy."""
-        job = Job(call)
+        job = BulkheadCall(call)
         with self._changed:
             self._jobs.append(job)
             self._staff()
         return job
 
-    def give_up(self, job: Job[object]) -> bool:
+    def give_up(self, job: BulkheadCall[object]) -> bool:
         """The caller waits no longer. Return whether the call had been started, so that its effects are unknown."""
         with self._changed:
             if job in self._jobs:
@@ -109,7 +109,7 @@ class Workers:
                     self._threads -= 1
                     return
 
-    def _next(self) -> Job[object] | None:
+    def _next(self) -> BulkheadCall[object] | None:
         with self._changed:
             while not self._jobs:
                 self._idle += 1

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from chaos.load import Taken
 from chaos.plan import Boot, Expected
 from chaos.weather import Weather
-from cli.demo.verdict import Evidence, Row, judge_leftovers
+from cli.demo.verdict import Evidence, InstanceState, judge_leftovers
 from compute.driver import Guest
 from objects.base import Object
 from objects.cell import CELL0_UUID
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.instance import Attempt, FailureClass, Server, State
 
 BACK = 60.0
@@ -151,7 +151,7 @@ class Judge:
 
     # -- what explains an ERROR ------------------------------------------------------------------------------------------------
 
-    def _cause(self, taken: Taken, row: Row) -> str:
+    def _cause(self, taken: Taken, row: InstanceState) -> str:
         """Why this ERROR is right; empty: it is not."""
         history, fault = row.instance.history, row.instance.fault or ""
         boot = taken.boot
@@ -185,19 +185,19 @@ class Judge:
         kinds = (FailureClass.HOST, FailureClass.POLICY, FailureClass.REQUEST, FailureClass.NO_ROOM)
         return boot.simulated is not None and kind in kinds
 
-    def _without_host(self, taken: Taken, row: Row) -> str:
+    def _without_host(self, taken: Taken, row: InstanceState) -> str:
         if taken.boot.expected is Expected.NO_VALID_HOST:
             return "scripted" if row.cell == "cell0" else ""
         ended = self._servers[row.instance.uuid].updated_at
         if self._weather.cells(ended, BACK) >= DARK:
             return "no cell was reachable"
         group = taken.boot.group
-        if group is not None and group.policy is Policy.AFFINITY:
+        if group is not None and group.policy is GroupPolicy.AFFINITY:
             dark = [host for host in self._hosts_of(group.name) if self._weather.seen(host, ended, BACK) >= DARK]
             return "its group's host was down" if dark else ""
         return ""
 
-    def _late(self, taken: Taken, row: Row) -> str:
+    def _late(self, taken: Taken, row: InstanceState) -> str:
         """A deadline passed: the cell, its host or the API level must have been out of reach for part of the time."""
         if row.cell == "cell0" or not row.instance.history:
             ended = self._servers[row.instance.uuid].updated_at
@@ -223,9 +223,9 @@ class Judge:
         groups = {taken.boot.group.name: taken.boot.group for taken in self._case.taken if taken.boot.group is not None}
         for group in groups.values():
             hosts = self._hosts_of(group.name)
-            if group.policy is Policy.AFFINITY and len(set(hosts)) > 1:
+            if group.policy is GroupPolicy.AFFINITY and len(set(hosts)) > 1:
                 yield Violation(what=f"{group.name} should share one host, its members are on {sorted(hosts)}")
-            if group.policy is Policy.ANTI_AFFINITY and len(set(hosts)) < len(hosts):
+            if group.policy is GroupPolicy.ANTI_AFFINITY and len(set(hosts)) < len(hosts):
                 yield Violation(what=f"{group.name} should be on {len(hosts)} hosts, its members are on {sorted(hosts)}")
 
     def _together(self) -> Iterator[Violation]:

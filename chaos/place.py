@@ -12,8 +12,8 @@ from pathlib import Path
 from chaos import links, plan
 from chaos.plan import Boot
 from chaos.proxy import Proxies
-from db import server_groups
-from db.engine import Database
+from db.api import server_groups
+from db.sql.engine import Database
 from deploy import ports
 from deploy.local.backing import Backing
 from deploy.local.folder import Folder

@@ -7,9 +7,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from compute.simulated import METADATA_KEY, Outcome
+from compute.simulated import METADATA_KEY, SpawnOutcome
 from objects.base import Object
-from objects.group import Policy
+from objects.group import GroupPolicy
 
 PROJECT = "chaos"
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -42,7 +42,7 @@ FLAVORS = (SMALL, LARGE, GIANT)
 
 class Group(Object, frozen=True, kw_only=True):
     name: str
-    policy: Policy
+    policy: GroupPolicy
 
 
 class Boot(Object, frozen=True, kw_only=True):
@@ -83,17 +83,17 @@ class Boot(Object, frozen=True, kw_only=True):
 
 
 SCRIPTED = (
-    (Outcome.FAIL, Expected.EXHAUSTED),
-    (Outcome.ERROR, Expected.EXHAUSTED),
-    (Outcome.POLICY, Expected.EXHAUSTED),
-    (Outcome.HANG, Expected.EXHAUSTED),
-    (Outcome.ABORT, Expected.ABORTED),
+    (SpawnOutcome.FAIL, Expected.EXHAUSTED),
+    (SpawnOutcome.ERROR, Expected.EXHAUSTED),
+    (SpawnOutcome.POLICY, Expected.EXHAUSTED),
+    (SpawnOutcome.HANG, Expected.EXHAUSTED),
+    (SpawnOutcome.ABORT, Expected.ABORTED),
 )
-PASSING = (Outcome.FAIL, Outcome.ERROR, Outcome.POLICY)
+PASSING = (SpawnOutcome.FAIL, SpawnOutcome.ERROR, SpawnOutcome.POLICY)
 """What another host does not do: such a boot is retried in its cell."""
 BAD_HOSTS = 2
 """Hosts of each cell on which it fails: one less than the attempts there are."""
-MOST_MEMBERS = {Policy.AFFINITY: 6, Policy.ANTI_AFFINITY: 3}
+MOST_MEMBERS = {GroupPolicy.AFFINITY: 6, GroupPolicy.ANTI_AFFINITY: 3}
 """Servers of one group. Of three that must be apart, a retry finds a free host in the cell even while others are down."""
 
 
@@ -111,9 +111,9 @@ class _Groups:
 
     def __init__(self) -> None:
         self._made = 0
-        self._open: dict[Policy, tuple[Group, int]] = {}
+        self._open: dict[GroupPolicy, tuple[Group, int]] = {}
 
-    def take(self, policy: Policy, count: int) -> Group:
+    def take(self, policy: GroupPolicy, count: int) -> Group:
         """A group of this policy with room for ``count`` more."""
         group, members = self._open.get(policy, (None, 0))
         if group is None or members + count > MOST_MEMBERS[policy]:
@@ -141,7 +141,7 @@ def _boot(chance: random.Random, number: int, at: float, groups: _Groups, cells:
     elif kind < 0.34:
         bad = (host for hosts in cells for host in chance.sample(list(hosts), 1))
         values |= {"count": chance.randint(2, 6), "all_or_nothing": True, "expected": Expected.TOGETHER}
-        return Boot(**values, simulated=f"{Outcome.ABORT}:{','.join(bad)}")
+        return Boot(**values, simulated=f"{SpawnOutcome.ABORT}:{','.join(bad)}")
     elif kind < 0.49:
         values |= {"count": chance.randint(2, 8), "flavor": chance.choice((SMALL, LARGE))}
     else:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from amqp import Connection  # type: ignore[import-untyped]  # the library ships no types
 from amqp.exceptions import AMQPError  # type: ignore[import-untyped]  # the library ships no types
 
-from db.url import check_driver
+from db.sql.url import check_driver
 from objects import errors
 from objects.mask import mask_url
 from tests.support import vhosts

@@ -20,7 +20,7 @@ from ci.commands import run
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILED = {"SUPERCONDUCTOR_COMPILED": "1"}
-"""What setup.py heeds, and tests of what is installed: see docs/decisions/0030-compiled-by-mypyc.md."""
+"""What setup.py reads, and tests of what is installed: see docs/decisions/0030-compiled-by-mypyc.md."""
 
 
 class NotBuilt(Exception):

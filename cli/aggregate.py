@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, name, shown
-from db import aggregates, host_mappings
-from db.connection import Connection
+from db.api import aggregates, host_mappings
+from db.sql.connection import ApiTransaction
 from objects.aggregate import Aggregate
 
 Shown = tuple[tuple[str, ...], Row]
@@ -20,7 +20,7 @@ def zone(text: str) -> str:
     return text
 
 
-class _OnHosts(ActionShow):
+class _AggregateHosts(ActionShow):
     """Hosts are taken as they are named, since an aggregate may be made before its hosts report; unknown ones are told."""
 
     def warn_of_unknown(self, hosts: Sequence[str]) -> None:
@@ -30,7 +30,7 @@ class _OnHosts(ActionShow):
                 self.warn(f"Host {host!r} is not mapped to a cell yet; it counts from when it is")
 
 
-class AggregateCreate(_OnHosts):
+class AggregateCreate(_AggregateHosts):
     """Create a host aggregate. With --zone it makes an availability zone; a host can be in one zone only.
 
     Example: superconductor aggregate create rack-1 --zone north --host node-1 --host node-2 --property ssd=true
@@ -113,7 +113,7 @@ class AggregateDelete(Admin):
         self.each(parsed_args.aggregates, lambda reference: database.write(_delete, reference))
 
 
-class AggregateAddHost(_OnHosts):
+class AggregateAddHost(_AggregateHosts):
     """Put hosts into an aggregate: all of them, or none where one is refused.
 
     Example: superconductor aggregate add host rack-1 node-3 node-4
@@ -143,7 +143,7 @@ class AggregateRemoveHost(ActionShow):
         return _shown(self.deployment.api_database.write(_remove_hosts, parsed_args.aggregate, parsed_args.hosts))
 
 
-def _find(tx: Connection, reference: str) -> Aggregate:
+def _find(tx: ApiTransaction, reference: str) -> Aggregate:
     """By name, or else by id. Raises NotFound."""
     for aggregate in aggregates.list_all(tx):
         if reference == aggregate.name:
@@ -151,12 +151,12 @@ def _find(tx: Connection, reference: str) -> Aggregate:
     return aggregates.get(tx, int(reference)) if reference.isdecimal() else aggregates.find(tx, reference)
 
 
-def _create(tx: Connection, name: str, metadata: dict[str, str], hosts: Sequence[str]) -> Aggregate:
+def _create(tx: ApiTransaction, name: str, metadata: dict[str, str], hosts: Sequence[str]) -> Aggregate:
     created = aggregates.create(tx, name, metadata)
     return _with_hosts(tx, created.id, hosts)
 
 
-def _change(tx: Connection, reference: str, name: str | None, changes: dict[str, str | None]) -> Aggregate:
+def _change(tx: ApiTransaction, reference: str, name: str | None, changes: dict[str, str | None]) -> Aggregate:
     found = _find(tx, reference)
     if name is not None:
         aggregates.update(tx, found.id, name)
@@ -165,22 +165,22 @@ def _change(tx: Connection, reference: str, name: str | None, changes: dict[str,
     return aggregates.get(tx, found.id)
 
 
-def _delete(tx: Connection, reference: str) -> None:
+def _delete(tx: ApiTransaction, reference: str) -> None:
     aggregates.delete(tx, _find(tx, reference).id)
 
 
-def _add_hosts(tx: Connection, reference: str, hosts: Sequence[str]) -> Aggregate:
+def _add_hosts(tx: ApiTransaction, reference: str, hosts: Sequence[str]) -> Aggregate:
     return _with_hosts(tx, _find(tx, reference).id, hosts)
 
 
-def _remove_hosts(tx: Connection, reference: str, hosts: Sequence[str]) -> Aggregate:
+def _remove_hosts(tx: ApiTransaction, reference: str, hosts: Sequence[str]) -> Aggregate:
     found = _find(tx, reference)
     for host in hosts:
         aggregates.remove_host(tx, found.id, host)
     return aggregates.get(tx, found.id)
 
 
-def _with_hosts(tx: Connection, aggregate_id: int, hosts: Sequence[str]) -> Aggregate:
+def _with_hosts(tx: ApiTransaction, aggregate_id: int, hosts: Sequence[str]) -> Aggregate:
     for host in hosts:
         aggregates.add_host(tx, aggregate_id, host)
     return aggregates.get(tx, aggregate_id)

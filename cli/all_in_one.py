@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from api.main import ApiService
-from api.opts import Settings as ApiSettings
+from api.opts import ApiSettings
 from cells import presence, template
 from cells.bulkhead import BulkheadSettings
 from cells.presence import Presence
@@ -22,28 +22,27 @@ from cells.registry import CellRegistry, RegistrySettings, open_database
 from cells.template import Local
 from cli import key_file
 from compute.main import ComputeService, make_reporter
-from compute.opts import Settings as ComputeSettings
-from compute.opts import SimulatedSettings
+from compute.opts import ComputeSettings, SimulatedSettings
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.notify import of_api_level, of_cell
 from conductor.opts import ConductorSettings
-from db import ready
-from db.engine import Database
+from db.sql import ready
+from db.sql.engine import ApiDatabase, CellDatabase
 from objects import errors, stored
 from objects.base import Object
 from objects.cell import CellMapping
 from rpc.counting import Observer
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
-from scheduler.opts import Settings as SchedulerSettings
+from scheduler.settings import SchedulerSettings
 from service import config, health, logs, private_files
-from service.notifications import Settings as Notifications
+from service.notifications import NotificationSettings as Notifications
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
 
-class Service(Protocol):
+class RoleService(Protocol):
     """What every role's composition root looks like from outside."""
 
     def start(self) -> object: ...
@@ -117,7 +116,7 @@ def log_to(folder: StateFolder) -> None:
     logs.setup(config.load([], files=[], overrides={"log_file": str(folder.log_file)}))
 
 
-class Pace(Object, frozen=True, kw_only=True):
+class DeploymentTimes(Object, frozen=True, kw_only=True):
     """How impatient a deployment in one process may be; times in seconds. ``build_timeout``: from accept to ACTIVE or ERROR."""
 
     spawn_timeout: float = 60.0
@@ -148,7 +147,7 @@ class AllInOne:
         hosts: Sequence[SimulatedHost],
         *,
         api: ApiSettings,
-        pace: Pace | None = None,
+        pace: DeploymentTimes | None = None,
         scheduler: SchedulerSettings | None = None,
         observer: Observer | None = None,
         notify: Notifications | None = None,
@@ -160,11 +159,11 @@ class AllInOne:
         """
         self._folder = folder
         self._observer = observer
-        self._pace = pace = pace or Pace()
+        self._pace = pace = pace or DeploymentTimes()
         vault = Vault(key_file.read_or_make(folder.path))
         self._notify = notify or Notifications()
         outbox = self._notify.on
-        self._api_database = Database(folder.database_url("api"), name="api", max_pool_size=20, outbox=outbox)
+        self._api_database = ApiDatabase(folder.database_url("api"), name="api", max_pool_size=20, outbox=outbox)
         self._bus = Bus(folder.bus_url("api"), name="api", observer=observer)
         self._local = Local(database_url=folder.database_url("api"), transport_url=folder.bus_url("api"))
         patience = RegistrySettings(bulkhead=BulkheadSettings(timeout=pace.cell_timeout, threads=8), local=self._local)
@@ -178,8 +177,8 @@ class AllInOne:
             resend_age=pace.settle_age,
             service_down_time=pace.down_time,
         )
-        self._closing: list[Bus | Database] = [self._bus, self._api_database]
-        self._services: list[Service] = []
+        self._closing: list[Bus | ApiDatabase | CellDatabase] = [self._bus, self._api_database]
+        self._services: list[RoleService] = []
         for cell in self.registry.cells():
             self._add_cell(cell.mapping, Vault(vault.keys_of(cell.uuid)), conductor, hosts)
         self.scheduler = SchedulerService(scheduler or pace.scheduler, self.registry, self._api_database, self._bus)
@@ -191,11 +190,11 @@ class AllInOne:
         self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault)
         self._api_host = api.host
         database = self._api_database
-        self._sign = health.Asked("the API database", lambda: ready.check(database, "api"))
+        self._sign = health.HealthCheck("the API database", lambda: ready.check(database, "api"))
 
     def _add_cell(self, mapping: CellMapping, vault: Vault, settings: ConductorSettings, hosts: Sequence[SimulatedHost]) -> None:
         name, mapping = mapping.name, template.expand(mapping, self._local)
-        database = Database(mapping.database_url, name=f"conductor of {name}", max_pool_size=10, outbox=self._notify.on)
+        database = CellDatabase(mapping.database_url, name=f"conductor of {name}", max_pool_size=10, outbox=self._notify.on)
         bus = Bus(mapping.transport_url, name=name, observer=self._observer)
         self._closing += [bus, database]
         self._services.append(CellConductorService(settings, name, database, bus, vault=vault))

@@ -30,7 +30,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("standalone", "cli.standalone:Standalone", "run a whole deployment in this process, its state in one folder"),
     ("demo", "cli.demo.command:Demo", "boot a workload on an all-in-one of its own, and check every outcome"),
     ("quickstart", "cli.quickstart:Quickstart", "make a deployment of one cell, or add a cell to it"),
-    ("status", "cli.status:Status", "show the state of the deployment"),
+    ("status", "cli.status:ShowStatus", "show the state of the deployment"),
     ("top", "cli.top:Top", "watch the deployment at work"),
     ("server boot", "cli.server:ServerBoot", "boot one server, or several equal ones"),
     ("server list", "cli.server:ServerList", "list servers"),

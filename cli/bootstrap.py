@@ -10,8 +10,8 @@ import msgspec
 
 from cli.all_in_one import StateFolder
 from cli.starter import FLAVORS
-from db import cell_mappings, flavors, host_mappings
-from db.engine import Database
+from db.api import cell_mappings, flavors, host_mappings
+from db.sql.engine import ApiDatabase
 from objects import errors
 
 
@@ -50,7 +50,7 @@ def bootstrap(folder: StateFolder, cells: Sequence[str], commands: Commands) -> 
 
 def _adopt(folder: StateFolder) -> None:
     """A folder that was moved or copied brings its databases along: its cells are those files, not the ones left behind."""
-    database = Database(folder.database_url("api"), name="api")
+    database = ApiDatabase(folder.database_url("api"), name="api")
     try:
         for mapping in database.read(cell_mappings.list_all):
             here = folder.database_url(mapping.name)
@@ -62,7 +62,7 @@ def _adopt(folder: StateFolder) -> None:
 
 def starter_flavors(folder: StateFolder, commands: Commands) -> None:
     """A few usual sizes, for a deployment that is new: its hosts are not mapped yet."""
-    database = Database(folder.database_url("api"), name="api")
+    database = ApiDatabase(folder.database_url("api"), name="api")
     try:
         if database.read(host_mappings.list_all):
             return
@@ -75,7 +75,7 @@ def starter_flavors(folder: StateFolder, commands: Commands) -> None:
 
 
 def _names(folder: StateFolder) -> set[str]:
-    database = Database(folder.database_url("api"), name="api")
+    database = ApiDatabase(folder.database_url("api"), name="api")
     try:
         return {mapping.name for mapping in database.read(cell_mappings.list_all)}
     finally:

@@ -10,7 +10,7 @@ from cells import administration
 from cells.administration import CellChange, NewCell
 from cells.cell import Cell
 from cli.base import ActionShow, Admin, Row, secret_url
-from db.cell_mappings import HasHosts, HasServers, NotOver
+from db.api.cell_mappings import HasHosts, HasServers, NotOver
 from objects import errors
 from objects.cell import CellMapping, CellState
 from objects.mask import mask_url
@@ -160,7 +160,7 @@ class CellDrain(_SetState):
 
 def sync_schema(mapping: CellMapping) -> None:
     """Apply the cell's schema to the database of the mapping. Raises what keeps it from being used."""
-    from db import sync  # with it comes alembic, which listing cells does not need
+    from db.sql import sync  # with it comes alembic, which listing cells does not need
 
     sync.sync(mapping.database_url, "cell")
 
@@ -193,7 +193,7 @@ def try_out(mapping: CellMapping, *, database: bool = True, bus: bool = True) ->
 
 
 def _check_database(cell: Cell) -> None:
-    from db import ready, sync  # with them comes alembic, which listing cells does not need
+    from db.sql import ready, sync  # with them comes alembic, which listing cells does not need
 
     ready.judge(cell.database, "cell", cell.read(sync.version, "cell"))
 

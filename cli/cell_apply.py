@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cells import administration, declaration
 from cells.administration import CellChange, NewCell
-from cells.declaration import Step
+from cells.declaration import CellStep
 from cli.base import Admin
 from cli.cell import prepare_new, trying
 from objects import errors
@@ -47,7 +47,7 @@ class CellApply(Admin):
         declared = declaration.read(parsed_args.file)
         steps = declaration.plan(declared, administration.list_cells(self.deployment.api_database))
 
-        def take(step: Step) -> None:
+        def take(step: CellStep) -> None:
             if not parsed_args.dry_run:
                 self._do(step, check=parsed_args.check)
             if not self.quiet and (self.verbose or step.new or step.change):
@@ -55,7 +55,7 @@ class CellApply(Admin):
 
         self.each(steps, take)
 
-    def _do(self, step: Step, *, check: bool) -> None:
+    def _do(self, step: CellStep, *, check: bool) -> None:
         database, local = self.deployment.api_database, self.deployment.local
         try:
             if step.new is not None:
@@ -67,7 +67,7 @@ class CellApply(Admin):
             raise errors.Invalid(f"cell {step.name!r}: {error}") from None
 
 
-def _line(step: Step) -> str:
+def _line(step: CellStep) -> str:
     if step.new is not None:
         return f"+ {step.name}: {', '.join(_about(step.new))}"
     if step.change is not None and step.before is not None:

@@ -67,7 +67,7 @@ class CellDelete(ActionLister):
 
     def _remove(self, name: str, endpoint: str | None, *, dry_run: bool) -> Iterator[Row]:
         from cells import removal, template
-        from db.claims import Ledger
+        from db.api.claims import Ledger
 
         database = self.deployment.api_database
         mapping = administration.deletable(database, name)

@@ -13,15 +13,15 @@ from cells import administration
 from cli.base import AdminLister, AdminShow, Row, Table, at_least
 from cli.cell import STATUSES, shown
 from cli.deployment import Deployment
-from db import host_mappings, silences
-from db.connection import Connection
+from db.api import host_mappings, silences
+from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.cell import CellMapping
 from objects.mask import mask_url
 
 if TYPE_CHECKING:  # what it imports is not needed for listing cells
     from cells.health import Answer, Health
-    from db.engine import Database
+    from db.sql.engine import ApiDatabase
 
 
 class CellList(AdminLister):
@@ -145,7 +145,7 @@ def _milliseconds(answer: Answer) -> float | None:
     return None if answer.seconds is None else round(answer.seconds * 1000, 1)
 
 
-def _known_since(database: Database, endpoint: str | None) -> dict[str, float]:
+def _known_since(database: ApiDatabase, endpoint: str | None) -> dict[str, float]:
     """By who asks for longer than this command: the conductors, who note it of databases, and the API, where that can be asked."""
     from cli.http import views
 
@@ -154,7 +154,7 @@ def _known_since(database: Database, endpoint: str | None) -> dict[str, float]:
     return {uuid: min(since.get(uuid, inf) for since in (seen, noted)) for uuid in seen | noted}
 
 
-def _hosts_per_cell(tx: Connection) -> dict[str, int]:
+def _hosts_per_cell(tx: ApiTransaction) -> dict[str, int]:
     counts: dict[str, int] = {}
     for mapping in host_mappings.list_all(tx):
         counts[mapping.cell_uuid] = counts.get(mapping.cell_uuid, 0) + 1

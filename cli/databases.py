@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cli.base import Admin, Row, Table
-from db.sync import Kind
+from db.sql.sync import Kind
 from objects import errors
 from objects.mask import mask_url
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from cli.base import ActionLister, AdminLister, Table
 from cli.databases import OnDatabases, Result, Target
-from db import sync
+from db.sql import sync
 from objects import errors
 
 

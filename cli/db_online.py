@@ -7,8 +7,9 @@ from functools import partial
 
 from cli.base import ActionLister, Table, at_least
 from cli.databases import OnDatabases, Result, Target
-from db import online, ready
-from db.engine import Database
+from db import online
+from db.sql import ready
+from db.sql.engine import Database
 from objects import errors
 
 

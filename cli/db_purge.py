@@ -13,8 +13,9 @@ from pathlib import Path
 from cli.archive_file import ArchiveFile
 from cli.base import ActionLister, Table, at_least
 from cli.databases import OnDatabases, Result, Target
-from db import archive, purge
-from db.engine import Database
+from db.api import purge as api_purge
+from db.cell import purge as cell_purge
+from db.sql.engine import Database
 from objects import errors
 
 DAY = 86400.0
@@ -55,11 +56,11 @@ class _Forgetting(OnDatabases, ActionLister):
 
     def _found(self, database: Database, target: Target, most: int) -> list[str]:
         """A page of servers to forget in this database."""
-        most = min(most, purge.PAGE)
+        most = min(most, cell_purge.PAGE)
         before = self._moment or database.now() - self._age
         if target.cell:
-            return list(database.read(purge.old_rows, before, most))
-        return list(database.read(purge.old_servers, before, self._done, most))
+            return list(database.read(cell_purge.old_rows, before, most))
+        return list(database.read(api_purge.old_servers, before, self._done, most))
 
 
 class DbPurge(_Forgetting):
@@ -73,9 +74,9 @@ class DbPurge(_Forgetting):
 
     def on(self, target: Target) -> Result:
         count = 0
-        forget = purge.forget_rows if target.cell else purge.forget_servers
+        forget = cell_purge.forget_rows if target.cell else api_purge.forget_servers
         with self._opened(target) as database:
-            while uuids := self._found(database, target, purge.PAGE):
+            while uuids := self._found(database, target, cell_purge.PAGE):
                 count += database.write(forget, uuids)
         self._done.add(target.cell)
         return Result("done", (count,))
@@ -129,7 +130,7 @@ class DbArchive(_Forgetting):
         return Result("done", (count,))
 
     def _move(self, database: Database, target: Target, uuids: list[str], file: ArchiveFile) -> int:
-        copy, forget = (archive.rows, purge.forget_rows) if target.cell else (archive.servers, purge.forget_servers)
+        copy, forget = (cell_purge.copies, cell_purge.forget_rows) if target.cell else (api_purge.copies, api_purge.forget_servers)
         file.append(database.read(copy, uuids))
         return database.write(forget, uuids)
 

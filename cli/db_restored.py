@@ -6,8 +6,8 @@ import argparse
 
 from cells import administration, comparison
 from cli.base import ActionLister, Table
-from db import events, incarnation
-from db.claims import Ledger
+from db.api import events, incarnation
+from db.api.claims import Ledger
 from objects import errors
 
 STUCK = 3

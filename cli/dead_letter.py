@@ -10,8 +10,8 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 from cells import administration
 from cli.base import Admin, AdminLister, Row, Table
 from db import dead_letters
-from db.connection import Connection
 from db.dead_letters import DeadLetter, Level
+from db.sql.connection import Connection
 from objects import errors
 
 P = ParamSpec("P")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # imported where they are used: a usage error or a help text 
     from cells.opts import RegistrySettings
     from cells.registry import CellRegistry
     from cells.template import Local
-    from db.engine import Database
+    from db.sql.engine import ApiDatabase
 
 CONFIG_VARIABLE = "SUPERCONDUCTOR_CONFIG"
 """Environment variable that names configuration files or folders of them, separated as in PATH."""
@@ -50,10 +50,10 @@ class Deployment:
         return url
 
     @cached_property
-    def api_database(self) -> Database:
-        from db.engine import Database
+    def api_database(self) -> ApiDatabase:
+        from db.sql.engine import ApiDatabase
 
-        return Database(self.api_url, name="api", outbox=self.notifying)
+        return ApiDatabase(self.api_url, name="api", outbox=self.notifying)
 
     @cached_property
     def registry(self) -> CellRegistry:

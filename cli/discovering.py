@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING
 
 from cells import template
 from cells.template import Local
-from db import cell_mappings, host_mappings, services
-from db.engine import Database
+from db.api import cell_mappings, host_mappings
+from db.cell import services
+from db.sql.engine import ApiDatabase, CellDatabase
 from objects import errors
 
 if TYPE_CHECKING:  # a region's commands map hosts too, and have no all-in-one
     from cli.all_in_one import AllInOne, StateFolder
-    from cli.demo.site import Commands
+    from cli.demo.site import CommandRunner
 
 PATIENCE = 60.0
 """Seconds that simulated hosts may take to report and to be known to the scheduler."""
 
 
-class Newcomers:
+class HostDiscovery:
     """Hosts that are to be mapped: ``host discover`` runs when all that are missing have reported."""
 
-    def __init__(self, api_url: str, hosts: Set[str], commands: Commands) -> None:
-        self._database = Database(api_url, name="api")
+    def __init__(self, api_url: str, hosts: Set[str], commands: CommandRunner) -> None:
+        self._database = ApiDatabase(api_url, name="api")
         self._local = Local(database_url=api_url)
         self._hosts = frozenset(hosts)
         self._commands = commands
@@ -41,12 +42,14 @@ class Newcomers:
         self._database.dispose()
 
 
-def discover_until(folder: StateFolder, region: AllInOne, hosts: Set[str], commands: Commands, stopped: threading.Event) -> None:
+def discover_until(
+    folder: StateFolder, region: AllInOne, hosts: Set[str], commands: CommandRunner, stopped: threading.Event
+) -> None:
     """Run ``host discover`` until all of ``hosts`` are mapped, and wait until the scheduler knows them.
 
     Raises ``errors.Invalid`` if that takes longer than a minute.
     """
-    newcomers = Newcomers(folder.database_url("api"), hosts, commands)
+    newcomers = HostDiscovery(folder.database_url("api"), hosts, commands)
     give_up = time.monotonic() + PATIENCE
     try:
         while not stopped.is_set():
@@ -62,12 +65,12 @@ def discover_until(folder: StateFolder, region: AllInOne, hosts: Set[str], comma
         newcomers.close()
 
 
-def reporting(api_database: Database, local: Local) -> set[str]:
+def reporting(api_database: ApiDatabase, local: Local) -> set[str]:
     """The hosts whose agents have reported to their cell."""
     found: set[str] = set()
     for mapping in api_database.read(cell_mappings.list_all):
         if not mapping.is_cell0:
-            cell = Database(template.expand_database(mapping.database_url, local), name=mapping.name)
+            cell = CellDatabase(template.expand_database(mapping.database_url, local), name=mapping.name)
             found |= {service.host for service in cell.read(services.list_all)}
             cell.dispose()
     return found

@@ -59,7 +59,7 @@ class Effective:
     def __init__(self, arguments: Sequence[str], role: str | None = None) -> None:
         self._listings = [*(listing for name in ROLES if role in (None, name) for listing in ROLES[name]), _logging()]
         self.conf = config.load(arguments, *self._listings)
-        self.files = [_File(path) for path in _paths(self.conf)]
+        self.files = [_ConfigFile(path) for path in _paths(self.conf)]
 
     def settings(self) -> list[Setting]:
         """Every option once, by group and name."""
@@ -105,7 +105,7 @@ class Effective:
         return next((str(file.path) for file in reversed(self.files) if names & file.values.keys()), "a file")
 
 
-class _File:
+class _ConfigFile:
     """What one file gives to which option, in the order of the configuration."""
 
     def __init__(self, path: Path) -> None:

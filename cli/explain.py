@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.http import Client, HttpCommand
+from cli.http import ApiClient, HttpCommand
 from cli.streams import EscapingConsole, inner
 from objects import errors
 from objects.relaxation import Asked
@@ -41,7 +41,7 @@ class Explain(HttpCommand, ShowOne):
         parser.add_argument("--tenant", action="store_true", help="what a tenant of the project is told")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        client = Client(parsed_args.endpoint, parsed_args.project, roles="member" if parsed_args.tenant else None)
+        client = ApiClient(parsed_args.endpoint, parsed_args.project, roles="member" if parsed_args.tenant else None)
         explanation = _explanation(client, parsed_args.subject)
         return tuple(explanation), tuple(explanation.values())
 
@@ -53,7 +53,7 @@ class Explain(HttpCommand, ShowOne):
         return 0
 
 
-def _explanation(client: Client, subject: str) -> dict[str, Any]:
+def _explanation(client: ApiClient, subject: str) -> dict[str, Any]:
     """What the API says of it. A bare uuid is a server's, or else a batch's."""
     if not _REQUEST.fullmatch(subject):
         server = client.find_server(subject)
@@ -66,7 +66,7 @@ def _explanation(client: Client, subject: str) -> dict[str, Any]:
     return _of_request(client, subject)
 
 
-def _of_request(client: Client, request: str) -> dict[str, Any]:
+def _of_request(client: ApiClient, request: str) -> dict[str, Any]:
     return dict(client.get(f"superconductor/requests/{request}/explanation")["explanation"])
 
 

@@ -9,8 +9,8 @@ from functools import partial
 import msgspec
 
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown, words
-from db import flavors
-from db.connection import Connection
+from db.api import flavors
+from db.sql.connection import ApiTransaction
 from objects import extra_specs
 from objects.flavor import Flavor
 
@@ -113,7 +113,7 @@ class FlavorDelete(Admin):
         self.each(parsed_args.flavors, lambda reference: database.write(_delete, reference))
 
 
-def _change(tx: Connection, wanted: argparse.Namespace) -> Flavor:
+def _change(tx: ApiTransaction, wanted: argparse.Namespace) -> Flavor:
     flavor = flavors.find(tx, wanted.flavor)
     specs = {key: value for key, value in flavor.extra_specs.items() if key not in wanted.unset}
     changed = msgspec.structs.replace(
@@ -126,7 +126,7 @@ def _change(tx: Connection, wanted: argparse.Namespace) -> Flavor:
     return changed
 
 
-def _delete(tx: Connection, reference: str) -> None:
+def _delete(tx: ApiTransaction, reference: str) -> None:
     flavors.delete(tx, flavors.find(tx, reference).flavor_id)
 
 

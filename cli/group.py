@@ -9,10 +9,10 @@ from functools import partial
 import msgspec
 
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, at_least, name
-from db import server_groups
-from db.connection import Connection
+from db.api import server_groups
+from db.sql.connection import ApiTransaction
 from objects import errors
-from objects.group import Policy, ServerGroup
+from objects.group import GroupPolicy, ServerGroup
 
 Shown = tuple[tuple[str, ...], Row]
 
@@ -25,16 +25,18 @@ class GroupCreate(ActionShow):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("name", metavar="NAME", type=name)
-        parser.add_argument("--policy", choices=[str(policy) for policy in Policy], required=True, help="where members may run")
+        parser.add_argument(
+            "--policy", choices=[str(policy) for policy in GroupPolicy], required=True, help="where members may run"
+        )
         parser.add_argument("--project", metavar="ID", type=name, required=True, help="the project whose group it is")
         parser.add_argument("--user", metavar="ID", default="", help="the user who made it")
         most = "members that one host may run, for anti-affinity (default: 1)"
         parser.add_argument("--max-server-per-host", metavar="N", type=partial(at_least, 1), help=most)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
-        policy = Policy(parsed_args.policy)
-        if parsed_args.max_server_per_host is not None and policy is not Policy.ANTI_AFFINITY:
-            raise errors.Invalid(f"--max-server-per-host goes with the policy {Policy.ANTI_AFFINITY} only, not with {policy}")
+        policy = GroupPolicy(parsed_args.policy)
+        if parsed_args.max_server_per_host is not None and policy is not GroupPolicy.ANTI_AFFINITY:
+            raise errors.Invalid(f"--max-server-per-host goes with the policy {GroupPolicy.ANTI_AFFINITY} only, not with {policy}")
         group = ServerGroup(
             uuid=str(uuid.uuid4()),
             name=parsed_args.name,
@@ -108,7 +110,7 @@ class GroupDelete(Admin):
         self.each(parsed_args.groups, lambda reference: database.write(_delete, reference, parsed_args.project))
 
 
-def _find(tx: Connection, reference: str, project_id: str | None) -> ServerGroup:
+def _find(tx: ApiTransaction, reference: str, project_id: str | None) -> ServerGroup:
     """By UUID, or by a name that only one project has. Raises NotFound, and Conflict for a name of several."""
     found = [group for group in server_groups.list_all(tx, project_id) if reference in (group.uuid, group.name)]
     if not found:
@@ -118,13 +120,13 @@ def _find(tx: Connection, reference: str, project_id: str | None) -> ServerGroup
     return found[0]
 
 
-def _rename(tx: Connection, reference: str, project_id: str | None, new_name: str) -> ServerGroup:
+def _rename(tx: ApiTransaction, reference: str, project_id: str | None, new_name: str) -> ServerGroup:
     group = msgspec.structs.replace(_find(tx, reference, project_id), name=new_name)
     server_groups.update(tx, group)
     return group
 
 
-def _delete(tx: Connection, reference: str, project_id: str | None) -> None:
+def _delete(tx: ApiTransaction, reference: str, project_id: str | None) -> None:
     server_groups.delete(tx, _find(tx, reference, project_id).uuid)
 
 

@@ -13,9 +13,12 @@ from cells.discovery import AGENT, discover, in_two_cells
 from cells.fan_out import Answered, Unanswered, fan_out
 from cli import liveness
 from cli.base import ASTRAY, TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, name
-from db import compute_nodes, host_mappings, host_removal, services
-from db.connection import Connection
-from db.services import Seen
+from db.api import host_mappings
+from db.api import host_removal as api_host_removal
+from db.cell import compute_nodes, services
+from db.cell import host_removal as cell_host_removal
+from db.cell.services import SeenService
+from db.sql.connection import CellTransaction
 from objects.compute_node import ComputeNode
 
 
@@ -40,7 +43,7 @@ class HostDiscover(ActionLister):
         return ("Host", "Cell"), [(mapping.host, names.get(mapping.cell_uuid, mapping.cell_uuid)) for mapping in found.mapped]
 
 
-class _OnHosts(Admin):
+class _HostCommand(Admin):
     """A command that tells the cells of hosts something about these."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -57,7 +60,7 @@ class _OnHosts(Admin):
         self.each(hosts, tell)
 
 
-class HostEnable(_OnHosts):
+class HostEnable(_HostCommand):
     """Let hosts take new servers again.
 
     Example: superconductor host enable east-h1
@@ -67,7 +70,7 @@ class HostEnable(_OnHosts):
         self._tell(parsed_args.hosts, services.set_disabled, False, None)
 
 
-class HostDisable(_OnHosts):
+class HostDisable(_HostCommand):
     """Let hosts take no new servers. What runs there goes on, and builds that were placed there already are finished.
 
     Example: superconductor host disable east-h1 --reason 'a fan is loud'
@@ -81,7 +84,7 @@ class HostDisable(_OnHosts):
         self._tell(parsed_args.hosts, services.set_disabled, True, parsed_args.reason)
 
 
-class HostSet(_OnHosts):
+class HostSet(_HostCommand):
     """Call hosts dead whatever their agents say, or end that. Builds on a dead host go on elsewhere at once.
 
     Be sure that no guest of the host can reach its storage any more. A host that comes back destroys what was given to others.
@@ -99,7 +102,7 @@ class HostSet(_OnHosts):
         self._tell(parsed_args.hosts, services.set_forced_down, parsed_args.down)
 
 
-class HostDelete(_OnHosts):
+class HostDelete(_HostCommand):
     """Forget hosts that are gone for good. One that has servers, or whose agent runs, is refused.
 
     Example: superconductor host delete east-h1
@@ -119,16 +122,16 @@ class HostDelete(_OnHosts):
         registry = self.deployment.registry
 
         def delete(host: str) -> None:
-            registry.of_host(host).write(host_removal.from_cell, host, AGENT, parsed_args.down_after)
-            self.deployment.api_database.write(host_removal.from_api, host)
+            registry.of_host(host).write(cell_host_removal.from_cell, host, AGENT, parsed_args.down_after)
+            self.deployment.api_database.write(api_host_removal.from_api, host)
 
         self.each(parsed_args.hosts, delete)
 
 
-class Report(NamedTuple):
+class HostsReport(NamedTuple):
     """What one cell says of its hosts."""
 
-    agents: list[Seen]
+    agents: list[SeenService]
     nodes: list[ComputeNode]
 
 
@@ -184,11 +187,11 @@ class HostList(AdminLister):
         return registry.cells()
 
 
-def _report(tx: Connection) -> Report:
-    return Report(services.list_seen(tx, AGENT), compute_nodes.list_all(tx))
+def _report(tx: CellTransaction) -> HostsReport:
+    return HostsReport(services.list_seen(tx, AGENT), compute_nodes.list_all(tx))
 
 
-def _hosts(answer: Answered[Report], mapped: set[str], down_after: int) -> Iterable[Row]:
+def _hosts(answer: Answered[HostsReport], mapped: set[str], down_after: int) -> Iterable[Row]:
     nodes: dict[str, list[ComputeNode]] = defaultdict(list)
     for node in answer.value.nodes:
         nodes[node.host].append(node)
@@ -203,7 +206,7 @@ def _hosts(answer: Answered[Report], mapped: set[str], down_after: int) -> Itera
         )
 
 
-def _liveness(agent: Seen | None, down_after: int) -> Row:
+def _liveness(agent: SeenService | None, down_after: int) -> Row:
     """State, status and when it was last seen."""
     if agent is None:
         return "unknown", None, None

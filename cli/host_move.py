@@ -9,7 +9,8 @@ from cells import administration
 from cells.discovery import AGENT
 from cli import liveness
 from cli.base import Admin, at_least
-from db import host_move, host_removal
+from db.api import host_move
+from db.cell import host_removal
 from objects import errors
 
 

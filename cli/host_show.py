@@ -14,10 +14,12 @@ from cells.discovery import AGENT
 from cells.fan_out import Answered, Unanswered, fan_out
 from cli import liveness
 from cli.base import TWIN, AdminShow, at_least
-from db import aggregates, audit_cell, audit_hosts, mappings, services
-from db.connection import Connection
-from db.mappings import ServerQuery
-from db.services import Seen
+from db.api import aggregates, mappings
+from db.api.mappings import ServerQuery
+from db.audit import cell_rows, hosts
+from db.cell import services
+from db.cell.services import SeenService
+from db.sql.connection import ApiTransaction, CellTransaction
 from objects import errors
 from objects.aggregate import Aggregate
 from objects.compute_node import ComputeNode
@@ -39,7 +41,7 @@ def _line(one: Any) -> str:
     return ", ".join(f"{key} {value}" for key, value in one.items()) if isinstance(one, dict) else str(one)
 
 
-class Level(NamedTuple):
+class HostRecord(NamedTuple):
     """What the API database knows of a host."""
 
     home: str | None
@@ -48,10 +50,10 @@ class Level(NamedTuple):
     servers: list[Server]
 
 
-class Report(NamedTuple):
+class HostReport(NamedTuple):
     """What a cell says of it."""
 
-    agent: Seen | None
+    agent: SeenService | None
     nodes: list[ComputeNode]
 
 
@@ -96,25 +98,25 @@ def _unknown(host: str, silent: Sequence[str]) -> str:
     return f"There is no host {host!r}{where}: see 'superconductor host list'. A new one appears when its agent reports."
 
 
-def _level(tx: Connection, host: str) -> Level:
-    home = audit_hosts.hosts(tx, [host]).get(host)
-    return Level(
+def _level(tx: ApiTransaction, host: str) -> HostRecord:
+    home = hosts.hosts(tx, [host]).get(host)
+    return HostRecord(
         home=home.cell_uuid if home else None,
         aggregates=[one for one in aggregates.list_all(tx) if host in one.hosts],
-        claims=[row for _, row in sorted(audit_hosts.offered(tx, [host]).items())],
+        claims=[row for _, row in sorted(hosts.offered(tx, [host]).items())],
         servers=mappings.list_(tx, ServerQuery(host=host, limit=MOST)),
     )
 
 
-def _report(tx: Connection, host: str) -> Report:
-    return Report(next(iter(services.list_seen(tx, AGENT, host)), None), audit_cell.nodes(tx, [host]))
+def _report(tx: CellTransaction, host: str) -> HostReport:
+    return HostReport(next(iter(services.list_seen(tx, AGENT, host)), None), cell_rows.nodes(tx, [host]))
 
 
-def _up(reports: dict[str, Report], down_after: float) -> set[str]:
+def _up(reports: dict[str, HostReport], down_after: float) -> set[str]:
     return {uuid for uuid, report in reports.items() if report.agent is not None and liveness.is_up(report.agent, down_after)}
 
 
-def _mapped(level: Level, names: dict[str, str], host: str) -> dict[str, Any]:
+def _mapped(level: HostRecord, names: dict[str, str], host: str) -> dict[str, Any]:
     zone = next((one.availability_zone for one in level.aggregates if one.availability_zone), None)
     return {
         "Host": host,
@@ -124,7 +126,7 @@ def _mapped(level: Level, names: dict[str, str], host: str) -> dict[str, Any]:
     }
 
 
-def _alive(agent: Seen | None, down_after: float, *, asked: bool) -> dict[str, Any]:
+def _alive(agent: SeenService | None, down_after: float, *, asked: bool) -> dict[str, Any]:
     service = agent.service if agent else None
     return {
         "State": liveness.state(agent, down_after) if agent else "never heard of" if asked else "unknown",
@@ -137,7 +139,7 @@ def _alive(agent: Seen | None, down_after: float, *, asked: bool) -> dict[str, A
     }
 
 
-def _room(level: Level, nodes: Iterable[ComputeNode]) -> dict[str, Any]:
+def _room(level: HostRecord, nodes: Iterable[ComputeNode]) -> dict[str, Any]:
     return {"Nodes": Lines([_node(node) for node in nodes]), "Claims": Lines([_claimed(row) for row in level.claims])}
 
 
@@ -163,7 +165,7 @@ def _claimed(row: Inventory) -> dict[str, Any]:
     } | {name: f"{row.used_resources.get(name, 0)}/{amount}" for name, amount in sorted(row.cap_resources.items())}
 
 
-def _problems(host: str, level: Level, report: Report | None, heard: Sequence[Cell], up: set[str]) -> Iterable[str]:
+def _problems(host: str, level: HostRecord, report: HostReport | None, heard: Sequence[Cell], up: set[str]) -> Iterable[str]:
     names = [cell.name for cell in heard if cell.uuid in up]
     if len(names) > 1:
         yield TWIN.format(host=host, cells=" and ".join(names))

@@ -26,7 +26,7 @@ TIMEOUT = (3.05, 60.0)
 _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 
 
-class Client:
+class ApiClient:
     """The API at one endpoint, asked for one project.
 
     Raises errors of ours whose text is one line: NotFound and Invalid and so on for what the API refuses, Unreachable for the rest.
@@ -67,11 +67,11 @@ class Client:
             self._tell_unknown(answer.headers.get(UNKNOWN_CELLS_HEADER, ""))
             return answer.json() if answer.content else None
         except requests.exceptions.JSONDecodeError as error:
-            raise Unreachable(f"{self.endpoint} does not answer like a Compute API: is the address right?") from error
+            raise ApiUnreachable(f"{self.endpoint} does not answer like a Compute API: is the address right?") from error
         except requests.Timeout as error:
-            raise Unreachable(f"The API at {self.endpoint} did not answer in time.") from error
+            raise ApiUnreachable(f"The API at {self.endpoint} did not answer in time.") from error
         except (requests.RequestException, UnicodeError) as error:
-            raise Unreachable(
+            raise ApiUnreachable(
                 f"No API can be reached at {self.endpoint}: {_cause(error)}. "
                 "Start one with 'superconductor standalone', or name another with --endpoint."
             ) from error
@@ -111,7 +111,7 @@ class Client:
         return str(found[0]["id"])
 
 
-class Unreachable(errors.SuperconductorError):
+class ApiUnreachable(errors.SuperconductorError):
     """The API gave no usable answer."""
 
 
@@ -123,7 +123,7 @@ def usual_endpoint() -> str:
 def views(endpoint: str | None) -> dict[str, dict[str, Any]]:
     """What the API sees of each cell, by uuid; nothing where it cannot be asked. None: the usual endpoint."""
     try:
-        cells = Client(endpoint or usual_endpoint()).get("superconductor/status")["status"]["cells"]
+        cells = ApiClient(endpoint or usual_endpoint()).get("superconductor/status")["status"]["cells"]
     except errors.SuperconductorError:
         return {}
     return {cell["uuid"]: cell for cell in cells}
@@ -140,8 +140,8 @@ class HttpCommand(Admin):
         parser.add_argument("--project", metavar="ID", default=os.environ.get("OS_PROJECT_ID"), help=text)
         return parser
 
-    def client(self, parsed_args: argparse.Namespace) -> Client:
-        return Client(parsed_args.endpoint, parsed_args.project)
+    def client(self, parsed_args: argparse.Namespace) -> ApiClient:
+        return ApiClient(parsed_args.endpoint, parsed_args.project)
 
 
 _KINDS: dict[int, type[errors.SuperconductorError]] = {
@@ -161,7 +161,7 @@ def _error(answer: requests.Response) -> errors.SuperconductorError:
         message = f"{answer.url} answers {answer.status_code} {answer.reason}"
     if answer.status_code >= 500 and request_id:
         message = f"{message} ({request_id})"
-    return _KINDS.get(answer.status_code, Unreachable)(message)
+    return _KINDS.get(answer.status_code, ApiUnreachable)(message)
 
 
 def _cause(error: BaseException) -> str:

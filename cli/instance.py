@@ -11,13 +11,13 @@ from cells import administration
 from cells.cell import Cell
 from cells.instance_mapping import map_instances
 from cli.base import ActionShow, at_least
-from db import audit_cell, audit_servers
-from db.audit_cell import Row
-from db.audit_servers import Record
-from db.claims import Ledger
+from db.api.claims import Ledger
+from db.audit import cell_rows, servers
+from db.audit.servers import Record
 from objects import errors
 from objects.cell import CELL0_UUID
 from objects.instance import State
+from objects.instance_row import InstanceRow
 
 MORE, STUCK = 1, 3
 """Exit status of ``map``: run it again; there is something that running it again does not change."""
@@ -71,7 +71,7 @@ class InstanceVerify(ActionShow):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         uuid = parsed_args.uuid
-        record = self.deployment.api_database.read(audit_servers.records, [uuid])[1].get(uuid)
+        record = self.deployment.api_database.read(servers.records, [uuid])[1].get(uuid)
         if record is None:
             return self._say(UNMAPPED, "has no mapping", uuid)
         if record.cell_uuid is None:
@@ -79,7 +79,7 @@ class InstanceVerify(ActionShow):
             return self._say(NO_CELL, f"is mapped to no cell: {what}", uuid)
         try:
             cell = self.deployment.registry.get(record.cell_uuid)
-            row = cell.read(audit_cell.rows, [uuid]).rows.get(uuid)
+            row = cell.read(cell_rows.rows, [uuid]).rows.get(uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
             return self._say(UNKNOWN, f"cannot be looked for: {error}", uuid)
         if row is None:
@@ -91,14 +91,14 @@ class InstanceVerify(ActionShow):
         return self._say(FINE, f"is in cell '{cell.name}'", uuid, cell, row)
 
     def _say(
-        self, status: int, verdict: str, uuid: str, cell: Cell | None = None, row: Row | None = None
+        self, status: int, verdict: str, uuid: str, cell: Cell | None = None, row: InstanceRow | None = None
     ) -> tuple[Sequence[str], Sequence[Any]]:
         self.status = status
         values = (cell.name if cell else None, str(row.state) if row else None, row.host if row else None)
         return ("ID", "Verdict", "Cell", "State", "Host"), (uuid, verdict, *values)
 
 
-def _disagreements(record: Record, row: Row) -> list[str]:
+def _disagreements(record: Record, row: InstanceRow) -> list[str]:
     """What should agree where nothing is on its way. What changes at this moment may be told: then look again."""
     if row.state is State.DELETED:
         return ["is deleted in its cell, and not at the API level"]

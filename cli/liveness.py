@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from db.services import Seen
+from db.cell.services import SeenService
 
 DOWN_AFTER = 60
 """Seconds of silence after which commands call something down, unless told otherwise."""
 
 
-def state(agent: Seen, down_after: float) -> str:
+def state(agent: SeenService, down_after: float) -> str:
     """up, stopping or down."""
     if agent.service.forced_down or agent.age > down_after:
         return "down"
     return "stopping" if agent.service.stopping else "up"
 
 
-def is_up(agent: Seen, down_after: float) -> bool:
+def is_up(agent: SeenService, down_after: float) -> bool:
     return state(agent, down_after) == "up"
 
 
-def status(agent: Seen) -> str:
+def status(agent: SeenService) -> str:
     """What operators say of its host: whether it takes new servers."""
     return "disabled" if agent.service.disabled else "enabled"
 

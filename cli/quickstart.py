@@ -10,11 +10,11 @@ from cells import administration
 from cells.administration import CellChange, NewCell
 from cli.base import Admin, secret_url
 from cli.cell import sync_schema
-from cli.quickstart_files import Access, Place
+from cli.quickstart_files import Access, QuickstartFolder
 from cli.standalone import port
 from cli.starter import add_flavors
-from db import sync
-from db.engine import Database
+from db.sql import sync
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.cell import CellMapping
 from objects.mask import mask_url
@@ -57,7 +57,7 @@ class Quickstart(Admin):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self._args = parsed_args
-        self._place = Place(parsed_args.folder)
+        self._place = QuickstartFolder(parsed_args.folder)
         self._add() if parsed_args.add_cell else self._begin()
 
     def _begin(self) -> None:
@@ -69,7 +69,7 @@ class Quickstart(Admin):
         self._try_buses(_named(bus, "api"), _named(bus, FIRST))
         place.prepare()
         sync.sync(urls["api"], "api")
-        database = Database(urls["api"], name="api")
+        database = ApiDatabase(urls["api"], name="api")
         try:
             _register(database, NewCell(name="cell0", database_url=urls["cell0"], cell0=True))
             cell = _register(database, NewCell(name=FIRST, database_url=urls[FIRST], transport_url=_named(bus, FIRST)))
@@ -94,7 +94,7 @@ class Quickstart(Admin):
         bus = _named(self._args.transport_url, name)
         self._try_buses(bus)
         place.prepare()
-        database = Database(conf.api_database.connection, name="api")
+        database = ApiDatabase(conf.api_database.connection, name="api")
         try:
             cell = _register(database, NewCell(name=name, database_url=self._database_of(name), transport_url=bus))
         finally:
@@ -160,7 +160,7 @@ def _named(url: str, name: str) -> str:
     return url.replace("{name}", name)
 
 
-def _register(database: Database, new: NewCell) -> CellMapping:
+def _register(database: ApiDatabase, new: NewCell) -> CellMapping:
     """The cell with its schema applied, made or, where it is there already, at these places now."""
     if new.name not in {mapping.name for mapping in administration.list_cells(database)}:
         return administration.create_cell(database, new, sync_schema)

@@ -79,7 +79,7 @@ class Access(Object, frozen=True, kw_only=True):
         return "Access()"  # all of it may hold passwords
 
 
-class Place:
+class QuickstartFolder:
     """The folder of a quick start: ``etc`` with its files, ``db`` for databases in files, ``hosts`` for simulated guests."""
 
     def __init__(self, path: Path) -> None:

@@ -7,9 +7,10 @@ from functools import partial
 
 from api import opts
 from cli.base import ActionShow, AdminLister, AdminShow, Row, Table, at_least, name
-from db import quota_audit, quotas
+from db.api import quotas
+from db.audit import quotas as quota_audit
 from objects import errors
-from objects.quota import RESOURCES, UNLIMITED, Limits, OwnLimits, Quota, Usage
+from objects.quota import RESOURCES, UNLIMITED, OwnLimits, Quota, QuotaLimits, QuotaUsage
 
 WHAT = {"instances": "servers", "cores": "virtual CPUs", "ram": "MiB of memory"}
 
@@ -99,15 +100,15 @@ class QuotaAudit(AdminLister):
         return columns, [(drift.project_id, *_paired(drift.used, drift.counted)) for drift in drifts]
 
 
-def _row(quota: Quota, defaults: Limits) -> Row:
+def _row(quota: Quota, defaults: QuotaLimits) -> Row:
     return (quota.project_id, *_paired(quota.used, quota.own.over(defaults)))
 
 
-def _paired(one: Usage, other: Usage | Limits) -> list[int]:
+def _paired(one: QuotaUsage, other: QuotaUsage | QuotaLimits) -> list[int]:
     return [getattr(amounts, resource) for resource in RESOURCES for amounts in (one, other)]
 
 
-def _shown(quota: Quota, defaults: Limits) -> tuple[tuple[str, ...], Row]:
+def _shown(quota: Quota, defaults: QuotaLimits) -> tuple[tuple[str, ...], Row]:
     own = ", ".join(resource for resource in RESOURCES if getattr(quota.own, resource) is not None)
     columns = ("project", "instances", "max_instances", "cores", "max_cores", "ram", "max_ram", "own_limits")
     return columns, (*_row(quota, defaults), own)

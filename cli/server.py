@@ -16,7 +16,7 @@ from cliff.lister import Lister
 from cliff.show import ShowOne
 
 from cli.base import at_least, key_value, name
-from cli.http import Client, HttpCommand
+from cli.http import ApiClient, HttpCommand
 from objects import errors
 
 POLL = 0.5
@@ -193,14 +193,14 @@ def _encoded(path: Path) -> str:
         raise errors.Invalid(f"--user-data: {path} cannot be read: {error.strerror}") from error
 
 
-def _of_reservation(client: Client, name: str, reservation: str) -> list[dict[str, Any]]:
+def _of_reservation(client: ApiClient, name: str, reservation: str) -> list[dict[str, Any]]:
     """The servers of one request, in the order of their numbers. Any of them that was deleted meanwhile is missing."""
     found = client.pages("servers/detail", "servers", name=rf"^{re.escape(name)}(-[0-9]+)?$")
     mine = [server for server in found if server.get("OS-EXT-SRV-ATTR:reservation_id") == reservation]
     return sorted(mine, key=lambda server: int(server["OS-EXT-SRV-ATTR:launch_index"]))
 
 
-def _wait_gone(client: Client, uuid: str) -> None:
+def _wait_gone(client: ApiClient, uuid: str) -> None:
     end = time.monotonic() + WAIT
     while time.monotonic() < end:
         try:

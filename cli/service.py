@@ -13,20 +13,21 @@ from cells.fan_out import Unanswered, fan_out
 from cells.presence import API, CONDUCTOR, SCHEDULER
 from cli import liveness
 from cli.base import AdminLister, Row, Table, at_least
-from db import processes, services
-from db.connection import Connection
-from db.services import Seen
+from db import processes
+from db.cell import services
+from db.cell.services import SeenService
+from db.sql.connection import CellTransaction
 from objects.process import Process
 
 BINARIES = (API, SCHEDULER, CONDUCTOR, AGENT)
 COLUMNS = ("Binary", "Level", "Host", "PID", "State", "Status", "Reason", "Forced Down", "Last Seen", "Started At")
 
 
-class Report(NamedTuple):
+class ProcessReport(NamedTuple):
     """What one cell says of its processes."""
 
     conductors: list[Process]
-    agents: list[Seen]
+    agents: list[SeenService]
 
 
 class ServiceList(AdminLister):
@@ -72,8 +73,8 @@ class ServiceList(AdminLister):
         self.warn(f"{reason}; its processes are unknown")
 
 
-def _report(tx: Connection) -> Report:
-    return Report(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT))
+def _report(tx: CellTransaction) -> ProcessReport:
+    return ProcessReport(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT))
 
 
 def _wanted(row: Row, parsed_args: argparse.Namespace) -> bool:
@@ -100,7 +101,7 @@ def _processes(level: str, found: Iterable[Process], down_after: int) -> Iterabl
         )
 
 
-def _agents(level: str, found: Iterable[Seen], down_after: int) -> Iterable[Row]:
+def _agents(level: str, found: Iterable[SeenService], down_after: int) -> Iterable[Row]:
     for agent in found:
         service = agent.service
         said = (liveness.status(agent), service.disabled_reason, "yes" if service.forced_down else "no")

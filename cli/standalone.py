@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from api.opts import Settings as ApiSettings
-from cli.all_in_one import AllInOne, Pace, SimulatedHost, StateFolder, log_to
+from api.opts import ApiSettings
+from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder, log_to
 from cli.base import Admin, at_least, key_value
 from cli.bootstrap import Commands, bootstrap, starter_flavors
 from cli.discovering import discover_until
-from db import cell_mappings
-from db.engine import Database
+from db.api import cell_mappings
+from db.sql.engine import ApiDatabase
 from objects import errors, extra_specs
 from scheduler import opts as scheduler_opts
 from scheduler.plugins import load_driver
-from scheduler.settings import Settings as SchedulerSettings
+from scheduler.settings import SchedulerSettings
 from service import config, guru, monitor, notifications
 from service.monitor import Monitor
 
@@ -55,7 +55,7 @@ class Standalone(Admin):
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        pace = Pace()
+        pace = DeploymentTimes()
         scheduler = scheduling(self.deployment.arguments, pace)
         watched = Monitor(monitoring(self.deployment.arguments))
         notify = notifications.settings(config.load(self.deployment.arguments, notifications.list_opts(), files=[]))
@@ -89,12 +89,12 @@ class Standalone(Admin):
             watched.stop()
 
 
-def monitoring(arguments: Sequence[str]) -> monitor.Settings:
+def monitoring(arguments: Sequence[str]) -> monitor.MonitorSettings:
     """The options of [monitoring] in files that were named, and in the environment. Raises Misconfigured."""
     return monitor.settings(config.load(arguments, [(monitor.GROUP, monitor.OPTIONS)], files=[]))
 
 
-def scheduling(arguments: Sequence[str], pace: Pace) -> SchedulerSettings:
+def scheduling(arguments: Sequence[str], pace: DeploymentTimes) -> SchedulerSettings:
     """The options of [scheduler] in files that were named, and in the environment; where these say nothing the pace counts.
 
     Raises Misconfigured, also for filters, weighers and drivers that do not exist.
@@ -127,7 +127,7 @@ def port(text: str) -> int:
 
 
 def _cells(folder: StateFolder) -> list[str]:
-    database = Database(folder.database_url("api"), name="api")
+    database = ApiDatabase(folder.database_url("api"), name="api")
     try:
         return [m.name for m in database.read(cell_mappings.list_all) if not m.is_cell0]
     finally:

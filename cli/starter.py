@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import uuid
 
-from db import flavors
-from db.engine import Database
+from db.api import flavors
+from db.sql.engine import ApiDatabase
 from objects.flavor import Flavor
 
 FLAVORS = (("m1.tiny", 1, 512, 1), ("m1.small", 1, 2048, 20), ("m1.medium", 2, 4096, 40))
 """Name, vCPUs, MiB, GiB."""
 
 
-def add_flavors(api_database: Database) -> None:
+def add_flavors(api_database: ApiDatabase) -> None:
     """Those whose names are not there yet."""
     known = {flavor.name for flavor in api_database.read(flavors.list_all)}
     for name, vcpus, ram, disk in FLAVORS:

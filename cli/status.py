@@ -17,7 +17,7 @@ from cli.http import HttpCommand
 STATES = ("building", "active", "error")
 
 
-class Status(HttpCommand, ShowOne):
+class ShowStatus(HttpCommand, ShowOne):
     """Show processes, cells with their databases, brokers, conductors, hosts and servers, and the queue.
 
     A database or broker that does not answer is told with the time since which the API that was asked knows. "Feed" is how many

@@ -19,7 +19,7 @@ from rich.live import Live
 
 from cli.explain import console_on
 from cli.frame import Look, frame
-from cli.http import Client, HttpCommand
+from cli.http import ApiClient, HttpCommand
 from cli.scrape import Scrape, scrape
 from objects import errors
 
@@ -68,7 +68,7 @@ class Top(HttpCommand):
 class _Looks:
     """Looks again and again in a thread of its own: an API that does not answer holds up no key."""
 
-    def __init__(self, client: Client, addresses: list[str], interval: float) -> None:
+    def __init__(self, client: ApiClient, addresses: list[str], interval: float) -> None:
         self._client = client
         self._addresses = addresses
         self._interval = interval
@@ -93,7 +93,7 @@ class _Looks:
             time.sleep(self._interval)
 
 
-def look(client: Client, addresses: list[str], before: Look | None) -> Look:
+def look(client: ApiClient, addresses: list[str], before: Look | None) -> Look:
     """Ask the API and the processes. Where the API does not answer, its last answer stays."""
     counts = scrape(addresses)
     try:

@@ -19,9 +19,12 @@ from cli import key_file, liveness
 from cli.base import TWIN
 from cli.deployment import Deployment
 from compute.main import VERSION as AGENT_VERSION
-from db import host_mappings, online, processes, ready, services, sync
-from db.connection import Connection
-from db.services import Seen
+from db import online, processes
+from db.api import host_mappings
+from db.cell import services
+from db.cell.services import SeenService
+from db.sql import ready, sync
+from db.sql.connection import CellTransaction, Connection
 from objects import errors
 from objects.mask import mask_url
 from objects.process import Process
@@ -35,7 +38,7 @@ NAMED = 5
 """Hosts or processes that are named where there are more."""
 
 
-class Level(enum.IntEnum):
+class Severity(enum.IntEnum):
     """What a finding means; its number is the exit status."""
 
     SUCCESS = 0
@@ -47,21 +50,21 @@ class Level(enum.IntEnum):
         return self.name.capitalize()
 
 
-class Finding(NamedTuple):
+class UpgradeFinding(NamedTuple):
     check: str
-    level: Level
+    level: Severity
     text: str
 
 
-class Report(NamedTuple):
+class ReportedProcesses(NamedTuple):
     """The processes of one cell that have reported."""
 
     conductors: list[Process]
-    agents: list[Seen]
+    agents: list[SeenService]
 
 
-def _report(tx: Connection) -> Report:
-    return Report(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT))
+def _report(tx: CellTransaction) -> ReportedProcesses:
+    return ReportedProcesses(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT))
 
 
 class _Site:
@@ -77,19 +80,19 @@ class _Site:
         self.sound: list[Cell] = []
         """Cells, and cell0, whose databases answer and have a schema that this release works with."""
 
-    def reports(self) -> Mapping[Cell, Report]:
+    def reports(self) -> Mapping[Cell, ReportedProcesses]:
         """What each of these cells says of its processes."""
         answers = fan_out([cell for cell in self.sound if cell is not self.cell0], _report)
         return {answer.cell: answer.value for answer in answers if isinstance(answer, Answered)}
 
 
-def findings(deployment: Deployment) -> Iterator[Finding]:
+def findings(deployment: Deployment) -> Iterator[UpgradeFinding]:
     """All checks, one or more findings for each. Those that need the API database are left out where it cannot be used."""
     api = list(_told("API database", partial(_api_database, deployment)))
     yield from api
     yield from _told("Encryption key", partial(_key, deployment))
     yield from _told("API level's bus", partial(_api_bus, deployment))
-    if any(finding.level is Level.FAILURE for finding in api):
+    if any(finding.level is Severity.FAILURE for finding in api):
         return
     site = _Site(deployment)
     try:
@@ -99,31 +102,31 @@ def findings(deployment: Deployment) -> Iterator[Finding]:
         site.registry.close()
 
 
-def _told(check: str, look: Callable[[], Iterator[tuple[Level, str]]]) -> Iterator[Finding]:
+def _told(check: str, look: Callable[[], Iterator[tuple[Severity, str]]]) -> Iterator[UpgradeFinding]:
     """What one check finds. One that cannot be made is a failure, and keeps no other from being made."""
     try:
         for level, text in look():
-            yield Finding(check, level, text)
+            yield UpgradeFinding(check, level, text)
     except errors.SuperconductorError as error:
-        yield Finding(check, Level.FAILURE, mask_url(str(error)))
+        yield UpgradeFinding(check, Severity.FAILURE, mask_url(str(error)))
 
 
-Told = Iterator[tuple[Level, str]]
+Told = Iterator[tuple[Severity, str]]
 
 # -- the API level -----------------------------------------------------------------------------------------------------------
 
 
 def _api_database(deployment: Deployment) -> Told:
     ready.check(deployment.api_database, "api")
-    yield Level.SUCCESS, f"schema {_schema(deployment.api_database.read(sync.version, 'api'), 'api')}"
+    yield Severity.SUCCESS, f"schema {_schema(deployment.api_database.read(sync.version, 'api'), 'api')}"
 
 
 def _key(deployment: Deployment) -> Told:
     if Vault(_keys(deployment)).sealing:
-        yield Level.SUCCESS, "there is a master key"
+        yield Severity.SUCCESS, "there is a master key"
     else:
         text = "is empty: boots with user data are refused, and get no admin password; 'superconductor secrets new' makes one"
-        yield Level.WARNING, f"{OPTION} {text}"
+        yield Severity.WARNING, f"{OPTION} {text}"
 
 
 def _keys(deployment: Deployment) -> Sequence[str]:
@@ -135,19 +138,19 @@ def _keys(deployment: Deployment) -> Sequence[str]:
 
 def _api_bus(deployment: Deployment) -> Told:
     if deployment.state is not None:
-        yield Level.SUCCESS, "inside the process"
+        yield Severity.SUCCESS, "inside the process"
         return
     conf = config.load(deployment.arguments, service.opts.list_opts())
     url = conf.api_transport_url or conf.transport_url
     if not url:
-        yield Level.WARNING, "[DEFAULT] transport_url is not set here: run this with the configuration of the API level"
+        yield Severity.WARNING, "[DEFAULT] transport_url is not set here: run this with the configuration of the API level"
         return
     bus = Bus(url, name="api")
     try:
         bus.check()
-        yield Level.SUCCESS, f"{mask_url(url)} answers"
+        yield Severity.SUCCESS, f"{mask_url(url)} answers"
     except errors.SuperconductorError as error:
-        yield Level.WARNING, mask_url(str(error))
+        yield Severity.WARNING, mask_url(str(error))
     finally:
         bus.close()
 
@@ -161,37 +164,37 @@ def _schema(found: str | None, kind: sync.Kind) -> str:
 
 def _cells(site: _Site) -> Told:
     if site.cell0 is None:
-        yield Level.FAILURE, "there is no cell0; 'superconductor cell create cell0 --cell0 --database-connection URL' makes it"
+        yield Severity.FAILURE, "there is no cell0; 'superconductor cell create cell0 --cell0 --database-connection URL' makes it"
     if not site.cells:
-        yield Level.FAILURE, "there is no cell that could hold servers; 'superconductor cell create' makes one"
+        yield Severity.FAILURE, "there is no cell that could hold servers; 'superconductor cell create' makes one"
     if site.cell0 is not None and site.cells:
-        yield Level.SUCCESS, f"cell0 and {_count(len(site.cells), 'cell')}"
+        yield Severity.SUCCESS, f"cell0 and {_count(len(site.cells), 'cell')}"
 
 
 def _cell_databases(site: _Site) -> Told:
     """A cell that is away is a warning: that is daily life, and its schema can be brought up to date when it is back."""
     for reason in site.registry.broken().values():
-        yield Level.FAILURE, mask_url(reason)
+        yield Severity.FAILURE, mask_url(reason)
     for answer in fan_out([*site.cells, *([site.cell0] if site.cell0 else [])], sync.version, "cell"):
         if not isinstance(answer, Answered):
-            yield Level.WARNING, mask_url(answer.reason)
+            yield Severity.WARNING, mask_url(answer.reason)
             continue
         try:
             ready.judge(answer.cell.database, "cell", answer.value)
             site.sound.append(answer.cell)
         except errors.DatabaseUnavailable as error:
-            yield Level.FAILURE, f"cell {answer.cell.name!r}: {error}"
+            yield Severity.FAILURE, f"cell {answer.cell.name!r}: {error}"
     if site.sound:
-        yield Level.SUCCESS, f"the schema of {_count(len(site.sound), 'database')} is up to date"
+        yield Severity.SUCCESS, f"the schema of {_count(len(site.sound), 'database')} is up to date"
 
 
 def _cell_buses(site: _Site) -> Told:
     with ThreadPoolExecutor(THREADS) as pool:
         trouble = [text for text in pool.map(_try_bus, site.cells) if text]
     for text in trouble:
-        yield Level.WARNING, text
+        yield Severity.WARNING, text
     if (well := len(site.cells) - len(trouble)) or not trouble:
-        yield Level.SUCCESS, f"{_count(well, 'cell')} can be reached"
+        yield Severity.SUCCESS, f"{_count(well, 'cell')} can be reached"
 
 
 def _try_bus(cell: Cell) -> str:
@@ -210,20 +213,20 @@ def _hosts(site: _Site) -> Told:
     mapped = {mapping.host: mapping.cell_uuid for mapping in site.database.read(host_mappings.list_all)}
     agents = [(agent, cell.name) for cell, report in site.reports().items() for agent in report.agents]
     if unmapped := {agent.service.host for agent, _ in agents} - mapped.keys():
-        level = Level.WARNING if mapped else Level.FAILURE
+        level = Severity.WARNING if mapped else Severity.FAILURE
         yield level, f"not mapped: {_named(unmapped)}; 'superconductor host discover' maps them"
     alive = [(agent.service.host, cell) for agent, cell in agents if liveness.is_up(agent, liveness.DOWN_AFTER)]
     for host, cells in in_two_cells(alive).items():
-        yield Level.WARNING, TWIN.format(host=host, cells=" and ".join(cells))
+        yield Severity.WARNING, TWIN.format(host=host, cells=" and ".join(cells))
     if shared := {agent.service.host for agent, _ in agents if agent.service.is_shared}:
         text = "not told apart, as their agents share a broker user; 'superconductor host user' makes each one of its own"
-        yield Level.WARNING, f"{_named(shared)}: {text}"
+        yield Severity.WARNING, f"{_named(shared)}: {text}"
     if lost := {host for host, uuid in mapped.items() if uuid not in names and uuid not in site.registry.broken()}:
         yield (
-            Level.WARNING,
+            Severity.WARNING,
             f"mapped to a cell that is registered no more: {_named(lost)}; 'superconductor host delete' forgets them",
         )
-    yield Level.SUCCESS, f"{_count(len(mapped), 'host')} mapped"
+    yield Severity.SUCCESS, f"{_count(len(mapped), 'host')} mapped"
 
 
 def _services(site: _Site) -> Told:
@@ -231,14 +234,14 @@ def _services(site: _Site) -> Told:
     reports = site.reports().values()
     agents = [agent.service for report in reports for agent in report.agents]
     if old := {agent.host for agent in agents if agent.version < AGENT_VERSION}:
-        yield Level.WARNING, f"agents of an older version: {_named(old)}; upgrade them after conductors and schedulers"
+        yield Severity.WARNING, f"agents of an older version: {_named(old)}; upgrade them after conductors and schedulers"
     heard = [*site.database.read(processes.list_all, "api"), *(process for report in reports for process in report.conductors)]
     said = [(process.binary, process.host, process.about.release) for process in heard if process.age <= liveness.DOWN_AFTER]
     said += [(agent.binary, agent.host, agent.release or "") for agent in agents]
     for told in sorted({told for _, _, told in said} - {release(), ""}):
         of_it = {f"{binary} on {host}" for binary, host, its in said if its == told}
-        yield Level.WARNING, f"of release {told}, where this is {release()}: {_named(of_it)}"
-    yield Level.SUCCESS, f"{_count(len(said), 'process', 'es')} heard of; this is release {release()}"
+        yield Severity.WARNING, f"of release {told}, where this is {release()}: {_named(of_it)}"
+    yield Severity.SUCCESS, f"{_count(len(said), 'process', 'es')} heard of; this is release {release()}"
 
 
 # -- rows of an older release ------------------------------------------------------------------------------------------------
@@ -250,9 +253,9 @@ def _online_migrations(site: _Site) -> Told:
         if isinstance(answer, Answered):
             left += answer.value
     if not left:
-        yield Level.SUCCESS, "nothing is left to migrate"
+        yield Severity.SUCCESS, "nothing is left to migrate"
     for name, count in sorted(left.items()):
-        yield Level.WARNING, f"{name}: {_count(count, 'row')}; run 'superconductor db online-migrations'"
+        yield Severity.WARNING, f"{name}: {_count(count, 'row')}; run 'superconductor db online-migrations'"
 
 
 def _left(tx: Connection, kind: sync.Kind) -> Counter[str]:

@@ -60,7 +60,7 @@ class Verify(AdminLister):
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         from conductor.audit.audit import Audit
         from conductor.audit.places import Places
-        from db.claims import Ledger
+        from db.api.claims import Ledger
 
         database = self.deployment.api_database
         places = Places(database, Ledger(database, "verify"), self.deployment.registry, overdue=parsed_args.overdue)

@@ -11,20 +11,20 @@ from functools import partial
 from compute import failures
 from compute.build import Build
 from compute.builds import Builds
-from compute.driver import Driver, Guest
+from compute.driver import ComputeDriver, Guest
 from compute.ends import Ends
 from compute.entries import Entries
 from compute.guests import Guests
-from compute.opts import Settings
+from compute.opts import ComputeSettings
 from compute.reports import Answer, Reporter
-from compute.workers import Workers
+from compute.workers import OrderedWorkers
 from objects import errors, extra_specs
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
 from objects.context import request_of
 from objects.instance import Failure
 from objects.spec import BootSecrets, RequestSpec
 from service import metrics
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Agent:
     of the agent. A failed or refused guest is destroyed before a word is said about it, so what the cell hears is always true.
     """
 
-    def __init__(self, settings: Settings, driver: Driver, entries: Entries, reporter: Reporter) -> None:
+    def __init__(self, settings: ComputeSettings, driver: ComputeDriver, entries: Entries, reporter: Reporter) -> None:
         self._settings = settings
         self._driver = driver
         self._builder = entries.builder
@@ -54,9 +54,9 @@ class Agent:
         self._guests = Guests(entries)
         self._ends = Ends(entries)
         self._reporter = reporter
-        self._complaints = Complaints(LOG)
-        self._spawners = Workers(f"spawn-{settings.host}", settings.max_concurrent_builds)
-        self._destroyers = Workers(f"destroy-{settings.host}", DESTROYERS)
+        self._complaints = RateLimitedLog(LOG)
+        self._spawners = OrderedWorkers(f"spawn-{settings.host}", settings.max_concurrent_builds)
+        self._destroyers = OrderedWorkers(f"destroy-{settings.host}", DESTROYERS)
         metrics.SLOTS.follow(self._slots)
         metrics.BUILDS.follow(self._under_way)
 

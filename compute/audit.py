@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from compute.agent import Agent
 from compute.build import Phase
-from compute.driver import Driver, Guest
+from compute.driver import ComputeDriver, Guest
 from compute.guests import Guests, confirms
 from objects.base import Object
 from objects.build import DeleteOrder, Holding
@@ -68,10 +68,12 @@ def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterabl
     )
 
 
-class Audit:
+class GuestAudit:
     """The comparison as a periodic piece of work of one agent."""
 
-    def __init__(self, agent: Agent, guests: Guests, driver: Driver, client: CellConductorClient, context: RequestContext) -> None:
+    def __init__(
+        self, agent: Agent, guests: Guests, driver: ComputeDriver, client: CellConductorClient, context: RequestContext
+    ) -> None:
         self._agent = agent
         self._guests = guests
         self._driver = driver

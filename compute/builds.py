@@ -22,7 +22,7 @@ from compute.entries import Entries
 from objects import errors
 from objects.build import BuildOrder, Report, ReportKind
 from objects.instance import Failure, FailureClass
-from objects.selection import Limits
+from objects.selection import HostCapacity
 from objects.spec import BootSecrets
 
 _BEGUN = (Phase.QUEUED, Phase.SPAWNING)
@@ -35,7 +35,7 @@ class Builds:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
 
-    def begin(self, guest: Guest, limits: Limits | None, *, wants_secrets: bool = False) -> Build | None:
+    def begin(self, guest: Guest, limits: HostCapacity | None, *, wants_secrets: bool = False) -> Build | None:
         """Start the attempt once, with its claim or (no room, stopping) as failed.
 
         None: started or passed before, by fence and attempt, or a guest is held. ``wants_secrets``: it must not be spawned without

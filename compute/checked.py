@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 
-from compute.driver import Driver, Guest
+from compute.driver import ComputeDriver, Guest
 from objects import errors, stats, text
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -21,9 +21,9 @@ class CheckedDriver:
     Other texts are cleaned. What the driver raises goes to the caller as it is.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: ComputeDriver) -> None:
         self._driver = driver
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
     def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
         self._driver.spawn(guest, secrets, cancel)

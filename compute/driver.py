@@ -55,7 +55,7 @@ def host_of(builder: str) -> str:
     return builder.rpartition(":")[0]
 
 
-class Driver(Protocol):
+class ComputeDriver(Protocol):
     """A hypervisor. Called from several threads, for one uuid never by two at once (``destroy`` comes after ``spawn`` returned).
 
     While a driver is open no other agent may hold the same host; whatever it keeps survives the agent's death.

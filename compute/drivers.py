@@ -8,14 +8,14 @@ from typing import cast
 import stevedore
 
 from compute import opts
-from compute.driver import Driver
+from compute.driver import ComputeDriver
 from compute.simulated import SimulatedDriver
 from objects import errors
 
 NAMESPACE = "superconductor.compute.drivers"
-"""Entry points of this group are called with the agent's settings and return a ``Driver``."""
+"""Entry points of this group are called with the agent's settings and return a ``ComputeDriver``."""
 
-Factory = Callable[[opts.Settings], Driver]
+Factory = Callable[[opts.ComputeSettings], ComputeDriver]
 
 BUILT_IN: Mapping[str, Factory] = {"simulated": SimulatedDriver}
 """Drivers that need no installed package metadata, so a source checkout works; the entry points name them too."""
@@ -25,13 +25,13 @@ def find(name: str) -> Factory:
     """What makes the driver of this name. Raises ``errors.Misconfigured`` with the names there are."""
     if name in BUILT_IN:
         return BUILT_IN[name]
-    found: stevedore.ExtensionManager[Driver] = stevedore.ExtensionManager(NAMESPACE)
+    found: stevedore.ExtensionManager[ComputeDriver] = stevedore.ExtensionManager(NAMESPACE)
     if name not in found:
         names = ", ".join(sorted({*BUILT_IN, *found.names()}))
         raise errors.Misconfigured(f"[compute] driver: there is no {name!r}; choose one of: {names}.")
     return cast(Factory, found[name].plugin)
 
 
-def load(settings: opts.Settings) -> Driver:
+def load(settings: opts.ComputeSettings) -> ComputeDriver:
     """Open the driver that ``[compute] driver`` names. Raises ``errors.Misconfigured`` with the names there are."""
     return find(settings.driver)(settings)

@@ -33,7 +33,7 @@ class Received(Object, frozen=True, kw_only=True):
     admin_pass_set: bool = False
 
 
-class Entry(Object, frozen=True, kw_only=True, omit_defaults=True):
+class JournalEntry(Object, frozen=True, kw_only=True, omit_defaults=True):
     """One change: a guest that was spawned, with the secrets it ``received``, or the uuid whose guests were destroyed."""
 
     spawned: Guest | None = None
@@ -41,7 +41,7 @@ class Entry(Object, frozen=True, kw_only=True, omit_defaults=True):
     destroyed: str | None = None
 
 
-def read_entries(path: Path) -> list[Entry]:
+def read_entries(path: Path) -> list[JournalEntry]:
     """Every complete line, oldest first; no file means none. Readable beside a running agent.
 
     The last line is ignored while it has no end: it was never finished. A broken line elsewhere raises ``errors.Misconfigured``.
@@ -53,7 +53,7 @@ def read_entries(path: Path) -> list[Entry]:
     entries = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            entries.append(typed.decode(line, Entry))
+            entries.append(typed.decode(line, JournalEntry))
         except _UNREADABLE as error:
             message = (
                 f"{path} is damaged at line {number} ({error}); remove that line, or the file if no guest of the host is needed."
@@ -62,7 +62,7 @@ def read_entries(path: Path) -> list[Entry]:
     return entries
 
 
-def open_entries(path: Path) -> list[Entry]:
+def open_entries(path: Path) -> list[JournalEntry]:
     """The entries of the host's own journal; a damaged one is copied to ``NAME.damaged`` first, and its readable lines count.
 
     Its agent has to start: the host's other guests, and the cell's orders, must not wait for one line.
@@ -83,18 +83,18 @@ def has_guests(path: Path) -> bool:
     return bool(replay(_readable_entries(path))) if path.exists() else False
 
 
-def _readable_entries(path: Path) -> list[Entry]:
+def _readable_entries(path: Path) -> list[JournalEntry]:
     return [entry for line in path.read_bytes().split(b"\n")[:-1] if (entry := _readable(line)) is not None]
 
 
-def _readable(line: bytes) -> Entry | None:
+def _readable(line: bytes) -> JournalEntry | None:
     try:
-        return typed.decode(line, Entry)
+        return typed.decode(line, JournalEntry)
     except _UNREADABLE:
         return None
 
 
-def replay(entries: list[Entry]) -> list[Guest]:
+def replay(entries: list[JournalEntry]) -> list[Guest]:
     """The guests that are left after these changes, oldest first."""
     guests: list[Guest] = []
     for entry in entries:
@@ -126,7 +126,7 @@ class Journal:
 
     def add(self, guest: Guest, received: Received | None = None) -> None:
         with self._lock:
-            self._append(Entry(spawned=guest, received=received))
+            self._append(JournalEntry(spawned=guest, received=received))
             self._guests.append(guest)
 
     def remove(self, uuid: str) -> None:
@@ -134,7 +134,7 @@ class Journal:
         with self._lock:
             kept = [guest for guest in self._guests if guest.uuid != uuid]
             if len(kept) < len(self._guests):
-                self._append(Entry(destroyed=uuid))
+                self._append(JournalEntry(destroyed=uuid))
                 self._guests = kept
 
     def close(self) -> None:
@@ -147,13 +147,13 @@ class Journal:
         """Replace the file by one that only spawns what is left: atomic, so a death on the way leaves the old or the new one."""
         fresh = path.with_name(path.name + ".new")
         with fresh.open("wb") as file:
-            entries = (Entry(spawned=guest, received=received.get(guest.uuid)) for guest in self._guests)
+            entries = (JournalEntry(spawned=guest, received=received.get(guest.uuid)) for guest in self._guests)
             file.writelines(msgspec.json.encode(entry) + b"\n" for entry in entries)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: JournalEntry) -> None:
         """One write for the whole line; a line that did not fit (disk full) is taken back, or the next one would be glued to it."""
         if self._file is None:
             raise errors.BuildFailed("The host's journal is closed.")

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import msgspec
 
 from compute.agent import Agent
-from compute.audit import Audit
+from compute.audit import GuestAudit
 from compute.checked import CheckedDriver
-from compute.driver import Driver, Guest, builder_of, host_of
+from compute.driver import ComputeDriver, Guest, builder_of, host_of
 from compute.drivers import load
 from compute.entries import Entries
 from compute.guests import Guests
-from compute.opts import Settings
+from compute.opts import ComputeSettings
 from compute.reports import Reporter
 from compute.rounds import Round, Rounds
 from compute.stats import StatsSender
@@ -47,7 +47,7 @@ FAREWELL = 2.0
 """Seconds, beyond the time to drain, that the last reports of a stopping agent may take."""
 
 
-class Endpoint:
+class AgentEndpoint:
     """What the bus may call on this host."""
 
     def __init__(self, agent: Agent) -> None:
@@ -73,7 +73,9 @@ class ComputeService:
     guests stay, and the next start reports them and hands back what was building.
     """
 
-    def __init__(self, settings: Settings, bus: Bus, *, driver: Driver | None = None, reporter: Reporter | None = None) -> None:
+    def __init__(
+        self, settings: ComputeSettings, bus: Bus, *, driver: ComputeDriver | None = None, reporter: Reporter | None = None
+    ) -> None:
         self._settings = settings
         self._bus = bus
         self._driver = CheckedDriver(driver if driver is not None else load(settings))
@@ -91,7 +93,7 @@ class ComputeService:
         entries = Entries(settings.host, self.builder, self._tracker, time.time)
         guests = Guests(entries)
         self._agent = Agent(settings, self._driver, entries, self._reporter)
-        self._audit = Audit(self._agent, guests, self._driver, self._client, self._context)
+        self._audit = GuestAudit(self._agent, guests, self._driver, self._client, self._context)
         stats = StatsSender(
             SchedulerClient(bus),
             self._context,
@@ -118,7 +120,7 @@ class ComputeService:
         guests = self._driver.guests()
         LOG.info("Host %s starts as %s with %d guests", self._settings.host, self.builder, len(guests))
         self._agent.found(guests)
-        self._server = serve(self._bus, self._settings.host, Endpoint(self._agent), threads=self._settings.dispatch_threads)
+        self._server = serve(self._bus, self._settings.host, AgentEndpoint(self._agent), threads=self._settings.dispatch_threads)
         self._rounds.start()
 
     def check(self) -> None:
@@ -190,7 +192,7 @@ def check_name(host: str, guests: Sequence[Guest]) -> None:
         )
 
 
-def make_reporter(settings: Settings, bus: Bus) -> Reporter:
+def make_reporter(settings: ComputeSettings, bus: Bus) -> Reporter:
     """A reporter for one agent, or to be shared (and started and stopped by whoever shares it) by agents on one bus."""
     context = RequestContext(request_id="req-reports", is_admin=True)
     client = CellConductorClient(bus, timeout=settings.call_timeout)
@@ -201,7 +203,7 @@ def _about() -> About:
     return About(release=release(), messages=MESSAGES, pid=os.getpid())
 
 
-def _offer(node: ComputeNode, settings: Settings) -> ComputeNode:
+def _offer(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:
     """The driver knows the hardware; what of it is offered is the operator's to say."""
     return msgspec.structs.replace(
         node,

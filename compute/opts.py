@@ -176,7 +176,7 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
         return offered
 
 
-class Settings(Object, frozen=True, kw_only=True):
+class ComputeSettings(Object, frozen=True, kw_only=True):
     """``[compute]`` with the settings of the simulated driver; times in seconds. The defaults are those of the options."""
 
     host: str
@@ -209,7 +209,7 @@ def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
     return [("compute", list(COMPUTE)), ("simulated", list(SIMULATED))]
 
 
-def settings(conf: cfg.ConfigOpts) -> Settings:
+def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
     """Read both groups once. Raises ``errors.Misconfigured`` for values that do not go together."""
     try:
         checked_name("[compute] host", conf.compute.host)
@@ -220,4 +220,4 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     simulated.offered()
     if simulated.spawn_delay_max < simulated.spawn_delay_min:
         raise errors.Misconfigured("[simulated] spawn_delay_max must not be less than spawn_delay_min.")
-    return Settings(simulated=simulated, **{option.dest: conf.compute[option.dest] for option in COMPUTE})
+    return ComputeSettings(simulated=simulated, **{option.dest: conf.compute[option.dest] for option in COMPUTE})

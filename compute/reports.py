@@ -16,7 +16,7 @@ from objects.build import Report, ReportKind, Verdict
 from objects.context import RequestContext
 from rpc.cell_conductor import CellConductorClient
 from rpc.errors import Timeout, Unreachable
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Reporter:
         self._stopped = False
         self._alone_next = False
         """Those that go alone and the others take turns, so that many bad reports do not hold up the good ones."""
-        self._complaints: Complaints | None = None
+        self._complaints: RateLimitedLog | None = None
         """Made anew with each failure after a success."""
         self._thread = threading.Thread(target=self._run, name="compute-reports", daemon=True)
 
@@ -177,7 +177,7 @@ class Reporter:
             del self._pending[key]
 
     def _postpone(self, group: Sequence[Pending], error: Exception) -> None:
-        self._complaints = self._complaints or Complaints(LOG)
+        self._complaints = self._complaints or RateLimitedLog(LOG)
         text = f"{type(error).__name__}: {error}"
         told = "%d reports to the cell conductor were not answered, they will be repeated: %s"
         self._complaints(text, logging.WARNING, told, len(group), text)

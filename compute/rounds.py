@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from compute.workers import Workers
+from compute.workers import OrderedWorkers
 from objects import errors
 from service.periodic import Periodic
 
@@ -43,7 +43,7 @@ class Rounds:
         self._host = host
         self._first = first
         self._rounds = rounds
-        self._workers = Workers(f"rounds-{host}", len(rounds) + 1)
+        self._workers = OrderedWorkers(f"rounds-{host}", len(rounds) + 1)
         self._ready = False
         self._stopping = threading.Event()
         self._beat = beat

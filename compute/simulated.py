@@ -24,10 +24,10 @@ from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
 
 METADATA_KEY = "simulated:outcome"
-"""Server metadata that scripts the outcome on every host: a value of ``Outcome``. ``fail:h1,h2`` does so on these hosts only."""
+"""Server metadata that scripts the outcome on every host: a value of ``SpawnOutcome``. ``fail:h1,h2``: on these hosts only."""
 
 
-class Outcome(enum.StrEnum):
+class SpawnOutcome(enum.StrEnum):
     """How a simulated spawn ends."""
 
     OK = "ok"
@@ -39,12 +39,12 @@ class Outcome(enum.StrEnum):
     HANG = "hang"  # never, until cancelled
 
 
-RAISED: Mapping[Outcome, tuple[type[Exception], str]] = {
-    Outcome.FAIL: (errors.BuildFailed, "The simulated hypervisor was told to fail this build."),
-    Outcome.ERROR: (OSError, "The simulated hypervisor was told to break."),
-    Outcome.ABORT: (errors.BuildAborted, "The simulated hypervisor was told to abort this build."),
-    Outcome.POLICY: (errors.PolicyViolated, "The simulated hypervisor was told that this host breaks the group's policy."),
-    Outcome.UNAVAILABLE: (errors.ServiceUnavailable, "The simulated image service does not answer."),
+RAISED: Mapping[SpawnOutcome, tuple[type[Exception], str]] = {
+    SpawnOutcome.FAIL: (errors.BuildFailed, "The simulated hypervisor was told to fail this build."),
+    SpawnOutcome.ERROR: (OSError, "The simulated hypervisor was told to break."),
+    SpawnOutcome.ABORT: (errors.BuildAborted, "The simulated hypervisor was told to abort this build."),
+    SpawnOutcome.POLICY: (errors.PolicyViolated, "The simulated hypervisor was told that this host breaks the group's policy."),
+    SpawnOutcome.UNAVAILABLE: (errors.ServiceUnavailable, "The simulated image service does not answer."),
 }
 
 
@@ -54,12 +54,12 @@ def draw(host: str, uuid: str, purpose: str) -> float:
     return int.from_bytes(digest) / 2**64
 
 
-def scripted_outcome(host: str, uuid: str, rate: float, metadata: Mapping[str, str]) -> Outcome:
+def scripted_outcome(host: str, uuid: str, rate: float, metadata: Mapping[str, str]) -> SpawnOutcome:
     """What spawning this instance on this host will do. Metadata decides if it names an outcome, else the host's failure rate."""
     wanted, _, hosts = metadata.get(METADATA_KEY, "").partition(":")
-    if wanted in set(Outcome):
-        return Outcome(wanted) if not hosts or host in hosts.split(",") else Outcome.OK
-    return Outcome.FAIL if draw(host, uuid, "outcome") < rate else Outcome.OK
+    if wanted in set(SpawnOutcome):
+        return SpawnOutcome(wanted) if not hosts or host in hosts.split(",") else SpawnOutcome.OK
+    return SpawnOutcome.FAIL if draw(host, uuid, "outcome") < rate else SpawnOutcome.OK
 
 
 def journal_path(state_path: str, host: str) -> Path:
@@ -73,7 +73,7 @@ class SimulatedDriver:
     Opening it raises ``errors.Misconfigured`` if another agent holds the host, or the state path cannot be used.
     """
 
-    def __init__(self, settings: opts.Settings) -> None:
+    def __init__(self, settings: opts.ComputeSettings) -> None:
         self._host = settings.host
         self._settings = settings.simulated
         path = _machines_journal(self._settings, self._host)
@@ -88,7 +88,11 @@ class SimulatedDriver:
         outcome = scripted_outcome(self._host, guest.uuid, self._settings.failure_rate, guest.metadata)
         shortest, longest = self._settings.spawn_delay_min, self._settings.spawn_delay_max
         delay = shortest + max(0.0, longest - shortest) * draw(self._host, guest.uuid, "delay")
-        cancelled = cancel.wait(None if outcome is Outcome.HANG else delay) if delay or outcome is Outcome.HANG else cancel.is_set()
+        cancelled = (
+            cancel.wait(None if outcome is SpawnOutcome.HANG else delay)
+            if delay or outcome is SpawnOutcome.HANG
+            else cancel.is_set()
+        )
         if cancelled:
             raise errors.BuildFailed("The build was cancelled.")
         if outcome in RAISED:

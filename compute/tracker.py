@@ -14,10 +14,10 @@ from compute.driver import Guest
 from objects.amounts import Amounts
 from objects.base import Object
 from objects.compute_node import ComputeNode
-from objects.selection import Limits
+from objects.selection import HostCapacity
 
 
-class Claim(Object, frozen=True, kw_only=True):
+class NodeClaim(Object, frozen=True, kw_only=True):
     """What one guest, or one build on its way to a guest, takes of its node."""
 
     node: str
@@ -26,7 +26,7 @@ class Claim(Object, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class Tally:
+class NodeUsage:
     """What some claims on one node take together, kept as they come and go: a full host answers as fast as an empty one."""
 
     claims: int = 0
@@ -64,15 +64,15 @@ class ResourceTracker:
         self._half_life = half_life
         self._clock = clock
         self._nodes = {node.node: node for node in nodes}
-        self._claims: dict[str, Claim] = {}
-        self._used: defaultdict[str, Tally] = defaultdict(Tally)
+        self._claims: dict[str, NodeClaim] = {}
+        self._used: defaultdict[str, NodeUsage] = defaultdict(NodeUsage)
         """By node, what all claims take."""
-        self._spawned: defaultdict[str, Tally] = defaultdict(Tally)
+        self._spawned: defaultdict[str, NodeUsage] = defaultdict(NodeUsage)
         """By node, what those take whose guest runs."""
         self._failed = 0.0
         self._failed_at = 0.0
 
-    def claim(self, guest: Guest, limits: Limits | None = None) -> str | None:
+    def claim(self, guest: Guest, limits: HostCapacity | None = None) -> str | None:
         """Take the guest's resources; or return, as one sentence, why they are refused, and take nothing."""
         with self._lock:
             node = self._nodes.get(guest.node)
@@ -123,7 +123,7 @@ class ResourceTracker:
             failed_builds=failed_builds,
         )
 
-    def _replace(self, uuid: str, claim: Claim | None) -> None:
+    def _replace(self, uuid: str, claim: NodeClaim | None) -> None:
         """``claim`` is now what this uuid takes; None: nothing."""
         before = self._claims.pop(uuid, None)
         for one, sign in ((before, -1), (claim, 1)):
@@ -138,7 +138,7 @@ class ResourceTracker:
         return float(self._failed * 0.5 ** (max(0.0, now - self._failed_at) / self._half_life))
 
 
-def _refusal(wanted: Amounts, used: Tally, offered: Limits, limits: Limits | None) -> str | None:
+def _refusal(wanted: Amounts, used: NodeUsage, offered: HostCapacity, limits: HostCapacity | None) -> str | None:
     """Why a guest does not fit, naming everything that is short. Nothing is short of what it takes nothing of."""
     limits = limits or offered
     rows: list[tuple[str, int, int, float]] = [
@@ -153,5 +153,5 @@ def _refusal(wanted: Amounts, used: Tally, offered: Limits, limits: Limits | Non
     return f"No room for {', '.join(short)}." if short else None
 
 
-def _claim_of(guest: Guest, *, spawned: bool) -> Claim:
-    return Claim(node=guest.node, takes=guest.takes, spawned=spawned)
+def _claim_of(guest: Guest, *, spawned: bool) -> NodeClaim:
+    return NodeClaim(node=guest.node, takes=guest.takes, spawned=spawned)

@@ -13,7 +13,7 @@ IDLE_SECONDS = 20.0
 """How long a thread without work stays: many agents share one process in an all-in-one, so idle ones must cost nothing."""
 
 
-class Workers:
+class OrderedWorkers:
     """Run submitted functions in order of arrival, at most ``limit`` at once, each in a daemon thread made when needed.
 
     (``ThreadPoolExecutor`` keeps every thread it made, and joins them at exit: one hung driver would hang the process.)

@@ -6,10 +6,12 @@ from cells.instance_mapping import adopt as adopt_rows
 from conductor.audit import mend
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from db import audit_cell, audit_servers, guest_adoption, mappings, unknown_guests
-from db.audit_servers import Record
-from db.guest_adoption import Lost
-from db.unknown_guests import Reported
+from db.api import mappings
+from db.audit import cell_rows, servers
+from db.audit.servers import Record
+from db.cell import guest_adoption, unknown_guests
+from db.cell.guest_adoption import Lost
+from db.cell.unknown_guests import Reported
 from objects import errors
 from objects.base import Object
 from objects.flavor import Flavor
@@ -38,9 +40,9 @@ def adopt(places: Places, uuid: str, host: str | None, owner: Owner | None) -> t
     CellUnavailable where a cell that has to be asked does not answer.
     """
     cell_uuid, reported = _reported(places, uuid, host)
-    record = places.api.read(audit_servers.records, [uuid])[1].get(uuid)
+    record = places.api.read(servers.records, [uuid])[1].get(uuid)
     _check_mapping(places, uuid, cell_uuid, record)
-    rows = places.ask(cell_uuid, audit_cell.rows, [uuid])
+    rows = places.ask(cell_uuid, cell_rows.rows, [uuid])
     lost = _lost(places, reported, record, owner) if rows is not None and uuid not in rows.rows else None
     now = places.api.now()
     outcome = places.change(cell_uuid, guest_adoption.adopt, reported, lost, record.seen if record else 0, now)
@@ -82,7 +84,7 @@ def _check_mapping(places: Places, uuid: str, cell_uuid: str, record: Record | N
     for reason in places.unknown.values():
         raise errors.CellUnavailable(f"{reason}; it might have a record of {uuid}")
     for other in places.cells:
-        rows = places.ask(other, audit_cell.rows, [uuid]) if other != cell_uuid else None
+        rows = places.ask(other, cell_rows.rows, [uuid]) if other != cell_uuid else None
         row = rows.rows.get(uuid) if rows else None
         if row is not None and row.state is not State.STAGED:
             raise errors.Conflict(f"Cell '{places.name(other)}' has a record of {uuid}, {row.state}: see 'superconductor verify'")

@@ -8,17 +8,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from cells.cell import Cell
 from conductor.set_aside import SetAside, reason_of
-from db import compute_nodes, events, feed, mappings, rebuild
-from db.claims import Ledger
-from db.engine import Database
+from db.api import events, mappings
+from db.api.claims import Ledger
+from db.cell import compute_nodes, feed, rebuild
+from db.sql.engine import ApiDatabase
 from objects import errors, feed_check, stored
 from objects.compute_node import ComputeNode
 from objects.context import request_of
 from objects.feed import EventKind, FeedEvent, InstanceSummary
-from objects.selection import Limits
+from objects.selection import HostCapacity
 from service import metrics
-from service.complaints import Complaints
 from service.isolate import isolate
+from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Applier:
 
     def __init__(
         self,
-        api_database: Database,
+        api_database: ApiDatabase,
         ledger: Ledger,
         cell: Cell,
         newcomers: Callable[[Collection[str]], None] | None = None,
@@ -51,11 +52,11 @@ class Applier:
         self._ledger = ledger
         self._cell = cell
         self._cursor: int | None = None
-        self._capacities: dict[tuple[str, str], Limits] = {}
+        self._capacities: dict[tuple[str, str], HostCapacity] = {}
         self._mapped: frozenset[str] = frozenset()
         self._newcomers = newcomers
         self._looked = False
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
         self.pages = 0
         """Pages of events that were applied from here."""
         self._behind, self._level_at = 0, time.monotonic()
@@ -233,7 +234,7 @@ class Applier:
 
     def _commit(self, cursor: int, upto: int, page: Sequence[FeedEvent], nodes: Sequence[ComputeNode]) -> set[str]:
         """Returns the instances of which an event was refused: the cell spoke of another cell's host."""
-        position = events.Position(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
+        position = events.FeedPosition(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
         refused = self._ledger.write(events.apply, position, page, nodes, self._mapped, now=self._database.now())
         self._refuse(refused)
         for event in page:

@@ -20,9 +20,9 @@ from objects.process import About
 from objects.unknown_guest import UnknownGuest
 from rpc import agents, sender
 from rpc.agents import AgentUsers
-from rpc.sender import Sender
+from rpc.sender import MessageSender
 from service import metrics
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -35,12 +35,12 @@ class Border:
     A user of a host speaks for that host only. Other users may speak for any host unless agents must have users of their own.
     """
 
-    def __init__(self, conductor: CellConductor, users: AgentUsers, who: Callable[[], Sender] = sender.current) -> None:
+    def __init__(self, conductor: CellConductor, users: AgentUsers, who: Callable[[], MessageSender] = sender.current) -> None:
         """``who``: tells who sent the message that is handled now."""
         self._conductor = conductor
         self._users = users
         self._who = who
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """See ``CellConductor.report``. Raises Forbidden, as every method here does, where a report is on another host."""

@@ -17,26 +17,28 @@ import msgspec
 from cells.bulkhead import Begun
 from cells.cell import Cell
 from cells.registry import CellRegistry
+from conductor.batch_secrets import BatchSecrets
 from conductor.bury import Undertaker
-from conductor.confidential import Confidential
-from conductor.driving import Driving
+from conductor.lease_renewer import LeaseRenewer
 from conductor.orders import send_orders
 from conductor.placed import Placed, asked, by_batch, by_cell, context_of
 from conductor.restored import RestoreWatch
 from conductor.set_aside import SetAside
 from conductor.whereabouts import Whereabouts
-from db import batches, builds, dead_letters, leases, staging
-from db.connection import Connection
-from db.engine import Database
-from db.incarnation import Known
+from db import dead_letters
+from db.api import batches, builds, leases
+from db.api.incarnation import Known
+from db.cell import staging
+from db.sql.connection import CellTransaction
+from db.sql.engine import ApiDatabase, Database
 from objects import errors
 from objects.selection import Selection
 from objects.spec import BootSecrets
 from rpc.errors import RemoteFault
 from rpc.scheduler import SchedulerClient
 from service import metrics
-from service.complaints import Complaints
 from service.isolate import isolate
+from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 from service.vault import Vault
 
@@ -59,7 +61,7 @@ class Builder:
 
     def __init__(
         self,
-        api_database: Database,
+        api_database: ApiDatabase,
         registry: CellRegistry,
         scheduler: SchedulerClient,
         undertaker: Undertaker,
@@ -77,15 +79,15 @@ class Builder:
         self._registry = registry
         self._scheduler = scheduler
         self._undertaker = undertaker
-        self._confidential = Confidential(vault or Vault())
+        self._confidential = BatchSecrets(vault or Vault())
         self._owner = owner
         self.lease_seconds = lease_seconds
-        self.driving = Driving(api_database, lease_seconds)
+        self.driving = LeaseRenewer(api_database, lease_seconds)
         """What is under way here; its owner calls ``renew``."""
         self._retry_pause = retry_pause
         self._restored = restored
         self._whereabouts = Whereabouts(undertaker.ledger, registry)
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
     def schedule_and_build(self, batch_ids: Sequence[str]) -> None:
         """Lease what nobody drives of these batches, and build it: small ones together, a large one holds up none of them."""
@@ -108,7 +110,7 @@ class Builder:
         args = (self._owner, self._database.now(), self.lease_seconds, LARGE, self._known)
         self._begin(self._database.write(leases.lease_without_spec, *args))
 
-    def _lease(self, batch_ids: Sequence[str]) -> list[leases.Batch]:
+    def _lease(self, batch_ids: Sequence[str]) -> list[leases.LeasedBatch]:
         args = (self._owner, batch_ids, self._database.now(), self.lease_seconds, self._known)
         return self._database.write(leases.lease, *args)
 
@@ -122,7 +124,7 @@ class Builder:
         """Whether the API database has still to be compared with its cells."""
         return self._restored is not None and self._known is None
 
-    def _begin(self, leased: Sequence[leases.Batch]) -> None:
+    def _begin(self, leased: Sequence[leases.LeasedBatch]) -> None:
         for leased_batch in leased:
             for request in leased_batch.requests:
                 step(LOG, "leased", request.instance_uuid, leased_batch.spec.request_id, fence=request.fence)
@@ -132,7 +134,7 @@ class Builder:
             for batches in _grouped(leased):
                 self.build(*batches)
 
-    def build(self, *batches: leases.Batch, excluded_cells: tuple[str, ...] = ()) -> None:
+    def build(self, *batches: leases.LeasedBatch, excluded_cells: tuple[str, ...] = ()) -> None:
         """One scheduler call for these batches, one transaction per cell, one hand-over, one cast per host and batch.
 
         Each stands or falls by itself: where something fails that was not foreseen, they are tried in smaller and smaller groups,
@@ -143,7 +145,7 @@ class Builder:
             for batch, error in done.failed:
                 self._set_aside(dict.fromkeys(batch.requests, error))
 
-    def _drive(self, batches: Sequence[leases.Batch], excluded_cells: tuple[str, ...]) -> None:
+    def _drive(self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]) -> None:
         secrets: dict[str, BootSecrets | None] = {}
         ready = [timely for batch in batches if (timely := self._ready(batch, secrets)) is not None]
         placed: list[Placed] = []
@@ -155,7 +157,7 @@ class Builder:
             for members in by_batch(refused).values():
                 self._go_elsewhere(members, excluded_cells)
 
-    def _ready(self, batch: leases.Batch, secrets: dict[str, BootSecrets | None]) -> leases.Batch | None:
+    def _ready(self, batch: leases.LeasedBatch, secrets: dict[str, BootSecrets | None]) -> leases.LeasedBatch | None:
         """What of the batch may be built now, its secrets put with the others'; None: nothing."""
         if adopted := self._whereabouts.adopt_found(batch.requests):
             left = tuple(request for request in batch.requests if request.instance_uuid not in adopted)
@@ -175,7 +177,7 @@ class Builder:
             return None
         return timely
 
-    def _without_skipped(self, batch: leases.Batch) -> leases.Batch:
+    def _without_skipped(self, batch: leases.LeasedBatch) -> leases.LeasedBatch:
         """Without requests that are to wait longer, as others have noted, or that an operator has skipped: up to their deadline."""
         due = self._aside.due(STEP, batch.requests, key=_uuid)
         if len(due) == len(batch.requests):
@@ -187,7 +189,7 @@ class Builder:
 
     # -- the steps, in their order ---------------------------------------------------------------------------------------------
 
-    def _bury_rolled_back(self, batch: leases.Batch) -> bool:
+    def _bury_rolled_back(self, batch: leases.LeasedBatch) -> bool:
         """Nothing more is built of an all-or-nothing batch that has failed. One that fails later is found in its cell."""
         if batch.unreadable is not None:
             return False
@@ -196,7 +198,7 @@ class Builder:
             self._bury(batch, dict.fromkeys(batch.requests, fault))
         return fault is not None
 
-    def _bury_overdue(self, batch: leases.Batch) -> leases.Batch:
+    def _bury_overdue(self, batch: leases.LeasedBatch) -> leases.LeasedBatch:
         """The deadline is owned here until hand-over: what is late ends as ERROR, whatever held it up."""
         now = self._database.now()
         late = {r: "Build timed out in scheduling." for r in batch.requests if r.deadline < now}
@@ -206,7 +208,7 @@ class Builder:
 
     @metrics.stage("plan")
     def _select_all(
-        self, batches: Sequence[leases.Batch], excluded_cells: tuple[str, ...]
+        self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]
     ) -> Sequence[list[list[Selection]] | None]:
         """The scheduler's answers, each in request order; None where there is nothing to go on with now."""
         if len(batches) < 2:
@@ -224,13 +226,13 @@ class Builder:
         pairs = zip(batches, choices, strict=True)
         return [self._answered(batch, excluded_cells, choice.answer) for batch, choice in pairs]
 
-    def _select(self, batch: leases.Batch, excluded_cells: tuple[str, ...]) -> list[list[Selection]] | None:
+    def _select(self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> list[list[Selection]] | None:
         spec = asked(batch, excluded_cells)
         ask = partial(self._scheduler.select_destinations, context_of(spec), spec, list(spec.fences))
         return self._answered(batch, excluded_cells, ask)
 
     def _answered(
-        self, batch: leases.Batch, excluded_cells: tuple[str, ...], answer: Callable[[], list[list[Selection]]]
+        self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...], answer: Callable[[], list[list[Selection]]]
     ) -> list[list[Selection]] | None:
         """What the scheduler answers, in request order; None if there is nothing to go on with now."""
         try:
@@ -245,8 +247,8 @@ class Builder:
         return None
 
     def _spare(
-        self, batch: leases.Batch, answers: Sequence[Sequence[Selection]], excluded_cells: tuple[str, ...]
-    ) -> list[tuple[leases.Request, Sequence[Selection]]]:
+        self, batch: leases.LeasedBatch, answers: Sequence[Sequence[Selection]], excluded_cells: tuple[str, ...]
+    ) -> list[tuple[leases.LeasedRequest, Sequence[Selection]]]:
         """The servers that found a host, with it. Of a batch that may be smaller the others end: it goes on without them."""
         pairs = list(zip(batch.requests, answers, strict=True))
         found = [(request, selections) for request, selections in pairs if selections]
@@ -261,15 +263,17 @@ class Builder:
             self._bury(batch, dict.fromkeys(without, why))
         return found
 
-    def _map_to_cells(self, batch: leases.Batch, answers: Iterable[tuple[leases.Request, Sequence[Selection]]]) -> list[Placed]:
+    def _map_to_cells(
+        self, batch: leases.LeasedBatch, answers: Iterable[tuple[leases.LeasedRequest, Sequence[Selection]]]
+    ) -> list[Placed]:
         """host -> host mapping -> cell. A Selection that names another cell than the mapping is refused: that instance only.
 
         A host that was moved just now may be known here in its old cell still: after another look it is asked for again.
         """
         placed: list[Placed] = []
-        moving: list[leases.Request] = []
+        moving: list[leases.LeasedRequest] = []
         fresh = False
-        unmapped: dict[leases.Request, str] = {}
+        unmapped: dict[leases.LeasedRequest, str] = {}
         for request, (selection, *alternates) in answers:
             try:
                 cell = self._registry.of_host(selection.host)
@@ -353,10 +357,10 @@ class Builder:
         parts = [self._part(cell, batch, secrets) for batch in by_batch(members).values()]
         return cell.begin_write(_stage, cell.database, parts, self._database.now())
 
-    def _part(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> staging.Part:
+    def _part(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> staging.StagedPart:
         batch = members[0].batch
         sealed = self._confidential.sealed_for(cell.uuid, batch.batch_id, secrets.get(batch.batch_id))
-        return staging.Part(spec=batch.spec, news=tuple(p.new_instance for p in members), sealed=sealed)
+        return staging.StagedPart(spec=batch.spec, news=tuple(p.new_instance for p in members), sealed=sealed)
 
     def _hand_over(self, staged: Sequence[Placed]) -> None:
         """The point of no return, for all of them in one transaction; then the orders, one cast per host and batch."""
@@ -391,7 +395,7 @@ class Builder:
 
     # -- not now, or never -------------------------------------------------------------------------------------------------------
 
-    def _withhold(self, batch: leases.Batch, error: errors.SuperconductorError) -> None:
+    def _withhold(self, batch: leases.LeasedBatch, error: errors.SuperconductorError) -> None:
         """No guest is built without its secrets. A missing key can be added, up to the deadline; what is not stored is lost."""
         if isinstance(error, errors.Misconfigured):
             LOG.error("batch %s cannot be built: %s", batch.batch_id, error)
@@ -399,7 +403,7 @@ class Builder:
         else:  # unless it was decided meanwhile: then the fence is old, and the burial is refused
             self._bury(batch, dict.fromkeys(batch.requests, f"Build aborted: {error}."))
 
-    def _bury(self, batch: leases.Batch, reasons: Mapping[leases.Request, str]) -> None:
+    def _bury(self, batch: leases.LeasedBatch, reasons: Mapping[leases.LeasedRequest, str]) -> None:
         """Past its deadline a request ends whatever is wrong with it, or with cell0."""
         now = self._database.now()
         late = {request: reason for request, reason in reasons.items() if request.deadline < now}
@@ -408,7 +412,7 @@ class Builder:
             if some:
                 self._bury_some(batch, some, forced=forced)
 
-    def _bury_some(self, batch: leases.Batch, reasons: Mapping[leases.Request, str], *, forced: bool) -> None:
+    def _bury_some(self, batch: leases.LeasedBatch, reasons: Mapping[leases.LeasedRequest, str], *, forced: bool) -> None:
         spec = batch.spec if batch.unreadable is None else None
         try:
             failed = self._undertaker.bury(spec, reasons, forced=forced)
@@ -419,7 +423,7 @@ class Builder:
         refused = {request for request, _ in failed}
         self._aside.succeeded(STEP, [request.instance_uuid for request in reasons if request not in refused])
 
-    def _set_aside(self, faults: Mapping[leases.Request, Exception]) -> None:
+    def _set_aside(self, faults: Mapping[leases.LeasedRequest, Exception]) -> None:
         """Leave these requests to a later try, at the latest at their deadline, where they end."""
         if not faults:
             return
@@ -427,7 +431,7 @@ class Builder:
         for request in faults:
             self._leave_until(request, self._aside.wait(STEP, request.instance_uuid))
 
-    def _leave_until(self, request: leases.Request, wait: float) -> None:
+    def _leave_until(self, request: leases.LeasedRequest, wait: float) -> None:
         """Let its lease run out after so many seconds, or when it counts as over, or at its deadline, whatever comes first."""
         now = self._database.now()
         until = min(now + wait, leases.furthest(now, self.lease_seconds) - leases.LEASE_SLACK_S)
@@ -435,23 +439,23 @@ class Builder:
             until = request.deadline
         self.driving.leave({request.instance_uuid: request.fence}, until)
 
-    def _leave(self, batch: leases.Batch, why: str) -> None:
+    def _leave(self, batch: leases.LeasedBatch, why: str) -> None:
         """Let the lease run out soon, so that the queue's sweep tries again."""
         self._complaints(why, logging.WARNING, "batch %s waits, and is tried again and again: %s", batch.batch_id, why)
         self.driving.leave({r.instance_uuid: r.fence for r in batch.requests}, self._database.now() + self._retry_pause)
 
 
-def _uuid(request: leases.Request) -> str:
+def _uuid(request: leases.LeasedRequest) -> str:
     return request.instance_uuid
 
 
-def _grouped(leased: Sequence[leases.Batch]) -> list[list[leases.Batch]]:
+def _grouped(leased: Sequence[leases.LeasedBatch]) -> list[list[leases.LeasedBatch]]:
     """The small batches together, each large one by itself after them."""
     small = [batch for batch in leased if len(batch.requests) < LARGE]
     return [*([small] if small else []), *([batch] for batch in leased if len(batch.requests) >= LARGE)]
 
 
-def _stage(tx: Connection, database: Database, parts: Sequence[staging.Part], api_now: float) -> list[str]:
+def _stage(tx: CellTransaction, database: Database, parts: Sequence[staging.StagedPart], api_now: float) -> list[str]:
     """The transaction in a cell. What is left until a deadline is left there too, by the clock of the cell's own database."""
     now = database.now()
     parts = [part.postponed(now - api_now) for part in parts]

@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from cells.instance_mapping import adopt
 from cells.registry import CellRegistry
 from conductor.set_aside import reason_of
-from db import builds, instances, leases, staging
-from db.claims import Ledger
+from db.api import builds, leases
+from db.api.claims import Ledger
+from db.cell import instances, staging
 from objects import errors, lifecycle
 from objects.instance import Instance, State
 from objects.spec import RequestSpec
 from objects.text import FAULTS_SIZE, clean
 from service import metrics
-from service.complaints import Complaints
 from service.isolate import isolate
+from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
@@ -32,11 +33,11 @@ class Undertaker:
     def __init__(self, ledger: Ledger, registry: CellRegistry) -> None:
         self.ledger = ledger
         self._registry = registry
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
     def bury(
-        self, spec: RequestSpec | None, reasons: Mapping[leases.Request, str], *, forced: bool = False
-    ) -> list[tuple[leases.Request, Exception]]:
+        self, spec: RequestSpec | None, reasons: Mapping[leases.LeasedRequest, str], *, forced: bool = False
+    ) -> list[tuple[leases.LeasedRequest, Exception]]:
         """Bury each request with its reason; one that was lost to a delete or a successor is left alone.
 
         ``spec``: None where it cannot be read: there will be no row in cell0. ``forced``: the deadline has passed, so it ends also
@@ -62,8 +63,8 @@ class Undertaker:
         return ended.failed
 
     def _stage(
-        self, spec: RequestSpec | None, faults: Mapping[leases.Request, str], *, forced: bool
-    ) -> tuple[set[str], set[leases.Request]]:
+        self, spec: RequestSpec | None, faults: Mapping[leases.LeasedRequest, str], *, forced: bool
+    ) -> tuple[set[str], set[leases.LeasedRequest]]:
         """Write rows in cell0. Returns the uuids that stand there as asked, and the requests of which cell0 refuses the row."""
         if spec is None:
             return set(), set(faults)
@@ -93,7 +94,9 @@ class Undertaker:
         except (errors.CellUnavailable, errors.NotFound) as error:
             self._complaints(str(error), logging.WARNING, "%d rows in cell0 cannot be looked at: %s", len(refused), error)
 
-    def _end(self, requests: Sequence[leases.Request], faults: Mapping[leases.Request, str], now: float) -> list[leases.Request]:
+    def _end(
+        self, requests: Sequence[leases.LeasedRequest], faults: Mapping[leases.LeasedRequest, str], now: float
+    ) -> list[leases.LeasedRequest]:
         """The decision, in the API database. Returns the requests that were won."""
         burials = [builds.Burial(instance_uuid=r.instance_uuid, fence=r.fence, fault=faults[r]) for r in requests]
         won = set(self.ledger.write(builds.bury, burials, now))
@@ -115,7 +118,7 @@ class Undertaker:
             self._complaints(f"activate {type(error).__name__}", logging.WARNING, text, len(fences), reason_of(error))
 
 
-def _new_instance(spec: RequestSpec, request: leases.Request, reason: str) -> staging.NewInstance:
+def _new_instance(spec: RequestSpec, request: leases.LeasedRequest, reason: str) -> staging.NewInstance:
     row = Instance(
         uuid=request.instance_uuid, state=State.STAGED, fence=request.fence, max_attempts=spec.max_attempts, fault=reason
     )

@@ -10,15 +10,16 @@ import msgspec
 
 from conductor.measure import measure
 from conductor.names import check_reports, check_service, checked_about
-from conductor.orders import Sender, send_orders
+from conductor.orders import OrderSender, send_orders
 from conductor.release import LOST, Release
 from conductor.set_aside import SetAside, reason_of
-from db import compute_nodes, instances, minimal_end, secrets, services, unknown_guests
-from db.connection import Connection
-from db.engine import Database
-from db.instances import Found
+from db import secrets
+from db.cell import compute_nodes, instances, minimal_end, services, unknown_guests
+from db.cell.instances import DueRow
+from db.cell.services import Beat
 from db.secrets import Kept
-from db.services import Beat
+from db.sql.connection import CellTransaction
+from db.sql.engine import CellDatabase
 from objects import builder_digest, errors, lifecycle, stats
 from objects.build import Holding, Report, ReportKind, Verdict
 from objects.compute_node import ComputeNode
@@ -29,7 +30,7 @@ from objects.lifecycle import Change, Outcome, Refused
 from objects.process import About
 from objects.text import checked_name
 from objects.unknown_guest import UnknownGuest
-from service.coalesce import Coalescer
+from service.group_commit import GroupCommit
 from service.isolate import isolate
 from service.steps import step
 from service.vault import Vault
@@ -61,15 +62,17 @@ class Settled:
 class CellConductor:
     """The endpoint of topic ``cell-conductor``. Reports of one moment share a transaction."""
 
-    def __init__(self, database: Database, sender: Sender, vault: Vault | None = None, limits: HostLimits | None = None) -> None:
+    def __init__(
+        self, database: CellDatabase, sender: OrderSender, vault: Vault | None = None, limits: HostLimits | None = None
+    ) -> None:
         """``limits``: what a host may offer at most; None: anything."""
         self._database = database
         self._limits = limits
         self._sender = sender
         self.aside = SetAside(database, "cell")
         self._release = Release(vault or Vault())
-        self._settle: Coalescer[Sequence[Report], Settled] = Coalescer(self._write, window=REPORTS_WINDOW, patient=False)
-        self._heartbeat: Coalescer[Beat, None] = Coalescer(self._heartbeats)
+        self._settle: GroupCommit[Sequence[Report], Settled] = GroupCommit(self._write, window=REPORTS_WINDOW, patient=False)
+        self._heartbeat: GroupCommit[Beat, None] = GroupCommit(self._heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Agents say accept, active or gone; the verdicts come in the same order.
@@ -238,7 +241,7 @@ class CellConductor:
             step(LOG, "error", *about, cell=self._sender.name, note=row.fault or "")
 
 
-def transition(tx: Connection, reports: Mapping[str, Report], now: float) -> tuple[dict[str, Outcome], dict[str, Kept]]:
+def transition(tx: CellTransaction, reports: Mapping[str, Report], now: float) -> tuple[dict[str, Outcome], dict[str, Kept]]:
     """What these reports, by instance, come to; and of those that are granted with secrets, what is kept of these."""
     outcomes = instances.transition(tx, reports, lambda row: decide(row, reports[row.uuid], now), now)
     granted = [uuid for uuid, report in reports.items() if _asks(report) and _verdict(report, outcomes[uuid]).accepted]
@@ -269,7 +272,7 @@ def _asks(report: Report) -> bool:
     return report.wants_secrets and report.kind is ReportKind.ACCEPT
 
 
-def _introduce(tx: Connection, beat: Beat, about: About, uptime: float, *, identified: bool) -> None:
+def _introduce(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, identified: bool) -> None:
     services.introduce(tx, beat, about, uptime, identified=identified)
     unknown_guests.forget(tx, beat.host)
 
@@ -285,7 +288,7 @@ def _refusal(report: Report, error: Exception) -> errors.SuperconductorError:
     return errors.Invalid(f"report {report.kind} of instance {report.instance_uuid} cannot be stored: {reason_of(error)}")
 
 
-def _stopping(row: Instance, read: Found, now: float) -> Outcome:
+def _stopping(row: Instance, read: DueRow, now: float) -> Outcome:
     failure = Failure(kind=FailureClass.STOPPING, error="HostStopping", message=f"Host {read.host} takes no more orders", at=now)
     return lifecycle.host_stopping(row, read.attempt, failure)
 

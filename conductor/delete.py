@@ -11,12 +11,13 @@ from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.orders import send_deletes
 from conductor.set_aside import SetAside
-from db import instances, mappings
-from db.engine import Database
+from db.api import mappings
+from db.cell import instances
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.context import RequestContext
 from objects.instance import Server, State
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
@@ -31,14 +32,14 @@ class Deleter:
     """Each call may be repeated at any time: a cell that has the delete already changes nothing."""
 
     def __init__(
-        self, api_database: Database, registry: CellRegistry, resend_age: float = 0.0, aside: SetAside | None = None
+        self, api_database: ApiDatabase, registry: CellRegistry, resend_age: float = 0.0, aside: SetAside | None = None
     ) -> None:
         """``resend_age``: seconds that the sweep gives the cell to carry out what it was just told."""
         self._aside = aside or SetAside(api_database, "api")
         self._database = api_database
         self._registry = registry
         self._resend_age = resend_age
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
     def carry_out(self, uuids: Iterable[str], request_id: str | None = None) -> None:
         """Deletes that were just decided, by this request."""

@@ -9,24 +9,25 @@ from functools import partial
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db import purge
-from db.engine import Database
+from db.api import purge as api_purge
+from db.cell import purge as cell_purge
+from db.sql.engine import ApiDatabase
 from objects import errors
 
 LOG = logging.getLogger(__name__)
 
 
-def forget_deleted(registry: CellRegistry, api_database: Database, age: float) -> None:
+def forget_deleted(registry: CellRegistry, api_database: ApiDatabase, age: float) -> None:
     """One round: servers deleted ``age`` seconds ago. Those of a cell that does not answer wait for a later one."""
     done: set[str] = set()
     for cell in _cells(registry):
         try:
-            _every_page(partial(cell.write, purge.rows, cell.now() - age))
+            _every_page(partial(cell.write, cell_purge.rows, cell.now() - age))
         except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
             LOG.info("deleted servers of cell %s are kept for now: %s", cell.name, error)
             continue
         done.add(cell.uuid)
-    forgotten = _every_page(partial(api_database.write, purge.servers, api_database.now() - age, done))
+    forgotten = _every_page(partial(api_database.write, api_purge.servers, api_database.now() - age, done))
     if forgotten:
         LOG.info("forgot %d servers that were deleted long ago", forgotten)
 

@@ -21,8 +21,8 @@ from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
 from conductor.erase import erase_decided
+from conductor.feed_follower import FeedFollower, FeedFollowers
 from conductor.forget import forget_deleted
-from conductor.keep import CellKeeper, Keepers
 from conductor.opts import ConductorSettings, MapHosts
 from conductor.reap import reap
 from conductor.restored import RestoreWatch
@@ -33,18 +33,18 @@ from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
 from conductor.tidy import tidy
-from conductor.waiting import CellQueue, Queue
-from db import incarnation
-from db.claims import Ledger
-from db.engine import Database
+from conductor.waiting import CellQueue, QueueMetrics
+from db.api import incarnation
+from db.api.claims import Ledger
+from db.sql.engine import ApiDatabase, CellDatabase
 from objects import errors
 from rpc import cell_conductor, super_conductor
 from rpc.compute import ComputeClient
 from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
-from service.complaints import Complaints
-from service.gather import Gatherer
 from service.periodic import Periodic
+from service.rate_limited_log import RateLimitedLog
+from service.round_batcher import RoundBatcher
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class SuperConductorService:
     """The API level's conductor: serves topic ``super-conductor`` and runs the API level's sweeps."""
 
     def __init__(
-        self, settings: ConductorSettings, registry: CellRegistry, api_database: Database, bus: Bus, vault: Vault | None = None
+        self, settings: ConductorSettings, registry: CellRegistry, api_database: ApiDatabase, bus: Bus, vault: Vault | None = None
     ) -> None:
         owner = f"{SERVER}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         ledger = Ledger(api_database, f"conductor {owner}")
@@ -85,13 +85,13 @@ class SuperConductorService:
         batches = BatchSweep(api_database, registry, idle=settings.sweep_interval, aside=aside)
         self._bus = bus
         self._settings = settings
-        self._rung = Gatherer("build", builder.schedule_and_build, pace=settings.round_pace, workers=settings.workers)
+        self._rung = RoundBatcher("build", builder.schedule_and_build, pace=settings.round_pace, workers=settings.workers)
         self._endpoint = SuperConductor(builder, deleter, self._rung.add)
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2)
-        self._waiting = Queue(api_database)
+        self._waiting = QueueMetrics(api_database)
 
-        def keeper(cell: Cell) -> CellKeeper:
-            return CellKeeper(
+        def keeper(cell: Cell) -> FeedFollower:
+            return FeedFollower(
                 api_database,
                 ledger,
                 registry,
@@ -103,7 +103,7 @@ class SuperConductorService:
                 aside=aside,
             )
 
-        self._keepers = Keepers(registry, keeper, settings.feed_interval)
+        self._keepers = FeedFollowers(registry, keeper, settings.feed_interval)
         self._sweeps = [
             Periodic("restored databases", incarnation.MARK_INTERVAL_S, self._restored.look, at_once=False),
             Periodic("leases", settings.lease_seconds / 3, builder.driving.renew, at_once=False),
@@ -151,7 +151,7 @@ class _OwnCell:
     def __init__(self, name: str, bus: Bus) -> None:
         self.name = name
         self.compute: ComputeClient | None = ComputeClient(bus)
-        self.complaints = Complaints(LOG)
+        self.complaints = RateLimitedLog(LOG)
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return fn(*args, **kwargs)
@@ -161,7 +161,7 @@ class CellConductorService:
     """One cell's conductor: serves topic ``cell-conductor`` and runs the cell's sweeps. It knows its own cell only."""
 
     def __init__(
-        self, settings: ConductorSettings, name: str, cell_database: Database, bus: Bus, vault: Vault | None = None
+        self, settings: ConductorSettings, name: str, cell_database: CellDatabase, bus: Bus, vault: Vault | None = None
     ) -> None:
         sender = _OwnCell(name, bus)
         self._bus = bus

@@ -13,12 +13,13 @@ from collections.abc import Collection
 from cells.cell import Cell
 from cells.discovery import AGENT
 from cells.registry import CellRegistry
-from db import cell_mappings, compute_nodes, host_mappings, services
-from db.connection import Connection
-from db.engine import Database
+from db.api import cell_mappings, host_mappings
+from db.cell import compute_nodes, services
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.cell import HostMapping
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -26,13 +27,13 @@ LOG = logging.getLogger(__name__)
 class Newcomers:
     """Hosts of one cell. The first cell that a host name is heard of in keeps it; agents elsewhere are complained of."""
 
-    def __init__(self, api_database: Database, registry: CellRegistry, cell: Cell, *, identified_only: bool = False) -> None:
+    def __init__(self, api_database: ApiDatabase, registry: CellRegistry, cell: Cell, *, identified_only: bool = False) -> None:
         """``identified_only``: leave hosts whose agents share a broker user to an operator."""
         self._identified_only = identified_only
         self._database = api_database
         self._registry = registry
         self._cell = cell
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
     def __call__(self, hosts: Collection[str]) -> None:
         """These hosts of the cell are not mapped to it, as far as is known. Safe beside others who do the same.
@@ -81,7 +82,7 @@ class Newcomers:
         return self._registry.home_of(host)
 
 
-def _add(tx: Connection, cell_uuid: str, hosts: Collection[str], now: float) -> set[str] | None:
+def _add(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], now: float) -> set[str] | None:
     """Map them; return those that another cell has. None: the cell was removed a moment ago, and gets no hosts any more."""
     if not cell_mappings.hold(tx, cell_uuid):
         return None

@@ -10,14 +10,14 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from cells.registry import CellRegistry
 from db import outbox
-from db.connection import Connection
-from db.engine import Database
+from db.sql.connection import Connection
+from db.sql.engine import Database
 from objects import errors, payload
 from objects.payload import Subject
 from rpc.notifier import Notifier
-from service.complaints import Complaints
-from service.notifications import Settings
+from service.notifications import NotificationSettings
 from service.periodic import Every, Periodic
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Place(Protocol):
     def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
-class Sender:
+class NotificationSender:
     """Sends from one outbox. Several may run for it: one at a time has a page, and what it does not get done the next one sends."""
 
     def __init__(self, place: Callable[[], Place], kind: outbox.Kind, notifier: Notifier, keep: float) -> None:
@@ -52,7 +52,7 @@ class Sender:
         self._notifier = notifier
         self._keep = keep
         self._drop_now = Every(min(60.0, keep))
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
     def send(self) -> bool:
         """Send a page; returns whether there may be more to send at once."""
@@ -70,7 +70,7 @@ class Sender:
         place.write(outbox.done, self._kind, sent, [waiting.id for waiting in page[len(sent) :]])
         return len(sent) == PAGE
 
-    def _send(self, page: Sequence[outbox.Waiting], subjects: dict[str, Subject]) -> list[int]:
+    def _send(self, page: Sequence[outbox.NumberedNotice], subjects: dict[str, Subject]) -> list[int]:
         """In their order, as far as the bus takes them."""
         sent: list[int] = []
         end = time.monotonic() + LEASE / 2
@@ -102,12 +102,14 @@ class NotificationService:
     Raises Misconfigured where a driver or the bus cannot be used.
     """
 
-    def __init__(self, settings: Settings, bus_url: str, places: Sequence[tuple[str, outbox.Kind, Callable[[], Place]]]) -> None:
+    def __init__(
+        self, settings: NotificationSettings, bus_url: str, places: Sequence[tuple[str, outbox.Kind, Callable[[], Place]]]
+    ) -> None:
         """``places``: name, kind and maker of each outbox's database. ``bus_url``: the process's own bus."""
         self._notifier = Notifier(settings, bus_url) if settings.on else None
         self._threads: list[Periodic] = []
         if self._notifier is not None:
-            senders = [(name, Sender(place, kind, self._notifier, settings.keep)) for name, kind, place in places]
+            senders = [(name, NotificationSender(place, kind, self._notifier, settings.keep)) for name, kind, place in places]
             self._threads = [Periodic(f"notifications-{name}", INTERVAL, sender.send) for name, sender in senders]
 
     def start(self) -> None:
@@ -121,11 +123,11 @@ class NotificationService:
             self._notifier.close()
 
 
-def of_api_level(settings: Settings, bus_url: str, database: Database, registry: CellRegistry) -> NotificationService:
+def of_api_level(settings: NotificationSettings, bus_url: str, database: Database, registry: CellRegistry) -> NotificationService:
     """What the API level tells, and what is told of servers in cell0, which has no conductor."""
     return NotificationService(settings, bus_url, [("api", "api", lambda: database), ("cell0", "cell", lambda: registry.cell0)])
 
 
-def of_cell(settings: Settings, bus_url: str, database: Database) -> NotificationService:
+def of_cell(settings: NotificationSettings, bus_url: str, database: Database) -> NotificationService:
     """What a cell tells."""
     return NotificationService(settings, bus_url, [(database.name, "cell", lambda: database)])

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, Protocol, TypeVar
 
 from conductor.placed import context_of
-from db.instances import Order
+from db.cell.instances import Order
 from objects import errors
 from objects.build import BuildOrder, BuildOrders, DeleteOrder
 from objects.context import RequestContext
 from objects.text import FAULT_SIZE, NAME_LENGTH, clean
 from rpc.compute import ComputeClient, HostOrders
 from service import metrics
-from service.complaints import Complaints
 from service.isolate import isolate
+from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
@@ -29,14 +29,14 @@ CASTS_AT_ONCE = 100
 """Casts that are sent in one go: the broker confirms them while the next are on their way, and nobody waits for each."""
 
 
-class Sender(Protocol):
+class OrderSender(Protocol):
     """Where orders can be sent: a cell, with its deadlines and breaker, or a cell conductor's own bus.
 
     ``complaints`` remembers what was said of it already.
     """
 
     compute: ComputeClient | None
-    complaints: Complaints
+    complaints: RateLimitedLog
 
     @property
     def name(self) -> str: ...
@@ -61,7 +61,7 @@ class Recipient(Protocol):
 
 
 @metrics.stage("order")
-def send_orders(to: Sender, orders: Iterable[Order], *, apart: bool = False) -> dict[str, Exception]:
+def send_orders(to: OrderSender, orders: Iterable[Order], *, apart: bool = False) -> dict[str, Exception]:
     """One cast per host and batch, in the name of who asked for it. What cannot be sent is left to the sweep.
 
     ``apart``: one cast per order, so that one that its host cannot read costs no other. Returns, by instance, the errors of orders
@@ -82,7 +82,7 @@ def send_orders(to: Sender, orders: Iterable[Order], *, apart: bool = False) -> 
 
 
 def send_deletes(
-    to: Sender, context: RequestContext, rows: Iterable[Recipient], *, builds_only: bool = False
+    to: OrderSender, context: RequestContext, rows: Iterable[Recipient], *, builds_only: bool = False
 ) -> dict[str, Exception]:
     """One cast per host. ``builds_only``: these were builds when their rows ended; a guest that runs has to ask for itself.
 
@@ -95,7 +95,7 @@ def send_deletes(
     return _cast_all(to, [HostOrders(context, host, some) for host, some in by_host.items()])
 
 
-def _cast_all(to: Sender, casts: Sequence[HostOrders]) -> dict[str, Exception]:
+def _cast_all(to: OrderSender, casts: Sequence[HostOrders]) -> dict[str, Exception]:
     """Where the bus is down, the rest is left to the sweep, without waiting for it again and again.
 
     An order that a broker refuses, as it refuses one that is too large, is no reason not to send the others.

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 import msgspec
 
 from cells.cell import Cell
-from db import leases, staging
-from db.builds import HandOver
-from db.instances import Order
+from db.api import leases
+from db.api.builds import HandOver
+from db.cell import staging
+from db.cell.instances import Order
 from objects.context import RequestContext
 from objects.instance import Instance, State
 from objects.selection import Selection
@@ -22,8 +23,8 @@ from objects.spec import RequestSpec
 class Placed:
     """One request of a batch with the host it was given, and the cell that host is mapped to."""
 
-    batch: leases.Batch
-    request: leases.Request
+    batch: leases.LeasedBatch
+    request: leases.LeasedRequest
     selection: Selection
     alternates: tuple[Selection, ...]
     cell: Cell
@@ -89,7 +90,7 @@ def context_of(spec: RequestSpec) -> RequestContext:
     return RequestContext(request_id=spec.request_id, project_id=spec.project_id, user_id=spec.user_id)
 
 
-def asked(batch: leases.Batch, excluded_cells: tuple[str, ...]) -> RequestSpec:
+def asked(batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> RequestSpec:
     """What the scheduler is asked for a batch."""
     fences = {r.instance_uuid: r.fence for r in batch.requests}
     return msgspec.structs.replace(batch.spec, fences=fences, excluded_cells=excluded_cells)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 
 from conductor.set_aside import SetAside
-from db import claims
-from db.engine import Database
+from db.api import claims
+from db.sql.engine import ApiDatabase
 
 LOG = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ STEP = "reap"
 """The step of dead letters about claims that cannot be freed. Their keys are the uuids of instances."""
 
 
-def reap(api_database: Database, ledger: claims.Ledger, aside: SetAside | None = None) -> None:
+def reap(api_database: ApiDatabase, ledger: claims.Ledger, aside: SetAside | None = None) -> None:
     """One round of the claim reaper."""
     orphans = api_database.read(claims.orphans)
     if orphans:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cells import comparison
 from cells.cell import Cell
 from cells.comparison import Marks
 from cells.registry import CellRegistry
-from db import events, incarnation
-from db.claims import Ledger
-from db.engine import Database
-from db.incarnation import Incarnation, Known, Seen
+from db.api import events, incarnation
+from db.api.claims import Ledger
+from db.api.incarnation import Incarnation, Known
+from db.cell import incarnation_mark
+from db.cell.incarnation_mark import KnownMark
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.mask import mask_url
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -28,11 +30,11 @@ class RestoreWatch:
     ``known`` is what a lease must match; None until a first look has found that all agrees, and while it does not.
     """
 
-    def __init__(self, api_database: Database, ledger: Ledger, registry: CellRegistry) -> None:
+    def __init__(self, api_database: ApiDatabase, ledger: Ledger, registry: CellRegistry) -> None:
         self._database = api_database
         self._ledger = ledger
         self._registry = registry
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
         self._last: Known | None = None
         """The latest mark that this process has seen, whatever became of it since."""
         self._asked: set[str] = set()
@@ -53,18 +55,34 @@ class RestoreWatch:
             raise
 
     def _look(self) -> None:
-        self._registry.refresh()
-        now = self._database.write(incarnation.advance)
-        marks = comparison.marks_of(self._registry)
+        if self.known is None:
+            self._registry.refresh()
+        now, has_raised = self._advance()
         cells = {cell.uuid: cell for cell in comparison.all_cells(self._registry)}
         names = {uuid: cell.name for uuid, cell in cells.items()}
+        told: Mapping[str, int] = {}
+        stepped: Collection[str] = ()
+        asked: Mapping[str, Cell] = cells if self.known is None else {}
+        if has_raised:
+            told = self._database.read(incarnation.told)
+            if self.known is not None and not now.comparing:
+                stepped = comparison.step(cells.values(), now, told)
+                asked = {uuid: cell for uuid, cell in cells.items() if uuid not in stepped}
+        marks = comparison.marks_of(self._registry, asked.values())
         why = now.reason if now.comparing else comparison.why_restored(now, self._last, marks, names) or self._why_queued(cells)
         if why:
             self._compare(now, why)
         elif self._last is None and _is_nobody_heard(cells, marks):
             self._hold("no cell answers that could show whether the API database was restored")
         else:
-            self._agree(now, cells, marks)
+            self._agree(now, cells, marks, told, stepped)
+
+    def _advance(self) -> tuple[Incarnation, bool]:
+        """The incarnation, and whether this process has raised its mark: the one that does compares it with all cells."""
+        now = self._database.read(incarnation.read)
+        if now is not None and not now.due and self.known is not None:
+            return now, False
+        return self._database.write(incarnation.advance), True
 
     def _why_queued(self, cells: Mapping[str, Cell]) -> str:
         """Each cell is asked once about what is queued: a loss that is younger than a mark shows there only."""
@@ -75,12 +93,13 @@ class RestoreWatch:
         self._asked.update(answered)
         return f"{len(found)} requests are queued that their cells have already" if found else ""
 
-    def _agree(self, now: Incarnation, cells: Mapping[str, Cell], marks: Marks) -> None:
-        told = self._database.read(incarnation.told)
+    def _agree(
+        self, now: Incarnation, cells: Mapping[str, Cell], marks: Marks, told: Mapping[str, int], stepped: Collection[str]
+    ) -> None:
         for cell_uuid in comparison.restored_cells(now, told, marks):
             self._retell(cells[cell_uuid])
         behind = [uuid for uuid, seen in marks.seen.items() if seen is None or seen.mark < now.mark]
-        confirmed = [uuid for uuid in behind if self._note(cells[uuid], now)]
+        confirmed = [*stepped, *(uuid for uuid in behind if self._note(cells[uuid], now))]
         if confirmed:
             self._database.write(incarnation.confirm, dict.fromkeys(confirmed, now.mark))
         if self.reason and self._last is not None:
@@ -90,7 +109,7 @@ class RestoreWatch:
 
     def _note(self, cell: Cell, now: Incarnation) -> bool:
         try:
-            return cell.write(incarnation.note, Seen(incarnation=now.uuid, mark=now.mark))
+            return cell.write(incarnation_mark.note, KnownMark(incarnation=now.uuid, mark=now.mark))
         except errors.CellUnavailable:
             return False
 

@@ -15,10 +15,11 @@ import msgspec
 from cells.registry import CellRegistry
 from conductor.orders import send_deletes
 from conductor.set_aside import SetAside
-from db import batches, instances
-from db.batches import Batch
-from db.connection import Connection
-from db.engine import Database
+from db.api import batches
+from db.api.batches import AllOrNothingBatch
+from db.cell import instances
+from db.sql.connection import CellTransaction
+from db.sql.engine import ApiDatabase
 from objects import errors, lifecycle, text
 from objects.context import RequestContext, request_of
 from objects.instance import State
@@ -42,7 +43,7 @@ Reasons = Mapping[str, str]
 class BatchSweep:
     """Often while a batch is open, else every ``idle`` seconds; a roll-back is repeated no more often than that."""
 
-    def __init__(self, api_database: Database, registry: CellRegistry, idle: float, aside: SetAside | None = None) -> None:
+    def __init__(self, api_database: ApiDatabase, registry: CellRegistry, idle: float, aside: SetAside | None = None) -> None:
         self._aside = aside or SetAside(api_database, "api")
         self._database = api_database
         self._registry = registry
@@ -93,11 +94,11 @@ class BatchSweep:
         send_deletes(cell, RequestContext(request_id=f"roll-back-{cell.name}"), deleting)  # lost? the cell's sweep sends them
 
 
-def _batch_id(batch: Batch) -> str:
+def _batch_id(batch: AllOrNothingBatch) -> str:
     return batch.batch_id
 
 
-def judge(api_database: Database, undecided: Sequence[Batch]) -> list[Batch]:
+def judge(api_database: ApiDatabase, undecided: Sequence[AllOrNothingBatch]) -> list[AllOrNothingBatch]:
     """Settle or fail each of these open batches that can be decided; return those that failed by this."""
     left = api_database.read(batches.members, [batch.batch_id for batch in undecided], ("building", "error"))
     settled = [batch.batch_id for batch in undecided if batch.batch_id not in left]
@@ -117,7 +118,7 @@ def judge(api_database: Database, undecided: Sequence[Batch]) -> list[Batch]:
     return [msgspec.structs.replace(b, fault=faults[b.batch_id], failed_at=now) for b in undecided if b.batch_id in failed]
 
 
-def standing(api_database: Database, failed: Sequence[Batch]) -> dict[str, dict[str, str]]:
+def standing(api_database: ApiDatabase, failed: Sequence[AllOrNothingBatch]) -> dict[str, dict[str, str]]:
     """What is left of failed batches in the cells, by cell. A batch of which nothing is left is done with.
 
     What is still queued is in no cell; whoever leases it buries it.
@@ -134,6 +135,6 @@ def standing(api_database: Database, failed: Sequence[Batch]) -> dict[str, dict[
     return by_cell
 
 
-def roll_back(tx: Connection, reasons: Reasons, now: float) -> dict[str, Outcome]:
+def roll_back(tx: CellTransaction, reasons: Reasons, now: float) -> dict[str, Outcome]:
     """The transaction in a cell; what has ended there, or is being deleted, is left as it is."""
     return instances.transition(tx, reasons, lambda row: lifecycle.roll_back(row, reasons[row.uuid]), now)

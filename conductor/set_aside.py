@@ -14,14 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from db import dead_letters, retry
-from db.connection import Connection
+from db import dead_letters
 from db.dead_letters import Level
+from db.sql import retry
+from db.sql.connection import Connection
 from objects import errors
 from objects.text import clean
 from service import metrics
-from service.complaints import Complaints
 from service.isolate import Isolated, Transient, isolate
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ REFRESH_INTERVAL_S = 30.0
 """Seconds after which a process reads the letters again that others, or an operator, may have changed."""
 
 
-class Place(Protocol):
+class TransactionRunner(Protocol):
     """A database, or a cell with its deadlines."""
 
     @property
@@ -55,13 +56,13 @@ class _Held(NamedTuple):
 class SetAside:
     """The dead letters of one place, and how steps run beside them. Safe for threads."""
 
-    def __init__(self, place: Place, level: Level, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, place: TransactionRunner, level: Level, clock: Callable[[], float] = time.monotonic) -> None:
         self._place = place
         self._level: Level = level
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[tuple[str, str], _Held] = {}
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
         metrics.DEAD_LETTERS.follow(self._count)
 
     @property

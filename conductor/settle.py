@@ -7,8 +7,9 @@ from collections.abc import Collection
 
 from cells.cell import Cell
 from conductor.set_aside import SetAside
-from db import instances, mappings, staging
-from db.engine import Database
+from db.api import mappings
+from db.cell import instances, staging
+from db.sql.engine import ApiDatabase
 from objects import lifecycle
 from objects.instance import Instance
 from service.steps import step
@@ -22,7 +23,7 @@ STEP = "settle"
 """The step of dead letters about rows that cannot be settled. Their keys are the uuids of their instances."""
 
 
-def settle(api_database: Database, cell: Cell, age: float, aside: SetAside | None = None) -> None:
+def settle(api_database: ApiDatabase, cell: Cell, age: float, aside: SetAside | None = None) -> None:
     """Settle rows of ``cell`` that have been STAGED for ``age`` seconds, one page after the other: many may have to wait.
 
     The mapping is read after the row was seen, and what it says is final once decided, so acting on it late is harmless. A row
@@ -35,7 +36,7 @@ def settle(api_database: Database, cell: Cell, age: float, aside: SetAside | Non
         after = max(found)
 
 
-def settle_rows(api_database: Database, cell: Cell, found: Collection[str]) -> None:
+def settle_rows(api_database: ApiDatabase, cell: Cell, found: Collection[str]) -> None:
     """Settle those of these rows that are STAGED still and whose mapping is decided."""
     fates = api_database.read(mappings.fates, found)
     fences: dict[str, int] = {}

@@ -7,9 +7,10 @@ import time
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db import events, feed, silences
-from db.engine import Database
-from db.silences import Silence
+from db.api import events, silences
+from db.api.silences import Silence
+from db.cell import feed
+from db.sql.engine import ApiDatabase
 from objects import errors
 
 LOG = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ LOG = logging.getLogger(__name__)
 class SilenceWatch:
     """One statement a look, whatever the number of cells, while nothing changes."""
 
-    def __init__(self, api_database: Database, registry: CellRegistry) -> None:
+    def __init__(self, api_database: ApiDatabase, registry: CellRegistry) -> None:
         self._database = api_database
         self._registry = registry
         self._heads: dict[str, int] = {}

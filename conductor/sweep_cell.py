@@ -10,11 +10,12 @@ from cells.presence import REMEMBERED
 from conductor.cell_conductor import CellConductor
 from conductor.erase import erase_finished
 from conductor.measure import measure
-from conductor.orders import Sender, send_deletes, send_orders
+from conductor.orders import OrderSender, send_deletes, send_orders
 from conductor.set_aside import REFRESH_INTERVAL_S
-from db import due, feed, instances, minimal_end, processes, services
-from db.engine import Database
-from db.instances import Found
+from db import processes
+from db.cell import due, feed, instances, minimal_end, services
+from db.cell.instances import DueRow
+from db.sql.engine import CellDatabase
 from objects import errors, lifecycle
 from objects.context import RequestContext, request_of
 from objects.instance import Failure, FailureClass, Instance, State
@@ -38,11 +39,18 @@ class CellSweep:
     """Every round may be repeated or run early: each write is conditional on what was read.
 
     A row that cannot be written costs itself only: it is set aside, its neighbours go on, and past its deadline it is ended with
-    columns of our own alone (``db/minimal_end.py``).
+    columns of our own alone (``db/cell/minimal_end.py``).
     """
 
     def __init__(
-        self, database: Database, sender: Sender, conductor: CellConductor, *, resend_age: float, down_time: float, feed_age: float
+        self,
+        database: CellDatabase,
+        sender: OrderSender,
+        conductor: CellConductor,
+        *,
+        resend_age: float,
+        down_time: float,
+        feed_age: float,
     ) -> None:
         self._database = database
         self._sender = sender
@@ -154,7 +162,7 @@ class CellSweep:
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     def _carry_out(
-        self, name: str, rows: Sequence[Found], decide: Callable[[Instance, Found], Outcome], now: float
+        self, name: str, rows: Sequence[DueRow], decide: Callable[[Instance, DueRow], Outcome], now: float
     ) -> dict[str, Instance | None]:
         """Transitions of these rows as ``decide`` says, those that have changed, by instance; None: it could only be ended.
 
@@ -163,7 +171,7 @@ class CellSweep:
         wanted = self._aside.due(name, rows, key=_uuid)
         read = {found.uuid: found for found in wanted}
 
-        def write(some: Sequence[Found]) -> dict[str, Outcome]:
+        def write(some: Sequence[DueRow]) -> dict[str, Outcome]:
             uuids = [found.uuid for found in some]
             return self._database.write(instances.transition, uuids, lambda row: decide(row, read[row.uuid]), now)
 
@@ -181,7 +189,7 @@ class CellSweep:
         self._settle(name, read, faults | {found.uuid: error for found, error in ended.failed})
         return changed
 
-    def _end(self, rows: Sequence[Found], faults: dict[str, Exception], now: float) -> list[str]:
+    def _end(self, rows: Sequence[DueRow], faults: dict[str, Exception], now: float) -> list[str]:
         """End these with columns of our own alone. Returns those that were still as they were read."""
         states = self._database.write(minimal_end.end_all, rows, now)
         for found in rows:
@@ -197,7 +205,7 @@ class CellSweep:
         if self._aside.holds_letters:
             self._aside.succeeded(name, [uuid for uuid in wanted if uuid not in faults])
 
-    def _tell(self, name: str, read: dict[str, Found], changed: dict[str, Instance | None]) -> None:
+    def _tell(self, name: str, read: dict[str, DueRow], changed: dict[str, Instance | None]) -> None:
         for uuid, row in changed.items():
             if row is None:
                 continue
@@ -215,7 +223,7 @@ class CellSweep:
         self._database.write(processes.forget, "cell", REMEMBERED)
 
 
-def _pages(read: Callable[[str], list[Found]]) -> Iterable[list[Found]]:
+def _pages(read: Callable[[str], list[DueRow]]) -> Iterable[list[DueRow]]:
     """Pages by uuid: rows that stay as they are do not hide those behind them."""
     after = ""
     while (page := read(after)) and page[-1].uuid != after:
@@ -223,11 +231,11 @@ def _pages(read: Callable[[str], list[Found]]) -> Iterable[list[Found]]:
         yield page
 
 
-def _uuid(found: Found) -> str:
+def _uuid(found: DueRow) -> str:
     return found.uuid
 
 
-def _has_agent(found: Found) -> bool:
+def _has_agent(found: DueRow) -> bool:
     """Whether there can be an agent that is told of this row and answers for it."""
     try:
         checked_name("host", found.host)
@@ -236,14 +244,14 @@ def _has_agent(found: Found) -> bool:
     return isinstance(found.attempt, int) and isinstance(found.fence, int)
 
 
-def _host_dead(row: Instance, read: Found, now: float) -> Outcome:
+def _host_dead(row: Instance, read: DueRow, now: float) -> Outcome:
     if row.state is State.DELETING:
         return lifecycle.gone(row, read.host or "", read.attempt, now)
     failure = Failure(kind=FailureClass.HOST, error="HostDown", message=f"Host {read.host} stopped reporting", at=now)
     return lifecycle.host_dead(row, read.attempt, failure)
 
 
-def _deadline(row: Instance, read: Found, now: float) -> Outcome:
+def _deadline(row: Instance, read: DueRow, now: float) -> Outcome:
     stage = "building" if read.state == State.BUILDING else "waiting for its host"
     failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message=f"timed out in {stage}", at=now)
     return lifecycle.deadline(row, read.attempt, failure)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from conductor.build import Builder
-from db import leases
-from db.engine import Database
+from db.api import leases
+from db.sql.engine import ApiDatabase
 from service.periodic import Every
 
 PAGE = 50
@@ -21,7 +21,7 @@ SPECLESS_INTERVAL_S = 30.0
 class QueueSweep:
     """Lease and build what waits for ``age`` seconds or was left, a bounded number of batches at a time."""
 
-    def __init__(self, api_database: Database, builder: Builder, workers: int, age: float = 0.0) -> None:
+    def __init__(self, api_database: ApiDatabase, builder: Builder, workers: int, age: float = 0.0) -> None:
         self._age = age
         self._database = api_database
         self._builder = builder

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 
 from cells.presence import REMEMBERED
-from db import builds, decisions, processes
-from db.engine import Database
+from db import processes
+from db.api import builds, decisions
+from db.sql.engine import ApiDatabase
 from service.periodic import Steps
 
 LOG = logging.getLogger(__name__)
 
 
-def tidy(api_database: Database, decision_age: float, token_age: float) -> None:
+def tidy(api_database: ApiDatabase, decision_age: float, token_age: float) -> None:
     """One round; ages in seconds."""
     now = api_database.now()
     with Steps() as steps:
@@ -23,7 +24,7 @@ def tidy(api_database: Database, decision_age: float, token_age: float) -> None:
         LOG.info("forgot %d decisions and %d client tokens", forgotten or 0, tokens or 0)
 
 
-def _forget_decisions(api_database: Database, before: float) -> int:
+def _forget_decisions(api_database: ApiDatabase, before: float) -> int:
     """In many small transactions: an hour of a busy region leaves a lot of them."""
     forgotten = 0
     after: str | None = ""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from db import metering
-from db.engine import Database
-from db.metering import Waiting
+from db.api import metering as api_metering
+from db.cell import metering as cell_metering
+from db.sql.engine import ApiDatabase, CellDatabase
+from objects.waiting import WaitingCount
 from service import metrics
 from service.sample import Sample
 
@@ -15,12 +16,12 @@ PROJECTS = 20
 OTHERS = "other"
 
 
-class Queue:
+class QueueMetrics:
     """The durable queue, by project."""
 
-    def __init__(self, api_database: Database) -> None:
+    def __init__(self, api_database: ApiDatabase) -> None:
         self._database = api_database
-        self._sample: Sample[Sequence[Waiting]] = Sample("the queue", lambda: api_database.read(metering.queue, PROJECTS))
+        self._sample: Sample[Sequence[WaitingCount]] = Sample("the queue", lambda: api_database.read(api_metering.queue, PROJECTS))
         metrics.QUEUE_DEPTH.follow(self._depth)
         metrics.QUEUE_AGE.follow(self._age)
 
@@ -34,10 +35,10 @@ class Queue:
 class CellQueue:
     """The instances of a cell that are on their way."""
 
-    def __init__(self, name: str, cell_database: Database) -> None:
+    def __init__(self, name: str, cell_database: CellDatabase) -> None:
         self._name = name
         self._database = cell_database
-        self._sample: Sample[Sequence[Waiting]] = Sample(f"cell {name}", lambda: cell_database.read(metering.passing))
+        self._sample: Sample[Sequence[WaitingCount]] = Sample(f"cell {name}", lambda: cell_database.read(cell_metering.passing))
         metrics.CELL_DEPTH.follow(self._depth)
         metrics.CELL_AGE.follow(self._age)
 
@@ -46,11 +47,11 @@ class CellQueue:
         if found is None:
             return []
         counts = {waiting.name: waiting.count for waiting in found}
-        return [((self._name, state), counts.get(state, 0)) for state in metering.PASSING]
+        return [((self._name, state), counts.get(state, 0)) for state in cell_metering.PASSING]
 
     def _age(self) -> metrics.Values:
         return [((self._name, waiting.name), _age(waiting, self._database.now())) for waiting in self._sample.get() or ()]
 
 
-def _age(waiting: Waiting, now: float) -> float:
+def _age(waiting: WaitingCount, now: float) -> float:
     return max(0.0, now - waiting.oldest)

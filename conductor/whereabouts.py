@@ -9,8 +9,9 @@ from cells.cell import Cell
 from cells.fan_out import Answered, fan_out
 from cells.instance_mapping import adopt
 from cells.registry import CellRegistry
-from db import adoption, leases
-from db.claims import Ledger
+from db.api import leases
+from db.api.claims import Ledger
+from db.cell import strays
 from objects import errors
 
 LOG = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class Whereabouts:
         self._registry = registry
         self._asked: set[str] = set()
 
-    def adopt_found(self, requests: Sequence[leases.Request]) -> set[str]:
+    def adopt_found(self, requests: Sequence[leases.LeasedRequest]) -> set[str]:
         """Adopt those of these that a cell has a row of, past STAGED; returns them. They are nobody's requests any more."""
         now = self._ledger.database.now()
         old = [r for r in requests if r.deadline < now or (r.created_at < now - OLD_AGE_S and r.instance_uuid not in self._asked)]
@@ -40,7 +41,7 @@ class Whereabouts:
             self._asked.clear()
         self._asked.update(uuids)
         adopted: set[str] = set()
-        for answer in fan_out(self._registry.cells(), adoption.strays, uuids):
+        for answer in fan_out(self._registry.cells(), strays.strays, uuids):
             if isinstance(answer, Answered) and answer.value:
                 adopted.update(adopt(self._ledger, answer.cell, [stray.row.uuid for stray in answer.value]))
         if adopted:

@@ -1,1 +1,1 @@
-"""The only SQL: tables, migrations and queries of the API database and of the cell databases."""
+"""The only SQL. ``db.api`` is for the API database, ``db.cell`` for the cells' databases; a module at the root serves both."""

@@ -12,8 +12,9 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import clock, dialect
-from db.tables import api, cell
+from db.api import tables as api
+from db.cell import tables as cell
+from db.sql import clock, dialect
 from objects.base import Object
 from objects.text import clean
 

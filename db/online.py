@@ -7,33 +7,32 @@ the older rows, and 'superconductor upgrade check' tells while rows are left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection
-
-from db import quota_audit, spec_fields
-from db.engine import Database
-from db.sync import Kind
+from db.api import spec_fields
+from db.audit import quotas
+from db.sql.engine import Database
+from db.sql.sync import Kind
 
 BATCH = 200
 """Rows that one transaction changes, at most."""
 
 
 class Migration(NamedTuple):
-    """``left`` counts the rows that are still to be done; ``work`` does some, and returns how many: 0 when none is left.
+    """Rows of databases of one kind. ``left`` counts those that are still to be done. ``work`` does some and returns how many.
 
-    ``work`` must be harmless to repeat, and right while processes of both releases write.
+    It returns 0 when none is left. ``work`` must be harmless to repeat, and right while processes of both releases write.
     """
 
     name: str
     kind: Kind
-    left: Callable[[Connection], int]
-    work: Callable[[Connection, int], int]
+    left: Callable[[Any], int]
+    work: Callable[[Any, int], int]
 
 
 MIGRATIONS: tuple[Migration, ...] = (
     # since API schema 0003: servers accepted before there were quotas, or by a process of that release since
-    Migration("charge-older-servers", "api", quota_audit.unmeasured, quota_audit.charge_unmeasured),
+    Migration("charge-older-servers", "api", quotas.unmeasured, quotas.charge_unmeasured),
     # since API schema 0013: specs written by a process of an older release since
     Migration("index-request-specs", "api", spec_fields.unfilled, spec_fields.fill),
 )

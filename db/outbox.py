@@ -13,8 +13,9 @@ from typing import Literal
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import dialect
-from db.tables import api, cell
+from db.api import tables as api
+from db.cell import tables as cell
+from db.sql import dialect
 from objects import stored
 from objects.base import Object
 from objects.notification import EventType, Facts, Notice
@@ -32,7 +33,7 @@ OPTION = "keeps_outbox"
 _TABLES = {"api": api.notifications, "cell": cell.cell_notifications}
 
 
-class Waiting(Object, frozen=True, kw_only=True):
+class NumberedNotice(Object, frozen=True, kw_only=True):
     """A notice under its number."""
 
     id: int
@@ -67,7 +68,7 @@ def is_empty(tx: Connection, kind: Kind) -> bool:
     return tx.execute(sa.select(_TABLES[kind].c.id).limit(1)).first() is None
 
 
-def take(tx: Connection, kind: Kind, now: float, until: float, limit: int) -> list[Waiting]:
+def take(tx: Connection, kind: Kind, now: float, until: float, limit: int) -> list[NumberedNotice]:
     """The oldest notices, for this sender alone until ``until``; none while another has some of them.
 
     One sender at a time, or the end of something could overtake its start.
@@ -77,11 +78,11 @@ def take(tx: Connection, kind: Kind, now: float, until: float, limit: int) -> li
     rows = tx.execute(query).all()
     if any(row.taken_until > now for row in rows):
         return []
-    taken: list[Waiting] = []
+    taken: list[NumberedNotice] = []
     unreadable: list[int] = []
     for row in rows:
         try:
-            taken.append(Waiting(id=row.id, notice=_notice(row)))
+            taken.append(NumberedNotice(id=row.id, notice=_notice(row)))
         except (*stored.UNREADABLE, ValueError) as error:
             LOG.error("notification %d cannot be decoded and is dropped: %s", row.id, error)
             unreadable.append(row.id)

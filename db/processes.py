@@ -1,4 +1,4 @@
-"""Processes of a level: the API level's in the API database, a cell's conductors in the cell's. Agents have ``db/services.py``.
+"""Processes of a level: the API level's in the API database, a cell's conductors in the cell's. Agents: ``db/cell/services.py``.
 
 A record is of one start of one process. It is made, renewed and judged by the database's clock alone.
 """
@@ -11,8 +11,9 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import clock, dialect
-from db.tables import api, cell
+from db.api import tables as api
+from db.cell import tables as cell
+from db.sql import clock, dialect
 from objects.process import About, Process
 
 Level = Literal["api", "cell"]

@@ -14,10 +14,10 @@ from types import MappingProxyType
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db import dialect
-from db.tables.api import build_requests, request_secrets, request_specs
-from db.tables.cell import build_secrets, instances
-from db.upsert import Upsert
+from db.api.tables import build_requests, request_secrets, request_specs
+from db.cell.tables import build_secrets, instances
+from db.sql import dialect
+from db.sql.upsert import Upsert
 from objects.base import Object
 from objects.instance import State
 

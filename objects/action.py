@@ -16,7 +16,7 @@ from objects.decision import Decision
 from objects.instance import Attempt, Instance, Server, State
 
 
-class Kind(enum.StrEnum):
+class ActionKind(enum.StrEnum):
     """The actions there are."""
 
     CREATE = "create"
@@ -41,7 +41,7 @@ class Started(Object, frozen=True, kw_only=True):
     ``written_at``: when the cell was told of it; None: it was not, or that was not noted yet.
     """
 
-    kind: Kind
+    kind: ActionKind
     request_id: str | None
     started_at: float
     written_at: float | None = None
@@ -62,7 +62,7 @@ class Event(Object, frozen=True, kw_only=True):
 class Action(Object, frozen=True, kw_only=True):
     """``fault`` is why a creation ended in ERROR. ``finished_at`` None: under way. Events in the order in which they began."""
 
-    kind: Kind
+    kind: ActionKind
     request_id: str | None
     started_at: float
     finished_at: float | None = None
@@ -76,7 +76,7 @@ _CURRENT = (State.SCHEDULED, State.BUILDING, State.ACTIVE)
 def told(started: Started, server: Server, row: Instance | None, decisions: Iterable[Decision] = ()) -> Action:
     """The action with what is known of it. ``row`` None: its cell has none, or is silent; ``decisions``: about this server."""
     begun = Action(kind=started.kind, request_id=started.request_id, started_at=started.started_at)
-    if started.kind is Kind.DELETE:
+    if started.kind is ActionKind.DELETE:
         return _deletion(begun, server, row)
     before = [*_before_its_cell(started, server, decisions)]
     if row is None:

@@ -10,7 +10,7 @@ import msgspec
 
 from objects.base import Message, Number
 from objects.instance import Failure
-from objects.selection import Limits
+from objects.selection import HostCapacity
 from objects.spec import BootSecrets, RequestSpec
 
 
@@ -25,7 +25,7 @@ class BuildOrder(Message, frozen=True, kw_only=True):
     node: str
     fence: int
     attempt: int
-    limits: Limits | None = None
+    limits: HostCapacity | None = None
 
 
 class BuildOrders(Message, frozen=True, kw_only=True):

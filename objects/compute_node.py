@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from objects.base import Message, Object
-from objects.selection import Limits
+from objects.selection import HostCapacity
 
 
 class ComputeNode(Message, frozen=True, kw_only=True):
@@ -43,9 +43,9 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     resources_used: dict[str, int] = {}
 
     @property
-    def capacity(self) -> Limits:
+    def capacity(self) -> HostCapacity:
         """What the node may hold in all: what is reserved taken off first, then the allocation ratio, as Placement has it."""
-        return Limits(
+        return HostCapacity(
             vcpus=self.vcpus * self.cpu_allocation_ratio,
             memory_mb=max(0, self.memory_mb - self.reserved_memory_mb) * self.ram_allocation_ratio,
             disk_gb=max(0, self.disk_gb - self.reserved_disk_gb) * self.disk_allocation_ratio,

@@ -27,7 +27,7 @@ class Candidate(Object, frozen=True, kw_only=True):
     parts: dict[str, float] = {}
 
 
-class Choice(Object, frozen=True, kw_only=True):
+class DecidedInstance(Object, frozen=True, kw_only=True):
     """What one instance of the batch got; ``host`` is None where nothing was found."""
 
     instance_uuid: str
@@ -60,7 +60,7 @@ class Decision(Message, frozen=True, kw_only=True):
     hosts: int
     filters: tuple[FilterCount, ...] = ()
     candidates: tuple[Candidate, ...] = ()
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[DecidedInstance, ...] = ()
     cells: dict[str, float | None] = {}
     seed: int = 0
     message: str = ""

@@ -7,7 +7,7 @@ import enum
 from objects.base import Object
 
 
-class Policy(enum.StrEnum):
+class GroupPolicy(enum.StrEnum):
     """Where members of one group may run in relation to each other."""
 
     AFFINITY = "affinity"
@@ -17,7 +17,7 @@ class Policy(enum.StrEnum):
 
     @property
     def strict(self) -> bool:
-        return self in (Policy.AFFINITY, Policy.ANTI_AFFINITY)
+        return self in (GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINITY)
 
 
 class ServerGroup(Object, frozen=True, kw_only=True):
@@ -26,6 +26,6 @@ class ServerGroup(Object, frozen=True, kw_only=True):
     uuid: str
     name: str
     project_id: str
-    policy: Policy
+    policy: GroupPolicy
     user_id: str = ""
     max_server_per_host: int = 1

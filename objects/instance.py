@@ -10,7 +10,7 @@ import msgspec
 
 from objects import text
 from objects.base import Message, Object
-from objects.selection import Limits, Selection
+from objects.selection import HostCapacity, Selection
 
 
 class State(enum.StrEnum):
@@ -87,7 +87,7 @@ class Instance(Object, frozen=True, kw_only=True):
     version: int = 0
     host: str | None = None
     node: str | None = None
-    limits: Limits | None = None
+    limits: HostCapacity | None = None
     availability_zone: str | None = None
     alternates: tuple[Selection, ...] = ()
     max_attempts: int = 3

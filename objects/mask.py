@@ -9,7 +9,8 @@ HIDDEN = "***"
 _URL = re.compile(r"//(?P<rest>.*?)(?=(?<=[,;=|'\"([{])[A-Za-z][A-Za-z0-9+.-]{0,30}://|\s|\Z)", re.DOTALL)
 """A URL in a text ends at a blank, or where another one is set off from it: everything else may be part of a password."""
 
-_ONE = r"[^:/@,]*(?::[^/@,]*)?@(?:\[[^\]@]*\]|[^/@,:]*)(?::\d+)?"
+_ONE = r"[^:/@,]*:[^/@,]*@(?:\[[^\]@]*\]|[^/@,:]+)(?::\d+)?"
+"""A user without a password, or no host, is more likely the end of a password with ``@`` and a comma in it."""
 _REGULAR = re.compile(rf"(?P<hosts>{_ONE}(?:,{_ONE})*)[^@]*", re.DOTALL)
 """``user:password@host:port`` once or several times, and no ``@`` after it: nothing about it is in doubt."""
 _SECRET = re.compile(r"(?P<before>(?:^|,)[^:/@,]*:)[^/@,]*(?=@)")

@@ -10,7 +10,7 @@ RESOURCES = ("instances", "cores", "ram")
 UNLIMITED = -1
 
 
-class Usage(Object, frozen=True, kw_only=True):
+class QuotaUsage(Object, frozen=True, kw_only=True):
     """What servers take: how many they are, their virtual CPUs, their memory in MiB."""
 
     instances: int = 0
@@ -18,12 +18,12 @@ class Usage(Object, frozen=True, kw_only=True):
     ram: int = 0
 
     @classmethod
-    def of(cls, flavor: Flavor, count: int = 1) -> Usage:
+    def of(cls, flavor: Flavor, count: int = 1) -> QuotaUsage:
         """Of ``count`` servers of this flavor."""
         return cls(instances=count, cores=count * flavor.vcpus, ram=count * flavor.memory_mb)
 
 
-class Limits(Object, frozen=True, kw_only=True):
+class QuotaLimits(Object, frozen=True, kw_only=True):
     """The most that a project may have at once; -1 is no limit."""
 
     instances: int = UNLIMITED
@@ -38,10 +38,10 @@ class OwnLimits(Object, frozen=True, kw_only=True):
     cores: int | None = None
     ram: int | None = None
 
-    def over(self, defaults: Limits) -> Limits:
+    def over(self, defaults: QuotaLimits) -> QuotaLimits:
         """The limits in force."""
         values = {name: getattr(self, name) for name in RESOURCES}
-        return Limits(**{name: getattr(defaults, name) if value is None else value for name, value in values.items()})
+        return QuotaLimits(**{name: getattr(defaults, name) if value is None else value for name, value in values.items()})
 
 
 class Quota(Object, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class Quota(Object, frozen=True, kw_only=True):
 
     project_id: str
     own: OwnLimits = OwnLimits()
-    used: Usage = Usage()
+    used: QuotaUsage = QuotaUsage()
 
 
 class Admission(Object, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Admission(Object, frozen=True, kw_only=True):
     ``at_least`` None: all of them or none.
     """
 
-    limits: Limits = Limits()
+    limits: QuotaLimits = QuotaLimits()
     at_least: int | None = None
 
 
@@ -71,7 +71,7 @@ def admit(quota: Quota, flavor: Flavor, wanted: int, admission: Admission) -> in
     Raises errors.OverQuota, in the words of the Compute API, where there is no room for these.
     """
     least = wanted if admission.at_least is None else admission.at_least
-    limits, one, asked = quota.own.over(admission.limits), Usage.of(flavor), Usage.of(flavor, wanted)
+    limits, one, asked = quota.own.over(admission.limits), QuotaUsage.of(flavor), QuotaUsage.of(flavor, wanted)
     fitting, exceeded = wanted, []
     for name in sorted(RESOURCES):
         limit, used, more = getattr(limits, name), getattr(quota.used, name), getattr(asked, name)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from objects.base import Message, Object
 
 
-class Limits(Object, frozen=True, kw_only=True):
+class HostCapacity(Object, frozen=True, kw_only=True):
     """What the host may hold in all, allocation ratios applied: vCPUs, MiB, GiB. The agent's own claim tests against these.
 
     ``resources``: amounts by custom resource class. What is not named here is not limited by it.
@@ -27,7 +27,7 @@ class Selection(Message, frozen=True, kw_only=True):
     host: str
     node: str
     cell_uuid: str
-    limits: Limits | None = None
+    limits: HostCapacity | None = None
     availability_zone: str | None = None
     fence: int = 0
     decision_id: str | None = None

@@ -45,7 +45,7 @@ class AgentUsers(Object, frozen=True, kw_only=True):
     prefix: str = USER_PREFIX
 
 
-class Rights(Object, frozen=True, kw_only=True):
+class BrokerPermissions(Object, frozen=True, kw_only=True):
     """Regular expressions of RabbitMQ. ``binding``: of routing keys of ``SHARED_EXCHANGE`` that its queues may be bound to."""
 
     configure: str
@@ -88,11 +88,11 @@ def reply_prefix(user: str) -> str:
     return f"reply_{user}_"
 
 
-def rights(host: str, prefix: str = USER_PREFIX) -> Rights:
+def rights(host: str, prefix: str = USER_PREFIX) -> BrokerPermissions:
     """What the user of a host needs, and no more: its own queue and answers, its own exchange, and the conductors' topic."""
     own = re.escape(f"{TOPIC}.{host}")
     answers = re.escape(reply_prefix(user_of(host, prefix))) + "[0-9a-f]+"
-    return Rights(
+    return BrokerPermissions(
         configure=f"^({own}|{answers})$",
         write=f"^({own}|{re.escape(EXCHANGE)})$",
         read=f"^({own}|{answers}|{SHARED_EXCHANGE})$",

@@ -14,7 +14,7 @@ from objects.context import RequestContext
 from objects.process import About
 from objects.unknown_guest import REPORTED_LIMIT, UnknownGuest
 from rpc.arguments import MANY, Name
-from rpc.server import Server
+from rpc.server import TopicServer
 from rpc.transport import Bus
 
 TOPIC = "cell-conductor"
@@ -98,7 +98,7 @@ class CellConductorClient:
         self._client.call(context, "unknown_guests", type(None), host=host, guests=list(guests))
 
 
-def serve(bus: Bus, server: str, endpoint: CellConductorEndpoint, *, threads: int = 16) -> Server:
+def serve(bus: Bus, server: str, endpoint: CellConductorEndpoint, *, threads: int = 16) -> TopicServer:
     """Serve the cell conductor's topic with ``endpoint``."""
     return bus.serve(
         TOPIC, server, [endpoint], threads=threads, interface=CellConductorEndpoint, shared_name=True, from_agents=True

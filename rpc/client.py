@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
 import oslo_messaging as om
@@ -12,13 +12,10 @@ import oslo_messaging as om
 from objects import errors
 from objects.context import RequestContext
 from rpc.arguments import shape
-from rpc.counting import Kind
+from rpc.counting import MessageKind
+from rpc.drivers.wire import NULL
 from rpc.errors import RemoteFault, Timeout
-from rpc.wire import NULL
 from service import metrics
-
-if TYPE_CHECKING:
-    from rpc.transport import Bus
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,11 +38,25 @@ def counted(method: Callable[Concatenate[Client, P], T], /) -> Callable[Concaten
     return counting
 
 
-class Message(NamedTuple):
+class MethodCall(NamedTuple):
     """A method and what it is given, by name."""
 
     method: str
     arguments: dict[str, object]
+
+
+class Carrier(Protocol):
+    """What a client sends by: a ``Bus``. Its methods are described there."""
+
+    def observe(self, topic: str, method: str, kind: MessageKind) -> None: ...
+
+    def send(self, send: Callable[[], T], timeout: float) -> T: ...
+
+    def deliver(
+        self, target: om.Target, context: RequestContext, message: MethodCall, timeout: float | None = None
+    ) -> msgspec.Raw | None: ...
+
+    def deliver_each(self, casts: Iterable[tuple[om.Target, RequestContext, MethodCall]]) -> None: ...
 
 
 class Client:
@@ -54,7 +65,7 @@ class Client:
     Every method may raise ``Unreachable``; what else is said there.
     """
 
-    def __init__(self, bus: Bus, target: om.Target, timeout: float) -> None:
+    def __init__(self, bus: Carrier, target: om.Target, timeout: float) -> None:
         self._bus = bus
         self._target = target
         self.topic: str = target.topic
@@ -71,9 +82,9 @@ class Client:
         Raises Timeout if there is none in time, an error of ours if that is the answer, Unsupported if the server does not know the
         method or speaks another version, RemoteFault if it failed for another reason.
         """
-        self._bus.observe(self.topic, method, Kind.CALL)
+        self._bus.observe(self.topic, method, MessageKind.CALL)
         try:
-            message = Message(method, arguments)
+            message = MethodCall(method, arguments)
             answer = self._bus.send(
                 lambda: self._bus.deliver(self._target, context, message, self._timeout), self._timeout + SEND_TIMEOUT
             )
@@ -89,25 +100,25 @@ class Client:
 
     def cast(self, context: RequestContext, method: str, /, **arguments: object) -> None:
         """Send and go on: it may be handled never, once, or late."""
-        self._send(Kind.CAST, self._target, context, Message(method, arguments))
+        self._send(MessageKind.CAST, self._target, context, MethodCall(method, arguments))
 
     @counted
-    def cast_each(self, casts: Sequence[tuple[RequestContext, str, Message]]) -> None:
+    def cast_each(self, casts: Sequence[tuple[RequestContext, str, MethodCall]]) -> None:
         """Send each message to its server of the topic, all in one go, and go on. Where it raises some may have been sent.
 
         Raises Invalid if one of them is too large for a broker: then none was.
         """
         for _, _, message in casts:
-            self._bus.observe(self.topic, message.method, Kind.CAST)
+            self._bus.observe(self.topic, message.method, MessageKind.CAST)
         parts = [(self._target(server=server), context, message) for context, server, message in casts]
         self._bus.send(lambda: self._bus.deliver_each(parts), SEND_TIMEOUT)
 
     def fanout(self, context: RequestContext, method: str, /, **arguments: object) -> None:
         """Send to every server that listens on the topic now, and go on."""
-        self._send(Kind.FANOUT, self._target(fanout=True), context, Message(method, arguments))
+        self._send(MessageKind.FANOUT, self._target(fanout=True), context, MethodCall(method, arguments))
 
     @counted
-    def _send(self, kind: Kind, target: om.Target, context: RequestContext, message: Message) -> None:
+    def _send(self, kind: MessageKind, target: om.Target, context: RequestContext, message: MethodCall) -> None:
         self._bus.observe(self.topic, message.method, kind)
         self._bus.send(lambda: self._bus.deliver(target, context, message), SEND_TIMEOUT)
 

@@ -10,8 +10,8 @@ import msgspec
 from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
 from rpc.arguments import MANY
-from rpc.client import Message
-from rpc.server import Server
+from rpc.client import MethodCall
+from rpc.server import TopicServer
 from rpc.transport import Bus
 
 TOPIC = "compute"
@@ -39,10 +39,10 @@ class HostOrders(NamedTuple):
     orders: BuildOrders | Sequence[DeleteOrder]
 
     @property
-    def message(self) -> Message:
+    def message(self) -> MethodCall:
         if isinstance(self.orders, BuildOrders):
-            return Message("build_instances", {"orders": self.orders})
-        return Message("delete_instances", {"orders": list(self.orders)})
+            return MethodCall("build_instances", {"orders": self.orders})
+        return MethodCall("delete_instances", {"orders": list(self.orders)})
 
 
 class ComputeClient:
@@ -60,6 +60,6 @@ class ComputeClient:
         self._client.cast_each([(each.context, each.host, each.message) for each in orders])
 
 
-def serve(bus: Bus, host: str, endpoint: ComputeEndpoint, *, threads: int = 2) -> Server:
+def serve(bus: Bus, host: str, endpoint: ComputeEndpoint, *, threads: int = 2) -> TopicServer:
     """Serve ``host``'s part of the compute topic with ``endpoint``."""
     return bus.serve(TOPIC, host, [endpoint], threads=threads, interface=ComputeEndpoint)

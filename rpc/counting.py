@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 
 
-class Kind(enum.StrEnum):
+class MessageKind(enum.StrEnum):
     CALL = "call"  # two messages: the question and its answer
     CAST = "cast"
     FANOUT = "fanout"  # one message, as many copies as there are servers
 
 
-Observer = Callable[[str, str, Kind], None]
+Observer = Callable[[str, str, MessageKind], None]
 """Called with topic, method and kind before a message is sent, in the sender's thread."""
 
 
@@ -23,20 +23,20 @@ class MessageCounter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, str, Kind]] = Counter()
+        self._counts: Counter[tuple[str, str, MessageKind]] = Counter()
 
-    def __call__(self, topic: str, method: str, kind: Kind) -> None:
+    def __call__(self, topic: str, method: str, kind: MessageKind) -> None:
         with self._lock:
             self._counts[topic, method, kind] += 1
 
-    def counts(self) -> dict[tuple[str, str, Kind], int]:
+    def counts(self) -> dict[tuple[str, str, MessageKind], int]:
         """How many were sent so far, by (topic, method, kind); a call counts once."""
         with self._lock:
             return dict(self._counts)
 
     def messages(self) -> int:
         """How many messages that makes on the bus; a call counts twice, for its answer."""
-        return sum(number * (2 if kind is Kind.CALL else 1) for (_, _, kind), number in self.counts().items())
+        return sum(number * (2 if kind is MessageKind.CALL else 1) for (_, _, kind), number in self.counts().items())
 
     def reset(self) -> None:
         with self._lock:

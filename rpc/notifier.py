@@ -12,7 +12,7 @@ from oslo_messaging.transport import NotificationTransport
 from objects import errors
 from rpc import rabbit
 from rpc.transport import open_transport, private_conf
-from service.notifications import Settings
+from service.notifications import NotificationSettings
 
 TIMEOUT = 10.0
 """Seconds that a broker may take for one notification."""
@@ -25,7 +25,7 @@ class Notifier:
     could not be sent would be lost. Here that is raised.
     """
 
-    def __init__(self, settings: Settings, bus_url: str) -> None:
+    def __init__(self, settings: NotificationSettings, bus_url: str) -> None:
         """``bus_url``: where notifications go if they have no bus of their own."""
         url = settings.transport_url or bus_url
         self._transport = open_transport(url, NotificationTransport)

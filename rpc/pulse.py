@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from objects.context import RequestContext
 from rpc.arguments import Id
+from rpc.client import Client
 from service.health import UnderWay
-
-if TYPE_CHECKING:
-    from rpc.client import Client
 
 FRESH = 10.0
 """Seconds for which a message that came back counts: asking oftener sends no more."""

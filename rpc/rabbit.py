@@ -19,8 +19,8 @@ from oslo_messaging._drivers import amqpdriver
 from oslo_messaging._drivers.base import TransportDriverError
 
 from objects import errors
+from rpc.deadline_executor import DeadlineExecutor, Late
 from rpc.errors import Unreachable
-from rpc.guard import Guard, Late
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ RETRY = 2
 LISTENER_PAUSE = 0.25
 """Seconds that a listener for notifications first waits for another one before it looks round; doubled with each look, up to 5.
 
-The driver's own first pause is 1 ms: thirteen turns of a costly loop for each that comes alone. (For RPC see ``rpc.driver``.)
+The driver's own first pause is 1 ms: thirteen turns of a costly loop for each that comes alone. (For RPC: ``drivers/rabbit.py``.)
 """
 
 PROBE_TIMEOUT = 1.0
@@ -85,7 +85,7 @@ class Link:
         self._vhost = url.virtual_host or "/"
         self._tls = str(url.query.get("ssl", "")).lower() in ("true", "1", "yes", "on")
         self._label = label
-        self._guard = Guard("rabbit-send", SENDERS)
+        self._guard = DeadlineExecutor("rabbit-send", SENDERS)
         self._trusted = False
 
     def run(self, send: Callable[[], T], timeout: float) -> T:

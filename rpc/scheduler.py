@@ -15,7 +15,7 @@ from objects.selection import Selection
 from objects.spec import RequestSpec
 from rpc.arguments import MANY, Ids
 from rpc.cell_conductor import CellConductorClient
-from rpc.server import Server
+from rpc.server import TopicServer
 from rpc.transport import Bus
 
 TOPIC = "scheduler"
@@ -80,6 +80,6 @@ class SchedulerClient:
         CellConductorClient(self._bus).update_resource_stats(context, checked.of(name, stats))
 
 
-def serve(bus: Bus, server: str, endpoint: SchedulerEndpoint, *, threads: int = 8) -> Server:
+def serve(bus: Bus, server: str, endpoint: SchedulerEndpoint, *, threads: int = 8) -> TopicServer:
     """Serve the scheduler's topic with ``endpoint``."""
     return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SchedulerEndpoint)

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from objects.base import Object
 
 
-class Sender(Object, frozen=True, kw_only=True):
+class MessageSender(Object, frozen=True, kw_only=True):
     """``user``: the broker's user that published the message, which the broker compares with the login; None: it names none.
 
     ``is_local``: the message never left this process.
@@ -19,14 +19,14 @@ class Sender(Object, frozen=True, kw_only=True):
     is_local: bool = False
 
 
-UNKNOWN = Sender()
-LOCAL = Sender(is_local=True)
+UNKNOWN = MessageSender()
+LOCAL = MessageSender(is_local=True)
 
-_CURRENT: ContextVar[Sender] = ContextVar("sender", default=UNKNOWN)
+_CURRENT: ContextVar[MessageSender] = ContextVar("sender", default=UNKNOWN)
 
 
 @contextlib.contextmanager
-def handling(sender: Sender) -> Iterator[None]:
+def handling(sender: MessageSender) -> Iterator[None]:
     """While a message of ``sender`` is dispatched in this thread."""
     token = _CURRENT.set(sender)
     try:
@@ -35,6 +35,6 @@ def handling(sender: Sender) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def current() -> Sender:
+def current() -> MessageSender:
     """The sender of the message that this thread dispatches; UNKNOWN where there is none."""
     return _CURRENT.get()

@@ -17,7 +17,8 @@ from objects import errors, text
 from objects.context import RequestContext
 from objects.text import FAULT_SIZE, one_line
 from rpc.arguments import signatures
-from rpc.driver import Listener
+from rpc.drivers.rabbit import RabbitListener
+from rpc.drivers.wire import WireCall
 from rpc.errors import RemoteFault, Unreachable
 from rpc.failures import ERROR_MODULES, NAME_SIZE
 from rpc.pulse import Pulse
@@ -25,10 +26,9 @@ from rpc.rabbit import UNDELIVERED, Link
 from rpc.sender import handling
 from rpc.serializer import expected
 from rpc.threads import Threads
-from rpc.wire import Call
 from service import health, logs, metrics
-from service.complaints import Complaints
 from service.health import UnderWay
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Endpoint:
         """``interface`` (a Protocol) says which methods, and of what types their arguments are; without it the endpoint's class."""
         self._topic = topic
         self._under_way = under_way or UnderWay()
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
         for name, signature in signatures(interface or type(endpoint)).items():
             method: Any = self._wrap(name, getattr(endpoint, name))
             method.signature = signature
@@ -108,14 +108,14 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is os
     def __init__(self, made: RPCDispatcher) -> None:
         """``made``: by oslo.messaging, with endpoints, serializer and policy."""
         super().__init__(made.endpoints, made.serializer, type(made.access_policy))
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
         self._methods: dict[str, Any] = {}
         for endpoint in reversed(made.endpoints):
             self._methods |= {name: method for name, method in vars(endpoint).items() if hasattr(method, "signature")}
 
     def dispatch(self, incoming: Any) -> Any:
         """Raises om.ExpectedException with the error that is the answer."""
-        call: Call = incoming.message
+        call: WireCall = incoming.message
         try:
             method = self._method(call)
             arguments = method.signature.read(call.args)
@@ -128,7 +128,7 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is os
             answer = method(incoming.ctxt, **arguments)
         return self.serializer.serialize_entity(incoming.ctxt, answer)
 
-    def _method(self, call: Call) -> Any:
+    def _method(self, call: WireCall) -> Any:
         """Raises errors.Unsupported."""
         method = self._methods.get(call.method)
         if method is None or call.namespace:
@@ -151,7 +151,7 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
 
     def __init__(self, transport: Any, target: Any, dispatcher: Any, executor: Any = None) -> None:
         super().__init__(transport, target, Dispatcher(dispatcher), executor)
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
         self._executor_cls = functools.partial(Threads, thread_name_prefix=f"{target.topic}.{target.server}")
 
     @property
@@ -161,7 +161,7 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
 
     def _create_listener(self) -> Any:
         listener = super()._create_listener()
-        if isinstance(listener, Listener):
+        if isinstance(listener, RabbitListener):
             threads = self._work_executor
             prefetch = max(LEAST_PREFETCH, PREFETCH_PER_THREAD * threads.limit)
             listener.limit(prefetch, None if self.in_listener else threads.wait_for_room)
@@ -190,7 +190,7 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
             self._complaints(type(error).__name__, logging.ERROR, "A message could not be handled", exc_info=error)
 
 
-class Server:
+class TopicServer:
     """One server of one topic. It listens from ``start`` on, or as soon as its broker can be reached."""
 
     def __init__(self, rpc: Any, name: str, threads: int, link: Link | None, pulse: Pulse) -> None:
@@ -218,7 +218,7 @@ class Server:
             return f"a message has waited for one of {self._threads} threads for {lag:.0f} s: they are all at work"
         return self._pulse.trouble()
 
-    def start(self) -> Server:
+    def start(self) -> TopicServer:
         """Listen. A broker that is down is waited for in the background, without holding up the caller for long."""
         health.BOARD.watch(self)
         if self._link is None:

@@ -9,9 +9,9 @@ from typing import Protocol
 from objects import errors
 from objects.context import RequestContext
 from rpc.arguments import Id, Ids
-from rpc.server import Server
+from rpc.server import TopicServer
 from rpc.transport import Bus
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class SuperConductorClient:
 
     def __init__(self, bus: Bus) -> None:
         self._client = bus.client(TOPIC)
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """A batch was accepted."""
@@ -63,6 +63,6 @@ class SuperConductorClient:
             LOG.exception("%s (%s) could not be sent; it will be found by a sweep", method, context.request_id)
 
 
-def serve(bus: Bus, server: str, endpoint: SuperConductorEndpoint, *, threads: int = 16) -> Server:
+def serve(bus: Bus, server: str, endpoint: SuperConductorEndpoint, *, threads: int = 16) -> TopicServer:
     """Serve the super conductor's topic with ``endpoint``."""
     return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint, shared_name=True)

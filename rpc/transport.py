@@ -19,16 +19,16 @@ from objects.context import RequestContext
 from objects.mask import mask_url
 from rpc import agents, rabbit
 from rpc.agents import Confined
-from rpc.client import Client, Message
+from rpc.client import Client, MethodCall
 from rpc.codec import shared
-from rpc.counting import Kind, Observer
-from rpc.driver import Driver
-from rpc.embedded import EmbeddedDriver
+from rpc.counting import MessageKind, Observer
+from rpc.drivers.embedded import EmbeddedDriver
+from rpc.drivers.rabbit import RabbitDriver
 from rpc.errors import Unreachable
 from rpc.failures import ERROR_MODULES
 from rpc.pulse import Beating, Pulse
 from rpc.serializer import Serializer, ServerSerializer
-from rpc.server import VERSION, Endpoint, Server, ThreadedServer
+from rpc.server import VERSION, Endpoint, ThreadedServer, TopicServer
 from service import metrics as counters
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Bus:
         self._link = None if _embedded(url) else rabbit.Link(om.TransportURL.parse(private_conf(), url), label)
         self._serializer = Serializer(codec := shared())
         self._server_serializer = ServerSerializer(codec)
-        self._servers: list[Server] = []
+        self._servers: list[TopicServer] = []
         self._closed = False
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class Bus:
         interface: type | None = None,
         shared_name: bool = False,
         from_agents: bool = False,
-    ) -> Server:
+    ) -> TopicServer:
         """Listen on ``topic`` as ``server`` and let up to ``threads`` threads call the endpoints' methods.
 
         A method gets the RequestContext and the arguments by name. ``interface`` (a Protocol) says which methods are offered;
@@ -111,12 +111,12 @@ class Bus:
             server_cls=ThreadedServer,
         )
         rpc.in_listener = not threads and not self.is_embedded  # whose messages come in the threads of their senders
-        made = Server(rpc, f"{topic}.{server} on {self.name}", threads, self._link, pulse)
+        made = TopicServer(rpc, f"{topic}.{server} on {self.name}", threads, self._link, pulse)
         self._servers.append(made)
         return made.start()
 
     def deliver(
-        self, target: om.Target, context: RequestContext, message: Message, timeout: float | None = None
+        self, target: om.Target, context: RequestContext, message: MethodCall, timeout: float | None = None
     ) -> msgspec.Raw | None:
         """Have the driver send ``message``, and return the answer that comes within ``timeout`` seconds, as JSON; None: to a cast.
 
@@ -131,13 +131,13 @@ class Bus:
         )
         return answer
 
-    def deliver_each(self, casts: Iterable[tuple[om.Target, RequestContext, Message]]) -> None:
+    def deliver_each(self, casts: Iterable[tuple[om.Target, RequestContext, MethodCall]]) -> None:
         """Have the driver send these, in one go. Raises as above: where that is Invalid none was sent, else some may have been."""
         messages = [self._serialized(*cast) for cast in casts]
         self._transport._driver.send_each(messages, None if self._link is None else rabbit.RETRY)
 
     def _serialized(
-        self, target: om.Target, context: RequestContext, message: Message
+        self, target: om.Target, context: RequestContext, message: MethodCall
     ) -> tuple[om.Target, dict[str, Any], dict[str, Any]]:
         serializer = self._serializer
         arguments = {name: serializer.serialize_entity(context, value) for name, value in message.arguments.items()}
@@ -164,7 +164,7 @@ class Bus:
         if self._link is not None:
             self._link.login()
 
-    def observe(self, topic: str, method: str, kind: Kind) -> None:
+    def observe(self, topic: str, method: str, kind: MessageKind) -> None:
         counters.sent(topic, method, kind).inc()
         if self.observer is not None:
             self.observer(topic, method, kind)
@@ -197,7 +197,7 @@ def open_transport(url: str, kind: type[Transport] = RPCTransport, confined: Con
     """Return an oslo.messaging transport for ``url``: for RPC, or given NotificationTransport, for notifications.
 
     The drivers are made directly rather than through their entry points: so a checkout that was never installed works the same, and
-    RabbitMQ's is ours (``rpc.driver``). Raises Misconfigured.
+    RabbitMQ's is ours (``rpc.drivers.rabbit``). Raises Misconfigured.
     """
     conf = private_conf()
     modules = list(ERROR_MODULES)
@@ -210,7 +210,7 @@ def open_transport(url: str, kind: type[Transport] = RPCTransport, confined: Con
         conf.set_default("control_exchange", EXCHANGE)  # an option that parsing the URL has registered
         rabbit.fill_in(parsed)
         rabbit.check(parsed)
-        return kind(Driver(conf, parsed, EXCHANGE, modules, confined=confined))
+        return kind(RabbitDriver(conf, parsed, EXCHANGE, modules, confined=confined))
     except (om.InvalidTransportURL, cfg.Error, ValueError, RuntimeError) as error:
         raise errors.Misconfigured(f"The bus URL {mask_url(url)} cannot be used: {mask_url(str(error))}.") from None
 

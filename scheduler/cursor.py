@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 
-from db.ledger import KEPT
+from db.api.ledger import KEPT
 from objects.inventory import Inventory
 
 RECENT = 32

@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db import aggregates, cell_mappings, claims, epochs, host_mappings
-from db.cache import EpochCache
-from db.connection import Connection
-from db.engine import Database
-from db.epochs import Epoch
+from db.api import aggregates, cell_mappings, claims, epochs, host_mappings
+from db.api.cache import EpochCache
+from db.api.epochs import Epoch
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
 from objects.aggregate import Aggregate
 from objects.base import Object
 from objects.cell import CellMapping
 from objects.inventory import Inventory
 from scheduler.cursor import Cursor
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
 from scheduler.watch import CellWatch
 from service import metrics
 from service.garbage import unsearched
@@ -36,7 +36,7 @@ TOLD = (Epoch.CELLS, Epoch.HOSTS, Epoch.AGGREGATES)
 """What a topology is made of."""
 
 
-class Topology(Object, frozen=True, kw_only=True):
+class FleetTopology(Object, frozen=True, kw_only=True):
     """What operators say of the fleet: cells, host -> cell uuid, aggregates; and the epochs it is of, at least."""
 
     epochs: dict[str, int]
@@ -49,12 +49,12 @@ class Topology(Object, frozen=True, kw_only=True):
         return {host: one.availability_zone for one in self.aggregates if one.availability_zone for host in one.hosts}
 
 
-def read_topology(tx: Connection, before: Topology | None = None) -> Topology:
+def read_topology(tx: ApiTransaction, before: FleetTopology | None = None) -> FleetTopology:
     """The topology; what its epochs say to be as it was ``before`` is taken from there."""
     now = epochs.read(tx)  # first: what changes while the rest is read is seen the next time
     numbers = {str(name): now.get(name, 0) for name in TOLD}
     same = {name for name in TOLD if before is not None and before.epochs[name] == numbers[name]}
-    return Topology(
+    return FleetTopology(
         epochs=numbers,
         cells=before.cells if before and Epoch.CELLS in same else _cells(tx),
         homes=before.homes if before and Epoch.HOSTS in same else host_mappings.homes(tx),
@@ -62,7 +62,7 @@ def read_topology(tx: Connection, before: Topology | None = None) -> Topology:
     )
 
 
-def _cells(tx: Connection) -> tuple[CellMapping, ...]:
+def _cells(tx: ApiTransaction) -> tuple[CellMapping, ...]:
     return tuple(mapping for mapping in cell_mappings.list_all(tx) if not mapping.is_cell0)
 
 
@@ -70,15 +70,15 @@ class Freshness:
     """Starts and stops what feeds the table. A cell that does not answer holds up its own thread only."""
 
     def __init__(
-        self, settings: Settings, registry: CellRegistry, api_database: Database, table: HostTable, cursor: Cursor
+        self, settings: SchedulerSettings, registry: CellRegistry, api_database: ApiDatabase, table: HostTable, cursor: Cursor
     ) -> None:
         self._settings = settings
         self._registry = registry
         self._database = api_database
         self._table = table
         self._cursor = cursor
-        self._topology = EpochCache(api_database, TOLD, lambda tx: read_topology(tx, self._applied), interval=0.0)
-        self._applied: Topology | None = None
+        self._topology = EpochCache(registry.epochs, TOLD, lambda tx: read_topology(tx, self._applied), interval=0.0)
+        self._applied: FleetTopology | None = None
         self._following = threading.Lock()
         self._watches: dict[str, tuple[CellWatch, Periodic]] = {}
         self._ledger_read = False
@@ -126,7 +126,7 @@ class Freshness:
             self._follow_topology(self._topology.refresh)
         return self._applied.epochs if self._applied else {}
 
-    def _follow_topology(self, read: Callable[[], Topology]) -> None:
+    def _follow_topology(self, read: Callable[[], FleetTopology]) -> None:
         with self._following:  # whoever comes while another one reads waits for what that one finds
             topology = read()
             if topology is not self._applied:
@@ -137,7 +137,7 @@ class Freshness:
                 for uuid in rehomed & self._watches.keys():
                     self._watches[uuid][0].read_anew()
 
-    def _apply(self, topology: Topology, before: Topology | None) -> None:
+    def _apply(self, topology: FleetTopology, before: FleetTopology | None) -> None:
         if before and topology.homes is before.homes and topology.aggregates is before.aggregates:
             self._table.set_cells(topology.cells)
         else:

@@ -7,28 +7,28 @@ import socket
 import uuid
 
 from cells.registry import CellRegistry
-from db.claims import Ledger
-from db.engine import Database
+from db.api.claims import Ledger
+from db.sql.engine import ApiDatabase
 from rpc import scheduler as seam
-from rpc.server import Server
+from rpc.server import TopicServer
 from rpc.transport import Bus
 from scheduler.cursor import Cursor
 from scheduler.freshness import Freshness
 from scheduler.manager import SchedulerManager
 from scheduler.plugins import load_driver
 from scheduler.room import Room
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
 
 
 class SchedulerService:
     """One scheduler process. Any number may run beside each other, without a leader."""
 
-    def __init__(self, settings: Settings, registry: CellRegistry, api_database: Database, bus: Bus) -> None:
+    def __init__(self, settings: SchedulerSettings, registry: CellRegistry, api_database: ApiDatabase, bus: Bus) -> None:
         """Raises Misconfigured where a filter, weigher or driver is named that does not exist."""
         self._server_name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._bus = bus
-        self._server: Server | None = None
+        self._server: TopicServer | None = None
         table, cursor = HostTable(settings.default_availability_zone), Cursor()
         self.freshness = Freshness(settings, registry, api_database, table, cursor)
         self._table = table
@@ -48,7 +48,7 @@ class SchedulerService:
         if self._server is not None:
             self._server.check()
 
-    def reload(self, settings: Settings) -> None:
+    def reload(self, settings: SchedulerSettings) -> None:
         """Choose hosts as ``settings`` say from the next call on. Raises Misconfigured, and then nothing changes."""
         self.manager.reload(settings, load_driver(settings))
 

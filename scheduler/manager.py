@@ -9,21 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from db import claims, places
+from db.api import claims, places
 from objects import errors, hints
 from objects.choice import Choice, refused
 from objects.context import RequestContext
 from objects.selection import Selection
 from objects.spec import RequestSpec
-from scheduler.attempt import Attempt
 from scheduler.cursor import Cursor
-from scheduler.drivers.base import Driver
-from scheduler.job import Job, Moment, checked
-from scheduler.settings import Settings
-from scheduler.stripes import Stripes
-from scheduler.table import HostTable
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan.claim_planner import ClaimPlanner
+from scheduler.plan.job import Job, PlanContext, checked
+from scheduler.plan.stripes import Stripes
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
 from service import metrics
-from service.coalesce import Coalescer
+from service.group_commit import GroupCommit
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
@@ -39,8 +39,8 @@ class SchedulerManager:
 
     def __init__(
         self,
-        settings: Settings,
-        driver: Driver,
+        settings: SchedulerSettings,
+        driver: SchedulerDriver,
         table: HostTable,
         cursor: Cursor,
         ledger: claims.Ledger,
@@ -62,11 +62,11 @@ class SchedulerManager:
         self._stripes = Stripes()
         self.conflicts = 0
         """How often a host that was planned for an instance had been taken by another scheduler when its row was locked."""
-        self._schedule: Coalescer[Sequence[Job], None] = Coalescer(
+        self._schedule: GroupCommit[Sequence[Job], None] = GroupCommit(
             self._schedule_all, window=settings.claim_window, transient=(errors.Transient, claims.Raced)
         )
 
-    def reload(self, settings: Settings, driver: Driver) -> None:
+    def reload(self, settings: SchedulerSettings, driver: SchedulerDriver) -> None:
         """Choose by another driver, filters and weighers from the next transaction on."""
         self._settings, self._driver = settings, driver
 
@@ -172,7 +172,7 @@ class SchedulerManager:
         for last in (False, False, True):
             topology = {} if last else self._topology(look=False)  # that changes all the time: go on with what is known
             now = self._now()
-            attempt = Attempt(self._table, self._stripes.apply(self._driver, now.mono), self._cursor, jobs, now)
+            attempt = ClaimPlanner(self._table, self._stripes.apply(self._driver, now.mono), self._cursor, jobs, now)
             try:
                 claimed = self._ledger.write(claims.claim, asks, attempt, topology)
             except claims.Raced:
@@ -189,9 +189,9 @@ class SchedulerManager:
                 self._stripes.learn(attempt.rivals, own, now.mono, conflict=conflicts > 0)
                 return
 
-    def _now(self) -> Moment:
+    def _now(self) -> PlanContext:
         mono = time.monotonic()
-        return Moment(
+        return PlanContext(
             mono=mono,
             wall=self._ledger.database.now(),
             alive_since=mono - self._settings.service_down_time,

@@ -8,12 +8,12 @@ from oslo_config import cfg
 
 from objects import errors, text
 from objects.stats import LARGEST
-from scheduler.settings import Settings
+from scheduler.settings import SchedulerSettings
 
-__all__ = ["GROUP", "OPTIONS", "Settings", "list_opts", "settings"]
+__all__ = ["GROUP", "OPTIONS", "SchedulerSettings", "list_opts", "settings"]
 
 GROUP = "scheduler"
-_DEFAULT = Settings()
+_DEFAULT = SchedulerSettings()
 
 
 def _multiplier(name: str, what: str) -> cfg.FloatOpt:
@@ -182,7 +182,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     return [(GROUP, [WORKERS, *OPTIONS])]
 
 
-def settings(conf: cfg.ConfigOpts) -> Settings:
+def settings(conf: cfg.ConfigOpts) -> SchedulerSettings:
     """The options as a frozen record. Registers them where that has not been done. Raises Misconfigured for a boundless number."""
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
@@ -194,4 +194,4 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     if not text.is_zone(zone):
         raise errors.Misconfigured(f"[{GROUP}] default_availability_zone: {zone!r} is not the name of a zone")
     values |= {name: tuple(values[name]) for name, value in values.items() if isinstance(value, list)}
-    return Settings(**values)
+    return SchedulerSettings(**values)

@@ -9,7 +9,7 @@ from typing import Any
 import stevedore
 
 from objects import errors
-from scheduler.drivers.base import Driver
+from scheduler.drivers.base import SchedulerDriver
 from scheduler.drivers.chance import ChanceScheduler
 from scheduler.drivers.filter import FilterScheduler
 from scheduler.filters.adapter import Adapter, HostPasses
@@ -38,7 +38,7 @@ from scheduler.filters.ram import RamFilter
 from scheduler.filters.require_tenant_aggregate import RequireTenantAggregate
 from scheduler.filters.same_host import SameHostFilter
 from scheduler.filters.traits import TraitsFilter
-from scheduler.settings import Settings
+from scheduler.settings import SchedulerSettings
 from scheduler.weighers.balance import BalanceWeigher
 from scheduler.weighers.base import Weigher
 from scheduler.weighers.build_failure import BuildFailureWeigher
@@ -107,7 +107,7 @@ WEIGHERS: Plugins = {
 DRIVERS: Plugins = {FilterScheduler.name: FilterScheduler, ChanceScheduler.name: ChanceScheduler}
 
 
-def load_driver(settings: Settings) -> Driver:
+def load_driver(settings: SchedulerSettings) -> SchedulerDriver:
     """The configured driver with the configured filters and weighers.
 
     Raises Misconfigured for a name that nothing is called, with the names there are, and for a plugin that cannot be used.
@@ -119,7 +119,7 @@ def load_driver(settings: Settings) -> Driver:
     ]
     [(name, make)] = _named("driver", DRIVERS, [settings.driver])
     driver = _built("driver", name, make, settings, filters, weighers)
-    if not isinstance(driver, Driver):
+    if not isinstance(driver, SchedulerDriver):
         raise errors.Misconfigured(f"[scheduler] driver: {name!r} is not a scheduler driver")
     return driver
 
@@ -162,7 +162,7 @@ def _built(option: str, name: str, make: Callable[..., Any], *given: object) -> 
         raise errors.Misconfigured(text) from error
 
 
-def _filter(name: str, make: Callable[..., Any], settings: Settings) -> Filter:
+def _filter(name: str, make: Callable[..., Any], settings: SchedulerSettings) -> Filter:
     if isinstance(make, type) and not issubclass(make, Filter) and hasattr(make, "host_passes"):
         adapted = _built("enabled_filters", name, make)
         if isinstance(adapted, HostPasses):
@@ -173,7 +173,7 @@ def _filter(name: str, make: Callable[..., Any], settings: Settings) -> Filter:
     return made
 
 
-def _made(option: str, name: str, make: Callable[..., Any], settings: Settings) -> Weigher:
+def _made(option: str, name: str, make: Callable[..., Any], settings: SchedulerSettings) -> Weigher:
     made = _built(option, name, make, settings)
     if not isinstance(made, Weigher):
         raise errors.Misconfigured(f"[scheduler] {option}: {name!r} is not a Weigher")

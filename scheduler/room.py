@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scheduler.arrays import Ints
-from scheduler.table import HostTable
+from scheduler.table.arrays import Ints
+from scheduler.table.host_table import HostTable
 from service import metrics
 
 RESOURCES = {"vcpus": 1, "memory_bytes": 1024**2, "disk_bytes": 1024**3}

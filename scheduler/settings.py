@@ -28,7 +28,7 @@ DEFAULT_WEIGHERS = (
 )
 
 
-class Settings(Object, frozen=True, kw_only=True):
+class SchedulerSettings(Object, frozen=True, kw_only=True):
     """All times in seconds. The names, and the defaults of the weights, are those of Nova where Nova has them."""
 
     driver: str = "filter"

@@ -9,12 +9,12 @@ import time
 from cells.cell import Cell
 from cells.discovery import AGENT
 from cells.feed import FeedReader
-from db import compute_nodes, services
-from db.services import Sign
+from db.cell import compute_nodes, services
+from db.cell.services import Sign
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
 from service.periodic import Every
 
 LOG = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def _told(sign: Sign) -> tuple[bool, bool, bool]:
 class CellWatch:
     """Reads a cell's nodes once, its feed from then on, and its heartbeats at their own pace. ``look`` is called by one thread."""
 
-    def __init__(self, cell: Cell, table: HostTable, settings: Settings) -> None:
+    def __init__(self, cell: Cell, table: HostTable, settings: SchedulerSettings) -> None:
         self.cell = cell
         self.seen_at: float | None = None  # monotonic clock; None: never
         self._table = table

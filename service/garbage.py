@@ -7,6 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def freeze() -> None:
+    """Collect garbage once, and never search what is left: for a process that is about to fork.
+
+    A search writes to every object that it visits. Forked workers then no longer share the memory pages of these objects.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def unsearched() -> Iterator[None]:
     """Search for no cycles inside, and never among what is there at its end.

@@ -39,7 +39,7 @@ class Part(Protocol):
         ...
 
 
-class Finding(Object, frozen=True, kw_only=True):
+class HealthFinding(Object, frozen=True, kw_only=True):
     """What was found of one part; no trouble: it is well. ``note``: what else is to be said."""
 
     check: str
@@ -47,10 +47,10 @@ class Finding(Object, frozen=True, kw_only=True):
     note: str = ""
 
 
-class Health(Object, frozen=True, kw_only=True):
+class ProcessHealth(Object, frozen=True, kw_only=True):
     """What was found of all of them, trouble first."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[HealthFinding, ...]
 
     @property
     def well(self) -> bool:
@@ -85,7 +85,7 @@ class Board:
         with self._lock:
             return list(self._parts)
 
-    def look(self, patience: float = PATIENCE) -> Health:
+    def look(self, patience: float = PATIENCE) -> ProcessHealth:
         """Ask every part, all at the same time, and wait ``patience`` seconds at most for all of them."""
         with self._lock:
             asked = list(self._parts.items())
@@ -93,7 +93,7 @@ class Board:
             question.put(part)
         end = time.monotonic() + patience
         findings = [question.answer(end) for _, question in asked]
-        return Health(findings=tuple(sorted(findings, key=lambda finding: (not finding.trouble, finding.check))))
+        return ProcessHealth(findings=tuple(sorted(findings, key=lambda finding: (not finding.trouble, finding.check))))
 
 
 class _Question:
@@ -115,16 +115,16 @@ class _Question:
             self._asked_at = now
         threading.Thread(target=self._ask, args=(part,), name=f"health {self._name}", daemon=True).start()
 
-    def answer(self, end: float) -> Finding:
+    def answer(self, end: float) -> HealthFinding:
         with self._changed:
             self._changed.wait_for(lambda: self._asked_at is None, max(0.0, end - time.monotonic()))
             if self._asked_at is None:
-                return Finding(check=self._name, trouble=self._trouble)
+                return HealthFinding(check=self._name, trouble=self._trouble)
             waits = time.monotonic() - self._asked_at
             note = f"no answer since {waits:.0f} s"
             if waits >= self._late:
-                return Finding(check=self._name, trouble=note)
-            return Finding(check=self._name, trouble=self._trouble, note=note)
+                return HealthFinding(check=self._name, trouble=note)
+            return HealthFinding(check=self._name, trouble=self._trouble, note=note)
 
     def _ask(self, part: Part) -> None:
         try:
@@ -142,7 +142,7 @@ BOARD = Board()
 """Of this process."""
 
 
-class Asked:
+class HealthCheck:
     """A part that is one function: it raises, or returns, its trouble."""
 
     def __init__(self, name: str, ask: Callable[[], str | None]) -> None:

@@ -13,8 +13,8 @@ from oslo_config import cfg
 from oslo_log import log
 
 from objects.mask import mask_url
-from service.complaints import REMIND, Complaints
 from service.lines import FORMAT, contained, usual
+from service.rate_limited_log import REMIND, RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class SparingLibraries:
     """
 
     def __init__(self) -> None:
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
     def __call__(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING or not record.name.startswith(REPETITIVE):

@@ -1,6 +1,6 @@
 """The metrics of this process, all of them: rooms import the one they know a fact for. What they mean: ``docs/monitoring.md``.
 
-Facts are counted where they happen, in memory. What is a state - a queue, a breaker - is read when somebody asks (``Reading``).
+Facts are counted where they happen, in memory. What is a state - a queue, a breaker - is read when somebody asks (``ReadGauge``).
 There is one registry per process, as there is one log: what several services of an all-in-one count adds up.
 """
 
@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ Values = Iterable[tuple[tuple[str, ...], float]]
 """Values of labels, in their order, and what is so now."""
 
 
-class Reading(Collector):
+class ReadGauge(Collector):
     """A gauge that is read when somebody asks for the metrics, by everyone who follows it.
 
     A reader is a bound method and must not block; when its object is gone it is forgotten. If it fails, its own values are missing.
@@ -49,7 +49,7 @@ class Reading(Collector):
         self.name, self.documentation, self.labels = name, documentation, tuple(labels)
         self._lock = threading.Lock()
         self._readers: list[weakref.WeakMethod[Callable[[], Values]]] = []
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
         REGISTRY.register(self)
 
     def follow(self, read: Callable[[], Values]) -> None:
@@ -84,8 +84,8 @@ def _histogram(name: str, documentation: str, *labels: str) -> Histogram:
     return Histogram(f"superconductor_{name}", documentation, labels, registry=REGISTRY, buckets=BUCKETS)
 
 
-def _reading(name: str, documentation: str, *labels: str) -> Reading:
-    return Reading(f"superconductor_{name}", documentation, labels)
+def _reading(name: str, documentation: str, *labels: str) -> ReadGauge:
+    return ReadGauge(f"superconductor_{name}", documentation, labels)
 
 
 # -- the path of a boot --------------------------------------------------------------------------------------------------------

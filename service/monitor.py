@@ -16,7 +16,7 @@ from waitress import wasyncore
 
 from objects.base import Object
 from service import health, metrics
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ OPTIONS = [
 Start = Callable[..., Any]
 
 
-class Settings(Object, frozen=True, kw_only=True):
+class MonitorSettings(Object, frozen=True, kw_only=True):
     """Where to serve; port 0: nowhere. ``stuck_after``: seconds."""
 
     address: str = "127.0.0.1"
@@ -60,16 +60,16 @@ class Settings(Object, frozen=True, kw_only=True):
     stuck_after: float = health.STUCK
 
 
-def settings(conf: cfg.ConfigOpts, worker: int = 0) -> Settings:
+def settings(conf: cfg.ConfigOpts, worker: int = 0) -> MonitorSettings:
     """What the configuration says for a worker, the first being number 0."""
     chosen = conf[GROUP]
-    return Settings(address=chosen.address, port=chosen.port + worker if chosen.port else 0, stuck_after=chosen.stuck_after)
+    return MonitorSettings(address=chosen.address, port=chosen.port + worker if chosen.port else 0, stuck_after=chosen.stuck_after)
 
 
 class Monitor:
     """Serves the metrics and the health of this process from ``start`` to ``stop``."""
 
-    def __init__(self, chosen: Settings, board: health.Board = health.BOARD) -> None:
+    def __init__(self, chosen: MonitorSettings, board: health.Board = health.BOARD) -> None:
         self._settings = chosen
         self._board = board
         self._stopping = threading.Event()
@@ -90,7 +90,7 @@ class Monitor:
             self._thread.join(2 * POLL)
 
     def _run(self) -> None:
-        complaints = Complaints(LOG)
+        complaints = RateLimitedLog(LOG)
         while not self._stopping.is_set():
             try:
                 server = self._listen()

@@ -37,7 +37,7 @@ OPTIONS: tuple[cfg.Opt, ...] = (
 )
 
 
-class Settings(Object, frozen=True, kw_only=True):
+class NotificationSettings(Object, frozen=True, kw_only=True):
     """``drivers`` without those that do nothing: none, and notifications are off. ``keep`` in seconds."""
 
     drivers: tuple[str, ...] = ()
@@ -58,11 +58,11 @@ def list_opts() -> Listing:
     return [(GROUP, list(OPTIONS))]
 
 
-def settings(conf: cfg.ConfigOpts) -> Settings:
+def settings(conf: cfg.ConfigOpts) -> NotificationSettings:
     """The options as a frozen record. Registers them where that has not been done."""
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
-    return Settings(
+    return NotificationSettings(
         drivers=tuple(dict.fromkeys(name for name in group.driver if name not in ("", "noop"))),
         transport_url=group.transport_url or "",
         topics=tuple(group.topics),

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from objects import errors
 from service import health, metrics
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Periodic:
         self._at_once = at_once
         self._wake = threading.Event()
         self._stopping = False
-        self._complaints: Complaints | None = None
+        self._complaints: RateLimitedLog | None = None
         """Made anew with each failure after a success."""
         self._turned_at = self._due = time.monotonic()
         self._running = False
@@ -111,7 +111,7 @@ class Periodic:
         return False
 
     def _say(self, error: Exception) -> None:
-        self._complaints = self._complaints or Complaints(LOG)
+        self._complaints = self._complaints or RateLimitedLog(LOG)
         text = f"{type(error).__name__}: {error}"
         trace = None if isinstance(error, errors.SuperconductorError) else error
         self._complaints(text, logging.WARNING, "%s: %s", self.name, text, exc_info=trace)

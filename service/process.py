@@ -15,6 +15,7 @@ from oslo_config import cfg
 from objects import errors
 from objects.base import Object
 from service import config, guru, health, logs, monitor
+from service.garbage import freeze
 from service.monitor import Monitor
 from service.opts import list_opts
 
@@ -81,6 +82,7 @@ class _Master:
 
     def run(self) -> int:
         LOG.info("%s starts", self._name)
+        freeze()
         try:
             self._manager.run()
         except SystemExit as exit_:  # how the manager ends
@@ -106,7 +108,7 @@ class _Worker(cotyledon.Service):
         self._role: Role | None = None
         self._stopped = threading.Event()
         self._started = threading.Event()
-        self._sign = health.Asked("start", lambda: None if self._started.is_set() else NOT_STARTED)
+        self._sign = health.HealthCheck("start", lambda: None if self._started.is_set() else NOT_STARTED)
         self._monitor = Monitor(monitor.settings(conf, worker_id))
         guru.on_signal(name, conf)  # here, as only a process's first thread may say what signals do
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Sample(Generic[T]):
         self._answer: T | None = None
         self._asking = False
         self._due = self._stale = float("-inf")
-        self._complaints = Complaints(LOG)
+        self._complaints = RateLimitedLog(LOG)
 
     def get(self) -> T | None:
         """The answer, asked for anew where it is old; the old one where that takes long; None where it is too old for that."""

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from api.opts import Settings as ApiSettings
-from cli.all_in_one import AllInOne, Pace, SimulatedHost, StateFolder, log_to
+from api.opts import ApiSettings
+from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder, log_to
 from cli.base import Admin
 from cli.bootstrap import Commands, bootstrap
 from cli.demo import plan
@@ -71,7 +71,7 @@ def _region(folder: StateFolder, console: Console) -> AllInOne:
         )
         for host in plan.hosts()
     ]
-    pace = Pace(spawn_timeout=4.0, build_timeout=120.0, lease_seconds=5.0, sweep_interval=0.5, report_interval=2.0)
+    pace = DeploymentTimes(spawn_timeout=4.0, build_timeout=120.0, lease_seconds=5.0, sweep_interval=0.5, report_interval=2.0)
     log_to(folder)
     return AllInOne(folder, hosts, api=ApiSettings(port=0), pace=pace)
 

@@ -13,7 +13,7 @@ PROJECT = "demo"
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 
 
-class Outcome(enum.StrEnum):
+class ExpectedOutcome(enum.StrEnum):
     """What must come of every server of an item."""
 
     ACTIVE = "active"
@@ -56,7 +56,7 @@ class Item(Object, frozen=True, kw_only=True):
 
     name: str
     flavor: str
-    outcome: Outcome = Outcome.ACTIVE
+    outcome: ExpectedOutcome = ExpectedOutcome.ACTIVE
     count: int = 1
     zone: str | None = None
     group: str | None = None
@@ -153,19 +153,19 @@ def items() -> tuple[Item, ...]:
     together = [Item(name=f"pair-{n}", flavor="demo.tiny", count=4, group=f"together-{n}", zone="north") for n in (1, 2, 3)]
     apart = [Item(name=f"quorum-{n}", flavor="demo.small", count=5, group=f"apart-{n}") for n in (1, 2, 3)]
     impossible = [
-        Item(name="giant", flavor="demo.giant", outcome=Outcome.CANNOT_FIT),
-        Item(name="attic-crowd", flavor="demo.large", count=6, zone="attic", outcome=Outcome.CANNOT_FIT),
-        Item(name="too-far-apart", flavor="demo.tiny", count=7, group="apart-4", zone="north", outcome=Outcome.CANNOT_FIT),
+        Item(name="giant", flavor="demo.giant", outcome=ExpectedOutcome.CANNOT_FIT),
+        Item(name="attic-crowd", flavor="demo.large", count=6, zone="attic", outcome=ExpectedOutcome.CANNOT_FIT),
+        Item(name="too-far-apart", flavor="demo.tiny", count=7, group="apart-4", zone="north", outcome=ExpectedOutcome.CANNOT_FIT),
     ]
     unlucky = [
-        *(Item(name=f"abort-{n}", flavor="demo.tiny", simulated="abort", outcome=Outcome.ABORTED) for n in range(4)),
-        *(Item(name=f"fail-{n}", flavor="demo.tiny", simulated="fail", outcome=Outcome.EXHAUSTED) for n in range(3)),
-        Item(name="hang", flavor="demo.tiny", simulated="hang", outcome=Outcome.EXHAUSTED),
+        *(Item(name=f"abort-{n}", flavor="demo.tiny", simulated="abort", outcome=ExpectedOutcome.ABORTED) for n in range(4)),
+        *(Item(name=f"fail-{n}", flavor="demo.tiny", simulated="fail", outcome=ExpectedOutcome.EXHAUSTED) for n in range(3)),
+        Item(name="hang", flavor="demo.tiny", simulated="hang", outcome=ExpectedOutcome.EXHAUSTED),
     ]
     unwanted = [
-        *(Item(name=f"gone-{n}", flavor="demo.small", outcome=Outcome.DELETED, delete_after=n * 0.1) for n in range(16)),
-        Item(name="gone-batch", flavor="demo.tiny", count=10, outcome=Outcome.DELETED, delete_after=0.3),
-        Item(name="gone-hang", flavor="demo.tiny", simulated="hang", outcome=Outcome.DELETED, delete_after=1.0),
+        *(Item(name=f"gone-{n}", flavor="demo.small", outcome=ExpectedOutcome.DELETED, delete_after=n * 0.1) for n in range(16)),
+        Item(name="gone-batch", flavor="demo.tiny", count=10, outcome=ExpectedOutcome.DELETED, delete_after=0.3),
+        Item(name="gone-hang", flavor="demo.tiny", simulated="hang", outcome=ExpectedOutcome.DELETED, delete_after=1.0),
     ]
     # the long ones first, the rest interleaved, as tenants do
     rest = [*singles, *zoned, *crowds, *together, *apart, *impossible, *unwanted]

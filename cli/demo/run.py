@@ -13,8 +13,8 @@ from cli.demo import plan, report
 from cli.demo.site import Site
 from cli.demo.verdict import Evidence, at_rest, gather, judge
 from cli.demo.workload import Workload
-from db import aggregates, flavors, server_groups
-from db.engine import Database
+from db.api import aggregates, flavors, server_groups
+from db.sql.engine import ApiDatabase
 
 PATIENCE = 300.0
 """Seconds that a workload may take to come to rest before the verdict is given on what is there."""
@@ -54,7 +54,7 @@ def run(site: Site, console: Console, stopped: threading.Event, again: str) -> i
 
 def _define(site: Site) -> None:
     """Flavors, zones and groups, as far as a run before this one has not made them."""
-    database = Database(site.records.database_url("api"), name="api")
+    database = ApiDatabase(site.records.database_url("api"), name="api")
     try:
         sizes = {flavor.name for flavor in database.read(flavors.list_all)}
         zones = {aggregate.name for aggregate in database.read(aggregates.list_all)}
@@ -98,7 +98,7 @@ def _boot(site: Site, workload: Workload, console: Console, stopped: threading.E
 
 
 def _group_uuids(site: Site) -> dict[str, str]:
-    database = Database(site.records.database_url("api"), name="api")
+    database = ApiDatabase(site.records.database_url("api"), name="api")
     try:
         return {group.name: group.uuid for group in database.read(server_groups.list_all)}
     finally:

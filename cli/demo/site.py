@@ -22,7 +22,7 @@ class Records(Protocol):
         ...
 
 
-class Commands(Protocol):
+class CommandRunner(Protocol):
     """Runs commands of ``superconductor`` on a deployment."""
 
     def run(self, *words: str) -> None:
@@ -34,6 +34,6 @@ class Site(NamedTuple):
     """A deployment that serves. Requests go to its ``endpoints`` in turn."""
 
     records: Records
-    commands: Commands
+    commands: CommandRunner
     endpoints: Sequence[str]
     hosts: Sequence[HostPlan]

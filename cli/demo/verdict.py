@@ -6,18 +6,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from cli.demo.plan import GROUPS, HostPlan, Item, Outcome
+from cli.demo.plan import GROUPS, ExpectedOutcome, HostPlan, Item
 from cli.demo.site import Records
 from compute.journal import read_guests
 from compute.simulated import METADATA_KEY, journal_path, scripted_outcome
-from compute.simulated import Outcome as Spawn
-from db import audit, cell_mappings, mappings, quota_audit
-from db.engine import Database
+from compute.simulated import SpawnOutcome as Spawn
+from db.api import cell_mappings, mappings
+from db.audit import quotas, snapshot
+from db.sql.engine import ApiDatabase, CellDatabase
 from objects.base import Object
 from objects.instance import Attempt, FailureClass, Instance, Server, State
 
 
-class Row(Object, frozen=True, kw_only=True):
+class InstanceState(Object, frozen=True, kw_only=True):
     """One instance row of one cell."""
 
     cell: str
@@ -33,24 +34,24 @@ class Evidence(Object, frozen=True, kw_only=True):
     charged: dict[str, int]  # host -> vCPUs that inventories count as used
     claimed: dict[str, int]  # host -> vCPUs of its allocations
     memory_used: dict[str, int]  # host -> MiB that inventories count as used
-    rows: tuple[Row, ...]
+    rows: tuple[InstanceState, ...]
     guests: dict[str, tuple[str, ...]]  # host -> uuids on it
-    drifts: tuple[quota_audit.Drift, ...] = ()  # projects that are not charged for what they have
+    drifts: tuple[quotas.Drift, ...] = ()  # projects that are not charged for what they have
 
 
 def gather(records: Records, hosts: Sequence[HostPlan]) -> Evidence:
     """Read API database, cells and guest files. The deployment may be running; the verdict wants it at rest."""
-    database = Database(records.database_url("api"), name="api")
-    rows: list[Row] = []
+    database = ApiDatabase(records.database_url("api"), name="api")
+    rows: list[InstanceState] = []
     try:
         servers = database.read(mappings.list_, mappings.ServerQuery(include_deleted=True, limit=100_000))
         requests = database.read(mappings.queue).depth
-        claims = database.read(audit.claims)
-        usage = database.read(audit.usage)
-        drifts = database.read(quota_audit.differences)
+        claims = database.read(snapshot.claims)
+        usage = database.read(snapshot.usage)
+        drifts = database.read(quotas.differences)
         for mapping in database.read(cell_mappings.list_all):
-            cell = Database(mapping.database_url, name=mapping.name)
-            rows += [Row(cell=mapping.name, instance=row) for row in cell.read(audit.rows)]
+            cell = CellDatabase(mapping.database_url, name=mapping.name)
+            rows += [InstanceState(cell=mapping.name, instance=row) for row in cell.read(snapshot.rows)]
             cell.dispose()
     finally:
         database.dispose()
@@ -114,35 +115,35 @@ class Script(NamedTuple):
     retried: frozenset[str]
 
 
-def _retried(rows: Iterable[Row]) -> frozenset[str]:
+def _retried(rows: Iterable[InstanceState]) -> frozenset[str]:
     """The hosts of all attempts but first ones."""
     tried = [[*(attempt.host for attempt in row.instance.history), row.instance.host or ""] for row in rows]
     return frozenset(host for hosts in tried for host in hosts[1:])
 
 
-def _judge_server(item: Item, server: Server, row: Row | None, script: Script) -> list[str]:
-    if item.outcome is Outcome.DELETED:
+def _judge_server(item: Item, server: Server, row: InstanceState | None, script: Script) -> list[str]:
+    if item.outcome is ExpectedOutcome.DELETED:
         return [] if server.deleted and server.state == "deleted" else [f"should be deleted, is {server.state}"]
     if row is None:
         return ["has no row in any cell"]
     fault = row.instance.fault or ""
     if row.instance.state is State.ERROR:
         return _judge_error(item, row, fault, script)
-    if item.outcome is not Outcome.ACTIVE:
+    if item.outcome is not ExpectedOutcome.ACTIVE:
         return [f"should be in ERROR ({item.outcome}), is {row.instance.state}"]
     if row.instance.state is not State.ACTIVE or server.state != "active":
         return [f"should be ACTIVE, row {row.instance.state}, summary {server.state}"]
     return _unscripted(row.instance.history, item, server.uuid, script)
 
 
-def _judge_error(item: Item, row: Row, fault: str, script: Script) -> list[str]:
+def _judge_error(item: Item, row: InstanceState, fault: str, script: Script) -> list[str]:
     history = row.instance.history
     match item.outcome:
-        case Outcome.CANNOT_FIT:
+        case ExpectedOutcome.CANNOT_FIT:
             ok = row.cell == "cell0" and fault.startswith("No valid host was found")
-        case Outcome.ABORTED:
+        case ExpectedOutcome.ABORTED:
             ok = len(history) > 0 and history[-1].failure.kind is FailureClass.REQUEST and "aborted" in fault
-        case Outcome.EXHAUSTED:
+        case ExpectedOutcome.EXHAUSTED:
             ok = len(history) > 0 and ("maximum number of attempts" in fault or "Exhausted" in fault)
         case _:  # a server that should run may end in ERROR only where every host it was given was to fail it
             ok = len(history) > 0 and "maximum number of attempts" in fault
@@ -198,7 +199,7 @@ def judge_leftovers(evidence: Evidence) -> list[str]:
     ]
 
 
-def _judge_groups(items: Iterable[Item], posted: Mapping[str, Sequence[str]], rows: Mapping[str, Row]) -> list[str]:
+def _judge_groups(items: Iterable[Item], posted: Mapping[str, Sequence[str]], rows: Mapping[str, InstanceState]) -> list[str]:
     policies = {group.name: group.policy for group in GROUPS}
     members: dict[str, list[str]] = defaultdict(list)
     for item in items:

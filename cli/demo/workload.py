@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import requests
 
-from cli.demo.plan import PROJECT, Item, Outcome
+from cli.demo.plan import PROJECT, ExpectedOutcome, Item
 from objects import errors
 
 CLIENTS = 8
@@ -35,7 +35,7 @@ class Workload:
             if self._stopped.is_set():
                 return
             self._create(item)
-            if item.outcome is Outcome.DELETED:
+            if item.outcome is ExpectedOutcome.DELETED:
                 self._stopped.wait(item.delete_after)
                 for uuid in self._members(item):
                     self._delete(uuid)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 
 from conductor.audit.checks import CHECKS
-from conductor.audit.finding import PAGE, Check, Finding, Page
+from conductor.audit.finding import PAGE, AuditPage, Check, Finding
 from conductor.audit.places import Places
 from conductor.set_aside import reason_of
 from objects import errors
@@ -60,7 +60,7 @@ class Audit:
         lost = {self._places.name(cell_uuid) for cell_uuid in self._places.unknown}
         return {check: [f for f in known if _identity(f) in left[check] or f.cell in lost] for check, known in found.items()}
 
-    def _look(self, check: Check, pages: Iterator[Page]) -> list[Finding]:
+    def _look(self, check: Check, pages: Iterator[AuditPage]) -> list[Finding]:
         found: dict[Finding, None] = {}
         try:
             for page in pages:
@@ -74,7 +74,7 @@ class Audit:
             self._unknown(_name(check), f"what {_name(check)} looks at cannot be listed", error)
         return list(found)
 
-    def _look_at(self, check: Check, page: Page) -> list[Finding]:
+    def _look_at(self, check: Check, page: AuditPage) -> list[Finding]:
         """What is found among these keys. A key that makes the look fail costs the others nothing, and its part is unknown."""
         look = partial(_look_at, check, self._places, page.cell_uuid)
         done = isolate(look, page.keys)
@@ -94,7 +94,7 @@ class Audit:
 
 
 def _look_at(check: Check, places: Places, cell_uuid: str, keys: Sequence[str]) -> list[Finding]:
-    return check.look(places, Page(cell_uuid=cell_uuid, keys=tuple(keys)))
+    return check.look(places, AuditPage(cell_uuid=cell_uuid, keys=tuple(keys)))
 
 
 def _name(check: Check) -> str:
@@ -105,11 +105,11 @@ def _identity(finding: Finding) -> tuple[str, str, str]:
     return finding.kind, finding.scope, finding.key
 
 
-def _pages(findings: Iterable[Finding]) -> Iterator[Page]:
+def _pages(findings: Iterable[Finding]) -> Iterator[AuditPage]:
     for scope, members in _by_scope(findings):
         keys = sorted({finding.key for finding in members})
         for start in range(0, len(keys), PAGE):
-            yield Page(cell_uuid=scope, keys=tuple(keys[start : start + PAGE]))
+            yield AuditPage(cell_uuid=scope, keys=tuple(keys[start : start + PAGE]))
 
 
 def _by_scope(findings: Iterable[Finding]) -> Iterator[tuple[str, list[Finding]]]:

@@ -16,7 +16,7 @@ LOG = logging.getLogger(__name__)
 Key = tuple[Check, Finding]
 
 
-class Seen(Object, frozen=True, kw_only=True):
+class FirstSeen(Object, frozen=True, kw_only=True):
     """Since when every round has found it, in seconds of the clock, and whether that was said."""
 
     since: float
@@ -34,7 +34,7 @@ class BackgroundAudit:
         self._audit = Audit(places)
         self._distance = distance
         self._clock = clock
-        self._seen: dict[Key, Seen] = {}
+        self._seen: dict[Key, FirstSeen] = {}
         self._silent: set[str] = set()
 
     def round(self) -> None:
@@ -43,7 +43,7 @@ class BackgroundAudit:
         now = self._clock()
         self._say_silent()
         keys = [(check, finding) for check, findings in found.items() for finding in findings]
-        self._seen = {key: self._seen.get(key, Seen(since=now)) for key in keys}
+        self._seen = {key: self._seen.get(key, FirstSeen(since=now)) for key in keys}
         lasting = [key for key, seen in self._seen.items() if now - seen.since >= self._distance]
         if not lasting:
             return
@@ -51,7 +51,7 @@ class BackgroundAudit:
         for check, finding in lasting:
             if not self._seen[check, finding].said:
                 self._say(finding)
-                self._seen[check, finding] = Seen(since=self._seen[check, finding].since, said=True)
+                self._seen[check, finding] = FirstSeen(since=self._seen[check, finding].since, said=True)
             if finding.safe:
                 due.setdefault(check, []).append(finding)
         left = self._audit.repair(due)

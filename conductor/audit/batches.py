@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
 from conductor.roll_back import judge, roll_back, standing
-from db import batches
-from db.batches import Batch, Member
+from db.api import batches
+from db.api.batches import AllOrNothingBatch, Member
 
 UNDECIDED = "all-or-nothing batch that nobody decided"
 HALF = "all-or-nothing batch half rolled back"
 
 
-def pages(places: Places) -> Iterator[Page]:
+def pages(places: Places) -> Iterator[AuditPage]:
     return pages_of(lambda after: [batch.batch_id for batch in places.api.read(batches.after, PAGE, after)])
 
 
-def look(places: Places, page: Page) -> list[Finding]:
+def look(places: Places, page: AuditPage) -> list[Finding]:
     rows = places.api.read(batches.of, page.keys)
     members = places.api.read(batches.members, page.keys, ("building", "active", "error"))
     found = [_judge(places, batch, members.get(batch.batch_id, [])) for batch in rows]
     return [finding for finding in found if finding is not None]
 
 
-def _judge(places: Places, batch: Batch, members: Sequence[Member]) -> Finding | None:
+def _judge(places: Places, batch: AllOrNothingBatch, members: Sequence[Member]) -> Finding | None:
     if batch.fault is None:
         return _judge_open(places, batch, members)
     left = [member for member in members if member.state != "error"]
@@ -36,7 +36,7 @@ def _judge(places: Places, batch: Batch, members: Sequence[Member]) -> Finding |
     return Finding(kind=HALF, key=batch.batch_id, what=what, repair="rolled back where its servers are", safe=True)
 
 
-def _judge_open(places: Places, batch: Batch, members: Sequence[Member]) -> Finding | None:
+def _judge_open(places: Places, batch: AllOrNothingBatch, members: Sequence[Member]) -> Finding | None:
     states = {member.state for member in members}
     if "error" not in states and "building" in states:
         return None

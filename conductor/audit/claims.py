@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
-from db import audit_claims, claim_repair
+from db.api import claim_repair
+from db.audit import claims
 
 ORPHAN = "claim without instance"
 
 
-def pages(places: Places) -> Iterator[Page]:
-    return pages_of(lambda after: places.api.read(audit_claims.claims_after, after, PAGE))
+def pages(places: Places) -> Iterator[AuditPage]:
+    return pages_of(lambda after: places.api.read(claims.claims_after, after, PAGE))
 
 
-def look(places: Places, page: Page) -> list[Finding]:
+def look(places: Places, page: AuditPage) -> list[Finding]:
     return [
         Finding(
             kind=ORPHAN,
@@ -25,7 +26,7 @@ def look(places: Places, page: Page) -> list[Finding]:
             repair="released",
             safe=True,
         )
-        for orphan in places.api.read(audit_claims.orphans, page.keys)
+        for orphan in places.api.read(claims.orphans, page.keys)
     ]
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import Finding, Page
+from conductor.audit.finding import AuditPage, Finding
 from conductor.audit.places import Places
-from db import audit_servers, events, feed
+from db.api import events
+from db.audit import servers
+from db.cell import feed
 
 BEHIND = "feed that nobody applies"
 AHEAD = "feed that ends before its cursor"
 
 
-def pages(places: Places) -> Iterator[Page]:
+def pages(places: Places) -> Iterator[AuditPage]:
     for cell in places.builders:
-        yield Page(cell_uuid=cell.uuid, keys=(cell.uuid,))
+        yield AuditPage(cell_uuid=cell.uuid, keys=(cell.uuid,))
 
 
-def look(places: Places, page: Page) -> list[Finding]:
+def look(places: Places, page: AuditPage) -> list[Finding]:
     """A cursor that does not move while there is more: so the text names the cursor, and not how much there is."""
-    cursor = places.api.read(audit_servers.cursors).get(page.cell_uuid, 0)
+    cursor = places.api.read(servers.cursors).get(page.cell_uuid, 0)
     head = places.ask(page.cell_uuid, feed.head)
     if head is None or head == cursor:
         return []

@@ -12,7 +12,7 @@ PAGE = 500
 """Keys looked at with one statement: no longer than an IN list may be."""
 
 
-class Page(Object, frozen=True, kw_only=True):
+class AuditPage(Object, frozen=True, kw_only=True):
     """Keys to look at: in the cell with this uuid, or at the API level where it is empty."""
 
     cell_uuid: str = ""
@@ -47,21 +47,21 @@ class Finding(Object, frozen=True, kw_only=True):
 class Check(Protocol):
     """A module that compares one kind of thing. ``conductor/audit/checks.py`` lists them."""
 
-    def pages(self, places: Places) -> Iterator[Page]:
+    def pages(self, places: Places) -> Iterator[AuditPage]:
         """All there is to look at, page by page."""
 
-    def look(self, places: Places, page: Page) -> list[Finding]:
+    def look(self, places: Places, page: AuditPage) -> list[Finding]:
         """What does not agree of these keys, now. Cells that cannot be asked are left out, as ``Places.ask`` notes."""
 
     def repair(self, places: Places, findings: Sequence[Finding]) -> None:
         """Put these right, under guards that lose against whatever changed since. All are of one scope, and have a repair."""
 
 
-def pages_of(read: Callable[[str], Sequence[str] | None], cell_uuid: str = "") -> Iterator[Page]:
+def pages_of(read: Callable[[str], Sequence[str] | None], cell_uuid: str = "") -> Iterator[AuditPage]:
     """Pages of the keys that ``read(after)`` gives, PAGE of them at most, until it gives fewer."""
     after: str | None = ""
     while after is not None and (keys := read(after)):
-        yield Page(cell_uuid=cell_uuid, keys=tuple(keys))
+        yield AuditPage(cell_uuid=cell_uuid, keys=tuple(keys))
         after = keys[-1] if len(keys) >= PAGE else None
 
 

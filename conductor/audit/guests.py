@@ -10,29 +10,29 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from cells.discovery import AGENT
-from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
-from db import audit_cell
-from db.audit_cell import Population
+from db.audit import cell_rows
+from db.audit.cell_rows import Population
 
 UNKNOWN = "guests without rows"
 MISSING = "rows without guests"
 
 
-def pages(places: Places) -> Iterator[Page]:
+def pages(places: Places) -> Iterator[AuditPage]:
     for cell in places.builders:
         yield from pages_of(partial(_next, places, cell.uuid), cell.uuid)
 
 
 def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, audit_cell.nodes_after, after, PAGE)
+    return places.ask(cell_uuid, cell_rows.nodes_after, after, PAGE)
 
 
-def look(places: Places, page: Page) -> list[Finding]:
+def look(places: Places, page: AuditPage) -> list[Finding]:
     """Only agents that were heard of lately know how many guests there are; and a change takes a while to be reported."""
-    agents = places.ask(page.cell_uuid, audit_cell.agents, page.keys, AGENT)
-    population = places.ask(page.cell_uuid, audit_cell.population, page.keys)
-    nodes = places.ask(page.cell_uuid, audit_cell.nodes, page.keys)
+    agents = places.ask(page.cell_uuid, cell_rows.agents, page.keys, AGENT)
+    population = places.ask(page.cell_uuid, cell_rows.population, page.keys)
+    nodes = places.ask(page.cell_uuid, cell_rows.nodes, page.keys)
     if agents is None or population is None or nodes is None:
         return []
     found: list[Finding] = []

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from cells.discovery import AGENT
-from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
-from db import audit_cell, audit_hosts, host_mappings
+from db.api import host_mappings
+from db.audit import cell_rows, hosts
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
-from objects.selection import Limits
+from objects.selection import HostCapacity
 
 UNMAPPED = "host without mapping"
 CONFLICT = "host in two cells"
@@ -24,38 +25,38 @@ NO_AGENT = "compute node without agent"
 OFFER = "inventory unlike the compute node"
 
 
-def pages(places: Places) -> Iterator[Page]:
+def pages(places: Places) -> Iterator[AuditPage]:
     """A host that several places name is looked at as often."""
-    yield from pages_of(lambda after: places.api.read(audit_hosts.hosts_after, after, PAGE))
+    yield from pages_of(lambda after: places.api.read(hosts.hosts_after, after, PAGE))
     for cell in places.builders:
         yield from (_anywhere(page) for page in pages_of(partial(_agents, places, cell.uuid)))
         yield from (_anywhere(page) for page in pages_of(partial(_nodes, places, cell.uuid)))
 
 
-def _anywhere(page: Page) -> Page:
-    return Page(keys=page.keys)
+def _anywhere(page: AuditPage) -> AuditPage:
+    return AuditPage(keys=page.keys)
 
 
 def _agents(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, audit_cell.agents_after, after, PAGE, AGENT)
+    return places.ask(cell_uuid, cell_rows.agents_after, after, PAGE, AGENT)
 
 
 def _nodes(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, audit_cell.nodes_after, after, PAGE)
+    return places.ask(cell_uuid, cell_rows.nodes_after, after, PAGE)
 
 
-def look(places: Places, page: Page) -> list[Finding]:
+def look(places: Places, page: AuditPage) -> list[Finding]:
     reporting: dict[str, list[str]] = defaultdict(list)
     nodes: dict[str, list[ComputeNode]] = {}
     for cell in places.builders:
-        agents = places.ask(cell.uuid, audit_cell.agents, page.keys, AGENT)
-        known = places.ask(cell.uuid, audit_cell.nodes, page.keys)
+        agents = places.ask(cell.uuid, cell_rows.agents, page.keys, AGENT)
+        known = places.ask(cell.uuid, cell_rows.nodes, page.keys)
         if agents is not None and known is not None:
             nodes[cell.uuid] = known
             for host in agents:
                 reporting[host].append(cell.uuid)
-    mapped = places.api.read(audit_hosts.hosts, page.keys)
-    offered = places.api.read(audit_hosts.offered, page.keys)
+    mapped = places.api.read(hosts.hosts, page.keys)
+    offered = places.api.read(hosts.offered, page.keys)
     found = [finding for host in page.keys for finding in _judge(places, host, mapped.get(host), reporting[host], nodes)]
     for cell_uuid, known in nodes.items():
         found += _judge_nodes(places, cell_uuid, known, reporting)
@@ -116,11 +117,11 @@ def _judge_offers(
         yield Finding(kind=OFFER, key=node.host, what=what, cell=cell, repair="taken from the node", safe=True, facts=fact)
 
 
-def _room(row: Inventory) -> Limits:
-    return Limits(vcpus=row.cap_vcpus, memory_mb=row.cap_memory_mb, disk_gb=row.cap_disk_gb, resources=row.cap_resources)
+def _room(row: Inventory) -> HostCapacity:
+    return HostCapacity(vcpus=row.cap_vcpus, memory_mb=row.cap_memory_mb, disk_gb=row.cap_disk_gb, resources=row.cap_resources)
 
 
-def _named(room: Limits) -> str:
+def _named(room: HostCapacity) -> str:
     custom = "".join(f", {amount} {name}" for name, amount in sorted(room.resources.items()))
     return f"{room.vcpus:g} vcpus, {room.memory_mb:g} MiB, {room.disk_gb:g} GiB{custom}"
 

@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
-from db import audit_cell, instances
+from db.audit import cell_rows
+from db.cell import instances
 from objects import lifecycle
 from objects.instance import Failure, FailureClass
 
 LATE = "build past its deadline"
 
 
-def pages(places: Places) -> Iterator[Page]:
+def pages(places: Places) -> Iterator[AuditPage]:
     for cell in places.builders:
         yield from pages_of(partial(_next, places, cell.uuid), cell.uuid)
 
 
 def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, audit_cell.late_after, after, PAGE, places.late_in(cell_uuid))
+    return places.ask(cell_uuid, cell_rows.late_after, after, PAGE, places.late_in(cell_uuid))
 
 
-def look(places: Places, page: Page) -> list[Finding]:
-    late = places.ask(page.cell_uuid, audit_cell.late, page.keys, places.late_in(page.cell_uuid))
-    rows = places.ask(page.cell_uuid, audit_cell.rows, late or ())
+def look(places: Places, page: AuditPage) -> list[Finding]:
+    late = places.ask(page.cell_uuid, cell_rows.late, page.keys, places.late_in(page.cell_uuid))
+    rows = places.ask(page.cell_uuid, cell_rows.rows, late or ())
     return [
         Finding(
             kind=LATE,

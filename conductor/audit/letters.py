@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from conductor.audit.finding import PAGE, Finding, Page
+from conductor.audit.finding import PAGE, AuditPage, Finding
 from conductor.audit.places import Places
 from db import dead_letters
 
 DEAD = "dead letter"
 
 
-def pages(places: Places) -> Iterator[Page]:
+def pages(places: Places) -> Iterator[AuditPage]:
     yield from _pages("", [each.key for each in places.api.read(dead_letters.list_all, "api")])
     for cell in places.builders:
         yield from _pages(cell.uuid, [each.key for each in places.ask(cell.uuid, dead_letters.list_all, "cell") or ()])
 
 
-def _pages(scope: str, keys: Sequence[str]) -> Iterator[Page]:
+def _pages(scope: str, keys: Sequence[str]) -> Iterator[AuditPage]:
     distinct = sorted(set(keys))
     for start in range(0, len(distinct), PAGE):
-        yield Page(cell_uuid=scope, keys=tuple(distinct[start : start + PAGE]))
+        yield AuditPage(cell_uuid=scope, keys=tuple(distinct[start : start + PAGE]))
 
 
-def look(places: Places, page: Page) -> list[Finding]:
+def look(places: Places, page: AuditPage) -> list[Finding]:
     """Without what an operator has skipped."""
     if page.cell_uuid:
         found = places.ask(page.cell_uuid, dead_letters.get, "cell", page.keys) or ()

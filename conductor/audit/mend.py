@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from db import adoption, audit_cell, audit_servers, builds, claim_repair, instance_specs, instances, mappings, row_repair, staging
-from db import repair as repairs
-from db.row_repair import Read
+from db.api import builds, claim_repair, mappings, request_specs
+from db.api import repair as repairs
+from db.audit import cell_rows
+from db.audit import servers as audit_servers
+from db.cell import instances, row_repair, staging, strays
+from db.cell.row_repair import Read
 from objects.instance import Instance, State
 from objects.selection import Selection
 
@@ -17,7 +20,7 @@ LOST = "The record of this server in its cell was lost."
 
 def end_lost(places: Places, uuids: Sequence[str]) -> None:
     """Queue them again, past their deadline: a super conductor ends them as any that is late. Not if a cell may have a row."""
-    rows = [places.ask(cell_uuid, audit_cell.rows, uuids) for cell_uuid in places.cells]
+    rows = [places.ask(cell_uuid, cell_rows.rows, uuids) for cell_uuid in places.cells]
     if places.unknown or any(found is None for found in rows):
         return
     somewhere = {uuid for found in rows if found for uuid, row in found.rows.items() if row.state is not State.STAGED}
@@ -41,7 +44,7 @@ def carry_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
 
 def confirm_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
     """Note that these are gone, as far as their rows are tombstones: both the delete and the tombstone are final."""
-    found = places.ask(cell_uuid, audit_cell.rows, uuids)
+    found = places.ask(cell_uuid, cell_rows.rows, uuids)
     if found is not None:
         _confirm(places, [uuid for uuid, row in found.rows.items() if row.state is State.DELETED])
 
@@ -92,11 +95,11 @@ def claim(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     The row is read before the mapping, and the mapping's lock decides: an end that was applied meanwhile refuses the claim.
     """
     uuids = [finding.key for finding in findings]
-    found = places.ask(cell_uuid, adoption.strays, uuids)
+    found = places.ask(cell_uuid, strays.strays, uuids)
     if found is None:
         return
     specs_lost = {stray.row.batch_id or stray.row.uuid: stray.spec for stray in found if stray.spec is not None}
-    places.api.write(instance_specs.put_back, specs_lost, places.api.now())
+    places.api.write(request_specs.put_back, specs_lost, places.api.now())
     _, records = places.api.read(audit_servers.records, uuids)
     specs = places.api.read(mappings.specs, [record.batch_id for record in records.values()])
     for row in (stray.row for stray in found):

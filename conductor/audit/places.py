@@ -9,9 +9,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.apply import Applier
-from db.claims import Ledger
-from db.connection import Connection
-from db.engine import Database
+from db.api.claims import Ledger
+from db.sql.connection import CellTransaction
+from db.sql.engine import ApiDatabase
 from objects import errors
 
 P = ParamSpec("P")
@@ -27,7 +27,7 @@ class Places:
     ``overdue``: seconds after which what a sweep should have done counts as left behind.
     """
 
-    def __init__(self, api_database: Database, ledger: Ledger, registry: CellRegistry, *, overdue: float) -> None:
+    def __init__(self, api_database: ApiDatabase, ledger: Ledger, registry: CellRegistry, *, overdue: float) -> None:
         self.api = api_database
         self.ledger = ledger
         self.overdue = overdue
@@ -76,11 +76,13 @@ class Places:
     def exists(self, cell_uuid: str) -> bool:
         return cell_uuid in self.cells or cell_uuid in self.unknown
 
-    def ask(self, cell_uuid: str, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    def ask(self, cell_uuid: str, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """``fn(tx, ...)`` as a read of the cell's database; None if there is no such cell or it does not answer."""
         return self.on(cell_uuid, lambda cell: cell.read(fn, *args, **kwargs))
 
-    def change(self, cell_uuid: str, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    def change(
+        self, cell_uuid: str, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T | None:
         """The same as a write."""
         return self.on(cell_uuid, lambda cell: cell.write(fn, *args, **kwargs))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
-from db import audit_queue, audit_servers
-from db import repair as repairs
-from db.audit_queue import Request
-from db.audit_servers import Record
+from db.api import repair as repairs
+from db.audit import queue, servers
+from db.audit.queue import QueuedRequest
+from db.audit.servers import Record
 
 DECIDED = "request beside a decided mapping"
 UNMAPPED = "request without mapping"
@@ -18,20 +18,20 @@ WAITING = "request that nobody drives"
 LATE = "request past its deadline"
 
 
-def pages(places: Places) -> Iterator[Page]:
-    return pages_of(lambda after: places.api.read(audit_queue.requests_after, after, PAGE))
+def pages(places: Places) -> Iterator[AuditPage]:
+    return pages_of(lambda after: places.api.read(queue.requests_after, after, PAGE))
 
 
-def look(places: Places, page: Page) -> list[Finding]:
-    requests = places.api.read(audit_queue.requests, page.keys)
+def look(places: Places, page: AuditPage) -> list[Finding]:
+    requests = places.api.read(queue.requests, page.keys)
     unmapped = [request.uuid for request in requests if not request.mapped]
-    moves = places.api.read(audit_queue.moves, unmapped) if unmapped else set()
-    _, records = places.api.read(audit_servers.records, [request.uuid for request in requests])
+    moves = places.api.read(queue.moves, unmapped) if unmapped else set()
+    _, records = places.api.read(servers.records, [request.uuid for request in requests])
     found = (_judge(places, request, records.get(request.uuid)) for request in requests if request.uuid not in moves)
     return [finding for finding in found if finding is not None]
 
 
-def _judge(places: Places, request: Request, record: Record | None) -> Finding | None:
+def _judge(places: Places, request: QueuedRequest, record: Record | None) -> Finding | None:
     uuid = request.uuid
     if not request.mapped:
         what = f"{uuid} is queued, and no server of this uuid was accepted"

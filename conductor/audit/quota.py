@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import PAGE, Finding, Page
+from conductor.audit.finding import PAGE, AuditPage, Finding
 from conductor.audit.places import Places
-from db import quota_audit
-from objects.quota import Usage
+from db.audit import quotas
+from objects.quota import QuotaUsage
 
 MISCHARGED = "quota unlike the servers"
 
 
-def pages(places: Places) -> Iterator[Page]:
+def pages(places: Places) -> Iterator[AuditPage]:
     """Only projects that differ: one statement compares them all."""
-    projects = [drift.project_id for drift in places.api.read(quota_audit.differences)]
+    projects = [drift.project_id for drift in places.api.read(quotas.differences)]
     for start in range(0, len(projects), PAGE):
-        yield Page(keys=tuple(projects[start : start + PAGE]))
+        yield AuditPage(keys=tuple(projects[start : start + PAGE]))
 
 
-def look(places: Places, page: Page) -> list[Finding]:
+def look(places: Places, page: AuditPage) -> list[Finding]:
     return [
         Finding(
             kind=MISCHARGED,
@@ -28,15 +28,15 @@ def look(places: Places, page: Page) -> list[Finding]:
             repair="charged for what it has",
             safe=True,
         )
-        for drift in places.api.read(quota_audit.differences)
+        for drift in places.api.read(quotas.differences)
         if drift.project_id in page.keys
     ]
 
 
-def _named(usage: Usage) -> str:
+def _named(usage: QuotaUsage) -> str:
     return f"{usage.instances} instances, {usage.cores} cores, {usage.ram} MiB"
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
     for finding in findings:
-        places.api.write(quota_audit.repair, finding.key)
+        places.api.write(quotas.repair, finding.key)

@@ -7,14 +7,15 @@ from functools import partial
 
 from cells.discovery import AGENT
 from cells.instance_mapping import adopt
-from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from conductor.settle import settle_rows
-from db import audit_cell, audit_servers, instances
-from db.audit_cell import Row
-from db.audit_servers import Record
+from db.audit import cell_rows, servers
+from db.audit.servers import Record
+from db.cell import instances
 from objects import lifecycle
 from objects.instance import Instance, State
+from objects.instance_row import InstanceRow
 from objects.lifecycle import Outcome, Refused
 
 UNSETTLED = "staged row that nobody settled"
@@ -23,25 +24,25 @@ UNDECIDED = "row before its hand-over"
 ELSEWHERE = "row in another cell than mapped"
 
 
-def pages(places: Places) -> Iterator[Page]:
+def pages(places: Places) -> Iterator[AuditPage]:
     for uuid in places.cells:
         yield from pages_of(partial(_next, places, uuid), uuid)
 
 
 def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, audit_cell.rows_after, after, PAGE)
+    return places.ask(cell_uuid, cell_rows.rows_after, after, PAGE)
 
 
-def look(places: Places, page: Page) -> list[Finding]:
-    rows = places.ask(page.cell_uuid, audit_cell.rows, page.keys)
+def look(places: Places, page: AuditPage) -> list[Finding]:
+    rows = places.ask(page.cell_uuid, cell_rows.rows, page.keys)
     if rows is None:
         return []
-    _, records = places.api.read(audit_servers.records, page.keys)
+    _, records = places.api.read(servers.records, page.keys)
     found = (_judge(places, page.cell_uuid, row, records.get(uuid)) for uuid, row in sorted(rows.rows.items()))
     return [finding for finding in found if finding is not None]
 
 
-def _judge(places: Places, cell_uuid: str, row: Row, record: Record | None) -> Finding | None:
+def _judge(places: Places, cell_uuid: str, row: InstanceRow, record: Record | None) -> Finding | None:
     home = record.cell_uuid if record else None
     make = partial(Finding, key=row.uuid, scope=cell_uuid, cell=places.name(cell_uuid), facts=(row.version, row.attempt))
     if row.state is State.STAGED:
@@ -70,15 +71,17 @@ def _judge(places: Places, cell_uuid: str, row: Row, record: Record | None) -> F
 
 def _is_active(places: Places, home: str, uuid: str) -> bool:
     """Whether the server is ACTIVE in the cell that it is mapped to, on a host whose agent was heard of lately."""
-    rows = places.ask(home, audit_cell.rows, [uuid])
+    rows = places.ask(home, cell_rows.rows, [uuid])
     row = rows.rows.get(uuid) if rows else None
     if row is None or row.state is not State.ACTIVE or row.host is None:
         return False
-    agent = (places.ask(home, audit_cell.agents, [row.host], AGENT) or {}).get(row.host)
+    agent = (places.ask(home, cell_rows.agents, [row.host], AGENT) or {}).get(row.host)
     return agent is not None and not agent.forced_down and agent.age <= places.heard_within
 
 
-def _judge_staged(places: Places, cell_uuid: str, make: partial[Finding], row: Row, record: Record | None) -> Finding | None:
+def _judge_staged(
+    places: Places, cell_uuid: str, make: partial[Finding], row: InstanceRow, record: Record | None
+) -> Finding | None:
     """A copy is normal for a while, and for as long as its request lives."""
     undecided = record is not None and record.cell_uuid is None and not record.deleted
     if undecided or row.updated_at > places.late_in(cell_uuid):

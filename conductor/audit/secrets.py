@@ -5,29 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
-from db import audit_cell, audit_queue, secrets
+from db import secrets
+from db.audit import cell_rows, queue
 
 KEPT = "secrets of a batch that is done"
 
 
-def pages(places: Places) -> Iterator[Page]:
+def pages(places: Places) -> Iterator[AuditPage]:
     """Only those that were kept for long are keys at all."""
-    yield from pages_of(lambda after: places.api.read(audit_queue.kept_secrets_after, after, PAGE, places.late))
+    yield from pages_of(lambda after: places.api.read(queue.kept_secrets_after, after, PAGE, places.late))
     for cell in places.builders:
         yield from pages_of(partial(_next, places, cell.uuid), cell.uuid)
 
 
 def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, audit_cell.kept_secrets_after, after, PAGE, places.late_in(cell_uuid))
+    return places.ask(cell_uuid, cell_rows.kept_secrets_after, after, PAGE, places.late_in(cell_uuid))
 
 
-def look(places: Places, page: Page) -> list[Finding]:
+def look(places: Places, page: AuditPage) -> list[Finding]:
     if page.cell_uuid:
-        kept = places.ask(page.cell_uuid, audit_cell.kept_secrets, page.keys) or []
+        kept = places.ask(page.cell_uuid, cell_rows.kept_secrets, page.keys) or []
     else:
-        kept = places.api.read(audit_queue.kept_secrets, page.keys)
+        kept = places.api.read(queue.kept_secrets, page.keys)
     return [
         Finding(
             kind=KEPT,

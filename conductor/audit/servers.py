@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from conductor.audit import mend
-from conductor.audit.finding import PAGE, Finding, Page, of_kind, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
-from db import audit_cell, audit_hosts, audit_servers, unknown_guests
-from db.audit_cell import Row, Rows
-from db.audit_servers import Record
+from db.audit import cell_rows, hosts, servers
+from db.audit.cell_rows import Rows
+from db.audit.servers import Record
+from db.cell import unknown_guests
 from objects.cell import CELL0_UUID, HostMapping
 from objects.instance import State
+from objects.instance_row import InstanceRow
 from objects.lifecycle import LIVE
 
 NOWHERE = "server neither queued nor anywhere"
@@ -38,14 +40,14 @@ WITH_GUEST = frozenset({State.BUILDING, State.ACTIVE})
 _SHOWN = {State.ACTIVE: "active", State.ERROR: "error", State.SCHEDULED: "building", State.BUILDING: "building"}
 
 
-def pages(places: Places) -> Iterator[Page]:
-    return pages_of(lambda after: places.api.read(audit_servers.servers_after, after, PAGE))
+def pages(places: Places) -> Iterator[AuditPage]:
+    return pages_of(lambda after: places.api.read(servers.servers_after, after, PAGE))
 
 
-def look(places: Places, page: Page) -> list[Finding]:
+def look(places: Places, page: AuditPage) -> list[Finding]:
     rows = _rows(places, page.keys)
-    cursors, records = places.api.read(audit_servers.records, page.keys)
-    homes = places.api.read(audit_hosts.hosts, {row.host for read in rows.values() for row in read.rows.values() if row.host})
+    cursors, records = places.api.read(servers.records, page.keys)
+    homes = places.api.read(hosts.hosts, {row.host for read in rows.values() for row in read.rows.values() if row.host})
     found: list[Finding] = []
     lost = [uuid for uuid, record in records.items() if _is_lost(record, rows)]
     guests = _unknown_guests(places, lost) if lost else frozenset()
@@ -71,7 +73,7 @@ def look(places: Places, page: Page) -> list[Finding]:
     return found
 
 
-def _foreign_home(record: Record, row: Row, homes: Mapping[str, HostMapping]) -> str | None:
+def _foreign_home(record: Record, row: InstanceRow, homes: Mapping[str, HostMapping]) -> str | None:
     """The cell that has the host of this live row, where it is not the row's."""
     mapping = homes.get(row.host or "")
     if mapping is None or mapping.cell_uuid == record.cell_uuid or record.deleted or row.state not in (*LIVE, State.ACTIVE):
@@ -79,7 +81,7 @@ def _foreign_home(record: Record, row: Row, homes: Mapping[str, HostMapping]) ->
     return mapping.cell_uuid
 
 
-def _judge_foreign(make: partial[Finding], row: Row, home: str) -> Finding:
+def _judge_foreign(make: partial[Finding], row: InstanceRow, home: str) -> Finding:
     advice = "see who writes to the database of its cell: lists and claims keep the host that was known before"
     return make(kind=FOREIGN, what=f"{row.uuid}, {row.state.upper()} on {row.host}, a host of cell {home}", advice=advice)
 
@@ -87,10 +89,10 @@ def _judge_foreign(make: partial[Finding], row: Row, home: str) -> Finding:
 def _rows(places: Places, uuids: Sequence[str]) -> Mapping[str, Rows]:
     """The rows by cell, of the cells that answer."""
     by_cell: dict[str, list[str]] = defaultdict(list)
-    for uuid, cell_uuid in places.api.read(audit_servers.homes, uuids).items():
+    for uuid, cell_uuid in places.api.read(servers.homes, uuids).items():
         if cell_uuid is not None:
             by_cell[cell_uuid].append(uuid)
-    found = {cell_uuid: places.ask(cell_uuid, audit_cell.rows, members) for cell_uuid, members in by_cell.items()}
+    found = {cell_uuid: places.ask(cell_uuid, cell_rows.rows, members) for cell_uuid, members in by_cell.items()}
     return {cell_uuid: rows for cell_uuid, rows in found.items() if rows is not None}
 
 
@@ -137,7 +139,7 @@ def _judge_rowless(places: Places, make: partial[Finding], record: Record, *, ad
         yield make(kind=CARRY, what=f"{record.uuid}, of which the cell has no row", repair="carried into the cell", safe=True)
 
 
-def _judge(places: Places, make: partial[Finding], record: Record, row: Row, level: bool) -> Iterator[Finding]:
+def _judge(places: Places, make: partial[Finding], record: Record, row: InstanceRow, level: bool) -> Iterator[Finding]:
     what = f"{record.uuid}, {row.state.upper()} on {row.host}"
     told = level or record.cell_uuid == CELL0_UUID  # which has no feed
     if record.deleted:
@@ -154,7 +156,7 @@ def _judge(places: Places, make: partial[Finding], record: Record, row: Row, lev
         yield from _judge_live(make, record, row, level)
 
 
-def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: Row, told: bool) -> Iterator[Finding]:
+def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: InstanceRow, told: bool) -> Iterator[Finding]:
     what = f"{record.uuid}, {row.state.upper()} on {row.host}"
     if row.state is State.DELETED:
         if record.state != "deleted" and told and record.updated_at < places.late:
@@ -166,11 +168,11 @@ def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: 
         yield make(kind=CARRY, what=what, repair="carried into the cell", safe=True, ends_guest=row.state in WITH_GUEST)
 
 
-def _guest_stays(row: Row) -> str:
+def _guest_stays(row: InstanceRow) -> str:
     return f"see that the agent of {row.host} runs, or call the host down"
 
 
-def _judge_live(make: partial[Finding], record: Record, row: Row, level: bool) -> Iterator[Finding]:
+def _judge_live(make: partial[Finding], record: Record, row: InstanceRow, level: bool) -> Iterator[Finding]:
     what = f"{record.uuid}, {row.state.upper()} on {row.host}"
     make = partial(make, facts=(row.version, record.seen))
     told = (record.state, record.host, record.node)
@@ -192,7 +194,7 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
         mend.end_lost(places, [finding.key for finding in lost])
     if deleted := of_kind(findings, CELL_ONLY):
         mend.delete(places, [finding.key for finding in deleted])
-    homes = places.api.read(audit_servers.homes, [finding.key for finding in findings])
+    homes = places.api.read(servers.homes, [finding.key for finding in findings])
     for cell_uuid in sorted({home for home in homes.values() if home is not None}):
         here = [finding for finding in findings if homes.get(finding.key) == cell_uuid]
         if rowless := of_kind(here, ROWLESS):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
-from db import audit_groups, claim_repair
-from db.audit_groups import Member
+from db.api import claim_repair
+from db.audit import groups
+from db.audit.groups import ClaimedMember
 from objects.inventory import Slot
 
 STRAY = "slot without member"
@@ -16,16 +17,16 @@ MISSING = "member without its slot"
 HELD = "slot held for a build that is over"
 
 
-def pages(places: Places) -> Iterator[Page]:
-    for read in (audit_groups.slots_after, audit_groups.grouped_after):
+def pages(places: Places) -> Iterator[AuditPage]:
+    for read in (groups.slots_after, groups.grouped_after):
         yield from pages_of(lambda after, read=read: places.api.read(read, after, PAGE))  # type: ignore[misc]  # mypy cannot infer it
 
 
-def look(places: Places, page: Page) -> list[Finding]:
-    slots = places.api.read(audit_groups.slots, page.keys)
-    members = places.api.read(audit_groups.members, page.keys)
-    built = places.api.read(audit_groups.built, page.keys)
-    claiming = places.api.read(audit_groups.claiming, page.keys)
+def look(places: Places, page: AuditPage) -> list[Finding]:
+    slots = places.api.read(groups.slots, page.keys)
+    members = places.api.read(groups.members, page.keys)
+    built = places.api.read(groups.built, page.keys)
+    claiming = places.api.read(groups.claiming, page.keys)
     found: list[Finding] = []
     real: dict[str, set[str]] = defaultdict(set)
     for slot in slots:
@@ -45,7 +46,7 @@ def look(places: Places, page: Page) -> list[Finding]:
     return found
 
 
-def _belongs(slot: Slot, member: Member) -> bool:
+def _belongs(slot: Slot, member: ClaimedMember) -> bool:
     return slot.group_uuid == member.group_uuid and (slot.held or slot.host == member.host)
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import PAGE, Finding, Page, pages_of
+from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
-from db import audit_claims, claim_repair
-from db.inventories import Usage
+from db.api import claim_repair
+from db.api.inventories import UsageChange
+from db.audit import claims
 
 MISCOUNTED = "usage unlike the claims"
 
 
-def pages(places: Places) -> Iterator[Page]:
-    return pages_of(lambda after: places.api.read(audit_claims.inventories_after, after, PAGE))
+def pages(places: Places) -> Iterator[AuditPage]:
+    return pages_of(lambda after: places.api.read(claims.inventories_after, after, PAGE))
 
 
-def look(places: Places, page: Page) -> list[Finding]:
+def look(places: Places, page: AuditPage) -> list[Finding]:
     return [
         Finding(
             kind=MISCOUNTED,
@@ -26,12 +27,12 @@ def look(places: Places, page: Page) -> list[Finding]:
             repair="counted again",
             safe=True,
         )
-        for found in places.api.read(audit_claims.sums, [int(key) for key in page.keys])
+        for found in places.api.read(claims.sums, [int(key) for key in page.keys])
         if found.counted != found.claimed
     ]
 
 
-def _named(amounts: Usage) -> str:
+def _named(amounts: UsageChange) -> str:
     custom = "".join(f", {amount} {name}" for name, amount in amounts.resources)
     return f"{amounts.vcpus} vcpus, {amounts.memory_mb} MiB, {amounts.disk_gb} GiB{custom} by {amounts.instances} instances"
 

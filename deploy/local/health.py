@@ -12,7 +12,7 @@ from deploy import ports
 from deploy.local.folder import Notes
 from objects import typed
 from objects.base import Object
-from service.health import Finding
+from service.health import HealthFinding
 
 PATIENCE = 10.0
 """Seconds until no answer is one: a process takes three, and more where the machine is busy."""
@@ -35,7 +35,7 @@ class Told(Object, frozen=True, kw_only=True):
 
 class _Answer(Object, frozen=True, kw_only=True):
     healthy: bool
-    checks: tuple[Finding, ...]
+    checks: tuple[HealthFinding, ...]
 
 
 def look(notes: Notes, patience: float = PATIENCE) -> dict[str, Told]:

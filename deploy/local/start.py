@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from cli.discovering import Newcomers
-from db import audit
-from db.engine import Database
+from cli.discovering import HostDiscovery
+from db.audit import snapshot
+from db.sql.engine import Database
 from deploy.local import templates
 from deploy.local.backing import runs
 from deploy.local.make import make
@@ -80,13 +80,13 @@ class Start:
         self._table.stop(missing, TERM_PATIENCE)  # workers whose master is gone
         self._region.say(f"starting {len(missing)} of {len(shape.members())} processes")
         hosts = {host.name for host in shape.hosts()}
-        newcomers = Newcomers(self._folder.database_url("api"), hosts, commands)
+        newcomers = HostDiscovery(self._folder.database_url("api"), hosts, commands)
         database = Database(self._folder.database_url("api"), name="api")
         try:
             started = [self._table.start(member) for member in missing]
             self._wait(
                 started,
-                lambda: not newcomers.look() and hosts <= {node.host for node in database.read(audit.usage)},
+                lambda: not newcomers.look() and hosts <= {node.host for node in database.read(snapshot.usage)},
             )
         finally:
             newcomers.close()

@@ -16,8 +16,8 @@ from scheduler.filters.requested_cell import RequestedCell
 from scheduler.filters.requested_destination import RequestedDestination
 from scheduler.filters.resource_classes import ResourceClassFilter
 from scheduler.filters.source_host import SourceHost
-from scheduler.request import OPTIONAL, Request
-from scheduler.settings import Settings
+from scheduler.plan.request import OPTIONAL, Request
+from scheduler.settings import SchedulerSettings
 from scheduler.weighers.base import Weigher
 
 ANY = 1 << 30
@@ -31,7 +31,7 @@ class Chain(NamedTuple):
     weighers: tuple[Weigher, ...]
 
 
-class Driver(abc.ABC):
+class SchedulerDriver(abc.ABC):
     """A way to choose. The engine does the choosing, with what the driver is made of.
 
     ``filters`` in the order asked; ``weighers``; ``subset``: the winner is drawn from so many of the best; ``shuffle``: equal
@@ -40,7 +40,7 @@ class Driver(abc.ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, settings: Settings, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> None:
+    def __init__(self, settings: SchedulerSettings, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> None:
         """``filters`` and ``weighers`` are those the configuration enables; a driver need not use them."""
         self.filters: tuple[Filter, ...] = (*always(settings), *filters)
         self.weighers: tuple[Weigher, ...] = tuple(weighers)
@@ -52,16 +52,16 @@ class Driver(abc.ABC):
     def chain(self, request: Request) -> Chain:
         """The filters to be asked about this request, in order, and the weighers.
 
-        Requests have few shapes, so what is left out for want of what it heeds is settled once for each. Of forced hosts only
-        filters are asked that guard the host itself.
+        A request's shape says which optional fields it has. Each shape's chain is made once. For forced hosts only the filters with
+        ``guards_host`` run.
         """
         shape = request.shape
         every, chain = self._chains.get(shape, (None, None))
         if every is None or chain is None or every.filters is not self.filters or every.weighers is not self.weighers:
             given = {name for name, there in zip(OPTIONAL, shape, strict=True) if there}
             chain = Chain(
-                tuple(one for one in self.filters if _called(one.heeds, given) and (one.guards_host or not request.forced)),
-                tuple(one for one in self.weighers if _called(one.heeds, given)),
+                tuple(one for one in self.filters if _called(one.applies_when, given) and (one.guards_host or not request.forced)),
+                tuple(one for one in self.weighers if _called(one.applies_when, given)),
             )
             self._chains[shape] = Chain(self.filters, self.weighers), chain
         return chain
@@ -74,11 +74,11 @@ class Driver(abc.ABC):
         """
 
 
-def _called(heeds: Collection[str], given: set[str]) -> bool:
-    return not heeds or not given.isdisjoint(heeds)
+def _called(applies_when: Collection[str], given: set[str]) -> bool:
+    return not applies_when or not given.isdisjoint(applies_when)
 
 
-def always(settings: Settings) -> tuple[Filter, ...]:
+def always(settings: SchedulerSettings) -> tuple[Filter, ...]:
     """What the request itself demands, however the site is configured."""
     places = (ForceHosts, RequestedDestination, RequestedCell, SourceHost, IgnoreHosts, ExcludedCells, ExcludedHosts)
     return (*(place(settings) for place in places), ResourceClassFilter(settings))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from objects.decision import FilterCount
-from scheduler.drivers.base import ANY, Driver, always
+from scheduler.drivers.base import ANY, SchedulerDriver, always
 from scheduler.filters.base import Filter
 from scheduler.filters.compute import ComputeFilter
 from scheduler.filters.core import CoreFilter
 from scheduler.filters.disk import DiskFilter
 from scheduler.filters.ram import RamFilter
-from scheduler.settings import Settings
+from scheduler.settings import SchedulerSettings
 from scheduler.weighers.base import Weigher
 
 
-class ChanceScheduler(Driver):
+class ChanceScheduler(SchedulerDriver):
     """Hosts that are up, minus those the request rules out. The configured filters and weighers are not asked.
 
     Unlike the driver of that name in the first years of Nova it never chooses a host that is full: a claim must fit.
@@ -23,7 +23,7 @@ class ChanceScheduler(Driver):
 
     name = "chance"
 
-    def __init__(self, settings: Settings, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> None:
+    def __init__(self, settings: SchedulerSettings, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> None:
         super().__init__(settings, (), ())
         up = ComputeFilter(settings)
         self.filters = (up, *always(settings), RamFilter(settings), CoreFilter(settings), DiskFilter(settings))

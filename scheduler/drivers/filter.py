@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from objects.decision import FilterCount
-from scheduler.drivers.base import Driver
+from scheduler.drivers.base import SchedulerDriver
 
 
-class FilterScheduler(Driver):
+class FilterScheduler(SchedulerDriver):
     name = "filter"
 
     def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:

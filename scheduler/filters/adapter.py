@@ -7,11 +7,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from objects.spec import RequestSpec
-from scheduler.arrays import Mask
 from scheduler.filters.base import HostByHostFilter
-from scheduler.hosts import Hosts, HostState
-from scheduler.request import Request
-from scheduler.settings import Settings
+from scheduler.plan.request import Request
+from scheduler.settings import SchedulerSettings
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts, HostState
 
 
 @runtime_checkable
@@ -26,7 +26,7 @@ class Adapter(HostByHostFilter):
 
     reason = "refused by a filter of this site"
 
-    def __init__(self, settings: Settings, name: str, adapted: HostPasses) -> None:
+    def __init__(self, settings: SchedulerSettings, name: str, adapted: HostPasses) -> None:
         super().__init__(settings)
         self.name = name
         self._adapted = adapted

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from objects.group import Policy
-from scheduler.arrays import Mask
+from objects.group import GroupPolicy
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class ServerGroupAffinityFilter(Filter):
@@ -18,6 +18,6 @@ class ServerGroupAffinityFilter(Filter):
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        if request.policy is not Policy.AFFINITY or request.founding:
+        if request.policy is not GroupPolicy.AFFINITY or request.founding:
             return None
         return np.zeros(len(hosts), dtype=np.bool_) if request.split and not request.yielding else hosts.members > 0

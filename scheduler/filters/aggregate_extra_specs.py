@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from scheduler.aggregation import Aggregation
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.operators import matches
-from scheduler.request import Request
+from scheduler.filters.operators import matches
+from scheduler.plan.request import Request
+from scheduler.table.aggregation import Aggregation
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 SCOPE = "aggregate_instance_extra_specs"
 
@@ -18,7 +18,7 @@ class AggregateInstanceExtraSpecsFilter(Filter):
 
     reason = "not in an aggregate with what the flavor wants"
     on_demand = True
-    heeds = ("flavor.extra_specs",)
+    applies_when = ("flavor.extra_specs",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         wanted: list[tuple[str, str]] = []  # one key may come twice, with the scope and without

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class AggregateImagePropertiesIsolation(Filter):
@@ -13,7 +13,7 @@ class AggregateImagePropertiesIsolation(Filter):
 
     reason = "kept for images with other properties"
     on_demand = True
-    heeds = ("image",)
+    applies_when = ("image",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         properties = request.spec.image.properties if request.spec.image else {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from objects.group import Policy
-from scheduler.arrays import Mask
+from objects.group import GroupPolicy
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class ServerGroupAntiAffinityFilter(Filter):
@@ -16,6 +16,6 @@ class ServerGroupAntiAffinityFilter(Filter):
     guards_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        if request.group is None or request.policy is not Policy.ANTI_AFFINITY:
+        if request.group is None or request.policy is not GroupPolicy.ANTI_AFFINITY:
             return None
         return hosts.members < request.group.max_server_per_host

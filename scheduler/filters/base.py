@@ -5,25 +5,26 @@ from __future__ import annotations
 import abc
 from typing import ClassVar
 
-from scheduler.arrays import Mask
-from scheduler.hosts import Hosts
-from scheduler.request import Request
-from scheduler.settings import Settings
+from scheduler.plan.request import Request
+from scheduler.settings import SchedulerSettings
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class Filter(abc.ABC):
     """One condition a host must meet. The same object plans and, on the locked rows of the ledger, confirms.
 
-    ``reason`` completes "no host is left, because of ...": shown to tenants, so it names no host. ``guards_host``: asked even where
-    an administrator forces the host. ``on_demand``: not mentioned in explanations of requests that do not call for it, of which it
-    answers None. ``heeds``: of these OPTIONAL fields of a spec a request has one at least that calls for it, so that it is not
-    asked about others; empty: any request may. ``host_by_host``: it is given only the hosts that are left.
+    ``reason`` completes "no host is left, because of ...". Tenants see it, so it names no host.
+    ``guards_host``: the filter also runs for a host that an administrator forces.
+    ``on_demand``: explanations leave the filter out where it returned None, because the request does not use it.
+    ``applies_when``: the filter runs only for requests with at least one of these OPTIONAL fields of a spec. Empty: for all.
+    ``host_by_host``: the filter gets only the hosts that are left.
     """
 
     reason: ClassVar[str]
     guards_host: ClassVar[bool] = False
     on_demand: ClassVar[bool] = False
-    heeds: ClassVar[tuple[str, ...]] = ()
+    applies_when: ClassVar[tuple[str, ...]] = ()
     host_by_host: ClassVar[bool] = False
 
     name: str
@@ -33,7 +34,7 @@ class Filter(abc.ABC):
         super().__init_subclass__()
         cls.name = cls.__name__
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings
 
     @abc.abstractmethod

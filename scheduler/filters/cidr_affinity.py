@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from objects import errors, hints
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class SimpleCIDRAffinityFilter(Filter):
@@ -17,7 +17,7 @@ class SimpleCIDRAffinityFilter(Filter):
 
     reason = "not near the address of the hint build_near_host_ip"
     on_demand = True
-    heeds = ("scheduler_hints",)
+    applies_when = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if hints.NEAR not in request.spec.scheduler_hints:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.operators import matches
-from scheduler.request import Request
+from scheduler.filters.operators import matches
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 SCOPE = "capabilities"
 
@@ -25,7 +25,7 @@ class ComputeCapabilitiesFilter(Filter):
 
     reason = "without what the flavor wants of a host"
     on_demand = True
-    heeds = ("flavor.extra_specs",)
+    applies_when = ("flavor.extra_specs",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         mask: Mask | None = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from objects import hints
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class DifferentHostFilter(Filter):
@@ -14,7 +14,7 @@ class DifferentHostFilter(Filter):
 
     reason = "with one of the servers of the hint different_host"
     on_demand = True
-    heeds = ("scheduler_hints",)
+    applies_when = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         named = hints.servers(request.spec.scheduler_hints, hints.DIFFERENT_HOST)

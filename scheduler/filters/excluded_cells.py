@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class ExcludedCells(Filter):
@@ -14,7 +14,7 @@ class ExcludedCells(Filter):
     reason = "in a cell that cannot take the build now"
     guards_host = True
     on_demand = True
-    heeds = ("excluded_cells",)
+    applies_when = ("excluded_cells",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if not request.excluded_cells:

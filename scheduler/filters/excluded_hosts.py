@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class ExcludedHosts(Filter):
@@ -14,7 +14,7 @@ class ExcludedHosts(Filter):
     reason = "tried before"
     guards_host = True
     on_demand = True
-    heeds = ("excluded_hosts",)
+    applies_when = ("excluded_hosts",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return ~hosts.named(request.spec.excluded_hosts) if request.spec.excluded_hosts else None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class ForceHosts(Filter):
@@ -14,7 +14,7 @@ class ForceHosts(Filter):
     reason = "not the host asked for"
     guards_host = True
     on_demand = True
-    heeds = ("force_hosts", "force_nodes")
+    applies_when = ("force_hosts", "force_nodes")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return hosts.named(request.spec.force_hosts, request.spec.force_nodes) if request.forced else None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class IgnoreHosts(Filter):
@@ -14,7 +14,7 @@ class IgnoreHosts(Filter):
     reason = "ignored by the request"
     guards_host = True
     on_demand = True
-    heeds = ("ignore_hosts",)
+    applies_when = ("ignore_hosts",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return ~hosts.named(request.spec.ignore_hosts) if request.spec.ignore_hosts else None

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 PROPERTIES = (("hw_architecture", "architecture"), ("img_hv_type", "hypervisor_type"), ("hw_vm_mode", "vm_mode"))
 """Each with the name it had before."""

@@ -11,10 +11,10 @@ import numpy as np
 
 from objects import errors, hints, query
 from objects.query import Attribute, Comparison, Condition, Operand
-from scheduler.arrays import Floats, Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Floats, Mask
+from scheduler.table.hosts import Hosts
 
 _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -47,7 +47,7 @@ class JsonFilter(Filter):
 
     reason = "not what the hint query asks for"
     on_demand = True
-    heeds = ("scheduler_hints",)
+    applies_when = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         given = request.spec.scheduler_hints

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class RequestedCell(Filter):
@@ -14,7 +14,7 @@ class RequestedCell(Filter):
     reason = "in another cell"
     guards_host = True
     on_demand = True
-    heeds = ("requested_destination", "move")
+    applies_when = ("requested_destination", "move")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return None if request.only_cell is None else hosts.cell == request.only_cell

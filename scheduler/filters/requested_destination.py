@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class RequestedDestination(Filter):
@@ -14,7 +14,7 @@ class RequestedDestination(Filter):
     reason = "not the destination asked for"
     guards_host = True
     on_demand = True
-    heeds = ("requested_destination",)
+    applies_when = ("requested_destination",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         wanted = request.spec.requested_destination

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.arrays import Mask
 from scheduler.filters.aggregate_tenants import PREFIX
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class RequireTenantAggregate(Filter):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class ResourceClassFilter(Filter):
@@ -17,7 +17,7 @@ class ResourceClassFilter(Filter):
     reason = "not enough of a custom resource class"
     guards_host = True
     on_demand = True
-    heeds = ("flavor.extra_specs",)
+    applies_when = ("flavor.extra_specs",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if not request.resources:

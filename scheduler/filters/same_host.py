@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from objects import hints
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class SameHostFilter(Filter):
@@ -16,7 +16,7 @@ class SameHostFilter(Filter):
 
     reason = "not with the servers of the hint same_host"
     on_demand = True
-    heeds = ("scheduler_hints",)
+    applies_when = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         named = hints.servers(request.spec.scheduler_hints, hints.SAME_HOST)

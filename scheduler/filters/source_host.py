@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from objects.move import MoveKind
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class SourceHost(Filter):
@@ -15,7 +15,7 @@ class SourceHost(Filter):
     reason = "the server is there already"
     guards_host = True
     on_demand = True
-    heeds = ("move",)
+    applies_when = ("move",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         move = request.spec.move

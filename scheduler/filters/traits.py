@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from objects.extra_specs import FORBIDDEN, REQUIRED, TRAIT, Specs
-from scheduler.arrays import Mask
 from scheduler.filters.base import Filter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
 
 
 class TraitsFilter(Filter):
@@ -17,7 +17,7 @@ class TraitsFilter(Filter):
 
     reason = "without a trait that is required, or with one that is forbidden"
     on_demand = True
-    heeds = ("flavor.extra_specs", "image")
+    applies_when = ("flavor.extra_specs", "image")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         image = request.spec.image.properties if request.spec.image else {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import abc
 from typing import ClassVar
 
-from scheduler.arrays import Floats
-from scheduler.hosts import Hosts
-from scheduler.request import Request
-from scheduler.settings import Settings
+from scheduler.plan.request import Request
+from scheduler.settings import SchedulerSettings
+from scheduler.table.arrays import Floats
+from scheduler.table.hosts import Hosts
 
 
 class Weigher(abc.ABC):
@@ -18,14 +18,14 @@ class Weigher(abc.ABC):
     opinion round, 0 switches it off. ``least`` is where the range begins (Nova's ``minval``), what is less counts as that; None: at
     the least of the hosts. Where it has no finite number for one of the hosts left it has no say. ``option``: where aggregates have
     this key, the smallest of their values is the multiplier of their hosts.
-    ``heeds``: it has no opinion of requests that have none of these OPTIONAL fields of a spec; empty: of any it may.
+    ``applies_when``: it has no opinion of requests that have none of these OPTIONAL fields of a spec; empty: of any it may.
     ``cell_wide``: a server that is placed changes what this weigher says of all hosts of its cell alike. It is asked for hosts
     that filters have refused as well, whose weights are disregarded: each host is weighed by itself.
     """
 
     least: ClassVar[float | None] = None
     option: ClassVar[str] = ""
-    heeds: ClassVar[tuple[str, ...]] = ()
+    applies_when: ClassVar[tuple[str, ...]] = ()
     cell_wide: ClassVar[bool] = False
 
     name: str
@@ -35,7 +35,7 @@ class Weigher(abc.ABC):
         super().__init_subclass__()
         cls.name = cls.__name__
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings
 
     @property

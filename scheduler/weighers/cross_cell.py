@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.arrays import Floats, Mask
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Floats, Mask
+from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
 
 
@@ -14,7 +14,7 @@ class CrossCellWeigher(Weigher):
     """No opinion on boots, which come from no cell, nor on moves that may not leave theirs."""
 
     option = "cross_cell_move_weight_multiplier"
-    heeds = ("move",)
+    applies_when = ("move",)
 
     @property
     def multiplier(self) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.arrays import Floats
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Floats
+from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from objects.group import Policy
-from scheduler.arrays import Floats
-from scheduler.hosts import Hosts
-from scheduler.request import Request
+from objects.group import GroupPolicy
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Floats
+from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
 
 
 class ServerGroupSoftAntiAffinityWeigher(Weigher):
     option = "soft_anti_affinity_weight_multiplier"
-    heeds = ("group",)
+    applies_when = ("group",)
 
     @property
     def multiplier(self) -> float:
         return self.settings.soft_anti_affinity_weight_multiplier
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
-        return -hosts.members.astype(np.float64) if request.policy is Policy.SOFT_ANTI_AFFINITY else None
+        return -hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None

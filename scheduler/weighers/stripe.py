@@ -1,13 +1,13 @@
-"""Stripe: prefers the hosts that this process takes where several schedulers meet (``scheduler/stripes.py`` says when)."""
+"""Stripe: prefers the hosts that this process takes where several schedulers meet (``scheduler/plan/stripes.py`` says when)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from scheduler.arrays import Floats
-from scheduler.hosts import Hosts
-from scheduler.request import Request
-from scheduler.settings import Settings
+from scheduler.plan.request import Request
+from scheduler.settings import SchedulerSettings
+from scheduler.table.arrays import Floats
+from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
 
 
@@ -17,7 +17,7 @@ class Stripe(Weigher):
     multiplier = 1.0
     least = 0.0
 
-    def __init__(self, settings: Settings, place: int, of: int) -> None:
+    def __init__(self, settings: SchedulerSettings, place: int, of: int) -> None:
         super().__init__(settings)
         self.place, self.of = place, of
 

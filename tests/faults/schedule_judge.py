@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from conductor.audit.audit import Audit
 from conductor.audit.places import Places
-from db import quota_audit
-from db.claims import Ledger
+from db.api.claims import Ledger
+from db.audit import quotas
 from objects import stored
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.instance import Attempt, FailureClass
 from tests.support.stepped_parts import CELLS, HOMES, ROOM
 from tests.support.stepped_world import SteppedWorld
@@ -36,7 +36,7 @@ class Asked:
     hosts: tuple[str, ...] = ()
     """Where the outcome is played; empty: everywhere."""
     fits: bool = True
-    policy: Policy | None = None
+    policy: GroupPolicy | None = None
     deleted: bool = False
     struck: bool = False
     """Its deadline has passed."""
@@ -180,7 +180,7 @@ def leftovers(world: SteppedWorld) -> list[str]:
     found += [f"{row}: usage is not the sum of its claims" for row in _all(world.files.raw["api"], usage) if len(set(row[1:])) > 1]
     slots = _all(world.files.raw["api"], "SELECT instance_uuid, host, held FROM group_slots")
     found += [f"slot {slot}, instance on {active.get(slot[0])}" for slot in slots if slot[2] or active.get(slot[0]) != slot[1]]
-    found += [f"quota: {drift}" for drift in world.files.databases["api"].read(quota_audit.differences)]
+    found += [f"quota: {drift}" for drift in world.files.databases["api"].read(quotas.differences)]
     return found
 
 
@@ -297,13 +297,13 @@ def _fault(world: SteppedWorld, row: Row) -> str:
 
 
 def _groups(look: Look, story: Story) -> Iterator[str]:
-    members: defaultdict[tuple[int, Policy], list[str]] = defaultdict(list)
+    members: defaultdict[tuple[int, GroupPolicy], list[str]] = defaultdict(list)
     for uuid, asked in story.asked.items():
         for row in look.rows[uuid].values():
             if asked.policy is not None and row.state == "active":
                 members[asked.batch, asked.policy].append(row.host or "")
     for (_, policy), hosts in members.items():
-        if policy is Policy.ANTI_AFFINITY and len(set(hosts)) < len(hosts):
+        if policy is GroupPolicy.ANTI_AFFINITY and len(set(hosts)) < len(hosts):
             yield f"an anti-affinity group is on {hosts}"
-        if policy is Policy.AFFINITY and len(set(hosts)) > 1:
+        if policy is GroupPolicy.AFFINITY and len(set(hosts)) > 1:
             yield f"an affinity group is on {hosts}"

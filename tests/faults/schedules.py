@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from compute.simulated import METADATA_KEY
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.spec import ServerProperties
 from tests.faults.schedule_judge import Asked, Story, come_to_rest, unsafe
 from tests.support import fleet
@@ -111,8 +111,8 @@ class Schedules(RuleBasedStateMachine):
         self._boot(count, outcome, tuple(sorted(hosts)))
 
     @precondition(lambda self: len(self.story.asked) < MOST)
-    @rule(count=st.integers(1, 3), policy=st.sampled_from((None, Policy.ANTI_AFFINITY, Policy.AFFINITY)))
-    def boot_group_or_too_large(self, count: int, policy: Policy | None) -> None:
+    @rule(count=st.integers(1, 3), policy=st.sampled_from((None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY)))
+    def boot_group_or_too_large(self, count: int, policy: GroupPolicy | None) -> None:
         self._boot(count, "ok", (), policy, fits=policy is not None)
 
     @precondition(lambda self: len(self.story.asked) < MOST)
@@ -125,7 +125,9 @@ class Schedules(RuleBasedStateMachine):
             for uuid in uuids:
                 self.story.asked[uuid] = Asked(batch=self._batches)
 
-    def _boot(self, count: int, outcome: str, hosts: tuple[str, ...], policy: Policy | None = None, *, fits: bool = True) -> None:
+    def _boot(
+        self, count: int, outcome: str, hosts: tuple[str, ...], policy: GroupPolicy | None = None, *, fits: bool = True
+    ) -> None:
         self._note("boot", f"{count} {outcome} {hosts} {policy} {fits}")
         self._batches += 1
         asked: dict[str, Any] = {"size": fleet.flavor(vcpus=1 if fits else 1000)}

@@ -15,9 +15,8 @@ import sqlalchemy as sa
 
 from conductor.adopt_guest import adopt
 from conductor.audit.places import Places
-from db import unknown_guests
-from db.connection import Connection
-from db.tables import cell as tables
+from db.cell import tables, unknown_guests
+from db.sql.connection import Connection
 from service.periodic import wait_until
 from tests.support.auditing import Auditor
 from tests.support.ground import GROUNDS, on

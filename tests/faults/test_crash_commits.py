@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import pytest
 
-from db import builds
-from db.engine import OutcomeUnknown
+from db.api import builds
+from db.sql.engine import OutcomeUnknown
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.bus import embedded_url

@@ -15,7 +15,7 @@ import pytest
 
 from cells.discovery import AGENT
 from compute.simulated import METADATA_KEY
-from db import compute_nodes, instances
+from db.cell import compute_nodes, instances
 from objects import lifecycle
 from objects.context import RequestContext
 from objects.instance import FailureClass, Instance, State

@@ -17,9 +17,9 @@ import pytest
 import requests
 import sqlalchemy as sa
 
-from db.engine import Database
-from db.tables.api import notifications
-from db.tables.cell import cell_notifications, instances
+from db.api.tables import notifications
+from db.cell.tables import cell_notifications, instances
+from db.sql.engine import Database
 from objects.instance import State
 from service.periodic import wait_until
 from tests.support.bus import url_of

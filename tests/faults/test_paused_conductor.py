@@ -21,9 +21,9 @@ import pytest
 import sqlalchemy as sa
 
 from cells.discovery import AGENT
-from db import instances, services
-from db.connection import Connection
-from db.tables.cell import builds
+from db.cell import instances, services
+from db.cell.tables import builds
+from db.sql.connection import Connection
 from objects import lifecycle
 from objects.build import Report, ReportKind
 from objects.instance import Failure, FailureClass, State

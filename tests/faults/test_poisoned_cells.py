@@ -14,9 +14,11 @@ import pytest
 import sqlalchemy as sa
 
 from conductor import sweep_cell
-from db import audit_cell, dead_letters, feed, instances, minimal_end, rebuild, services
-from db.connection import Connection
-from db.tables.cell import instances as table
+from db import dead_letters
+from db.audit import cell_rows
+from db.cell import feed, instances, minimal_end, rebuild, services
+from db.cell.tables import instances as table
+from db.sql.connection import Connection
 from objects.build import Report, ReportKind
 from objects.instance import State
 from service.periodic import wait_until
@@ -267,4 +269,4 @@ class TestReads:
         assert "good" in {holding.instance_uuid for holding in read(instances.holdings, "h1")}
         assert "good" in {found.uuid for found in read(instances.on_hosts, ["h1"], [State.BUILDING])}
         assert "good" in {event.key for event in read(rebuild.snapshot, "", 10, now).events}
-        assert "good" in read(audit_cell.rows, [BAD, "good"]).rows
+        assert "good" in read(cell_rows.rows, [BAD, "good"]).rows

@@ -14,13 +14,15 @@ import pytest
 import sqlalchemy as sa
 
 from conductor.apply import STEP, Applier
-from conductor.keep import CellKeeper
+from conductor.feed_follower import FeedFollower
 from conductor.set_aside import SetAside
-from db import clock, dead_letters, feed
-from db.connection import Connection
-from db.tables.api import instance_mappings
-from db.tables.cell import feed as feed_table
-from db.tables.cell import feed_head, instances
+from db import dead_letters
+from db.api.tables import instance_mappings
+from db.cell import feed
+from db.cell.tables import feed as feed_table
+from db.cell.tables import feed_head, instances
+from db.sql import clock
+from db.sql.connection import CellTransaction, Connection
 from objects import errors, stored
 from objects.feed import EventKind, InstanceSummary
 from objects.text import FAULTS_SIZE
@@ -65,7 +67,7 @@ def applier(conductor: Conductor, ticking: Clock) -> Applier:
 def tell(cloud: World, key: str, payload: str, kind: str = "active", version: int = 9) -> None:
     """One more event, as the cell's database might hold it."""
 
-    def append(tx: Connection) -> None:
+    def append(tx: CellTransaction) -> None:
         sequence = feed.head(tx) + 1
         row = {"kind": kind, "key": key, "version": version, "payload": payload, "created_at": clock.read(tx)}
         tx.execute(sa.insert(feed_table).values(sequence=sequence, **row))
@@ -187,7 +189,7 @@ def test_an_event_that_only_the_database_refuses_costs_its_neighbours_nothing(
     page = cloud.databases[CELL].read(feed.read, 0, 1000)
     bad = {event.payload for event in page.events if event.key == odd}
     applier_writes = True
-    monkeypatch.setattr("db.events.stored.load", load)
+    monkeypatch.setattr("db.api.events.stored.load", load)
     monkeypatch.setattr("conductor.apply.feed_check.checked", lambda event: (event, real(event.payload, InstanceSummary)))
     catch_up(applier)
     assert states(cloud, [first, odd, last]) == ["active", "building", "active"]
@@ -228,7 +230,7 @@ def test_rows_are_settled_although_the_feed_cannot_be_followed(
     cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [server] = ordered(cloud, conductor, 1)
-    keeper = CellKeeper(conductor.database, conductor.ledger, conductor.registry, conductor.cell(CELL), settle_age=-1.0)
+    keeper = FeedFollower(conductor.database, conductor.ledger, conductor.registry, conductor.cell(CELL), settle_age=-1.0)
 
     def fail(*_: object) -> None:
         raise errors.DatabaseUnavailable("the feed cannot be followed")

@@ -15,11 +15,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db import dead_letters, staging
-from db.connection import Connection
-from db.engine import Database
-from db.tables.api import build_requests, cell_mappings, instance_mappings, request_specs
-from db.tables.cell import instances
+from db import dead_letters
+from db.api.tables import build_requests, cell_mappings, instance_mappings, request_specs
+from db.cell import staging
+from db.cell.tables import instances
+from db.sql.connection import Connection
+from db.sql.engine import Database
 from objects.cell import CELL0_UUID
 from objects.instance import Instance, State
 from objects.spec import RequestSpec

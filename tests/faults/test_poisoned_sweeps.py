@@ -14,10 +14,10 @@ from conductor.reap import reap
 from conductor.settle import settle
 from conductor.tidy import tidy
 from db import dead_letters, outbox
-from db.connection import Connection
-from db.engine import Database
-from db.tables.api import all_or_nothing, notifications, request_specs
-from db.tables.cell import instances as instance_rows
+from db.api.tables import all_or_nothing, notifications, request_specs
+from db.cell.tables import instances as instance_rows
+from db.sql.connection import Connection
+from db.sql.engine import Database
 from objects.instance import State
 from tests.support.applying import CELL, OTHER, build, ordered
 from tests.support.auditing import Auditor

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db.tables import api, cell
-from db.tables.api import instance_mappings as mapped
+from db.api import tables as api
+from db.api.tables import instance_mappings as mapped
+from db.cell import tables as cell
 from objects.spec import RequestSpec
 from service.periodic import wait_until
 from tests.support.ground import USUAL

@@ -50,7 +50,7 @@ def test_a_wrong_password_in_a_file_is_told_with_the_process(region: Region) -> 
     assert count == 1
     try:
         path.write_text(changed)
-        done = region.command("up", "--patience", "12")
+        done = region.command("up", "--patience", "25")
     finally:
         path.write_text(text)
 

@@ -16,7 +16,7 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
-from db.sync import sync
+from db.sql.sync import sync
 from deploy import processes
 from deploy.servers import MariaDB
 from service.periodic import wait_until

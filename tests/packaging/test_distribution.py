@@ -25,7 +25,7 @@ def listed_packages() -> list[str]:
     return config["options"]["packages"].split()
 
 
-DRIVERS = {"db.psycopg_connection": ("psycopg",), "db.pymysql_connection": ("pymysql",)}
+DRIVERS = {"db.sql.psycopg_connection": ("psycopg",), "db.sql.pymysql_connection": ("pymysql",)}
 """Modules that only those need who have installed the extra with that driver."""
 
 ROOMS = sorted({name.split(".")[0] for name in listed_packages()})
@@ -96,14 +96,14 @@ print(sys.modules.get("eventlet"))
 
 def test_what_decides_is_compiled_where_that_was_asked_for_and_nowhere_else() -> None:
     code = """
-import scheduler.engine, scheduler.filters.ram, scheduler.kernels
-print(scheduler.engine.__file__, scheduler.filters.ram.__file__, scheduler.kernels.noise.__module__)
+import scheduler.filters.ram, scheduler.plan.engine, scheduler.table.kernels
+print(scheduler.plan.engine.__file__, scheduler.filters.ram.__file__, scheduler.table.kernels.noise.__module__)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     engine, ram, noise = done.stdout.split()
 
     compiled = os.environ.get("SUPERCONDUCTOR_COMPILED") == "1"
-    assert (Path(engine).suffix, noise) == ((".so", "scheduler.fused") if compiled else (".py", "scheduler.reference"))
+    assert (Path(engine).suffix, noise) == ((".so", "scheduler.table.fused") if compiled else (".py", "scheduler.table.reference"))
     assert Path(ram).suffix == ".py"  # a site's own filters derive from plain classes
 
 

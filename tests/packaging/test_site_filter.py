@@ -21,13 +21,13 @@ from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.inventory import Inventory
 from objects.spec import RequestSpec
-from scheduler import engine
+from scheduler.plan import engine
+from scheduler.plan.request import Request
 from scheduler.plugins import load_driver
-from scheduler.request import Request
-from scheduler.settings import DEFAULT_FILTERS, Settings
-from scheduler.table import HostTable
+from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+from scheduler.table.host_table import HostTable
 
-driver = load_driver(Settings(enabled_filters=(*DEFAULT_FILTERS, "RackFilter")))
+driver = load_driver(SchedulerSettings(enabled_filters=(*DEFAULT_FILTERS, "RackFilter")))
 table = HostTable()
 racks = {"h1": "r1", "h2": "r2", "h3": "r3", "h4": None}
 table.set_topology([CellMapping(uuid="c", name="c", database_url="", transport_url="")], dict.fromkeys(racks, "c"), {})

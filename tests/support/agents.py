@@ -10,7 +10,7 @@ from typing import Any
 from compute.driver import Guest
 from compute.journal import read_entries, read_guests
 from compute.main import ComputeService
-from compute.opts import Settings, SimulatedSettings
+from compute.opts import ComputeSettings, SimulatedSettings
 from compute.simulated import SimulatedDriver, journal_path
 from objects import errors
 from objects.spec import BootSecrets
@@ -23,7 +23,7 @@ from tests.support.closing import close_all
 class GatedDriver(SimulatedDriver):
     """The simulated driver with a gate before each spawn, a count of those at it, and a service it depends on."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ComputeSettings) -> None:
         super().__init__(settings)
         self.gate = threading.Event()
         self.gate.set()
@@ -51,12 +51,12 @@ class GatedDriver(SimulatedDriver):
         super().destroy(uuid)
 
 
-def settings(path: Path, host: str = "h1", *, simulated: dict[str, float] | None = None, **changes: Any) -> Settings:
+def settings(path: Path, host: str = "h1", *, simulated: dict[str, float] | None = None, **changes: Any) -> ComputeSettings:
     """Impatient settings, so that what is periodic happens within a test."""
     quick = {"report_interval": 0.2, "stats_interval": 0.2, "audit_interval": 0.3, "report_retry_max": 0.3, "call_timeout": 2.0}
     quick["outage_retry_max"] = 0.1
     sim = SimulatedSettings(state_path=str(path), shared_folder=True, **(simulated or {}))  # type: ignore[arg-type]  # a test's shorthand
-    return Settings(host=host, simulated=sim, **{**quick, **changes})
+    return ComputeSettings(host=host, simulated=sim, **{**quick, **changes})
 
 
 class Agents:

@@ -12,18 +12,19 @@ import falcon.testing
 import msgspec
 
 from api.main import build_app
-from api.opts import Settings
+from api.opts import ApiSettings
 from cells.cell import Cell
 from cells.registry import CellRegistry, RegistrySettings
-from db import builds, cell_mappings, events, feed, flavors, instances, leases, mappings, services, staging
-from db.claims import Ledger
+from db.api import builds, cell_mappings, events, flavors, leases, mappings
+from db.api.claims import Ledger
+from db.cell import feed, instances, services, staging
 from objects import lifecycle
 from objects.cell import CELL0_UUID, CellMapping
 from objects.context import RequestContext
 from objects.flavor import Flavor
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Outcome
-from objects.selection import Limits, Selection
+from objects.selection import HostCapacity, Selection
 from rpc.transport import Bus
 from service.vault import Vault
 from tests.support.ground import Ground
@@ -33,7 +34,7 @@ CELL1_UUID = "11111111-1111-4111-8111-111111111111"
 SMALL = Flavor(flavor_id="1", name="m1.small", vcpus=1, memory_mb=2048, root_gb=20, extra_specs={"a": "b"})
 PRIVATE = Flavor(flavor_id="2", name="m1.private", vcpus=1, memory_mb=4096, swap_mb=512, is_public=False)
 RETIRED = Flavor(flavor_id="3", name="m1.retired", vcpus=1, memory_mb=1024, disabled=True)
-LIMITS = Limits(vcpus=64.0, memory_mb=65536.0, disk_gb=1000.0)
+LIMITS = HostCapacity(vcpus=64.0, memory_mb=65536.0, disk_gb=1000.0)
 TENANT = {"X-Project-Id": "p1", "X-User-Id": "u1", "X-Roles": "member"}
 OTHER_TENANT = {"X-Project-Id": "p2", "X-User-Id": "u2", "X-Roles": "member"}
 NEWEST = {"OpenStack-API-Version": "compute 2.53"}
@@ -71,8 +72,8 @@ class Front:
     It stands on the ground given, on SQLite files and embedded buses where a folder is given.
     """
 
-    def __init__(self, place: Path | Ground, settings: Settings | None = None, vault: Vault | None = None) -> None:
-        self.settings = msgspec.structs.replace(settings or Settings(), allowed_hosts=(TESTING_HOST,))
+    def __init__(self, place: Path | Ground, settings: ApiSettings | None = None, vault: Vault | None = None) -> None:
+        self.settings = msgspec.structs.replace(settings or ApiSettings(), allowed_hosts=(TESTING_HOST,))
         self.ground = Ground("lite", place) if isinstance(place, Path) else place
         self.database = self.ground.open("api")
         for name, cell_uuid, transport in (("cell0", CELL0_UUID, "none:///"), ("cell1", CELL1_UUID, self.ground.bus("cell1"))):
@@ -205,7 +206,7 @@ class Front:
         page = self.cell.read(feed.read, cursor, 1000)
         if page.events:
             upto = page.events[-1].sequence
-            self.ledger.write(events.apply, events.Position(cell_uuid=CELL1_UUID, cursor=cursor, upto=upto), page.events)
+            self.ledger.write(events.apply, events.FeedPosition(cell_uuid=CELL1_UUID, cursor=cursor, upto=upto), page.events)
 
     def heartbeat(self, host: str, at: float | None = None) -> None:
         """Its agent is alive, or was."""

@@ -9,10 +9,11 @@ import msgspec
 import sqlalchemy as sa
 
 from conductor.apply import Applier
-from db import claims, compute_nodes, instances
-from db.connection import Connection
-from db.tables.cell import feed as feed_table
-from db.tables.cell import feed_head
+from db.api import claims
+from db.cell import compute_nodes, instances
+from db.cell.tables import feed as feed_table
+from db.cell.tables import feed_head
+from db.sql.connection import Connection
 from objects import lifecycle
 from objects.compute_node import ComputeNode
 from objects.instance import Failure, FailureClass

@@ -10,11 +10,11 @@ import msgspec
 
 from objects.inventory import Inventory, Slot, Standing
 from objects.spec import RequestSpec
-from scheduler.attempt import Attempt
 from scheduler.cursor import Cursor
-from scheduler.drivers.base import Driver
-from scheduler.job import Job, Moment
-from scheduler.table import HostTable
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan.claim_planner import ClaimPlanner
+from scheduler.plan.job import Job, PlanContext
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
 
@@ -24,13 +24,13 @@ def job(asked: RequestSpec, count: int = 1) -> Job:
 
 
 def attempt(
-    table: HostTable, jobs: Sequence[Job], *, young: bool = False, alive_since: float = 0.0, driver: Driver | None = None
-) -> Attempt:
-    moment = Moment(time.monotonic(), time.time(), alive_since, young, time.monotonic(), {"cell1": 0.1, "cell2": 0.2})
-    return Attempt(table, driver or fleet.driver(), Cursor(), jobs, moment)
+    table: HostTable, jobs: Sequence[Job], *, young: bool = False, alive_since: float = 0.0, driver: SchedulerDriver | None = None
+) -> ClaimPlanner:
+    moment = PlanContext(time.monotonic(), time.time(), alive_since, young, time.monotonic(), {"cell1": 0.1, "cell2": 0.2})
+    return ClaimPlanner(table, driver or fleet.driver(), Cursor(), jobs, moment)
 
 
-def begun(made: Attempt, jobs: Sequence[Job], slots: Sequence[Slot] = ()) -> set[int]:
+def begun(made: ClaimPlanner, jobs: Sequence[Job], slots: Sequence[Slot] = ()) -> set[int]:
     return set(made.begin([], [Standing(needed=one.uuids) for one in jobs], slots))
 
 
@@ -61,7 +61,7 @@ class Overtaken(NamedTuple):
 
     ledger: Ledger
     jobs: list[Job]
-    made: Attempt
+    made: ClaimPlanner
     first: int
     more: set[int]
 

@@ -13,8 +13,8 @@ from conductor.audit.audit import Audit, Found
 from conductor.audit.checks import CHECKS
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from db.connection import Connection
-from db.engine import Database
+from db.sql.connection import Connection
+from db.sql.engine import Database
 from tests.support import applying
 from tests.support.conductor_process import Conductor
 from tests.support.world import EVER, World

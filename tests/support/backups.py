@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.connection import Connection
-from db.engine import Database
+from db.sql.connection import Connection
+from db.sql.engine import Database
 
 Backup = dict[str, list[dict[str, Any]]]
 

@@ -10,8 +10,9 @@ from typing import Any
 from compute.driver import Guest
 from compute.journal import Journal
 from compute.simulated import journal_path
-from db import batches, feed, instances
-from db.batches import Batch
+from db.api import batches
+from db.api.batches import AllOrNothingBatch
+from db.cell import feed, instances
 from objects import lifecycle
 from objects.feed import EventKind
 from objects.instance import Failure, FailureClass, Instance, State
@@ -83,7 +84,7 @@ def mixed(cloud: World, conductor: Conductor) -> Drive:
     return driven
 
 
-def open_batches(cloud: World) -> list[Batch]:
+def open_batches(cloud: World) -> list[AllOrNothingBatch]:
     """Those that have a row."""
     return cloud.api.read(batches.after, 1000)
 

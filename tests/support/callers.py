@@ -6,10 +6,10 @@ from api.call import Call
 from api.identity import IMPLIED
 from api.microversions import MAXIMUM, Version
 from api.policies import ADMIN
-from api.policy import Caller, Policy
+from api.policy import Caller, PolicyRules
 from objects.context import RequestContext
 
-_POLICY = Policy()
+_POLICY = PolicyRules()
 
 
 def caller(*roles: str, project: str = "p1", user: str = "u1") -> Caller:

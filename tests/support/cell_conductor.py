@@ -21,7 +21,7 @@ from objects.feed import EventKind
 from objects.flavor import Flavor
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.process import About
-from objects.selection import Limits, Selection
+from objects.selection import HostCapacity, Selection
 from objects.spec import RequestSpec, ServerProperties
 from objects.unknown_guest import UnknownGuest
 from rpc.cell_conductor import serve
@@ -104,7 +104,13 @@ class MemoryCell:
     # -- what a test does in the cell's name ----------------------------------------------------------------------------
 
     def stage(
-        self, host: str, *alternates: str, count: int = 1, outcome: str = "", flavor: Flavor = FLAVOR, limits: Limits | None = None
+        self,
+        host: str,
+        *alternates: str,
+        count: int = 1,
+        outcome: str = "",
+        flavor: Flavor = FLAVOR,
+        limits: HostCapacity | None = None,
     ) -> list[str]:
         """Rows as ``hand_over`` leaves them: STAGED under fence 1."""
         metadata = {"simulated:outcome": outcome} if outcome else {}

@@ -15,7 +15,8 @@ from cells.bulkhead import BulkheadSettings
 from cells.discovery import AGENT
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
-from db import cell_mappings, compute_nodes, services
+from db.api import cell_mappings
+from db.cell import compute_nodes, services
 from objects.cell import CellMapping
 from objects.compute_node import ComputeNode
 from tests.support.ground import Ground

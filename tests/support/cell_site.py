@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conductor.cell_conductor import CellConductor
 from conductor.sweep_cell import CellSweep
-from db import feed, instances, staging
+from db.cell import feed, instances, staging
 from objects import lifecycle
 from objects.build import BuildOrders, DeleteOrder, Report, ReportKind, Verdict
 from objects.context import RequestContext

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from db.engine import Database
+from db.sql.engine import Database
 from objects import errors, stored
 from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager

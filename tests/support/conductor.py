@@ -8,11 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db import builds, cell_mappings, leases
-from db.connection import Connection
-from db.engine import Database
-from db.tables import api as tables
-from db.tables.api import build_requests, client_tokens, feed_cursors, instance_mappings
+from db.api import builds, cell_mappings, leases, tables
+from db.api.tables import build_requests, client_tokens, feed_cursors, instance_mappings
+from db.sql.connection import Connection
+from db.sql.engine import Database
 from objects.base import Object
 from objects.spec import RequestSpec
 from tests.support import fleet

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar, cast
-
-import sqlalchemy as sa
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from cells.bulkhead import BulkheadSettings
 from cells.cell import Cell
@@ -17,14 +15,15 @@ from cli.all_in_one import StateFolder
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.delete import Deleter
-from conductor.keep import CellKeeper
+from conductor.feed_follower import FeedFollower
 from conductor.orders import send_orders
 from conductor.placed import Placed
 from conductor.roll_back import BatchSweep
 from conductor.settle import settle
-from db import builds, instances, leases, staging
-from db.claims import Ledger
-from db.engine import Database, OutcomeUnknown
+from db.api import builds, leases
+from db.api.claims import Ledger
+from db.cell import instances, staging
+from db.sql.engine import Database, OutcomeUnknown
 from objects import errors
 from objects.cell import CellMapping
 from objects.instance import Instance, State
@@ -57,7 +56,7 @@ class FaultyDatabase(Database):
     refuse_write = 0
     """Which of the writes to come is not made at all. 0: none."""
 
-    def write(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, fn: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._answer()
         refused, self.refuse_write = self.refuse_write == 1, max(0, self.refuse_write - 1)
         if refused:
@@ -69,7 +68,7 @@ class FaultyDatabase(Database):
             raise OutcomeUnknown(f"Database {self.url_masked} was lost during a commit: the test pulled the cable")
         return result
 
-    def read(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, fn: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._answer()
         return super().read(fn, *args, **kwargs)
 
@@ -115,7 +114,7 @@ class Conductor:
         )
         self.deleter = Deleter(self.database, self.registry)
         self.batches = BatchSweep(self.database, self.registry, idle=0.0)
-        self._keepers: dict[str, CellKeeper] = {}
+        self._keepers: dict[str, FeedFollower] = {}
 
     def _open_database(self, mapping: CellMapping) -> Database:
         self.databases[mapping.name] = made = FaultyDatabase(
@@ -136,7 +135,7 @@ class Conductor:
         """One round over every cell: feeds applied to their end, what is STAGED settled whatever its age."""
         for cell in (*self.registry.cells(), self.registry.cell0):
             if cell.uuid not in self._keepers:
-                self._keepers[cell.uuid] = CellKeeper(self.database, self.ledger, self.registry, cell, settle_age=3600.0)
+                self._keepers[cell.uuid] = FeedFollower(self.database, self.ledger, self.registry, cell, settle_age=3600.0)
             while self._keepers[cell.uuid].keep():
                 pass
             settle(self.database, cell, age=-1.0)
@@ -164,7 +163,7 @@ class Conductor:
 class Drive:
     """A batch on its way through the code of one conductor, which may stop at any step and never go on."""
 
-    def __init__(self, conductor: Conductor, batch: leases.Batch) -> None:
+    def __init__(self, conductor: Conductor, batch: leases.LeasedBatch) -> None:
         self.conductor = conductor
         self.batch = batch
         self.spec = batch.spec

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from db.engine import Database
-from db.sync import Kind, sync
-from db.url import check_driver
+from db.sql.engine import Database
+from db.sql.sync import Kind, sync
+from db.sql.url import check_driver
 from objects import errors
 from tests.support.scratch import new_name
 from tests.support.servers import MYSQL, POSTGRES, give_up, is_ruled_out, url_of_server

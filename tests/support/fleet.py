@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db import builds, claims, leases, spec_fields
-from db.connection import Connection
-from db.engine import Database
-from db.tables.api import (
+from db.api import builds, claims, leases, spec_fields
+from db.api.tables import (
     allocations,
     build_requests,
     decisions,
@@ -27,6 +25,8 @@ from db.tables.api import (
     request_tags,
     server_groups,
 )
+from db.sql.connection import Connection
+from db.sql.engine import Database
 from objects import stored
 from objects.aggregate import Aggregate
 from objects.cell import CellMapping, CellState
@@ -34,24 +34,24 @@ from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.decision import Decision
 from objects.flavor import Flavor
-from objects.group import Policy, ServerGroup
+from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import Inventory, Slot
 from objects.move import Move, MoveKind
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
-from scheduler.drivers.base import Driver
+from scheduler.drivers.base import SchedulerDriver
 from scheduler.manager import SchedulerManager
-from scheduler.members import Members
+from scheduler.plan.members import Members
+from scheduler.plan.request import Request
 from scheduler.plugins import load_driver
-from scheduler.request import Request
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
 from tests.support.databases import api_database
 
 CELLS = ("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222")
 CONTEXT = RequestContext(request_id="req-test", project_id="p")
-QUICK = Settings(warm_up=0.0, claim_window=0.0)
+QUICK = SchedulerSettings(warm_up=0.0, claim_window=0.0)
 """Settings of schedulers whose refusals are immediate."""
 
 
@@ -84,7 +84,7 @@ def spec(size: Flavor | None = None, **changes: Any) -> RequestSpec:
     return RequestSpec(**(values | changes))
 
 
-def group(policy: Policy, most: int = 1) -> ServerGroup:
+def group(policy: GroupPolicy, most: int = 1) -> ServerGroup:
     return ServerGroup(uuid=str(uuid.uuid4()), name="g", project_id="p", policy=policy, max_server_per_host=most)
 
 
@@ -147,8 +147,8 @@ def request(asked: RequestSpec, made: HostTable, slots: Sequence[Slot] = (), **c
     return Request(**(values | changes))
 
 
-def driver(**changes: Any) -> Driver:
-    return load_driver(Settings(**changes))
+def driver(**changes: Any) -> SchedulerDriver:
+    return load_driver(SchedulerSettings(**changes))
 
 
 class Site:
@@ -173,7 +173,7 @@ class Site:
         return cls(database, nodes)
 
     def scheduler(
-        self, settings: Settings = QUICK, zones: dict[str, str] | None = None, states: Sequence[CellState] = ()
+        self, settings: SchedulerSettings = QUICK, zones: dict[str, str] | None = None, states: Sequence[CellState] = ()
     ) -> SchedulerManager:
         """One more scheduler process, with a table of its own that has just been read. ``states``: of the cells."""
         made, cursor = HostTable(settings.default_availability_zone), Cursor()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from db.sync import Kind
+from db.sql.sync import Kind
 from tests.support.databases import pool
 from tests.support.ground import Ground
 

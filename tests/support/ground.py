@@ -18,8 +18,8 @@ from typing import TextIO
 import pytest
 
 from cli.all_in_one import StateFolder
-from db.engine import Database
-from db.sync import Kind
+from db.sql.engine import Database
+from db.sql.sync import Kind
 from tests.support.bus import FaultProxy, url_of
 from tests.support.closing import LATER
 from tests.support.databases import api_database, cell_database, pool, sqlite_url

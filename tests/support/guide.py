@@ -24,7 +24,7 @@ import pytest
 from cells import administration
 from cells.administration import CellChange
 from cli import app
-from db.engine import Database
+from db.sql.engine import Database
 from service.periodic import wait_until
 from tests.support import vhosts
 from tests.support.databases import closed_port

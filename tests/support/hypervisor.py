@@ -6,7 +6,7 @@ import threading
 
 from compute.driver import Guest
 from compute.main import ComputeService
-from compute.opts import Settings, SimulatedSettings
+from compute.opts import ComputeSettings, SimulatedSettings
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
 from rpc.transport import Bus
@@ -42,5 +42,5 @@ class Hypervisor:
 
     def agent(self, bus: Bus, state_path: str, **changes: object) -> ComputeService:
         """A start of its agent, not started yet."""
-        settings = Settings(host=self.host, simulated=SimulatedSettings(state_path=state_path), **{**QUICK, **changes})  # type: ignore[arg-type]  # a test's shorthand
+        settings = ComputeSettings(host=self.host, simulated=SimulatedSettings(state_path=state_path), **{**QUICK, **changes})  # type: ignore[arg-type]  # a test's shorthand
         return ComputeService(settings, bus, driver=self)

@@ -9,8 +9,8 @@ import msgspec
 import oslo_messaging as om
 
 from rpc import failures
-from rpc.broker import BROKERS, Broker, Consumer, Letter, Queue
-from rpc.embedded import EmbeddedDriver, Incoming, _Failure
+from rpc.drivers.embedded import EmbeddedDriver, EmbeddedMessage, _EmbeddedFailure
+from rpc.drivers.embedded_broker import BROKERS, Broker, EmbeddedConsumer, EmbeddedQueue, QueuedMessage
 from rpc.errors import RemoteFault
 from rpc.server import Endpoint, ThreadedServer
 from rpc.transport import EXCHANGE, Bus
@@ -58,7 +58,7 @@ class Call:
 class Held:
     """A letter that waits in its queue."""
 
-    def __init__(self, queue: Queue, letter: Letter, where: str) -> None:
+    def __init__(self, queue: EmbeddedQueue, letter: QueuedMessage, where: str) -> None:
         self.queue = queue
         self.letter = letter
         self.where = where
@@ -100,9 +100,9 @@ class HandDriver(EmbeddedDriver):
             raise RuntimeError(f"{message['method']} was called outside of a task: nobody would bring the answer")
         call = Call(message["method"], task, self.network)
         self.network.calls.append(call)
-        self._deliver(target, Letter(msgspec.json.encode((ctxt, message)), call.answered))
+        self._deliver(target, QueuedMessage(msgspec.json.encode((ctxt, message)), call.answered))
         answer = call.wait()
-        if isinstance(answer, _Failure):
+        if isinstance(answer, _EmbeddedFailure):
             raise failures.decode(str(answer))
         return msgspec.Raw(cast(bytes, answer))
 
@@ -203,13 +203,13 @@ class Network:
         """Begin to handle it."""
         self.lose(held)
         broker = next(broker for broker in self._brokers.values() if held.queue in broker._queues.values())
-        incoming = Incoming(broker, Consumer(lambda letter, queue: None), held.letter, held.queue)
+        incoming = EmbeddedMessage(broker, EmbeddedConsumer(lambda letter, queue: None), held.letter, held.queue)
         return self._spawn(server.owner, held.method, lambda: server.rpc._process_incoming([incoming]), server.pauses)
 
     def bring(self, index: int) -> Call:
         """Bring an answer to who asked."""
         call, answer = self.answers.pop(index)
-        if isinstance(answer, _Failure) and RemoteFault.__name__ in answer:
+        if isinstance(answer, _EmbeddedFailure) and RemoteFault.__name__ in answer:
             raise AssertionError(f"{call!r} met a fault of the server: {answer}")
         call.end(answer)
         return call

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from db.connection import Connection
-from db.engine import Database
-from db.tables import api, cell
+from db.api import tables as api
+from db.cell import tables as cell
+from db.sql.connection import Connection
+from db.sql.engine import Database
 
 TURNS = range(5) if os.environ.get("ODD_ROWS") == "all" else (1, 3)
 """Which oddities of each kind of column rows get; all of them with ODD_ROWS=all."""

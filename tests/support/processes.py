@@ -15,9 +15,9 @@ import psutil
 import requests
 
 from cells.administration import NewCell, create_cell
-from db import flavors
-from db.engine import Database
-from db.sync import sync
+from db.api import flavors
+from db.sql.engine import Database
+from db.sql.sync import sync
 from objects.flavor import Flavor
 from service.periodic import wait_until
 from tests.support.bus import url_of

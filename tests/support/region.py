@@ -10,21 +10,21 @@ from typing import Any
 
 import requests
 
-from api.opts import Settings as ApiSettings
+from api.opts import ApiSettings
 from cells.registry import CellRegistry
 from cli import app
-from cli.all_in_one import AllInOne, Pace, SimulatedHost, StateFolder
+from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
 from cli.bootstrap import Commands, bootstrap
 from cli.demo.plan import HostPlan
 from cli.demo.verdict import Evidence, at_rest, gather, judge_leftovers
 from cli.discovering import discover_until
 from objects import errors
-from service.notifications import Settings as Notifications
+from service.notifications import NotificationSettings as Notifications
 from service.periodic import wait_until
 from tests.support.ground import Ground, GroundFolder
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
-PACE = Pace(
+PACE = DeploymentTimes(
     spawn_timeout=2.0,
     build_timeout=60.0,
     lease_seconds=2.0,
@@ -57,7 +57,11 @@ class Region:
     """A running deployment and what tests do with it. It stands on a folder as users' do, or on the ground given."""
 
     def __init__(
-        self, path: Path | GroundFolder, hosts: Sequence[SimulatedHost], pace: Pace = PACE, notify: Notifications | None = None
+        self,
+        path: Path | GroundFolder,
+        hosts: Sequence[SimulatedHost],
+        pace: DeploymentTimes = PACE,
+        notify: Notifications | None = None,
     ) -> None:
         self.hosts = hosts
         self.notify = notify
@@ -146,7 +150,7 @@ class Region:
 
 @contextmanager
 def region(
-    path: Path, hosts: Sequence[SimulatedHost], *, discover: bool = True, pace: Pace = PACE, on: str = "lite"
+    path: Path, hosts: Sequence[SimulatedHost], *, discover: bool = True, pace: DeploymentTimes = PACE, on: str = "lite"
 ) -> Iterator[Region]:
     """A started region with a flavor ``tiny`` (1 vCPU, 512 MiB, 1 GiB), stopped at the end."""
     place = Ground(on, path)
@@ -163,7 +167,7 @@ def running(
     hosts: Sequence[SimulatedHost],
     *,
     discover: bool = True,
-    pace: Pace = PACE,
+    pace: DeploymentTimes = PACE,
     notify: Notifications | None = None,
 ) -> Iterator[Region]:
     """The same on a folder that is the caller's. ``notify``: whether and where notifications go."""

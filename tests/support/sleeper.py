@@ -16,10 +16,9 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
-import sqlalchemy as sa
 
 from cells.bulkhead import BulkheadSettings
 from cells.opts import RegistrySettings
@@ -28,10 +27,9 @@ from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.sweep_cell import CellSweep
-from db import leases
-from db.claims import Ledger, Stamp
-from db.connection import Connection
-from db.engine import Database
+from db.api import leases
+from db.api.claims import Ledger, Stamp
+from db.sql.engine import Database
 from objects import errors
 from objects.base import Object
 from objects.build import Report
@@ -41,7 +39,7 @@ from rpc.counting import MessageCounter
 from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
-from scheduler.settings import Settings as SchedulerSettings
+from scheduler.settings import SchedulerSettings
 from tests.support.world import Sender
 
 P = ParamSpec("P")
@@ -113,11 +111,11 @@ class AwakeDatabase(Database):
         super().__init__(url, name=name)
         self._sleep = sleep
 
-    def write(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, fn: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         with self._sleep.writing:
             return super().write(fn, *args, **kwargs)
 
-    def read(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, fn: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         with self._sleep.writing:
             return super().read(fn, *args, **kwargs)
 
@@ -129,7 +127,7 @@ class SleepingDatabase(Database):
         super().__init__(url, name=name)
         self.place = place
 
-    def write(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, fn: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         name = str(getattr(fn, "__name__", fn)).lstrip("_")
         if name == "stage":
             name = "bury_stage" if self.name == "cell0" else name
@@ -145,7 +143,7 @@ class SleepingDatabase(Database):
 class SleepingLedger(Ledger):
     """The same for what is written to the ledger."""
 
-    def write(self, fn: Callable[Concatenate[Connection, Stamp, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, fn: Callable[Concatenate[Any, Stamp, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         assert isinstance(self.database, SleepingDatabase)
         self.database.place.pass_by("before", fn.__name__)
         result = super().write(fn, *args, **kwargs)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from db.connection import Connection
-from db.engine import Database
-from db.tables.cell import builds, instances
+from db.cell.tables import builds, instances
+from db.sql.connection import Connection
+from db.sql.engine import Database
 from tests.support.ground import GROUNDS
 
 

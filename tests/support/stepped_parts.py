@@ -12,9 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
-
-import sqlalchemy as sa
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from cells.bulkhead import Bulkhead, BulkheadSettings
 from cells.cell import Cell
@@ -23,11 +21,11 @@ from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from compute.driver import Guest
 from compute.simulated import SimulatedDriver
-from compute.workers import Workers
-from db import cell_mappings, compute_nodes, host_mappings, services
-from db.claims import Ledger, Stamp
-from db.connection import Connection
-from db.engine import Database, OutcomeUnknown
+from compute.workers import OrderedWorkers
+from db.api import cell_mappings, host_mappings
+from db.api.claims import Ledger, Stamp
+from db.cell import compute_nodes, services
+from db.sql.engine import Database, OutcomeUnknown
 from objects import errors
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
 from objects.spec import BootSecrets
@@ -54,7 +52,7 @@ class SteppedDatabase(Database):
     lose_answer = False
     writes = 0
 
-    def write(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, fn: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         pause(f"write {self.name} {getattr(fn, '__name__', '')}")
         self._answer()
         self.writes += 1
@@ -64,7 +62,7 @@ class SteppedDatabase(Database):
             raise OutcomeUnknown(f"Database {self.name} was lost during a commit: the test pulled the cable")
         return result
 
-    def read(self, fn: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, fn: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         pause(f"read {self.name} {getattr(fn, '__name__', '')}")
         self._answer()
         return super().read(fn, *args, **kwargs)
@@ -77,7 +75,7 @@ class SteppedDatabase(Database):
 class SteppedLedger(Ledger):
     """One step as a whole, because it is written under a lock."""
 
-    def write(self, fn: Callable[Concatenate[Connection, Stamp, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, fn: Callable[Concatenate[Any, Stamp, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         pause(f"write {self.database.name} {fn.__name__}")
         with atomic():
             return super().write(fn, *args, **kwargs)
@@ -93,7 +91,7 @@ class SteppedRegistry(CellRegistry):
         return cell
 
 
-class SteppedWorkers(Workers):
+class SteppedWorkers(OrderedWorkers):
     """Each piece of work is a task."""
 
     def __init__(self, spawn: Callable[[Callable[[], object]], object]) -> None:

@@ -22,26 +22,27 @@ from typing import Any
 from cells.discovery import AGENT
 from compute.driver import Guest
 from compute.journal import read_guests
-from compute.main import ComputeService, Endpoint
-from compute.opts import Settings, SimulatedSettings
+from compute.main import AgentEndpoint, ComputeService
+from compute.opts import ComputeSettings, SimulatedSettings
 from compute.simulated import journal_path
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
-from conductor.keep import CellKeeper
+from conductor.feed_follower import FeedFollower
 from conductor.reap import reap
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
-from db import builds, leases, server_groups, services
+from db.api import builds, leases, server_groups
+from db.cell import services
 from objects import errors
 from objects.context import RequestContext
-from objects.group import Policy, ServerGroup
+from objects.group import GroupPolicy, ServerGroup
 from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.scheduler import SchedulerClient
 from rpc.super_conductor import SuperConductorClient
 from scheduler.main import SchedulerService
-from scheduler.settings import Settings as SchedulerSettings
+from scheduler.settings import SchedulerSettings
 from scheduler.watch import CellWatch
 from service.periodic import Periodic
 from tests.support import fleet
@@ -103,7 +104,7 @@ class SuperProcess(Process):
             api, registry, client, Undertaker(ledger, registry), owner=owner, lease_seconds=0.0, retry_pause=0.0
         )
         deleter = Deleter(api, registry)
-        keepers = {cell.name: CellKeeper(api, ledger, registry, cell, -1.0) for cell in (*registry.cells(), registry.cell0)}
+        keepers = {cell.name: FeedFollower(api, ledger, registry, cell, -1.0) for cell in (*registry.cells(), registry.cell0)}
         self.work = {
             "queue": self._queue,
             "deletes": deleter.sweep,
@@ -171,7 +172,9 @@ class AgentProcess(Process):
     def __init__(self, world: SteppedWorld, host: str) -> None:
         super().__init__(world, host)
         simulated = SimulatedSettings(state_path=str(world.path / "hosts"), shared_folder=True, vcpus=ROOM)
-        settings = Settings(host=host, simulated=simulated, cpu_allocation_ratio=1.0, spawn_timeout=0.0, outage_retry_max=0.0)
+        settings = ComputeSettings(
+            host=host, simulated=simulated, cpu_allocation_ratio=1.0, spawn_timeout=0.0, outage_retry_max=0.0
+        )
         self.driver = SteppedHypervisor(settings)
         bus = world.network.bus(HOMES[host])
         self.service = service = ComputeService(settings, bus, driver=self.driver)
@@ -190,7 +193,7 @@ class AgentProcess(Process):
         agent.found(self.driver.guests())
         for first in ("audit", "beat", "introduce"):
             self.begin(first)
-        world.network.serve(HOMES[host], compute.TOPIC, host, host, Endpoint(agent), compute.ComputeEndpoint, pauses=False)
+        world.network.serve(HOMES[host], compute.TOPIC, host, host, AgentEndpoint(agent), compute.ComputeEndpoint, pauses=False)
 
     @property
     def owes(self) -> bool:
@@ -335,7 +338,7 @@ class SteppedWorld:
             self.files.databases["api"].write(builds.accept, spec, servers, now=now, deadline=now + EVER)
         return spec.batch_id, new
 
-    def group(self, policy: Policy) -> ServerGroup:
+    def group(self, policy: GroupPolicy) -> ServerGroup:
         self._numbers["group"] += 1
         name = f"group {self._numbers['group']}"
         made = ServerGroup(uuid=str(uuid.uuid5(uuid.NAMESPACE_DNS, name)), name=name, project_id="p", user_id="u", policy=policy)

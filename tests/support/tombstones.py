@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from db import spec_fields
-from db.connection import Connection
-from db.engine import Database
-from db.tables import api, cell
+from db.api import spec_fields
+from db.api import tables as api
+from db.cell import tables as cell
+from db.sql.connection import ApiTransaction, Connection
+from db.sql.engine import Database
 from objects import stored
 from objects.spec import RequestSpec
 from tests.support import fleet
@@ -42,7 +43,7 @@ def _in_cell(tx: Connection, spec: RequestSpec, uuids: Sequence[str], when: floa
     tx.execute(sa.insert(cell.instance_actions), [action | {"instance_uuid": uuid} for uuid in uuids])
 
 
-def _above(tx: Connection, spec: RequestSpec, uuids: Sequence[str], cell_uuid: str, when: float) -> None:
+def _above(tx: ApiTransaction, spec: RequestSpec, uuids: Sequence[str], cell_uuid: str, when: float) -> None:
     tx.execute(
         sa.insert(api.request_specs).values(
             batch_id=spec.batch_id, spec=stored.dump(spec), created_at=when - 60.0, **spec_fields.columns(spec)

@@ -22,25 +22,27 @@ from cells.discovery import AGENT, discover
 from cli.demo import verdict
 from cli.demo.verdict import Evidence, at_rest, judge_leftovers
 from compute.driver import Guest
-from compute.journal import Entry, read_entries
+from compute.journal import JournalEntry, read_entries
 from compute.simulated import journal_path
 from conductor.cell_conductor import CellConductor
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.opts import ConductorSettings
 from conductor.sweep_cell import CellSweep
-from db import audit, builds, compute_nodes, events, feed, instances, leases, mappings, quota_audit, services
-from db.connection import Connection
-from db.engine import Database
-from db.tables.api import feed_cursors
+from db.api import builds, events, leases, mappings
+from db.api.tables import feed_cursors
+from db.audit import quotas, snapshot
+from db.cell import compute_nodes, feed, instances, services
+from db.sql.connection import Connection
+from db.sql.engine import Database
 from objects.compute_node import ComputeNode
 from objects.instance import Instance
 from objects.spec import RequestSpec
 from rpc.compute import ComputeClient
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
-from scheduler.settings import Settings as SchedulerSettings
-from service.complaints import Complaints
+from scheduler.settings import SchedulerSettings
 from service.periodic import wait_until
+from service.rate_limited_log import RateLimitedLog
 from tests.support import fleet
 from tests.support.agents import Agents
 from tests.support.closing import Closing
@@ -87,7 +89,7 @@ class Sender:
     def __init__(self, name: str, bus: Bus) -> None:
         self.name = name
         self.compute: ComputeClient | None = ComputeClient(bus)
-        self.complaints = Complaints(logging.getLogger(__name__))
+        self.complaints = RateLimitedLog(logging.getLogger(__name__))
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return fn(*args, **kwargs)
@@ -259,13 +261,13 @@ class World:
 
     def evidence(self) -> Evidence:
         """As ``cli.demo.verdict.gather`` has it, on connections that stay open: on a server opening them takes longest."""
-        usage = self.api.read(audit.usage)
-        claims = self.api.read(audit.claims)
+        usage = self.api.read(snapshot.usage)
+        claims = self.api.read(snapshot.claims)
         claimed: Counter[str] = Counter()
         for claim in claims:
             claimed[claim.host] += claim.vcpus
         return Evidence(
-            drifts=tuple(self.api.read(quota_audit.differences)),
+            drifts=tuple(self.api.read(quotas.differences)),
             servers=tuple(self.api.read(mappings.list_, mappings.ServerQuery(include_deleted=True, limit=100_000))),
             requests=self.api.read(mappings.queue).depth,
             claims={claim.instance_uuid: claim.host for claim in claims},
@@ -273,9 +275,9 @@ class World:
             claimed=claimed,
             memory_used={node.host: node.memory_mb for node in usage},
             rows=tuple(
-                verdict.Row(cell=name, instance=row)
+                verdict.InstanceState(cell=name, instance=row)
                 for name, database in self.databases.items()
-                for row in database.read(audit.rows)
+                for row in database.read(snapshot.rows)
             ),
             guests={host: tuple(guest.uuid for guest in self.agents[cell].guests(host)) for host, cell in self.homes.items()},
         )
@@ -290,7 +292,7 @@ class World:
         """Every guest that was ever spawned on the host since its agent started."""
         return [entry.spawned for entry in self.journal(host) if entry.spawned is not None]
 
-    def journal(self, host: str) -> list[Entry]:
+    def journal(self, host: str) -> list[JournalEntry]:
         """What came and went on the host since its agent started."""
         return read_entries(journal_path(str(self.folder.path / "hosts"), host))
 

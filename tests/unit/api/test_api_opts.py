@@ -6,15 +6,15 @@ import pytest
 
 from api import opts
 from objects import errors
-from objects.quota import RESOURCES, Limits
+from objects.quota import RESOURCES, QuotaLimits
 from service import config
 
 
 def test_every_setting_is_an_option_with_the_same_default() -> None:
     """Tests and the all-in-one make Settings themselves, services read options: both must mean the same."""
     conf = config.load([], opts.list_opts(), files=[])
-    assert opts.settings(conf) == opts.Settings()
-    assert {option.dest for option in opts.OPTIONS} | {"quota", "policy_files"} == set(opts.Settings.__struct_fields__)
+    assert opts.settings(conf) == opts.ApiSettings()
+    assert {option.dest for option in opts.OPTIONS} | {"quota", "policy_files"} == set(opts.ApiSettings.__struct_fields__)
     assert tuple(option.dest for option in opts.QUOTAS) == RESOURCES
 
 
@@ -24,7 +24,7 @@ def test_options_are_read() -> None:
     conf = config.load([], opts.list_opts(), files=[], overrides=overrides)
     settings = opts.settings(conf)
     assert (settings.port, settings.noauth_anywhere) == (0, True)
-    assert settings.quota == Limits(instances=-1, cores=20, ram=0)
+    assert settings.quota == QuotaLimits(instances=-1, cores=20, ram=0)
 
 
 @pytest.mark.parametrize("value", [-2, 2**31, "many"])

@@ -11,7 +11,7 @@ import pytest
 from api.microversions import MAXIMUM, MINIMUM, Version
 from api.paging import Page, Position, next_link, page_of
 from api.query import server_query
-from db.listing import ServerQuery, Value
+from db.api.listing import ServerQuery, Value
 from objects import errors
 from tests.support.callers import call
 

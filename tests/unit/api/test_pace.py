@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from api import pace
-from api.pace import Pace, TooFast
+from api.pace import RequestRateLimit, TooFast
 from service.periodic import wait_until
 
 
 def test_a_burst_passes_and_then_the_project_waits() -> None:
     """The others do not."""
-    bucket = Pace(rate=0.001, burst=3)
+    bucket = RequestRateLimit(rate=0.001, burst=3)
     for _ in range(3):
         bucket.take("p1")
     with pytest.raises(TooFast) as refused:
@@ -21,7 +21,7 @@ def test_a_burst_passes_and_then_the_project_waits() -> None:
 
 
 def test_it_fills_again() -> None:
-    bucket = Pace(rate=50.0, burst=1)
+    bucket = RequestRateLimit(rate=50.0, burst=1)
     bucket.take("p1")
 
     def passes() -> bool:
@@ -35,14 +35,14 @@ def test_it_fills_again() -> None:
 
 
 def test_no_rate_is_no_limit() -> None:
-    bucket = Pace(rate=0.0, burst=1)
+    bucket = RequestRateLimit(rate=0.0, burst=1)
     for _ in range(100):
         bucket.take("p1")
 
 
 def test_buckets_are_bounded() -> None:
     """The oldest one goes."""
-    bucket = Pace(rate=0.001, burst=1)
+    bucket = RequestRateLimit(rate=0.001, burst=1)
     for number in range(pace.PROJECTS + 1):
         bucket.take(f"p{number}")
     bucket.take("p0")

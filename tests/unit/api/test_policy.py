@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api import policies
-from api.policy import Policy
+from api.policy import PolicyRules
 from objects import errors
 from service.periodic import wait_until
 from tests.support.callers import caller
@@ -18,13 +18,13 @@ CHANGES = {policies.CREATE, policies.DELETE}
 ADMINISTRATION = {policies.ALL_TENANTS, policies.FORCED_HOST, policies.ATTRIBUTES, policies.QUOTA_UPDATE, policies.STATUS}
 
 
-def allowed(policy: Policy, *roles: str, project: str | None = None) -> set[str]:
+def allowed(policy: PolicyRules, *roles: str, project: str | None = None) -> set[str]:
     return {rule for rule in READ_ONLY | CHANGES | ADMINISTRATION if policy.allows(rule, caller(*roles), project)}
 
 
 def test_the_defaults_are_those_of_the_field() -> None:
     """A reader reads, a member changes, both in their own project; an administrator does everything everywhere."""
-    policy = Policy()
+    policy = PolicyRules()
     assert allowed(policy, "reader") == READ_ONLY
     assert allowed(policy, "member") == READ_ONLY | CHANGES
     assert allowed(policy, "admin") == allowed(policy, "admin", project="p2") == READ_ONLY | CHANGES | ADMINISTRATION
@@ -44,7 +44,7 @@ def test_a_file_overrides_and_a_change_takes_effect_by_itself(tmp_path: Path) ->
     file.write_text(
         '"os_compute_api:servers:create": "role:builder"\n"superconductor:status": "rule:watchers"\nwatchers: "role:watcher"\n'
     )
-    policy = Policy((str(file), str(other)))
+    policy = PolicyRules((str(file), str(other)))
     assert policy.allows(policies.CREATE, caller("builder"))
     assert not policy.allows(policies.CREATE, caller("member"))
     assert policy.allows(policies.STATUS, caller("watcher"))
@@ -75,11 +75,11 @@ def test_a_file_that_means_nothing_is_refused(tmp_path: Path, text: str, said: s
     file = tmp_path / "policy.yaml"
     file.write_text(text)
     with pytest.raises(errors.Misconfigured, match=said):
-        Policy((str(file),))
+        PolicyRules((str(file),))
 
 
 def test_nothing_can_be_forbidden_to_all_by_name(tmp_path: Path) -> None:
     """``!`` is a check: nobody."""
     file = tmp_path / "policy.yaml"
     file.write_text('"os_compute_api:servers:delete": "!"\n')
-    assert not Policy((str(file),)).allows(policies.DELETE, caller("admin"))
+    assert not PolicyRules((str(file),)).allows(policies.DELETE, caller("admin"))

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from cells.workers import Workers
+from cells.workers import BulkheadWorkers
 from service.periodic import wait_until
 
 
 def test_runs_at_most_size_calls_at_once_and_all_of_them() -> None:
-    workers = Workers("test", 2)
+    workers = BulkheadWorkers("test", 2)
     lock = threading.Lock()
     running = most = 0
     go = threading.Event()
@@ -34,7 +34,7 @@ def test_runs_at_most_size_calls_at_once_and_all_of_them() -> None:
 
 
 def test_results_and_errors_come_back() -> None:
-    workers = Workers("test", 1)
+    workers = BulkheadWorkers("test", 1)
     good, bad = workers.submit(lambda: 42), workers.submit(lambda: "abc"[3])
     assert good.wait(10)
     assert good.result() == 42
@@ -44,7 +44,7 @@ def test_results_and_errors_come_back() -> None:
 
 
 def test_a_queued_call_that_is_given_up_is_never_run() -> None:
-    workers = Workers("test", 1)
+    workers = BulkheadWorkers("test", 1)
     frozen = threading.Event()
     ran = []
     first = workers.submit(lambda: frozen.wait(30))
@@ -58,7 +58,7 @@ def test_a_queued_call_that_is_given_up_is_never_run() -> None:
 
 
 def test_a_worker_that_hangs_is_replaced_once_given_up_and_leaves_when_it_comes_back() -> None:
-    workers = Workers("test", 1)
+    workers = BulkheadWorkers("test", 1)
     started, frozen = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -76,7 +76,7 @@ def test_a_worker_that_hangs_is_replaced_once_given_up_and_leaves_when_it_comes_
 
 
 def test_threads_are_bounded_even_where_every_call_hangs_for_ever() -> None:
-    workers = Workers("test", 2)
+    workers = BulkheadWorkers("test", 2)
     frozen = threading.Event()
 
     def give_up_one() -> int:
@@ -93,14 +93,14 @@ def test_threads_are_bounded_even_where_every_call_hangs_for_ever() -> None:
 
 
 def test_idle_threads_end_and_new_ones_come_when_needed() -> None:
-    workers = Workers("test", 3, idle=0.05)
+    workers = BulkheadWorkers("test", 3, idle=0.05)
     assert workers.submit(lambda: 1).wait(10)
     assert wait_until(lambda: workers.threads == 0, 10)
     assert workers.submit(lambda: 1).wait(10)
 
 
 def test_close_ends_idle_threads() -> None:
-    workers = Workers("test", 3, idle=60)
+    workers = BulkheadWorkers("test", 3, idle=60)
     jobs = [workers.submit(lambda: 1) for _ in range(3)]
     assert all(job.wait(10) for job in jobs)
     workers.close()

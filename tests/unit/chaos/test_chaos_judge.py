@@ -12,13 +12,13 @@ from chaos.load import Taken
 from chaos.plan import GIANT, Boot, Expected, Group
 from chaos.schedule import Kind
 from chaos.weather import Incident, Weather
-from cli.demo.verdict import Evidence, Row
+from cli.demo.verdict import Evidence, InstanceState
 from compute.driver import Guest
-from db.quota_audit import Drift
+from db.audit.quotas import Drift
 from deploy.local.shape import Shape
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.instance import Attempt, Failure, FailureClass, Instance, Server, State
-from objects.quota import Usage
+from objects.quota import QuotaUsage
 
 SHAPE = Shape(agents=3)
 NOW = 10_000.0
@@ -42,8 +42,8 @@ def server(uuid: str, name: str, state: str = "active", **values: Any) -> Server
     return Server(uuid=uuid, name=name, state=state, **common, **values)
 
 
-def row(uuid: str, state: State = State.ACTIVE, host: str | None = HOST, cell: str = "cell1", **values: Any) -> Row:
-    return Row(cell=cell, instance=Instance(uuid=uuid, state=state, fence=1, host=host, **values))
+def row(uuid: str, state: State = State.ACTIVE, host: str | None = HOST, cell: str = "cell1", **values: Any) -> InstanceState:
+    return InstanceState(cell=cell, instance=Instance(uuid=uuid, state=state, fence=1, host=host, **values))
 
 
 def good(*boots: Boot, host: str = HOST) -> Evidence:
@@ -112,7 +112,10 @@ PLANTED = {
     "guest twice on a host": ({"guests": {HOST: (FIRST, SECOND, SECOND)}}, f"{SECOND}: guests on ['{HOST}', '{HOST}']"),
     "guest in two places": ({"guests": {**GOOD.guests, OTHER: (SECOND,)}}, f"{SECOND}: guests on"),
     "request left over": ({"requests": 1}, "1 build requests are left"),
-    "quota": ({"drifts": (Drift(project_id="chaos", used=Usage(instances=3), counted=Usage(instances=2)),)}, "project chaos"),
+    "quota": (
+        {"drifts": (Drift(project_id="chaos", used=QuotaUsage(instances=3), counted=QuotaUsage(instances=2)),)},
+        "project chaos",
+    ),
 }
 
 
@@ -289,7 +292,7 @@ def test_incidents_that_overlap_are_counted_once() -> None:
 
 
 def test_groups_must_be_together_or_apart() -> None:
-    for policy in (Policy.AFFINITY, Policy.ANTI_AFFINITY):
+    for policy in (GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINITY):
         boot = Boot(number=1, at=0.0, count=2, group=Group(name="g", policy=policy))
         together = good(boot)
         apart = msgspec.structs.replace(
@@ -300,7 +303,7 @@ def test_groups_must_be_together_or_apart() -> None:
             rows=(row(FIRST), row(SECOND, host=OTHER)),
             guests={HOST: (FIRST,), OTHER: (SECOND,)},
         )
-        right, wrong = (together, apart) if policy is Policy.AFFINITY else (apart, together)
+        right, wrong = (together, apart) if policy is GroupPolicy.AFFINITY else (apart, together)
 
         assert found(case(boot), right) == []
         (what,) = found(case(boot), wrong)

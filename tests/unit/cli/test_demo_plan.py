@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from cli.demo import plan
-from cli.demo.plan import HostPlan, Outcome
+from cli.demo.plan import ExpectedOutcome, HostPlan
 from objects import errors
 
 
@@ -27,7 +27,7 @@ def test_all_that_is_to_become_active_fits_on_hosts_outside_the_attic(per_cell: 
     attic = plan.zones(per_cell)["attic"]
     usual = [host for host in plan.hosts(per_cell) if host.name not in attic]
     flavors = {flavor.name: flavor for flavor in plan.FLAVORS}
-    wanted = [flavors[item.flavor] for item in plan.items() if item.outcome is Outcome.ACTIVE for _ in range(item.count)]
+    wanted = [flavors[item.flavor] for item in plan.items() if item.outcome is ExpectedOutcome.ACTIVE for _ in range(item.count)]
 
     assert sum(flavor.ram for flavor in wanted) < sum(host.memory_mb for host in usual)
     assert sum(flavor.disk for flavor in wanted) < sum(host.disk_gb for host in usual)

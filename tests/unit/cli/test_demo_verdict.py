@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.demo.plan import HostPlan, Item
-from cli.demo.verdict import Evidence, Row, judge
+from cli.demo.verdict import Evidence, InstanceState, judge
 from objects.instance import Attempt, Failure, FailureClass, Instance, Server, State
 
 NOW = 1000.0
@@ -19,14 +19,14 @@ def attempt(number: int, host: str, kind: FailureClass) -> Attempt:
     return Attempt(number=number, host=host, node=host, failure=Failure(kind=kind, error="Why", message="so it was", at=NOW))
 
 
-def ran(name: str, host: str, *history: Attempt) -> tuple[Server, Row]:
+def ran(name: str, host: str, *history: Attempt) -> tuple[Server, InstanceState]:
     """A server that is ACTIVE on ``host`` after these."""
     common: dict[str, Any] = {"batch_id": "b", "project_id": "p", "user_id": "u", "created_at": NOW, "updated_at": NOW}
     instance = Instance(uuid=f"uuid-{name}", state=State.ACTIVE, fence=1, host=host, history=history)
-    return Server(uuid=f"uuid-{name}", name=name, state="active", **common), Row(cell="cell1", instance=instance)
+    return Server(uuid=f"uuid-{name}", name=name, state="active", **common), InstanceState(cell="cell1", instance=instance)
 
 
-def judged(*made: tuple[Server, Row]) -> list[str]:
+def judged(*made: tuple[Server, InstanceState]) -> list[str]:
     placed = {row.instance.uuid: row.instance.host or "" for _, row in made}
     vcpus = {host: list(placed.values()).count(host) for host in placed.values()}
     evidence = Evidence(

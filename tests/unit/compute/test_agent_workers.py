@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from compute import workers as workers_module
-from compute.workers import Workers
+from compute.workers import OrderedWorkers
 from service.periodic import wait_until
 
 
 def test_no_more_than_the_limit_run_at_once_and_the_rest_wait() -> None:
-    workers, gate, running, done = Workers("w", 3), threading.Event(), [], []
+    workers, gate, running, done = OrderedWorkers("w", 3), threading.Event(), [], []
 
     def work() -> None:
         running.append(1)
@@ -31,7 +31,7 @@ def test_no_more_than_the_limit_run_at_once_and_the_rest_wait() -> None:
 
 def test_threads_are_made_for_work_that_comes_at_once_though_one_is_idle() -> None:
     """An idle thread can take one of two functions: the other must not wait behind it."""
-    workers, meet = Workers("w", 2), threading.Barrier(2, timeout=10)
+    workers, meet = OrderedWorkers("w", 2), threading.Barrier(2, timeout=10)
     workers.submit(lambda: None)
     assert workers.drain(10)
     met: list[int] = []
@@ -43,7 +43,7 @@ def test_threads_are_made_for_work_that_comes_at_once_though_one_is_idle() -> No
 
 def test_idle_threads_end_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "IDLE_SECONDS", 0.01)
-    workers = Workers("short-lived", 2)
+    workers = OrderedWorkers("short-lived", 2)
     workers.submit(lambda: None)
     assert wait_until(lambda: not any(t.name.startswith("short-lived") for t in threading.enumerate()), 10)
     done = threading.Event()
@@ -52,7 +52,7 @@ def test_idle_threads_end_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_error_does_not_end_the_work(caplog: pytest.LogCaptureFixture) -> None:
-    workers, done = Workers("w", 1), threading.Event()
+    workers, done = OrderedWorkers("w", 1), threading.Event()
 
     def broken() -> None:
         raise RuntimeError("driver bug")
@@ -64,7 +64,7 @@ def test_an_error_does_not_end_the_work(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_stop_drops_what_waits_and_takes_nothing_more() -> None:
-    workers, gate, ran = Workers("w", 1), threading.Event(), list[str]()
+    workers, gate, ran = OrderedWorkers("w", 1), threading.Event(), list[str]()
 
     def wait() -> None:
         gate.wait(10)

@@ -19,14 +19,14 @@ def test_every_option_reaches_the_settings() -> None:
     settings = opts.settings(conf)
     assert (settings.host, settings.simulated.vcpus) == ("h7", 3)
     names = {option.dest for option in opts.COMPUTE} | {"simulated"}
-    assert names == {field.name for field in msgspec.structs.fields(opts.Settings)}
+    assert names == {field.name for field in msgspec.structs.fields(opts.ComputeSettings)}
     assert {option.dest for option in opts.SIMULATED} == {field.name for field in msgspec.structs.fields(opts.SimulatedSettings)}
 
 
 def test_defaults_of_settings_are_those_of_the_options() -> None:
     settings = opts.settings(config.load([], opts.list_opts(), files=[]))
     path = settings.simulated.state_path
-    assert settings == opts.Settings(host=settings.host, simulated=opts.SimulatedSettings(state_path=path))
+    assert settings == opts.ComputeSettings(host=settings.host, simulated=opts.SimulatedSettings(state_path=path))
 
 
 def test_delays_must_go_together() -> None:
@@ -62,20 +62,20 @@ def test_resources_must_be_amounts_of_custom_classes(wrong: str, said: str) -> N
 
 def test_a_simulated_host_offers_its_resources(tmp_path: Path) -> None:
     text = '{"CUSTOM_GPU": 4, "CUSTOM_FPGA": 0}'
-    driver = load(opts.Settings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), resources=text)))
+    driver = load(opts.ComputeSettings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), resources=text)))
     assert driver.nodes()[0].resources == {"CUSTOM_GPU": 4, "CUSTOM_FPGA": 0}
     driver.close()
 
 
 def test_a_simulated_host_tells_its_attributes(tmp_path: Path) -> None:
     text = '{"traits": ["SSD"], "rack": "r1"}'
-    driver = load(opts.Settings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), attributes=text)))
+    driver = load(opts.ComputeSettings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), attributes=text)))
     assert driver.nodes()[0].attributes == {"traits": ["SSD"], "rack": "r1"}
     driver.close()
 
 
 def test_the_simulated_driver_is_there_without_installation(tmp_path: Path) -> None:
-    settings = opts.Settings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), memory_mb=77))
+    settings = opts.ComputeSettings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), memory_mb=77))
     driver = load(settings)
     assert isinstance(driver, SimulatedDriver)
     assert driver.nodes()[0].memory_mb == 77
@@ -83,6 +83,6 @@ def test_the_simulated_driver_is_there_without_installation(tmp_path: Path) -> N
 
 
 def test_an_unknown_driver_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    settings = opts.Settings(host="h1", driver="kvm", simulated=opts.SimulatedSettings(state_path=str(tmp_path)))
+    settings = opts.ComputeSettings(host="h1", driver="kvm", simulated=opts.SimulatedSettings(state_path=str(tmp_path)))
     with pytest.raises(errors.Misconfigured, match=r"no 'kvm'; choose one of: .*simulated"):
         load(settings)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from compute.driver import Guest
 from compute.tracker import ResourceTracker
 from objects.compute_node import ComputeNode
-from objects.selection import Limits
+from objects.selection import HostCapacity
 
 NODE = ComputeNode(host="h1", node="h1", vcpus=4, memory_mb=4096, disk_gb=40, cpu_allocation_ratio=2.0)
 
@@ -21,7 +21,7 @@ def a_guest(uuid: str, *, vcpus: int = 1, memory_mb: int = 512, disk_gb: int = 1
 def test_capacity_takes_reserved_off_before_the_ratio() -> None:
     offered = ComputeNode(host="h", node="h", vcpus=4, memory_mb=1000, disk_gb=10, ram_allocation_ratio=1.5)
     node = msgspec.structs.replace(offered, reserved_memory_mb=200, reserved_disk_gb=20)
-    assert node.capacity == Limits(vcpus=16.0, memory_mb=1200.0, disk_gb=0.0)
+    assert node.capacity == HostCapacity(vcpus=16.0, memory_mb=1200.0, disk_gb=0.0)
 
 
 def test_the_last_guest_that_fits_is_taken_and_the_next_is_told_what_is_short() -> None:
@@ -39,7 +39,7 @@ def test_a_refused_claim_takes_nothing() -> None:
 
 def test_limits_bind_where_they_are_tighter_and_never_loosen_the_hosts_own() -> None:
     tracker = ResourceTracker([NODE])
-    tight = Limits(vcpus=2, memory_mb=99999, disk_gb=99999)
+    tight = HostCapacity(vcpus=2, memory_mb=99999, disk_gb=99999)
     assert tracker.claim(a_guest("a", vcpus=3), tight) == "No room for vCPUs (0 used + 3 > 2)."
     assert tracker.claim(a_guest("b", memory_mb=4097), tight) == "No room for MiB of memory (0 used + 4097 > 4096)."
 
@@ -123,7 +123,7 @@ def test_custom_resource_classes_are_admitted_up_to_what_the_host_has() -> None:
 
 def test_limits_on_a_class_bind_where_they_are_tighter() -> None:
     tracker = ResourceTracker([GPU_NODE])
-    room = Limits(vcpus=99, memory_mb=9999, disk_gb=99)
+    room = HostCapacity(vcpus=99, memory_mb=9999, disk_gb=99)
     assert tracker.claim(a_gpu_guest("a", 2), msgspec.structs.replace(room, resources={"CUSTOM_GPU": 1})) is not None
     assert tracker.claim(a_gpu_guest("a", 4), msgspec.structs.replace(room, resources={"CUSTOM_GPU": 9})) is not None
     assert tracker.claim(a_gpu_guest("a", 3), room) is None, "a sender that does not know of the class says nothing of it"

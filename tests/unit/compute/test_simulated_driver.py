@@ -9,8 +9,8 @@ import pytest
 
 from compute.driver import Guest
 from compute.journal import read_guests
-from compute.opts import Settings, SimulatedSettings
-from compute.simulated import METADATA_KEY, Outcome, SimulatedDriver, journal_path, scripted_outcome
+from compute.opts import ComputeSettings, SimulatedSettings
+from compute.simulated import METADATA_KEY, SimulatedDriver, SpawnOutcome, journal_path, scripted_outcome
 from objects import errors
 from service.periodic import wait_until
 
@@ -23,14 +23,14 @@ def a_guest(uuid: str = "uuid-1", **changes: object) -> Guest:
 
 
 def a_driver(path: Path, *, host: str = "h1", **simulated: float) -> SimulatedDriver:
-    return SimulatedDriver(Settings(host=host, simulated=SimulatedSettings(state_path=str(path), **simulated)))  # type: ignore[arg-type]  # as above
+    return SimulatedDriver(ComputeSettings(host=host, simulated=SimulatedSettings(state_path=str(path), **simulated)))  # type: ignore[arg-type]  # as above
 
 
 def test_the_rate_is_the_share_of_builds_that_fail() -> None:
-    failed = [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 0.25, {}) is Outcome.FAIL]
+    failed = [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 0.25, {}) is SpawnOutcome.FAIL]
     assert 400 < len(failed) < 600
-    assert not [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 0.0, {}) is not Outcome.OK]
-    assert not [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 1.0, {}) is not Outcome.FAIL]
+    assert not [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 0.0, {}) is not SpawnOutcome.OK]
+    assert not [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 1.0, {}) is not SpawnOutcome.FAIL]
 
 
 def test_the_outcome_depends_on_host_and_instance_alone() -> None:
@@ -45,7 +45,7 @@ def test_metadata_decides_over_the_rate(outcome: str) -> None:
 
 
 def test_metadata_of_another_meaning_is_left_alone() -> None:
-    assert scripted_outcome("h1", "uuid-1", 0.0, {METADATA_KEY: "explode", "role": "fail"}) is Outcome.OK
+    assert scripted_outcome("h1", "uuid-1", 0.0, {METADATA_KEY: "explode", "role": "fail"}) is SpawnOutcome.OK
 
 
 def test_each_outcome_as_the_agent_sees_it(tmp_path: Path) -> None:

@@ -9,19 +9,19 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 from conductor.orders import send_deletes, send_orders
-from db.instances import Order
+from db.cell.instances import Order
 from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
 from objects.flavor import Flavor
 from objects.instance import Instance, State
-from objects.selection import Limits
+from objects.selection import HostCapacity
 from objects.spec import RequestSpec
 from rpc.compute import ComputeClient, HostOrders
-from service.complaints import Complaints
+from service.rate_limited_log import RateLimitedLog
 
 CONTEXT = RequestContext(request_id="req-1", project_id="p", user_id="u")
-LIMITS = Limits(vcpus=64.0, memory_mb=1024.0, disk_gb=10.0)
+LIMITS = HostCapacity(vcpus=64.0, memory_mb=1024.0, disk_gb=10.0)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Road:
         self.compute = compute
         self.name = "cell1"
         self.sent = 0
-        self.complaints = Complaints(logging.getLogger(__name__))
+        self.complaints = RateLimitedLog(logging.getLogger(__name__))
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.sent += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from db import url as urls
+from db.sql import url as urls
 from objects import errors
 
 

@@ -8,8 +8,8 @@ import pytest
 from oslo_db import exception as oslo_exception
 from sqlalchemy import exc as sa_exception
 
-from db import retry
-from db.retry import Trouble
+from db.sql import retry
+from db.sql.retry import Trouble
 
 
 def sqlite_error(code: int, text: str = "an error") -> sqlite3.OperationalError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 
-from db.turn import Turn, turn_of
+from db.sql.turn import Turn, turn_of
 from service.periodic import wait_until
 
 

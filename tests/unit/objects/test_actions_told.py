@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from objects.action import Kind, Stage, Started, told
+from objects.action import ActionKind, Stage, Started, told
 from objects.decision import Decision
 from objects.instance import Attempt, Failure, FailureClass, Instance, Server, State
 
-CREATED = Started(kind=Kind.CREATE, request_id="req-1", started_at=10.0)
-DELETED = Started(kind=Kind.DELETE, request_id=None, started_at=50.0)
+CREATED = Started(kind=ActionKind.CREATE, request_id="req-1", started_at=10.0)
+DELETED = Started(kind=ActionKind.DELETE, request_id=None, started_at=50.0)
 FAILED = Attempt(
     number=1,
     host="h1",

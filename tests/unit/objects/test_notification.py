@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from objects import lifecycle, notification, payload
-from objects.decision import Choice, Decision
+from objects.decision import DecidedInstance, Decision
 from objects.flavor import Flavor
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome
@@ -100,7 +100,7 @@ def test_a_row_told_again_is_no_news() -> None:
 
 @pytest.mark.parametrize(("refusal", "end"), [("", EventType.SELECT_END), ("No valid host.", EventType.SELECT_ERROR)])
 def test_a_call_of_the_scheduler_ends_with_its_decision(refusal: str, end: EventType) -> None:
-    choices = (Choice(instance_uuid="a", host="h1"), Choice(instance_uuid="b", host="h2"))
+    choices = (DecidedInstance(instance_uuid="a", host="h1"), DecidedInstance(instance_uuid="b", host="h2"))
     made = Decision(
         id="d", batch_id="b", request_id="r", at=10.0, driver="filter", hosts=2, choices=choices, message=refusal, elapsed_ms=500.0
     )

@@ -8,40 +8,42 @@ from hypothesis import strategies as st
 
 from objects import errors
 from objects.flavor import Flavor
-from objects.quota import RESOURCES, Admission, Limits, OwnLimits, Quota, Usage, admit
+from objects.quota import RESOURCES, Admission, OwnLimits, Quota, QuotaLimits, QuotaUsage, admit
 
 FLAVOR = Flavor(flavor_id="1", name="m1", vcpus=2, memory_mb=512)
 
 
-def refused(quota: Quota, limits: Limits, wanted: int, at_least: int | None = None) -> str:
+def refused(quota: Quota, limits: QuotaLimits, wanted: int, at_least: int | None = None) -> str:
     with pytest.raises(errors.OverQuota) as refusal:
         admit(quota, FLAVOR, wanted, Admission(limits=limits, at_least=at_least))
     return str(refusal.value)
 
 
 def test_a_refusal_says_what_is_short_in_the_words_of_the_compute_api() -> None:
-    full = Quota(project_id="p", used=Usage(instances=50, cores=100, ram=25600))
-    assert refused(full, Limits(instances=50), 1) == (
+    full = Quota(project_id="p", used=QuotaUsage(instances=50, cores=100, ram=25600))
+    assert refused(full, QuotaLimits(instances=50), 1) == (
         "Quota exceeded for instances: Requested 1, but already used 50 of 50 instances"
     )
-    assert refused(full, Limits(instances=50, cores=101, ram=25600), 2) == (
+    assert refused(full, QuotaLimits(instances=50, cores=101, ram=25600), 2) == (
         "Quota exceeded for cores, instances, ram: Requested 4, 2, 1024, but already used 100, 50, 25600 of 101, 50, 25600 "
         "cores, instances, ram"
     )
-    assert refused(full, Limits(instances=51), 5, at_least=2) == (
+    assert refused(full, QuotaLimits(instances=51), 5, at_least=2) == (
         "Quota exceeded for instances: Requested 2-5, but already used 50 of 51 instances"
     )
 
 
 def test_limits_of_its_own_go_before_the_defaults_in_both_directions() -> None:
-    more = Quota(project_id="p", own=OwnLimits(instances=-1), used=Usage(instances=9))
-    assert admit(more, FLAVOR, 3, Admission(limits=Limits(instances=1))) == 3
+    more = Quota(project_id="p", own=OwnLimits(instances=-1), used=QuotaUsage(instances=9))
+    assert admit(more, FLAVOR, 3, Admission(limits=QuotaLimits(instances=1))) == 3
     less = Quota(project_id="p", own=OwnLimits(ram=0))
-    assert "0 of 0 ram" in refused(less, Limits(), 1)
+    assert "0 of 0 ram" in refused(less, QuotaLimits(), 1)
 
 
 def test_a_project_that_has_more_than_it_may_gets_nothing() -> None:
-    assert "already used 9 of 3" in refused(Quota(project_id="p", used=Usage(instances=9)), Limits(instances=3), 5, at_least=1)
+    assert "already used 9 of 3" in refused(
+        Quota(project_id="p", used=QuotaUsage(instances=9)), QuotaLimits(instances=3), 5, at_least=1
+    )
 
 
 AMOUNT = st.integers(0, 40)
@@ -49,20 +51,20 @@ LIMIT = st.integers(-1, 40)
 
 
 @given(
-    used=st.builds(Usage, instances=AMOUNT, cores=AMOUNT, ram=AMOUNT),
-    limits=st.builds(Limits, instances=LIMIT, cores=LIMIT, ram=LIMIT),
+    used=st.builds(QuotaUsage, instances=AMOUNT, cores=AMOUNT, ram=AMOUNT),
+    limits=st.builds(QuotaLimits, instances=LIMIT, cores=LIMIT, ram=LIMIT),
     size=st.tuples(st.integers(0, 4), st.integers(0, 4)),
     wanted=st.integers(1, 12),
     least=st.integers(1, 12),
 )
 def test_what_is_admitted_is_the_most_that_fits(
-    used: Usage, limits: Limits, size: tuple[int, int], wanted: int, least: int
+    used: QuotaUsage, limits: QuotaLimits, size: tuple[int, int], wanted: int, least: int
 ) -> None:
     flavor = Flavor(flavor_id="1", name="m1", vcpus=size[0], memory_mb=size[1])
     least = min(least, wanted)
 
     def fits(count: int) -> bool:
-        more = Usage.of(flavor, count)
+        more = QuotaUsage.of(flavor, count)
         return all(
             getattr(limits, name) == -1
             or not getattr(more, name)

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from rpc import broker as module
-from rpc.broker import Broker, Brokers, Consumer, Letter, Queue
+from rpc.drivers import embedded_broker as module
+from rpc.drivers.embedded_broker import Broker, Brokers, EmbeddedConsumer, EmbeddedQueue, QueuedMessage
 
 
 class Reader:
@@ -19,11 +19,11 @@ class Reader:
     def __init__(self, broker: Broker, *keys: str, fanout: str | None = None, window: int = 1) -> None:
         self.broker = broker
         self.read: list[str] = []
-        self.handed: list[tuple[Letter, Queue]] = []
-        self.consumer = Consumer(self._take, window)
+        self.handed: list[tuple[QueuedMessage, EmbeddedQueue]] = []
+        self.consumer = EmbeddedConsumer(self._take, window)
         broker.subscribe(self.consumer, [broker.declare(key) for key in keys], fanout)
 
-    def _take(self, letter: Letter, queue: Queue) -> None:
+    def _take(self, letter: QueuedMessage, queue: EmbeddedQueue) -> None:
         self.read.append(letter.body.decode())
         self.handed.append((letter, queue))
 
@@ -37,7 +37,7 @@ class Reader:
 
 def send(broker: Broker, key: str, *bodies: str) -> None:
     for body in bodies:
-        broker.send(key, Letter(body.encode()))
+        broker.send(key, QueuedMessage(body.encode()))
 
 
 def numbers(count: int) -> list[str]:
@@ -137,7 +137,7 @@ def test_a_fanout_reaches_every_consumer_there_is_and_none_that_comes_later() ->
     there = [Reader(broker, fanout="topic"), Reader(broker, fanout="topic")]
     elsewhere = Reader(broker, fanout="other")
 
-    broker.fanout("topic", Letter(b"x"))
+    broker.fanout("topic", QueuedMessage(b"x"))
     later = Reader(broker, fanout="topic")
 
     assert [reader.read for reader in there] == [["x"], ["x"]]
@@ -162,7 +162,7 @@ def test_what_was_set_aside_for_the_last_consumer_waits_for_the_next_in_order() 
     leaving = Reader(broker, "topic", "topic.h1", fanout="topic")
     send(broker, "topic", "a", "b", "c")
     send(broker, "topic.h1", "d")
-    broker.fanout("topic", Letter(b"e"))
+    broker.fanout("topic", QueuedMessage(b"e"))
 
     leaving.stop()
     leaving.stop()
@@ -177,7 +177,7 @@ def test_what_was_set_aside_for_the_last_consumer_waits_for_the_next_in_order() 
 
 def test_a_letter_that_nobody_waits_for_any_more_is_not_handed_over() -> None:
     broker = Broker()
-    broker.send("topic", Letter(b"late", expires=0.0))
+    broker.send("topic", QueuedMessage(b"late", expires=0.0))
     send(broker, "topic", "good")
 
     assert Reader(broker, "topic").read == ["good"]

@@ -12,7 +12,7 @@ from objects.base import Message, Object
 from objects.build import BuildOrder, BuildOrders, Report, ReportKind
 from objects.flavor import Flavor
 from objects.instance import Failure, FailureClass
-from objects.selection import Limits
+from objects.selection import HostCapacity
 from objects.spec import RequestSpec
 from rpc.codec import Codec, all_messages
 
@@ -38,7 +38,13 @@ SPEC = RequestSpec(
     fences={"i1": 3},
 )
 ORDER = BuildOrder(
-    instance_uuid="i1", name="web-1", host="h", node="n", fence=3, attempt=1, limits=Limits(vcpus=4.0, memory_mb=8.5, disk_gb=100)
+    instance_uuid="i1",
+    name="web-1",
+    host="h",
+    node="n",
+    fence=3,
+    attempt=1,
+    limits=HostCapacity(vcpus=4.0, memory_mb=8.5, disk_gb=100),
 )
 REPORT = Report(
     kind=ReportKind.FAILED,

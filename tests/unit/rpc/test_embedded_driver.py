@@ -14,8 +14,8 @@ from oslo_messaging.transport import NotificationTransport
 
 from objects import errors
 from objects.context import RequestContext
-from rpc.broker import BROKERS
-from rpc.embedded import EmbeddedDriver
+from rpc.drivers.embedded import EmbeddedDriver
+from rpc.drivers.embedded_broker import BROKERS
 from rpc.errors import Unreachable
 from rpc.transport import Bus, open_transport
 from service.periodic import wait_until

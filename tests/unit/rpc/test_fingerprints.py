@@ -13,35 +13,38 @@ from rpc.codec import all_messages
 
 FINGERPRINTS = {
     "About": "1.0-1601323694bc",
-    "BuildOrder": "1.1-1141967c8a9b",
-    "BuildOrders": "2.2-ea30f6ece63d",
-    "Choice": "1.0-cc03f5141009",
+    "BuildOrder": "1.1-641ff01629ed",
+    "BuildOrders": "2.2-0c456bb1333d",
+    "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.1-6beaf32218e3",
-    "Decision": "1.2-dfc91a4e0cb5",
+    "Decision": "1.2-ae6533818412",
     "DeleteOrder": "1.2-7ec3e79f7725",
-    "Failure": "1.1-76dd54c4c3cb",
-    "FeedEvent": "1.0-2857de777cf1",
+    "Failure": "1.1-84d533ba651e",
+    "FeedEvent": "1.0-8bdd50e9114f",
     "Holding": "1.0-6bbe86060a48",
     "InstanceSummary": "1.1-70a29a221376",
-    "Report": "1.4-010c0f8d075d",
-    "RequestSpec": "2.2-0edfa5fae7d4",
-    "Selection": "1.1-887cedad2ff8",
+    "Report": "1.4-d2249e173491",
+    "RequestSpec": "2.2-88a98ad9daf5",
+    "Selection": "1.1-1cfc9cd9b237",
     "UnknownGuest": "1.1-c90124cd34eb",
-    "Verdict": "1.3-a56b0458521c",
+    "Verdict": "1.3-4865c6edd256",
 }
 
 
 def fingerprint(message: type[Message]) -> str:
-    """The version, and a hash of names, types and defaults of all fields, through everything nested in them."""
-    text = msgspec.json.encode(_describe(inspect.type_info(message)))
+    """The version, and a hash of names, types and defaults of all fields, through everything nested in them.
+
+    The names of nested classes are not part of it: they are not on the wire.
+    """
+    text = msgspec.json.encode([message.__name__, _describe(inspect.type_info(message))])
     return f"{message.VERSION}-{hashlib.sha256(text).hexdigest()[:12]}"
 
 
 def _describe(node: object) -> object:
     if isinstance(node, inspect.StructType):
-        return [node.cls.__name__, sorted(([field.name, _describe_field(field)] for field in node.fields), key=str)]
+        return sorted(([field.name, _describe_field(field)] for field in node.fields), key=str)
     if isinstance(node, inspect.EnumType):
-        return [node.cls.__name__, sorted(str(member.value) for member in node.cls)]
+        return sorted(str(member.value) for member in node.cls)
     if isinstance(node, inspect.Type):  # any other: its kind, what it is made of, and the limits set, if any
         parts = msgspec.structs.asdict(node)
         return [type(node).__name__, {name: _describe(part) for name, part in parts.items() if part is not None}]

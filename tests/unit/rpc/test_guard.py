@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rpc.guard import Guard, Late
+from rpc.deadline_executor import DeadlineExecutor, Late
 from service.periodic import wait_until
 
 
@@ -14,13 +14,13 @@ def no_check() -> None:
     """The check of a caller that has nothing to check."""
 
 
-def run(guard: Guard, function: object, timeout: float = 30.0) -> object:
+def run(guard: DeadlineExecutor, function: object, timeout: float = 30.0) -> object:
     assert callable(function)
     return guard.run(function, timeout, patience=30.0, check=no_check)
 
 
 def test_results_and_errors_come_through() -> None:
-    guard = Guard("test", 2)
+    guard = DeadlineExecutor("test", 2)
 
     assert run(guard, lambda: 5) == 5
     with pytest.raises(ZeroDivisionError):
@@ -32,11 +32,11 @@ def test_an_error_that_speaks_of_time_is_the_functions_own() -> None:
         raise TimeoutError("the socket's")
 
     with pytest.raises(TimeoutError, match="the socket's"):
-        run(Guard("test", 1), slow_service)
+        run(DeadlineExecutor("test", 1), slow_service)
 
 
 def test_one_thread_is_used_again() -> None:
-    guard = Guard("test", 5)
+    guard = DeadlineExecutor("test", 5)
 
     names = {run(guard, threading.get_ident) for _ in range(20)}
 
@@ -44,7 +44,7 @@ def test_one_thread_is_used_again() -> None:
 
 
 def test_a_function_that_does_not_end_is_left_behind_and_its_late_end_harms_nobody() -> None:
-    guard, release, ended = Guard("test", 1), threading.Event(), threading.Event()
+    guard, release, ended = DeadlineExecutor("test", 1), threading.Event(), threading.Event()
 
     def stuck() -> None:
         release.wait(30)
@@ -62,7 +62,7 @@ def test_a_function_that_does_not_end_is_left_behind_and_its_late_end_harms_nobo
 
 
 def test_a_job_given_up_before_it_began_is_never_begun() -> None:
-    guard, release, begun = Guard("test", 1), threading.Event(), threading.Event()
+    guard, release, begun = DeadlineExecutor("test", 1), threading.Event(), threading.Event()
     with pytest.raises(Late):
         run(guard, lambda: release.wait(30), timeout=0.05)
     with pytest.raises(Late):
@@ -75,7 +75,7 @@ def test_a_job_given_up_before_it_began_is_never_begun() -> None:
 
 
 def test_a_check_that_fails_while_waiting_ends_the_wait() -> None:
-    guard, release = Guard("test", 1), threading.Event()
+    guard, release = DeadlineExecutor("test", 1), threading.Event()
 
     def dead() -> None:
         raise ConnectionError("dead")
@@ -86,7 +86,7 @@ def test_a_check_that_fails_while_waiting_ends_the_wait() -> None:
 
 
 def test_idle_threads_end_when_it_is_closed() -> None:
-    guard = Guard("guard-closing", 3)
+    guard = DeadlineExecutor("guard-closing", 3)
     run(guard, lambda: None)
 
     guard.close()

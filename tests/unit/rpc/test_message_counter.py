@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from rpc.counting import Kind, MessageCounter
+from rpc.counting import MessageCounter, MessageKind
 
 
 def test_a_call_makes_two_messages_and_the_others_one() -> None:
     counter = MessageCounter()
     for _ in range(3):
-        counter("compute", "build_instances", Kind.CAST)
-    counter("scheduler", "select_destinations", Kind.CALL)
-    counter("compute", "refresh", Kind.FANOUT)
+        counter("compute", "build_instances", MessageKind.CAST)
+    counter("scheduler", "select_destinations", MessageKind.CALL)
+    counter("compute", "refresh", MessageKind.FANOUT)
 
     assert counter.counts() == {
-        ("compute", "build_instances", Kind.CAST): 3,
-        ("scheduler", "select_destinations", Kind.CALL): 1,
-        ("compute", "refresh", Kind.FANOUT): 1,
+        ("compute", "build_instances", MessageKind.CAST): 3,
+        ("scheduler", "select_destinations", MessageKind.CALL): 1,
+        ("compute", "refresh", MessageKind.FANOUT): 1,
     }
     assert counter.messages() == 6
 

@@ -8,7 +8,7 @@ import pytest
 
 from objects.context import RequestContext
 from rpc import pulse
-from rpc.server import Server
+from rpc.server import TopicServer
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.bus import CONTEXT, embedded_url
@@ -49,7 +49,7 @@ def test_a_server_that_gets_no_messages_is_wedged(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def busy() -> tuple[Bus, Server, Slow]:
+def busy() -> tuple[Bus, TopicServer, Slow]:
     bus, slow = Bus(embedded_url()), Slow()
     server = bus.serve("work", "one", [slow], threads=1)
     bus.client("work").cast(CONTEXT, "work")
@@ -57,7 +57,7 @@ def busy() -> tuple[Bus, Server, Slow]:
     return bus, server, slow
 
 
-def test_a_server_with_its_hands_full_is_well(busy: tuple[Bus, Server, Slow], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_with_its_hands_full_is_well(busy: tuple[Bus, TopicServer, Slow], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse, "PATIENCE", 0.2)
     bus, server, slow = busy
     assert not server.trouble()
@@ -66,7 +66,7 @@ def test_a_server_with_its_hands_full_is_well(busy: tuple[Bus, Server, Slow], mo
     bus.close()
 
 
-def test_a_message_that_never_ends_is_stuck(busy: tuple[Bus, Server, Slow], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_never_ends_is_stuck(busy: tuple[Bus, TopicServer, Slow], monkeypatch: pytest.MonkeyPatch) -> None:
     bus, server, slow = busy
     monkeypatch.setattr("service.health.BOARD.stuck", 0.0)
     assert "1 of 1 messages under way do not end" in server.trouble()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from objects import errors
-from rpc import wire
-from rpc.frames import LARGEST
+from rpc.drivers import wire
+from rpc.drivers.frames import LARGEST
 
 
 def test_what_no_broker_would_take_is_refused_by_who_sends_it() -> None:

@@ -8,15 +8,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.inventory import Slot
-from scheduler import engine
 from scheduler.filters.adapter import Adapter
-from scheduler.hosts import HostState
-from scheduler.job import Job
-from scheduler.settings import Settings
-from scheduler.table import HostTable
-from scheduler.together import together
+from scheduler.plan import engine
+from scheduler.plan.job import Job
+from scheduler.plan.together import together
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import HostState
 from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job
 
@@ -28,8 +28,8 @@ def placed(table: HostTable, count: int, size: int = 1, most: int | None = None)
     """The hosts for ``count`` members, of ``size`` vCPUs each, of a new group."""
     driver = fleet.driver()
     if most is not None:
-        driver.filters = (*driver.filters, Adapter(Settings(), "Few", Few(most)))
-    request = fleet.request(fleet.spec(fleet.flavor(vcpus=size), group=fleet.group(Policy.AFFINITY)), table)
+        driver.filters = (*driver.filters, Adapter(SchedulerSettings(), "Few", Few(most)))
+    request = fleet.request(fleet.spec(fleet.flavor(vcpus=size), group=fleet.group(GroupPolicy.AFFINITY)), table)
     with table.tentative():
         found = together(table, driver, request, engine.survey(table, driver, request), count)
         return [table.hosts[row] for row in engine.choose(table, driver, request, found, count)]
@@ -80,7 +80,7 @@ class TestRaces:
     """What a plan is worth on the locked rows."""
 
     def founding(self, count: int) -> list[Job]:
-        return [job(fleet.spec(group=fleet.group(Policy.AFFINITY)), count)]
+        return [job(fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), count)]
 
     def test_all_move_on_where_one_does_not_fit_any_more(self) -> None:
         ledger = Ledger(3, vcpus=4)
@@ -129,7 +129,7 @@ class TestRaces:
 
     def test_a_member_placed_anew_keeps_its_place_until_then(self) -> None:
         """If it finds no other host, nobody else may have come to its old one meanwhile."""
-        group = fleet.group(Policy.ANTI_AFFINITY)
+        group = fleet.group(GroupPolicy.ANTI_AFFINITY)
         ledger = Ledger(1)
         leaving = job(fleet.spec(fleet.flavor(vcpus=99), group=group))
         other = job(fleet.spec(group=group))
@@ -143,14 +143,14 @@ def test_a_host_that_is_not_heard_of_yet_is_waited_for_if_it_has_room_for_all() 
     table = fleet.table(nodes)
     table.set_service(fleet.CELLS[1], "coming", -1000.0, disabled=False, forced_down=False)
     for count, waits in ((4, True), (5, False)):
-        [founding] = jobs = [job(fleet.spec(group=fleet.group(Policy.AFFINITY)), count)]
+        [founding] = jobs = [job(fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), count)]
         assert not begun(attempt(table, jobs, young=True), jobs)
         assert founding.premature is waits
 
 
 def test_the_rows_of_a_survey_stay_in_the_order_of_the_table() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=n % 5) for n in range(20)])
-    driver, request = fleet.driver(), fleet.request(fleet.spec(group=fleet.group(Policy.AFFINITY)), table)
+    driver, request = fleet.driver(), fleet.request(fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), table)
     found = together(table, driver, request, engine.survey(table, driver, request), 3)
     assert np.array_equal(found.rows, np.sort(found.rows))
     assert found.counts[-1].name == "WholeGroup"

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from objects.aggregate import Aggregate
 from objects.flavor import Flavor
 from objects.spec import Image, RequestSpec
-from scheduler import engine
 from scheduler.filters.aggregate_extra_specs import AggregateInstanceExtraSpecsFilter
 from scheduler.filters.aggregate_image_properties import AggregateImagePropertiesIsolation
 from scheduler.filters.aggregate_tenants import AggregateMultiTenancyIsolation
@@ -24,12 +23,13 @@ from scheduler.filters.disk import DiskFilter
 from scheduler.filters.io_ops import IoOpsFilter
 from scheduler.filters.isolate_aggregates import IsolateAggregates
 from scheduler.filters.num_instances import NumInstancesFilter
+from scheduler.filters.operators import matches
 from scheduler.filters.ram import RamFilter
 from scheduler.filters.require_tenant_aggregate import RequireTenantAggregate
-from scheduler.hosts import Hosts
-from scheduler.operators import matches
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.plan import engine
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import Hosts
 from scheduler.weighers.build_failure import BuildFailureWeigher
 from scheduler.weighers.ram import RAMWeigher
 from tests.support import fleet
@@ -78,9 +78,9 @@ def fleet_with(known: Sequence[Aggregate]) -> HostTable:
     return fleet.table([fleet.node(name, vcpus=4, cpu_allocation_ratio=4.0) for name in NAMES], aggregates=known)
 
 
-def left(kind: type[Filter], table: HostTable, asked: RequestSpec, configured: Settings | None = None) -> list[str]:
+def left(kind: type[Filter], table: HostTable, asked: RequestSpec, configured: SchedulerSettings | None = None) -> list[str]:
     request = fleet.request(asked, table)
-    mask = kind(configured or Settings()).passes(Hosts(table, request), request)
+    mask = kind(configured or SchedulerSettings()).passes(Hosts(table, request), request)
     return [host for row, host in enumerate(table.hosts) if mask is None or mask[row]]
 
 
@@ -122,7 +122,7 @@ def test_image_properties(known: list[Aggregate], properties: dict[str, str]) ->
 
     asked, table = fleet.spec(image=Image(id="i", properties=properties)), fleet_with(known)
     assert left(AggregateImagePropertiesIsolation, table, asked) == [host for host in NAMES if reference(host, "")]
-    configured = Settings(aggregate_image_properties_isolation_namespace="site")
+    configured = SchedulerSettings(aggregate_image_properties_isolation_namespace="site")
     found = left(AggregateImagePropertiesIsolation, table, asked, configured)
     assert found == [host for host in NAMES if reference(host, "site.")]
 
@@ -153,7 +153,7 @@ def test_projects_with_aggregates_of_their_own(known: list[Aggregate], project: 
 
     own = {host for one in known if has(one) for host in one.hosts}
     expected = own if any(has(one) for one in known) else set() if required else set(NAMES)
-    asked, configured = fleet.spec(project_id=project), Settings(aggregate_required_for_tenants=required)
+    asked, configured = fleet.spec(project_id=project), SchedulerSettings(aggregate_required_for_tenants=required)
     assert set(left(RequireTenantAggregate, fleet_with(known), asked, configured)) == expected
 
 
@@ -183,9 +183,9 @@ def test_the_smallest_limit_and_ratio_hold_and_a_ratio_never_rises_above_the_hos
     hosts = Hosts(table, request, None, more)
     ratios = [min(4.0, least(known, host, "cpu_allocation_ratio", 4.0)) for host in NAMES]
     assert hosts.capacity("vcpus").tolist() == [4 * ratio for ratio in ratios]
-    assert CoreFilter(Settings()).passes(hosts, request).tolist() == [4 * ratio >= 5 * (more + 1) for ratio in ratios]  # type: ignore[union-attr]  # it asks for vCPUs
+    assert CoreFilter(SchedulerSettings()).passes(hosts, request).tolist() == [4 * ratio >= 5 * (more + 1) for ratio in ratios]  # type: ignore[union-attr]  # it asks for vCPUs
     most = [least(known, host, "max_instances_per_host", 2) for host in NAMES]
-    counted = NumInstancesFilter(Settings(max_instances_per_host=2)).passes(hosts, request)
+    counted = NumInstancesFilter(SchedulerSettings(max_instances_per_host=2)).passes(hosts, request)
     assert counted.tolist() == [more < each for each in most]
 
 
@@ -222,8 +222,8 @@ def test_a_multiplier_of_an_aggregate_switches_on_what_is_off_and_failed_builds_
     table = fleet.table([fleet.node(name, failed_builds=1.0) for name in NAMES[:2]], aggregates=[one])
     request = fleet.request(fleet.spec(), table)
     hosts = Hosts(table, request)
-    assert RAMWeigher(Settings(ram_weight_multiplier=0.0)).multipliers(hosts).tolist() == [2.0, 0.0]  # type: ignore[union-attr]  # one for each host
-    assert BuildFailureWeigher(Settings()).multipliers(hosts).tolist() == [-5.0, -1000000.0]  # type: ignore[union-attr]  # the same
+    assert RAMWeigher(SchedulerSettings(ram_weight_multiplier=0.0)).multipliers(hosts).tolist() == [2.0, 0.0]  # type: ignore[union-attr]  # one for each host
+    assert BuildFailureWeigher(SchedulerSettings()).multipliers(hosts).tolist() == [-5.0, -1000000.0]  # type: ignore[union-attr]  # the same
     driver = fleet.driver(enabled_weighers=("RAMWeigher",), ram_weight_multiplier=0.0, shuffle_best_same_weighed_hosts=False)
     assert engine.survey(table, driver, request).scores.tolist() == [2.0, 0.0]
 
@@ -256,5 +256,5 @@ def test_without_aggregates_nothing_is_looked_at() -> None:
         AllHostsFilter,
     )
     for kind in kinds:
-        assert kind(Settings()).passes(Hosts(table, request), request) is None
+        assert kind(SchedulerSettings()).passes(Hosts(table, request), request) is None
         assert kind.on_demand

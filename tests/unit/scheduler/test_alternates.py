@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from objects.group import Policy
-from scheduler import engine
-from scheduler.alternates import Alternates
-from scheduler.table import HostTable
+from objects.group import GroupPolicy
+from scheduler.plan import engine
+from scheduler.plan.alternates import Alternates
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
 
@@ -82,12 +82,12 @@ def test_other_nodes_of_the_same_host_are_no_alternates() -> None:
 
 def test_members_of_an_affinity_group_have_none() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(6)])
-    assert all(others == [] for _, others in assigned(table, 2, group=fleet.group(Policy.AFFINITY)))
+    assert all(others == [] for _, others in assigned(table, 2, group=fleet.group(GroupPolicy.AFFINITY)))
 
 
 def test_members_of_an_anti_affinity_group_share_no_host_with_anyone() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(24)])
-    given_out = assigned(table, 4, group=fleet.group(Policy.ANTI_AFFINITY))
+    given_out = assigned(table, 4, group=fleet.group(GroupPolicy.ANTI_AFFINITY))
     everything = [host for host, others in given_out for host in (host, *others)]
     assert len(everything) == len(set(everything)) == 12
 

@@ -7,13 +7,13 @@ import time
 import pytest
 
 from objects import errors
-from objects.decision import Choice
-from objects.group import Policy
+from objects.decision import DecidedInstance
+from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
 from scheduler.filters.adapter import Adapter
-from scheduler.hosts import HostState
-from scheduler.settings import Settings
+from scheduler.settings import SchedulerSettings
+from scheduler.table.hosts import HostState
 from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job, overtaken
 
@@ -113,7 +113,7 @@ def test_jobs_of_one_transaction_do_not_share_room_and_a_failing_one_leaves_its_
 
 
 def test_jobs_of_one_group_see_each_other() -> None:
-    group = fleet.group(Policy.ANTI_AFFINITY)
+    group = fleet.group(GroupPolicy.ANTI_AFFINITY)
     ledger = Ledger(4)
     jobs = [job(fleet.spec(group=group, max_attempts=1), 2) for _ in range(3)]
     made = attempt(ledger.table, jobs)
@@ -125,7 +125,7 @@ def test_jobs_of_one_group_see_each_other() -> None:
 
 
 def test_an_instance_placed_anew_is_not_in_the_way_of_itself() -> None:
-    group = fleet.group(Policy.ANTI_AFFINITY)
+    group = fleet.group(GroupPolicy.ANTI_AFFINITY)
     ledger = Ledger(1)
     jobs = [job(fleet.spec(group=group))]
     slots = [Slot(group_uuid=group.uuid, instance_uuid=jobs[0].uuids[0], host="h0")]
@@ -133,7 +133,7 @@ def test_an_instance_placed_anew_is_not_in_the_way_of_itself() -> None:
 
 
 def test_a_held_slot_is_left_to_whom_it_is_held_for() -> None:
-    group = fleet.group(Policy.ANTI_AFFINITY)
+    group = fleet.group(GroupPolicy.ANTI_AFFINITY)
     ledger = Ledger(1)
     jobs = [job(fleet.spec(group=group))]
     held = Slot(group_uuid=group.uuid, instance_uuid="other", host="h0", held=True)
@@ -156,7 +156,7 @@ def test_a_filter_that_fails_fails_its_own_job_only() -> None:
     ledger = Ledger(3)
     jobs = [job(fleet.spec(name="poison")), job(fleet.spec())]
     made = attempt(ledger.table, jobs)
-    made._driver.filters = (*made._driver.filters, Adapter(Settings(), "Picky", Picky()))
+    made._driver.filters = (*made._driver.filters, Adapter(SchedulerSettings(), "Picky", Picky()))
     wanted = begun(made, jobs)
     assert not made.confirm(ledger.rows(wanted))
     placements, _ = made.finish()
@@ -174,7 +174,7 @@ def test_a_filter_that_fails_where_alternates_are_looked_for_costs_its_own_job_t
     ledger = Ledger(6)
     jobs = [job(fleet.spec(name="poison")), job(fleet.spec(), 5)]
     made = attempt(ledger.table, jobs)
-    made._driver.filters = (*made._driver.filters, Adapter(Settings(), "Picky", Picky()))
+    made._driver.filters = (*made._driver.filters, Adapter(SchedulerSettings(), "Picky", Picky()))
     wanted = begun(made, jobs)
     assert not made.confirm(ledger.rows(wanted))
     [[poison], others], _ = made.finish()
@@ -215,13 +215,13 @@ def test_running_the_transaction_anew_starts_from_nothing() -> None:
     assert (ledger.table.instances[:3] == 0).all()
 
 
-@pytest.mark.parametrize("policy", [None, *Policy])
+@pytest.mark.parametrize("policy", [None, *GroupPolicy])
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_plan_that_stands_is_what_a_second_look_would_find(policy: Policy | None, count: int) -> None:
+def test_a_plan_that_stands_is_what_a_second_look_would_find(policy: GroupPolicy | None, count: int) -> None:
     """What is found with the plan - its alternates - is not looked for again."""
     asked = [fleet.spec(group=fleet.group(policy) if policy else None) for _ in range(2)]
 
-    def chosen(*, twice: bool) -> list[Choice]:
+    def chosen(*, twice: bool) -> list[DecidedInstance]:
         ledger = Ledger(12, vcpus=4)
         jobs = [job(spec, count) for spec in asked]
         made = attempt(ledger.table, jobs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.ledger import KEPT
+from db.api.ledger import KEPT
 from scheduler.cursor import RECENT, ROUND, Cursor
 from tests.support import fleet
 

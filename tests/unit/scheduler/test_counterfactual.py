@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objects.cell import CellState
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.relaxation import Asked, Relaxation
 from objects.spec import Image, RequestSpec
-from scheduler import counterfactual, engine
-from scheduler.drivers.base import Driver
+from scheduler.drivers.base import SchedulerDriver
 from scheduler.filters.adapter import Adapter
-from scheduler.request import Request
-from scheduler.settings import DEFAULT_FILTERS, Settings
-from scheduler.table import HostTable
-from scheduler.together import together
+from scheduler.plan import counterfactual, engine
+from scheduler.plan.request import Request
+from scheduler.plan.together import together
+from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
 FILTERS = (*DEFAULT_FILTERS, "NumInstancesFilter", "SameHostFilter", "JsonFilter")
@@ -69,7 +69,7 @@ class TestWords:
     def test_a_group_that_goes_to_one_host_needs_one_with_room_for_all(self) -> None:
         """Not the one that is best for its first member."""
         table = fleet.table([fleet.node("h0", vcpus=2, memory_mb=2**20), fleet.node("h1", vcpus=6)])
-        asked = fleet.spec(fleet.flavor(vcpus=3), group=fleet.group(Policy.AFFINITY))
+        asked = fleet.spec(fleet.flavor(vcpus=3), group=fleet.group(GroupPolicy.AFFINITY))
         assert "with a flavor of 1 vCPU less" in told(table, asked, 3)
 
     def test_several_things_at_once_are_no_single_change(self) -> None:
@@ -123,7 +123,7 @@ class TestWords:
 
     def test_a_group(self) -> None:
         table = fleet.table([fleet.node("h0"), fleet.node("h1")])
-        apart = fleet.group(Policy.ANTI_AFFINITY)
+        apart = fleet.group(GroupPolicy.ANTI_AFFINITY)
         slots = [Slot(group_uuid=apart.uuid, instance_uuid=f"old{n}", host=f"h{n}") for n in range(2)]
         assert told(table, fleet.spec(group=apart), 1, slots) == ["without the anti-affinity policy of its server group"]
         assert told(table, fleet.spec(group=apart), 3) == [
@@ -141,7 +141,7 @@ class TestWords:
     def test_of_a_batch_that_may_be_smaller_as_many_as_it_needs(self) -> None:
         named = {"h0": "z0", "h1": "z1", "h2": "z1"}
         table = fleet.table([fleet.node(f"h{n}", vcpus=4) for n in range(3)], named)
-        asked = fleet.spec(fleet.flavor(vcpus=4), availability_zone="z0", group=fleet.group(Policy.ANTI_AFFINITY))
+        asked = fleet.spec(fleet.flavor(vcpus=4), availability_zone="z0", group=fleet.group(GroupPolicy.ANTI_AFFINITY))
         assert told(table, asked, 9) == ["with 8 servers fewer"]
         assert told(table, asked, 9, least=2) == ["with 8 servers fewer", "in availability zone z1"]
         two = fleet.spec(fleet.flavor(vcpus=4), availability_zone="z0")
@@ -155,7 +155,7 @@ class TestWords:
 
 def test_nothing_is_left_on_the_table_or_in_the_request() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=2) for n in range(4)])
-    together = fleet.group(Policy.AFFINITY)
+    together = fleet.group(GroupPolicy.AFFINITY)
     request = fleet.request(fleet.spec(fleet.flavor(vcpus=2), group=together, ignore_hosts=("h0",)), table)
     before = table.free_vcpus.copy(), table.instances.copy(), request.members.counts(with_held=True), request.draws
     assert counterfactual.relaxations(table, fleet.driver(), request, 3)
@@ -175,8 +175,8 @@ class Fussy:
 def test_a_filter_that_fails_at_what_was_not_asked_costs_the_answer_only(caplog: pytest.LogCaptureFixture) -> None:
     table = fleet.table([fleet.node("h0")])
     driver = fleet.driver()
-    driver.filters = (*driver.filters, Adapter(Settings(), "Fussy", Fussy()))
-    request = fleet.request(fleet.spec(group=fleet.group(Policy.AFFINITY)), table)
+    driver.filters = (*driver.filters, Adapter(SchedulerSettings(), "Fussy", Fussy()))
+    request = fleet.request(fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), table)
     assert counterfactual.relaxations(table, driver, request, 1) is None
     assert "no telling what would have been enough" in caplog.text
 
@@ -195,7 +195,7 @@ REQUESTS = st.fixed_dictionaries(
         "zone": st.sampled_from([None, "z0", "z1"]),
         "trait": st.booleans(),
         "ignore": st.sampled_from([(), ("h0",), ("h0", "h1")]),
-        "policy": st.sampled_from([None, None, Policy.ANTI_AFFINITY, Policy.AFFINITY]),
+        "policy": st.sampled_from([None, None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY]),
         "query": st.booleans(),
     }
 )
@@ -226,7 +226,7 @@ def spec_of(wanted: dict[str, Any]) -> RequestSpec:
     )
 
 
-def placed(table: HostTable, driver: Driver, request: Request, count: int) -> int:
+def placed(table: HostTable, driver: SchedulerDriver, request: Request, count: int) -> int:
     """How many of so many are placed: the plan itself."""
     with table.tentative():
         found = engine.survey(table, driver, request)

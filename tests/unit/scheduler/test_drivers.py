@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from objects.decision import FilterCount
-from scheduler import engine
-from scheduler.table import HostTable
+from scheduler.plan import engine
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
 ONE, TWO = fleet.CELLS

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
-from scheduler import engine
-from scheduler.arrays import Mask
-from scheduler.drivers.base import Driver
+from scheduler.drivers.base import SchedulerDriver
 from scheduler.filters.ignore_hosts import IgnoreHosts
-from scheduler.hosts import Hosts, HostState
-from scheduler.request import Request
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.plan import engine
+from scheduler.plan.request import Request
+from scheduler.settings import SchedulerSettings
+from scheduler.table.arrays import Mask
+from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import Hosts, HostState
 from tests.support import fleet
 
 ONE, TWO = fleet.CELLS
@@ -28,7 +28,7 @@ def place(
     table: HostTable,
     asked: RequestSpec,
     count: int = 1,
-    driver: Driver | None = None,
+    driver: SchedulerDriver | None = None,
     slots: list[Slot] | None = None,
     **changes: Any,
 ) -> list[str]:
@@ -38,7 +38,7 @@ def place(
         return [table.hosts[row] for row in chosen(table, request, count, driver or fleet.driver())]
 
 
-def chosen(table: HostTable, request: Request, count: int, driver: Driver) -> list[int]:
+def chosen(table: HostTable, request: Request, count: int, driver: SchedulerDriver) -> list[int]:
     return engine.choose(table, driver, request, engine.survey(table, driver, request), count)
 
 
@@ -152,32 +152,32 @@ class TestForcedHosts:
 
 class TestGroups:
     def test_members_of_a_batch_keep_apart(self) -> None:
-        hosts = place(equal(6), fleet.spec(group=fleet.group(Policy.ANTI_AFFINITY)), 8)
+        hosts = place(equal(6), fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY)), 8)
         assert sorted(hosts) == [f"h{n}" for n in range(6)]
 
     def test_as_many_on_a_host_as_the_policy_allows(self) -> None:
-        hosts = place(equal(3), fleet.spec(group=fleet.group(Policy.ANTI_AFFINITY, most=2)), 7)
+        hosts = place(equal(3), fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY, most=2)), 7)
         assert Counter(hosts) == {"h0": 2, "h1": 2, "h2": 2}
 
     def test_members_of_a_batch_stay_together_until_the_host_is_full(self) -> None:
-        hosts = place(equal(5, vcpus=4), fleet.spec(group=fleet.group(Policy.AFFINITY)), 6)
+        hosts = place(equal(5, vcpus=4), fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), 6)
         assert len(hosts) == 4
         assert len(set(hosts)) == 1
 
     def test_two_nodes_of_one_host_count_as_one_place(self) -> None:
         table = fleet.table([fleet.node("h", node="n1"), fleet.node("h", node="n2")])
-        assert len(place(table, fleet.spec(group=fleet.group(Policy.ANTI_AFFINITY)), 2)) == 1
+        assert len(place(table, fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY)), 2)) == 1
 
     def test_soft_affinity_gathers_and_soft_anti_affinity_spreads(self) -> None:
         table = equal(4, vcpus=10)
-        assert len(set(place(table, fleet.spec(group=fleet.group(Policy.SOFT_AFFINITY)), 8))) == 1
+        assert len(set(place(table, fleet.spec(group=fleet.group(GroupPolicy.SOFT_AFFINITY)), 8))) == 1
         packing = {"ram_weight_multiplier": -0.1, "cpu_weight_multiplier": -0.1, "disk_weight_multiplier": -0.1}
-        spread = place(table, fleet.spec(group=fleet.group(Policy.SOFT_ANTI_AFFINITY)), 8, fleet.driver(**packing))
+        spread = place(table, fleet.spec(group=fleet.group(GroupPolicy.SOFT_ANTI_AFFINITY)), 8, fleet.driver(**packing))
         assert set(Counter(spread).values()) == {2}
 
     def test_held_slots_are_taken(self) -> None:
         slots = [Slot(group_uuid="g", instance_uuid="other", host=host, held=True) for host in ("h0", "h1")]
-        assert place(equal(3), fleet.spec(group=fleet.group(Policy.ANTI_AFFINITY)), 3, slots=slots) == ["h2"]
+        assert place(equal(3), fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY)), 3, slots=slots) == ["h2"]
 
 
 class TestSitesOwnFilter:
@@ -236,7 +236,7 @@ def test_a_filter_is_not_asked_about_requests_that_leave_out_all_it_heeds() -> N
             return super().passes(hosts, request)
 
     table = fleet.table([fleet.node("h1"), fleet.node("h2")])
-    counting = Counting(Settings())
+    counting = Counting(SchedulerSettings())
     driver = fleet.driver()
     driver.filters = (counting, *driver.filters)
     for hints, times in ((("h2",), 3), ((), 0)):

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.facet import SLACK, Facet
+from scheduler.table.dictionary_column import SLACK, DictionaryColumn
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(0, 2), st.sampled_from(["1", "a"]), st.lists(st.integers(0, 1), max_size=2)
@@ -17,7 +17,7 @@ VALUES = st.one_of(
 @given(st.lists(st.tuples(st.integers(0, 200), VALUES), max_size=40))
 @settings(max_examples=100, deadline=None)
 def test_it_tells_of_each_row_what_was_put_last(puts: list[tuple[int, Any]]) -> None:
-    facet, expected = Facet(), dict.fromkeys(range(201))
+    facet, expected = DictionaryColumn(), dict.fromkeys(range(201))
     for row, value in puts:
         facet.put(row, value)
         expected[row] = value
@@ -26,7 +26,7 @@ def test_it_tells_of_each_row_what_was_put_last(puts: list[tuple[int, Any]]) -> 
 
 
 def test_values_that_change_all_the_time_do_not_pile_up() -> None:
-    facet = Facet()
+    facet = DictionaryColumn()
     for n in range(10_000):
         facet.put(n % 5, n)
     assert len(facet.values) <= 64 + SLACK + 1

@@ -22,11 +22,11 @@ from scheduler.filters.image_properties import ImagePropertiesFilter
 from scheduler.filters.io_ops import IoOpsFilter
 from scheduler.filters.isolated_hosts import IsolatedHostsFilter
 from scheduler.filters.num_instances import NumInstancesFilter
+from scheduler.filters.operators import matches
 from scheduler.filters.same_host import SameHostFilter
-from scheduler.hosts import Hosts
-from scheduler.operators import matches
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import Hosts
 from tests.support import fleet
 
 IMAGES = ("image-1", "image-2")
@@ -34,10 +34,12 @@ SERVERS = tuple(f"00000000-0000-0000-0000-00000000000{n}" for n in range(4))
 Test = Callable[[ComputeNode], bool]
 
 
-def left(kind: type[Filter], table: HostTable, asked: RequestSpec, configured: Settings | None = None, **changes: Any) -> list[str]:
+def left(
+    kind: type[Filter], table: HostTable, asked: RequestSpec, configured: SchedulerSettings | None = None, **changes: Any
+) -> list[str]:
     """The hosts that pass, whichever way the filter is asked."""
     request = fleet.request(asked, table, **changes)
-    mask = kind(configured or Settings()).passes(Hosts(table, request), request)
+    mask = kind(configured or SchedulerSettings()).passes(Hosts(table, request), request)
     return [host for row, host in enumerate(table.hosts) if mask is None or mask[row]]
 
 
@@ -53,7 +55,7 @@ def counted(instances: int, guests: int) -> HostTable:
 def test_builds_and_instances_are_counted_with_those_of_the_batch(claimed: int, guests: int, most: int, more: int) -> None:
     table = counted(claimed, guests)
     request = fleet.request(fleet.spec(), table)
-    limits = Settings(max_io_ops_per_host=most, max_instances_per_host=most)
+    limits = SchedulerSettings(max_io_ops_per_host=most, max_instances_per_host=most)
     hosts = Hosts(table, request, None, more)
     assert IoOpsFilter(limits).passes(hosts, request).tolist() == [max(0, claimed + more - guests) < most]
     assert NumInstancesFilter(limits).passes(hosts, request).tolist() == [claimed + more < most]
@@ -74,7 +76,7 @@ def test_isolated_hosts(images: list[str], names: list[str], restrict: bool, ima
         return isolated == here if restrict else not isolated or here
 
     table = fleet.table([fleet.node(f"h{n}") for n in range(4)])
-    configured = Settings(
+    configured = SchedulerSettings(
         isolated_images=tuple(images), isolated_hosts=tuple(names), restrict_isolated_hosts_to_isolated_images=restrict
     )
     asked = fleet.spec(image=None if image is None else Image(id=image))
@@ -258,7 +260,7 @@ def test_image_properties(supported: list[list[list[str]]], properties: dict[str
 
     table = fleet.table([fleet.node(f"h{n}", attributes={"supported_instances": e}) for n, e in enumerate(supported)])
     asked = fleet.spec(image=Image(id="i", properties=properties))
-    configured = Settings(image_properties_default_architecture=default)
+    configured = SchedulerSettings(image_properties_default_architecture=default)
     expected = [f"h{n}" for n, entries in enumerate(supported) if reference(entries)]
     assert left(ImagePropertiesFilter, table, asked, configured) == expected
 
@@ -295,5 +297,5 @@ def test_the_version_of_the_hypervisor(conditions: str, expected: list[str]) -> 
 def test_a_request_that_does_not_call_for_a_filter_is_not_looked_at(kind: type[Filter]) -> None:
     table = fleet.table([fleet.node("h")])
     request = fleet.request(fleet.spec(), table)
-    assert kind(Settings()).passes(Hosts(table, request), request) is None
+    assert kind(SchedulerSettings()).passes(Hosts(table, request), request) is None
     assert kind.on_demand

@@ -9,7 +9,7 @@ import pytest
 
 from objects.aggregate import Aggregate
 from objects.cell import CellState
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
 from scheduler.filters.adapter import Adapter
@@ -24,9 +24,9 @@ from scheduler.filters.excluded_cells import ExcludedCells
 from scheduler.filters.force_hosts import ForceHosts
 from scheduler.filters.ignore_hosts import IgnoreHosts
 from scheduler.filters.ram import RamFilter
-from scheduler.hosts import Hosts, HostState
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import Hosts, HostState
 from tests.support import fleet
 
 ONE, TWO = fleet.CELLS
@@ -35,7 +35,7 @@ ONE, TWO = fleet.CELLS
 def left(kind: type[Filter], table: HostTable, asked: RequestSpec, **changes: Any) -> list[str]:
     """The hosts that pass."""
     request = fleet.request(asked, table, **changes)
-    mask = kind(Settings()).passes(Hosts(table, request), request)
+    mask = kind(SchedulerSettings()).passes(Hosts(table, request), request)
     return [host for row, host in enumerate(table.hosts) if mask is None or mask[row]]
 
 
@@ -150,31 +150,31 @@ class TestServerGroups:
         return [Slot(group_uuid="g", instance_uuid=f"i{n}", host=host, held=held) for n, (host, held) in enumerate(places)]
 
     def test_anti_affinity_keeps_members_apart(self) -> None:
-        asked = fleet.spec(group=fleet.group(Policy.ANTI_AFFINITY))
+        asked = fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY))
         assert left(ServerGroupAntiAffinityFilter, self.table(), asked, slots=self.slots(("H1", False))) == ["h2", "h3"]
 
     def test_anti_affinity_up_to_the_policys_limit(self) -> None:
-        asked = fleet.spec(group=fleet.group(Policy.ANTI_AFFINITY, most=2))
+        asked = fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY, most=2))
         slots = self.slots(("h1", False), ("h2", False), ("h2", False))
         assert left(ServerGroupAntiAffinityFilter, self.table(), asked, slots=slots) == ["h1", "h3"]
 
     def test_held_slots_count_until_they_yield(self) -> None:
-        asked = fleet.spec(group=fleet.group(Policy.ANTI_AFFINITY))
+        asked = fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY))
         slots = self.slots(("h1", False), ("h2", True))
         assert left(ServerGroupAntiAffinityFilter, self.table(), asked, slots=slots) == ["h3"]
         assert left(ServerGroupAntiAffinityFilter, self.table(), asked, slots=slots, yielding=True) == ["h2", "h3"]
 
     def test_affinity_goes_where_the_group_is(self) -> None:
-        asked = fleet.spec(group=fleet.group(Policy.AFFINITY))
+        asked = fleet.spec(group=fleet.group(GroupPolicy.AFFINITY))
         assert left(ServerGroupAffinityFilter, self.table(), asked, slots=self.slots(("h2", False))) == ["h2"]
 
     def test_the_first_member_goes_anywhere(self) -> None:
-        asked = fleet.spec(group=fleet.group(Policy.AFFINITY))
+        asked = fleet.spec(group=fleet.group(GroupPolicy.AFFINITY))
         assert left(ServerGroupAffinityFilter, self.table(), asked) == ["h1", "h2", "h3"]
 
     @pytest.mark.parametrize("kind", [ServerGroupAffinityFilter, ServerGroupAntiAffinityFilter])
-    @pytest.mark.parametrize("policy", [Policy.SOFT_AFFINITY, Policy.SOFT_ANTI_AFFINITY, None])
-    def test_other_policies_are_not_theirs(self, kind: type[Filter], policy: Policy | None) -> None:
+    @pytest.mark.parametrize("policy", [GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY, None])
+    def test_other_policies_are_not_theirs(self, kind: type[Filter], policy: GroupPolicy | None) -> None:
         asked = fleet.spec(group=fleet.group(policy) if policy else None)
         assert left(kind, self.table(), asked, slots=self.slots(("h2", False))) == ["h1", "h2", "h3"]
 
@@ -188,7 +188,7 @@ class TestAdapter:
 
     def test_asks_the_sites_own_filter_for_each_host(self) -> None:
         table = fleet.table([fleet.node(f"h{n}") for n in range(5)])
-        adapter = Adapter(Settings(), "EvenOnly", self.EvenOnly())
+        adapter = Adapter(SchedulerSettings(), "EvenOnly", self.EvenOnly())
         request = fleet.request(fleet.spec(), table)
         assert adapter.passes(Hosts(table, request), request).tolist() == [True, False, True, False, True]
         assert (adapter.name, adapter.reason) == ("EvenOnly", "odd")
@@ -196,7 +196,7 @@ class TestAdapter:
     def test_shows_it_the_room_that_the_batch_leaves(self) -> None:
         table = fleet.table([fleet.node("h0", memory_mb=2048)])
         request = fleet.request(fleet.spec(fleet.flavor(memory_mb=1024)), table)
-        adapter = Adapter(Settings(), "EvenOnly", self.EvenOnly())
+        adapter = Adapter(SchedulerSettings(), "EvenOnly", self.EvenOnly())
         assert [adapter.passes(Hosts(table, request, None, more), request).tolist() for more in range(3)] == [
             [True],
             [True],

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.cell import CellState
-from scheduler.columns import LEAVING, SETTLED
-from scheduler.table import HostTable
+from scheduler.table.columns import LEAVING, SETTLED
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
 ONE, TWO = fleet.CELLS

@@ -16,8 +16,8 @@ from objects.flavor import Flavor
 from objects.spec import Image
 from scheduler.filters.json_query import _NUMBERS, JsonFilter
 from scheduler.filters.traits import TraitsFilter
-from scheduler.hosts import Hosts
-from scheduler.settings import Settings
+from scheduler.settings import SchedulerSettings
+from scheduler.table.hosts import Hosts
 from tests.support import fleet
 
 RELATIONS = {"=": operator.eq, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "in": operator.eq}
@@ -91,7 +91,7 @@ def test_the_hint_query(nodes: list[tuple[int, str, dict[str, Any]]], condition:
     ]
     table = fleet.table(made)
     request = fleet.request(fleet.spec(scheduler_hints={"query": (json.dumps(condition),)}), table)
-    mask = JsonFilter(Settings(json_filter_attributes=("rack",))).passes(Hosts(table, request), request)
+    mask = JsonFilter(SchedulerSettings(json_filter_attributes=("rack",))).passes(Hosts(table, request), request)
     assert mask is not None
     assert mask.tolist() == [reference(condition, node) for node in made]
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_read_is_refused_and_no_host_meets_it(text: str, said: st
     assert str(refused.value).startswith(said)
     table = fleet.table([fleet.node("h")])
     request = fleet.request(fleet.spec(scheduler_hints={"query": (text,)}), table)
-    assert JsonFilter(Settings()).passes(Hosts(table, request), request).tolist() == [False]  # type: ignore[union-attr]  # a mask, as something is asked
+    assert JsonFilter(SchedulerSettings()).passes(Hosts(table, request), request).tolist() == [False]  # type: ignore[union-attr]  # a mask, as something is asked
 
 
 HOW = st.sampled_from(["required", "forbidden", "preferred"])
@@ -146,7 +146,7 @@ def test_nesting_of_any_depth_is_refused_and_breaks_nothing() -> None:
 def test_an_attribute_beyond_what_a_float_holds_is_no_number() -> None:
     table = fleet.table([fleet.node("h0", attributes={"rack": 10**400}), fleet.node("h1", attributes={"rack": 3})])
     request = fleet.request(fleet.spec(scheduler_hints={"query": ('[">", "$attributes.rack", 2]',)}), table)
-    mask = JsonFilter(Settings(json_filter_attributes=("rack",))).passes(Hosts(table, request), request)
+    mask = JsonFilter(SchedulerSettings(json_filter_attributes=("rack",))).passes(Hosts(table, request), request)
     assert mask is not None
     assert mask.tolist() == [False, True]
 
@@ -156,7 +156,7 @@ def test_one_text_on_either_side_of_an_attribute_is_two_conditions() -> None:
     table = fleet.table([fleet.node("h", hypervisor_type="=")])
     text = '["and", ["<", "$hypervisor_type", ">"], ["not", [">", "<", "$hypervisor_type"]]]'
     request = fleet.request(fleet.spec(scheduler_hints={"query": (text,)}), table)
-    assert JsonFilter(Settings()).passes(Hosts(table, request), request).tolist() == [True]  # type: ignore[union-attr]  # a mask, as something is asked
+    assert JsonFilter(SchedulerSettings()).passes(Hosts(table, request), request).tolist() == [True]  # type: ignore[union-attr]  # a mask, as something is asked
 
 
 SPECS = st.dictionaries(st.sampled_from(["trait:SSD", "trait:GPU", "capabilities:SSD"]), HOW)
@@ -177,7 +177,7 @@ def test_traits(have: list[list[str]], extra: dict[str, str], properties: dict[s
     table = fleet.table([fleet.node(f"h{n}", attributes={"traits": traits} if traits else {}) for n, traits in enumerate(have)])
     flavor = Flavor(flavor_id="f", name="f", vcpus=1, memory_mb=1, extra_specs=extra)
     request = fleet.request(fleet.spec(flavor, image=Image(id="i", properties=properties)), table)
-    mask = TraitsFilter(Settings()).passes(Hosts(table, request), request)
+    mask = TraitsFilter(SchedulerSettings()).passes(Hosts(table, request), request)
     expected = [suits(traits) for traits in have]
     assert (all(expected) if mask is None else mask.tolist() == expected) is True
 
@@ -186,5 +186,5 @@ def test_traits(have: list[list[str]], extra: dict[str, str], properties: dict[s
 def test_a_request_that_does_not_call_for_it_is_not_looked_at(kind: type[JsonFilter] | type[TraitsFilter]) -> None:
     table = fleet.table([fleet.node("h")])
     request = fleet.request(fleet.spec(), table)
-    assert kind(Settings()).passes(Hosts(table, request), request) is None
+    assert kind(SchedulerSettings()).passes(Hosts(table, request), request) is None
     assert kind.on_demand

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from scheduler import arrays, kernels, reference
+from scheduler.table import arrays, kernels, reference
 
 WORDS = st.integers(0, 2**64 - 1)
 AMOUNTS = st.one_of(st.sampled_from([0.0, -0.0, 0.1]), st.floats(-1e6, 1e6))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from objects.cell import CellState
 from objects.destination import Destination
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.move import Move, MoveKind
 from tests.support import fleet
@@ -29,7 +29,7 @@ DESTINATIONS = st.one_of(
         allow_cross_cell_move=st.just(True),
     ),
 )
-POLICIES = st.sampled_from([None, Policy.AFFINITY, Policy.ANTI_AFFINITY])
+POLICIES = st.sampled_from([None, GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINITY])
 
 
 @given(
@@ -48,11 +48,11 @@ def test_a_move_finds_a_host_exactly_where_the_rules_leave_one(
     taken: list[int],
     states: tuple[CellState, CellState],
     destination: Destination | None,
-    policy: Policy | None,
+    policy: GroupPolicy | None,
     others: list[str],
 ) -> None:
     """A server of two vCPUs on h0, of which hosts have three; the rules are told again below, host by host."""
-    if policy is Policy.AFFINITY:
+    if policy is GroupPolicy.AFFINITY:
         others = others[:1]
     ledger = Ledger(HOSTS, vcpus=3)
     ledger.table.set_topology(fleet.cells(*states), {name: fleet.CELLS[n % 2] for n, name in enumerate(NAMES)}, {})
@@ -92,12 +92,12 @@ def in_place(n: int, states: Sequence[CellState], destination: Destination | Non
     return is_open and destination.host in (None, NAMES[n])
 
 
-def in_group(host: str, kind: MoveKind, policy: Policy | None, others: Sequence[str]) -> bool:
+def in_group(host: str, kind: MoveKind, policy: GroupPolicy | None, others: Sequence[str]) -> bool:
     """Members on the host that is evacuated are lost with it."""
     left = [other for other in others if not (kind is MoveKind.EVACUATE and other == "h0")]
-    if policy is Policy.AFFINITY and left:
+    if policy is GroupPolicy.AFFINITY and left:
         return host in left
-    return not (policy is Policy.ANTI_AFFINITY and host in left)
+    return not (policy is GroupPolicy.ANTI_AFFINITY and host in left)
 
 
 def test_a_request_for_a_move_is_rid_of_what_was_asked_for_the_boot_only() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from objects.compute_node import ComputeNode
-from scheduler import engine
-from scheduler.table import HostTable
+from scheduler.plan import engine
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.fleet import CELLS
 

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.inventory import Standing
 from objects.selection import Selection
 from tests.support import fleet
@@ -41,11 +41,11 @@ def test_a_cell_that_is_out_of_reach_is_not_waited_for() -> None:
     count=st.integers(1, 10),
     least=st.one_of(st.none(), st.integers(1, 10)),
     kept=st.integers(0, 2),
-    policy=st.sampled_from([None, None, Policy.ANTI_AFFINITY, Policy.AFFINITY]),
+    policy=st.sampled_from([None, None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY]),
 )
 @settings(max_examples=300, deadline=None)
 def test_as_many_as_there_is_room_for_if_these_are_enough(
-    taken: list[int], count: int, least: int | None, kept: int, policy: Policy | None
+    taken: list[int], count: int, least: int | None, kept: int, policy: GroupPolicy | None
 ) -> None:
     """Others take their part between the plan and the locks. Some of the batch may have been placed by an earlier call."""
     least = None if least is None else min(least, count)
@@ -64,7 +64,7 @@ def test_as_many_as_there_is_room_for_if_these_are_enough(
     used = Counter(placement.inventory_id for placement in placements)
     assert all(amount <= ROOM - taken[key - 1] for key, amount in used.items())
     free = [ROOM - amount for amount in taken]
-    room = {None: sum(free), Policy.AFFINITY: max(free), Policy.ANTI_AFFINITY: sum(map(bool, free))}[policy]
+    room = {None: sum(free), GroupPolicy.AFFINITY: max(free), GroupPolicy.ANTI_AFFINITY: sum(map(bool, free))}[policy]
     fitting = min(count - kept, room)
     enough = count - kept if least is None else max(least - kept, 0 if kept else 1)
     if asked.short is not None and not asked.partial:  # refused: on what the plan or the locked rows told, there is too little

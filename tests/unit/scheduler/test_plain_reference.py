@@ -13,7 +13,7 @@ from objects.aggregate import Aggregate
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.spec import RequestSpec
-from scheduler import engine
+from scheduler.plan import engine
 from scheduler.settings import DEFAULT_FILTERS
 from tests.support import fleet
 

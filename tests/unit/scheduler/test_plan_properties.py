@@ -8,13 +8,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objects.group import Policy, ServerGroup
+from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import Slot
-from scheduler import engine
-from scheduler.alternates import Alternates
-from scheduler.drivers.base import Driver
-from scheduler.request import Request
-from scheduler.table import HostTable
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan import engine
+from scheduler.plan.alternates import Alternates
+from scheduler.plan.request import Request
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
 HOSTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 16), st.integers(0, 20), st.integers(0, 6)), min_size=1, max_size=12)
@@ -37,7 +37,7 @@ def fleets(draw: st.DrawFn) -> HostTable:
 
 
 @st.composite
-def drivers(draw: st.DrawFn) -> Driver:
+def drivers(draw: st.DrawFn) -> SchedulerDriver:
     return fleet.driver(
         ram_weight_multiplier=draw(WEIGHTS),
         cpu_weight_multiplier=draw(WEIGHTS),
@@ -58,7 +58,7 @@ def asked(
 @given(fleets(), drivers(), SIZES, st.integers(1, 30))
 @settings(max_examples=200, deadline=None)
 def test_a_plan_never_over_commits_and_places_all_that_fits(
-    table: HostTable, driver: Driver, size: tuple[int, int, int], count: int
+    table: HostTable, driver: SchedulerDriver, size: tuple[int, int, int], count: int
 ) -> None:
     request = asked(table, size)
     free = (table.free_vcpus.copy(), table.free_memory_mb.copy(), table.free_disk_gb.copy())
@@ -94,16 +94,23 @@ def test_planning_a_batch_at_once_equals_looking_at_all_hosts_for_every_instance
     assert at_once == one_by_one
 
 
-@given(fleets(), SIZES, st.integers(1, 15), st.integers(1, 3), st.sampled_from([Policy.AFFINITY, Policy.ANTI_AFFINITY]), st.data())
+@given(
+    fleets(),
+    SIZES,
+    st.integers(1, 15),
+    st.integers(1, 3),
+    st.sampled_from([GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINITY]),
+    st.data(),
+)
 @settings(max_examples=200, deadline=None)
 def test_groups_hold_within_a_batch_and_with_members_placed_before(
-    table: HostTable, size: tuple[int, int, int], count: int, most: int, policy: Policy, data: st.DataObject
+    table: HostTable, size: tuple[int, int, int], count: int, most: int, policy: GroupPolicy, data: st.DataObject
 ) -> None:
     group = fleet.group(policy, most)
     hosts = [f"h{n}" for n in range(table.size)]
     places = data.draw(st.lists(st.tuples(st.sampled_from(hosts), st.booleans()), max_size=4))
     slots = [Slot(group_uuid=group.uuid, instance_uuid=f"old{n}", host=h, held=held) for n, (h, held) in enumerate(places)]
-    if policy is Policy.AFFINITY:
+    if policy is GroupPolicy.AFFINITY:
         slots = [slot for slot in slots if not slot.held][:1]
     request = asked(table, size, group, slots)
     driver = fleet.driver()
@@ -111,16 +118,16 @@ def test_groups_hold_within_a_batch_and_with_members_placed_before(
         rows = engine.choose(table, driver, request, engine.survey(table, driver, request), count)
     before = Counter(slot.host for slot in slots)
     placed = Counter(table.hosts[row] for row in rows)
-    if policy is Policy.ANTI_AFFINITY:
+    if policy is GroupPolicy.ANTI_AFFINITY:
         assert all(before[host] + n <= most for host, n in placed.items())
     else:
         assert len(placed.keys() | before.keys()) <= 1
 
 
-@given(fleets(), SIZES, st.integers(1, 10), st.integers(1, 4), st.sampled_from([None, Policy.ANTI_AFFINITY]))
+@given(fleets(), SIZES, st.integers(1, 10), st.integers(1, 4), st.sampled_from([None, GroupPolicy.ANTI_AFFINITY]))
 @settings(max_examples=150, deadline=None)
 def test_alternates_are_other_hosts_of_the_same_cell_with_room(
-    table: HostTable, size: tuple[int, int, int], count: int, attempts: int, policy: Policy | None
+    table: HostTable, size: tuple[int, int, int], count: int, attempts: int, policy: GroupPolicy | None
 ) -> None:
     vcpus, memory, disk = size
     group = fleet.group(policy) if policy else None
@@ -140,6 +147,6 @@ def test_alternates_are_other_hosts_of_the_same_cell_with_room(
             assert all(table.cell[other] == table.cell[row] for other in others)
             if policy is None:
                 assert engine.fits(driver, table, request, np.array(others, dtype=np.int64)).all()
-        if policy is Policy.ANTI_AFFINITY:
+        if policy is GroupPolicy.ANTI_AFFINITY:
             everything = [table.hosts[r] for r in rows] + [table.hosts[o] for others in given_out.values() for o in others]
             assert len(everything) == len(set(everything))

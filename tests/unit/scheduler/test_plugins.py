@@ -12,7 +12,7 @@ import stevedore
 from objects import errors
 from scheduler import plugins
 from scheduler.filters.adapter import Adapter
-from scheduler.settings import Settings
+from scheduler.settings import SchedulerSettings
 from tests.support import fleet
 
 SETUP = Path(__file__).parents[3] / "setup.cfg"
@@ -89,7 +89,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_sites_own_filter_joins_the_chain(site: str) -> None:
-    driver = plugins.load_driver(Settings(enabled_filters=("RamFilter", "EvenHosts")))
+    driver = plugins.load_driver(SchedulerSettings(enabled_filters=("RamFilter", "EvenHosts")))
     own = driver.filters[-1]
     assert isinstance(own, Adapter)
     assert (own.name, own.reason) == ("EvenHosts", "odd")
@@ -97,14 +97,14 @@ def test_a_sites_own_filter_joins_the_chain(site: str) -> None:
 
 def test_a_plugin_that_is_no_filter_is_refused(site: str) -> None:
     with pytest.raises(errors.Misconfigured, match="'Nothing' is neither a Filter nor has it host_passes"):
-        plugins.load_driver(Settings(enabled_filters=("Nothing",)))
+        plugins.load_driver(SchedulerSettings(enabled_filters=("Nothing",)))
 
 
 def test_a_plugin_that_cannot_be_made_is_refused_by_its_name(site: str) -> None:
     with pytest.raises(errors.Misconfigured, match=r"enabled_filters: 'Demanding' cannot be used: TypeError: .*missing"):
-        plugins.load_driver(Settings(enabled_filters=("Demanding",)))
+        plugins.load_driver(SchedulerSettings(enabled_filters=("Demanding",)))
 
 
 def test_a_plugin_that_cannot_be_imported_is_not_there(site: str) -> None:
     with pytest.raises(errors.Misconfigured, match="there is no 'Broken'"):
-        plugins.load_driver(Settings(enabled_filters=("Broken",)))
+        plugins.load_driver(SchedulerSettings(enabled_filters=("Broken",)))

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objects import stored
-from objects.decision import Choice, Decision
-from objects.group import Policy
+from objects.decision import DecidedInstance, Decision
+from objects.group import GroupPolicy
 from objects.spec import RequestSpec
-from scheduler import engine
-from scheduler.alternates import Alternates
-from scheduler.drivers.base import Driver
-from scheduler.table import HostTable
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan import engine
+from scheduler.plan.alternates import Alternates
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.attempts import attempt, begun, job
 
@@ -38,7 +38,7 @@ def fleet_of(hosts: list[tuple[int, int]]) -> HostTable:
     return made
 
 
-def decided(table: HostTable, driver: Driver, spec: RequestSpec, count: int) -> Decision:
+def decided(table: HostTable, driver: SchedulerDriver, spec: RequestSpec, count: int) -> Decision:
     """What is stored of it."""
     jobs = [job(spec, count)]
     made = attempt(table, jobs, driver=driver)
@@ -58,7 +58,7 @@ def row_of(table: HostTable, key: int) -> Any:
     return fleet.inventory(key, node, table.cells[int(table.cell[row])].uuid, 2, used_vcpus=claimed, instances=count)
 
 
-def choices(table: HostTable, driver: Driver, spec: RequestSpec, decision: Decision) -> list[Choice]:
+def choices(table: HostTable, driver: SchedulerDriver, spec: RequestSpec, decision: Decision) -> list[DecidedInstance]:
     """The decision taken again by the engine, with nothing of it but its seed."""
     uuids = [choice.instance_uuid for choice in decision.choices]
     request = fleet.request(spec, table, seed=decision.seed)
@@ -66,14 +66,14 @@ def choices(table: HostTable, driver: Driver, spec: RequestSpec, decision: Decis
         found = engine.survey(table, driver, request)
         rows = engine.choose(table, driver, request, found, len(uuids))
     if len(rows) < len(uuids):
-        return [Choice(instance_uuid=uuid, host=None) for uuid in uuids]
+        return [DecidedInstance(instance_uuid=uuid, host=None) for uuid in uuids]
     again = fleet.request(spec, table, seed=decision.seed)  # what is placed is looked at anew before alternates are given out
     with table.tentative():
         for row in rows:
             engine.take(table, again, row)
         others = Alternates(table, driver, again, found).of(list(zip(uuids, rows, strict=True)))
     return [
-        Choice(
+        DecidedInstance(
             instance_uuid=uuid,
             host=table.hosts[row],
             node=table.nodes[row],
@@ -84,10 +84,10 @@ def choices(table: HostTable, driver: Driver, spec: RequestSpec, decision: Decis
     ]
 
 
-@given(HOSTS, DRIVERS, st.integers(1, 6), st.integers(1, 2), st.sampled_from([None, None, *Policy]))
+@given(HOSTS, DRIVERS, st.integers(1, 6), st.integers(1, 2), st.sampled_from([None, None, *GroupPolicy]))
 @settings(max_examples=150, deadline=None)
 def test_seed_and_table_are_all_it_takes(
-    hosts: list[tuple[int, int]], options: dict[str, Any], count: int, vcpus: int, policy: Policy | None
+    hosts: list[tuple[int, int]], options: dict[str, Any], count: int, vcpus: int, policy: GroupPolicy | None
 ) -> None:
     if options["driver"] == "chance":
         policy = None  # chance knows no groups

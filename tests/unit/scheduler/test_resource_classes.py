@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objects.flavor import Flavor
-from objects.group import Policy
-from scheduler import engine
-from scheduler.alternates import Alternates
-from scheduler.classes import ResourceClass
-from scheduler.columns import SETTLED
+from objects.group import GroupPolicy
 from scheduler.filters.resource_classes import ResourceClassFilter
-from scheduler.hosts import Hosts
-from scheduler.request import Request
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.plan import engine
+from scheduler.plan.alternates import Alternates
+from scheduler.plan.request import Request
+from scheduler.settings import SchedulerSettings
+from scheduler.table.columns import SETTLED
+from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import Hosts
+from scheduler.table.resource_classes import ResourceClass
 from tests.support import fleet
 
 NAMES = ("CUSTOM_A", "CUSTOM_B")
@@ -27,7 +27,7 @@ AMOUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(1, 6))
 WANTED = st.dictionaries(st.sampled_from(NAMES), st.integers(1, 6), min_size=1)
 FLEETS = st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=8)
 """What each host offers, and what is claimed of it: sometimes more, or of what it does not offer."""
-FILTER = ResourceClassFilter(Settings())
+FILTER = ResourceClassFilter(SchedulerSettings())
 
 
 def asking(**amounts: int) -> Flavor:
@@ -164,13 +164,13 @@ def chosen(table: HostTable, request: Request, count: int) -> list[int]:
     return engine.choose(table, driver, request, engine.survey(table, driver, request), count)
 
 
-GROUPS = st.sampled_from([None, Policy.ANTI_AFFINITY, Policy.AFFINITY, Policy.SOFT_ANTI_AFFINITY])
+GROUPS = st.sampled_from([None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY])
 
 
 @given(FLEETS, WANTED, st.integers(1, 25), GROUPS)
 @settings(max_examples=200, deadline=None)
 def test_batches_never_take_more_than_there_is_and_all_that_fits(
-    hosts: list[tuple[dict[str, int], dict[str, int]]], wanted: dict[str, int], count: int, policy: Policy | None
+    hosts: list[tuple[dict[str, int], dict[str, int]]], wanted: dict[str, int], count: int, policy: GroupPolicy | None
 ) -> None:
     table = made(hosts)
     group = fleet.group(policy) if policy else None
@@ -183,9 +183,9 @@ def test_batches_never_take_more_than_there_is_and_all_that_fits(
     ]
     fitting = [min(room, 16) for room in fitting]  # vCPUs
     assert all(times <= fitting[row] for row, times in taken.items())
-    if policy is Policy.ANTI_AFFINITY:
+    if policy is GroupPolicy.ANTI_AFFINITY:
         assert sum(taken.values()) == min(count, sum(room > 0 for room in fitting))
-    elif policy is not Policy.AFFINITY:
+    elif policy is not GroupPolicy.AFFINITY:
         assert sum(taken.values()) == min(count, sum(fitting))
     assert all(free(table, name) == [o.get(name, 0) - c.get(name, 0) for o, c in hosts] for name in NAMES)
 

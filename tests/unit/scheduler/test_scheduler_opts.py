@@ -8,23 +8,23 @@ import pytest
 
 from objects import errors
 from scheduler import opts
-from scheduler.settings import Settings
+from scheduler.settings import SchedulerSettings
 from service import config
 
 
-def load(tmp_path: Path, text: str) -> Settings:
+def load(tmp_path: Path, text: str) -> SchedulerSettings:
     file = tmp_path / "superconductor.conf"
     file.write_text(text)
     return opts.settings(config.load([], opts.list_opts(), files=[file]))
 
 
 def test_the_defaults_are_those_of_the_settings(tmp_path: Path) -> None:
-    assert load(tmp_path, "") == Settings()
+    assert load(tmp_path, "") == SchedulerSettings()
 
 
 def test_every_setting_has_its_option() -> None:
-    assert [option.dest for option in opts.OPTIONS].sort() == list(Settings.__struct_fields__).sort()
-    assert {option.dest for option in opts.OPTIONS} == set(Settings.__struct_fields__)
+    assert [option.dest for option in opts.OPTIONS].sort() == list(SchedulerSettings.__struct_fields__).sort()
+    assert {option.dest for option in opts.OPTIONS} == set(SchedulerSettings.__struct_fields__)
 
 
 def test_what_is_configured_is_taken(tmp_path: Path) -> None:

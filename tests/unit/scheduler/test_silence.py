@@ -11,12 +11,12 @@ import pytest
 from objects import errors
 from objects.cell import CellState
 from objects.spec import RequestSpec
-from scheduler.attempt import Attempt
 from scheduler.cursor import Cursor
-from scheduler.job import Moment
-from scheduler.refusals import OUTAGE
-from scheduler.silence import unseen
-from scheduler.table import HostTable
+from scheduler.plan.claim_planner import ClaimPlanner
+from scheduler.plan.job import PlanContext
+from scheduler.plan.refusals import OUTAGE
+from scheduler.plan.silence import unseen
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.attempts import begun, job
 
@@ -61,8 +61,8 @@ def test_only_where_the_request_may_go() -> None:
 @pytest.mark.parametrize(("age", "waits"), [(60.0, True), (OUTAGE + 1.0, False)])
 def test_a_request_waits_for_it_for_a_time(age: float, waits: bool) -> None:
     one, table, now = job(fleet.spec()), half_heard(), time.monotonic()
-    moment = Moment(now, time.time(), now - 60.0, young=False, mapped_since=now, ages=NEVER, began=now - age)
-    made = Attempt(table, fleet.driver(), Cursor(), [one], moment)
+    moment = PlanContext(now, time.time(), now - 60.0, young=False, mapped_since=now, ages=NEVER, began=now - age)
+    made = ClaimPlanner(table, fleet.driver(), Cursor(), [one], moment)
     begun(made, [one])
     made.finish()
     with pytest.raises(errors.CellUnavailable if waits else errors.NoValidHost, match="cell cell2" if waits else "0 were left by"):

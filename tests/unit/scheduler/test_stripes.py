@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from scheduler import engine
-from scheduler.drivers.base import Driver
-from scheduler.stripes import RECENT, Stripes
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan import engine
+from scheduler.plan.stripes import RECENT, Stripes
 from tests.support import fleet
 
 
-def chosen(driver: Driver, count: int) -> set[str]:
+def chosen(driver: SchedulerDriver, count: int) -> set[str]:
     """Hosts of single boots on a fleet of equal ones."""
     table = fleet.table([fleet.node(f"h{n}") for n in range(12)])
     hosts: set[str] = set()

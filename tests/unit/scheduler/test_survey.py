@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import engine
-from scheduler.columns import CHANGES
-from scheduler.drivers.base import Driver
-from scheduler.ranking import leading
-from scheduler.request import Request
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan import engine
+from scheduler.plan.ranking import leading
+from scheduler.plan.request import Request
+from scheduler.plan.survey import HEAD
 from scheduler.settings import DEFAULT_FILTERS
-from scheduler.survey import HEAD
-from scheduler.table import HostTable
+from scheduler.table.columns import CHANGES
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
 HOSTS = 4 * HEAD + 37
@@ -93,7 +93,7 @@ def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
 def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, sizes: int, count: int) -> None:
     table = big_table(random.Random(seed), sizes)
     asked = fleet.request(fleet.spec(), table, alive_since=1.0, seed=seed)
-    driver: Driver = fleet.driver()
+    driver: SchedulerDriver = fleet.driver()
     found = engine.survey(table, driver, asked)
     in_order = found.rows[np.argsort(-found.scores, kind="stable")].tolist()
     for some in (1, count):

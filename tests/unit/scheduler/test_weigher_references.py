@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.inventory import Slot
-from scheduler import engine
-from scheduler.hosts import Hosts
-from scheduler.settings import Settings
-from scheduler.table import HostTable
+from scheduler.plan import engine
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import Hosts
 from scheduler.weighers.balance import BalanceWeigher
 from scheduler.weighers.cell_capacity import CellCapacityWeigher
 from scheduler.weighers.cell_spread import CellSpreadWeigher
@@ -42,7 +42,7 @@ def fleet_of(hosts: list[tuple[int, int, int, int]], guests: int = 0) -> HostTab
 def test_builds_under_way(hosts: list[tuple[int, int, int, int]], guests: int, more: int) -> None:
     table = fleet_of(hosts, guests)
     request = fleet.request(fleet.spec(), table)
-    weigher = IoOpsWeigher(Settings())
+    weigher = IoOpsWeigher(SchedulerSettings())
     assert weigher.weigh(Hosts(table, request, None, more), request).tolist() == [max(0, h[3] + more - guests) for h in hosts]
     assert weigher.multiplier == -1.0
 
@@ -60,7 +60,7 @@ def test_what_is_left_has_the_shape_of_the_host(
 
     table = fleet_of(hosts)
     request = fleet.request(fleet.spec(fleet.flavor(size[0], size[1] * 1024, size[2])), table)
-    raw = BalanceWeigher(Settings()).weigh(Hosts(table, request, None, more), request)
+    raw = BalanceWeigher(SchedulerSettings()).weigh(Hosts(table, request, None, more), request)
     assert raw.tolist() == pytest.approx([reference(host) for host in hosts])
 
 
@@ -75,7 +75,7 @@ def test_the_share_of_its_cell_that_is_free(hosts: list[tuple[int, int, int, int
 
     table = fleet_of(hosts)
     request = fleet.request(fleet.spec(), table)
-    raw = CellCapacityWeigher(Settings()).weigh(Hosts(table, request), request)
+    raw = CellCapacityWeigher(SchedulerSettings()).weigh(Hosts(table, request), request)
     assert raw.tolist() == pytest.approx([share(n % 2) for n in range(len(hosts))])
 
 
@@ -119,8 +119,8 @@ def test_a_batch_on_a_large_fleet_is_spread_evenly_over_cells_of_any_size() -> N
 def test_members_placed_before_count_and_a_single_server_has_no_cell_to_avoid() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(3)])
     slots = [Slot(group_uuid="g", instance_uuid=f"i{n}", host="H0") for n in range(2)]
-    weigher = CellSpreadWeigher(Settings())
-    request = fleet.request(fleet.spec(group=fleet.group(Policy.SOFT_ANTI_AFFINITY)), table, slots)
+    weigher = CellSpreadWeigher(SchedulerSettings())
+    request = fleet.request(fleet.spec(group=fleet.group(GroupPolicy.SOFT_ANTI_AFFINITY)), table, slots)
     raw = weigher.weigh(Hosts(table, request), request)
     assert raw is not None
     assert raw.tolist() == [-2.0, 0.0, -2.0]

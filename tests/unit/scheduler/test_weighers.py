@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from objects.group import Policy
+from objects.group import GroupPolicy
 from objects.inventory import Slot
-from scheduler import engine
-from scheduler.arrays import Floats
-from scheduler.hosts import Hosts
-from scheduler.request import Request
-from scheduler.settings import Settings
+from scheduler.plan import engine
+from scheduler.plan.request import Request
+from scheduler.settings import SchedulerSettings
+from scheduler.table.arrays import Floats
+from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
 from scheduler.weighers.build_failure import BuildFailureWeigher
 from scheduler.weighers.cpu import CPUWeigher
@@ -31,7 +31,7 @@ def test_free_resources(kind: type[Weigher], expected: list[float]) -> None:
         [fleet.node("h1", vcpus=2, memory_mb=1000, disk_gb=10), fleet.node("h2", vcpus=6, memory_mb=3000, disk_gb=30)]
     )
     request = fleet.request(fleet.spec(), table)
-    raw = kind(Settings()).weigh(Hosts(table, request), request)
+    raw = kind(SchedulerSettings()).weigh(Hosts(table, request), request)
     assert raw is not None
     assert raw.tolist() == expected
 
@@ -41,14 +41,14 @@ def test_instances_are_counted() -> None:
     table = fleet.table([node, fleet.node("h2")])
     table.set_inventory(fleet.inventory(1, node, fleet.CELLS[0], 2, instances=4), now=0.0)
     request = fleet.request(fleet.spec(), table)
-    assert NumInstancesWeigher(Settings()).weigh(Hosts(table, request), request).tolist() == [4.0, 0.0]
+    assert NumInstancesWeigher(SchedulerSettings()).weigh(Hosts(table, request), request).tolist() == [4.0, 0.0]
 
 
 def test_hosts_on_which_builds_have_failed_come_last_and_with_none_there_is_no_opinion() -> None:
     nodes = [fleet.node("h1", failed_builds=2.0), fleet.node("h2", vcpus=8), fleet.node("h3", failed_builds=1.0, vcpus=1)]
     table = fleet.table(nodes)
     request = fleet.request(fleet.spec(), table)
-    weigher = BuildFailureWeigher(Settings())
+    weigher = BuildFailureWeigher(SchedulerSettings())
     raw = weigher.weigh(Hosts(table, request), request)
     assert raw is not None
     assert (raw.tolist(), weigher.multiplier) == ([2.0, 0.0, 1.0], -1000000.0)
@@ -62,17 +62,17 @@ def test_hosts_on_which_builds_have_failed_come_last_and_with_none_there_is_no_o
 @pytest.mark.parametrize(
     ("kind", "policy", "expected"),
     [
-        (ServerGroupSoftAffinityWeigher, Policy.SOFT_AFFINITY, [2.0, 0.0]),
-        (ServerGroupSoftAntiAffinityWeigher, Policy.SOFT_ANTI_AFFINITY, [-2.0, 0.0]),
-        (ServerGroupSoftAffinityWeigher, Policy.AFFINITY, None),
-        (ServerGroupSoftAntiAffinityWeigher, Policy.SOFT_AFFINITY, None),
+        (ServerGroupSoftAffinityWeigher, GroupPolicy.SOFT_AFFINITY, [2.0, 0.0]),
+        (ServerGroupSoftAntiAffinityWeigher, GroupPolicy.SOFT_ANTI_AFFINITY, [-2.0, 0.0]),
+        (ServerGroupSoftAffinityWeigher, GroupPolicy.AFFINITY, None),
+        (ServerGroupSoftAntiAffinityWeigher, GroupPolicy.SOFT_AFFINITY, None),
     ],
 )
-def test_soft_groups(kind: type[Weigher], policy: Policy, expected: list[float] | None) -> None:
+def test_soft_groups(kind: type[Weigher], policy: GroupPolicy, expected: list[float] | None) -> None:
     table = fleet.table([fleet.node("h1"), fleet.node("h2")])
     slots = [Slot(group_uuid="g", instance_uuid=f"i{n}", host="h1") for n in range(2)]
     request = fleet.request(fleet.spec(group=fleet.group(policy)), table, slots)
-    raw = kind(Settings()).weigh(Hosts(table, request), request)
+    raw = kind(SchedulerSettings()).weigh(Hosts(table, request), request)
     assert (None if raw is None else raw.tolist()) == expected
 
 

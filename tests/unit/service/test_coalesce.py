@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from objects import errors
-from service.coalesce import LATELY, Coalescer
+from service.group_commit import LATELY, GroupCommit
 from service.periodic import wait_until
 
 PATIENCE = 20.0
@@ -24,7 +24,7 @@ class Gate:
         self.running = 0
         self.most = 0
         self.open = threading.Event()
-        self.call: Coalescer[int, int] = Coalescer(self._handle, window=window, limit=limit, patient=patient)
+        self.call: GroupCommit[int, int] = GroupCommit(self._handle, window=window, limit=limit, patient=patient)
 
     def _handle(self, items: Sequence[int]) -> list[int | Exception]:
         self.running += 1
@@ -52,7 +52,7 @@ def test_a_lone_call_is_a_group_of_its_own() -> None:
         groups.append(list(items))
         return [item.upper() for item in items]
 
-    call: Coalescer[str, str] = Coalescer(handle)
+    call: GroupCommit[str, str] = GroupCommit(handle)
     assert [call("a"), call("b")] == ["A", "B"]
     assert groups == [["a"], ["b"]]
 
@@ -124,7 +124,7 @@ def test_an_exception_among_the_results_is_raised_in_its_own_caller() -> None:
         assert release.wait(PATIENCE)
         return [ValueError(str(item)) if item % 2 else item for item in items]
 
-    call: Coalescer[int, int] = Coalescer(handle)
+    call: GroupCommit[int, int] = GroupCommit(handle)
     with ThreadPoolExecutor(5) as pool:
         futures = [pool.submit(call, 0)]
         assert started.wait(PATIENCE)
@@ -137,7 +137,7 @@ def test_an_exception_among_the_results_is_raised_in_its_own_caller() -> None:
                 futures[number].result(PATIENCE)
 
 
-def failing(gate: Gate, error: Exception, bad: set[int], transient: type[Exception]) -> Coalescer[int, int]:
+def failing(gate: Gate, error: Exception, bad: set[int], transient: type[Exception]) -> GroupCommit[int, int]:
     """Its work raises the error wherever one of these is in the group, and has done nothing then."""
 
     def handle(items: Sequence[int]) -> list[int | Exception]:
@@ -145,7 +145,7 @@ def failing(gate: Gate, error: Exception, bad: set[int], transient: type[Excepti
             raise error
         return gate._handle(items)
 
-    return Coalescer(handle, transient=(transient,))
+    return GroupCommit(handle, transient=(transient,))
 
 
 def test_an_error_of_the_work_reaches_only_the_callers_at_fault() -> None:
@@ -181,7 +181,7 @@ def test_work_that_returns_a_wrong_number_of_results_leaves_nobody_waiting(resul
         done = gate._handle(items)
         return done if len(gate.groups) == 1 else list(results)
 
-    gate.call = Coalescer(handle)
+    gate.call = GroupCommit(handle)
     with ThreadPoolExecutor(5) as pool:
         futures = gate.fill(pool, 3)
         gate.open.set()
@@ -206,7 +206,7 @@ def test_nobody_waits_for_the_end_of_the_window_when_as_many_have_come_as_the_la
         sizes.append(len(items))
         return [item * 2 for item in items]
 
-    grouped: Coalescer[int, int] = Coalescer(handle, window=3600.0)
+    grouped: GroupCommit[int, int] = GroupCommit(handle, window=3600.0)
     for _ in range(3):
         with ThreadPoolExecutor(2) as pool:
             assert list(pool.map(grouped, range(2))) == [0, 2]

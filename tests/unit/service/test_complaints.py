@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from service import complaints
-from service.complaints import Complaints
+from service import rate_limited_log
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger("tests.complaints")
 
@@ -25,8 +25,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def complain(clock: Clock) -> Complaints:
-    return Complaints(LOG, 30.0, clock)
+def complain(clock: Clock) -> RateLimitedLog:
+    return RateLimitedLog(LOG, 30.0, clock)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -34,7 +34,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_the_same_is_said_again_after_a_while_with_how_often_it_was_met(
-    complain: Complaints, clock: Clock, caplog: pytest.LogCaptureFixture
+    complain: RateLimitedLog, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(100):
         complain("east is down", logging.WARNING, "request %d: east is down", number)
@@ -49,22 +49,22 @@ def test_the_same_is_said_again_after_a_while_with_how_often_it_was_met(
     ]
 
 
-def test_different_things_are_all_said(complain: Complaints, caplog: pytest.LogCaptureFixture) -> None:
+def test_different_things_are_all_said(complain: RateLimitedLog, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         for name in ("east", "west"):
             complain(name, logging.WARNING, "%s is down", name)
     assert said(caplog) == ["east is down", "west is down"]
 
 
-def test_what_is_left_out_is_there_for_who_debugs(complain: Complaints, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_left_out_is_there_for_who_debugs(complain: RateLimitedLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, LOG.name)
     complain("east", logging.WARNING, "east is down")
     complain("east", logging.WARNING, "east is down")
     assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.DEBUG]
 
 
-def test_it_does_not_grow_without_end(complain: Complaints, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(complaints, "KEPT", 10)
+def test_it_does_not_grow_without_end(complain: RateLimitedLog, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limited_log, "KEPT", 10)
     for number in range(1000):
         clock.now += number % 7
         complain(f"complaint {number}", logging.DEBUG, "no")

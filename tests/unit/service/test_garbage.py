@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from service.garbage import unsearched
+from service.garbage import freeze, unsearched
 
 
 class Node:
@@ -46,3 +46,17 @@ def test_it_ends_with_an_error_too_and_leaves_a_search_that_was_off_switched_off
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_freeze_collects_and_then_searches_nothing_older() -> None:
+    garbage = weakref.ref(Node())
+    kept = Node()
+    watched = weakref.ref(kept)
+    freeze()
+    assert garbage() is None
+    del kept
+    gc.collect()
+    assert watched() is not None, "it was there at the freeze"
+    gc.unfreeze()
+    gc.collect()
+    assert watched() is None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from service.gather import USUAL, Gatherer
+from service.round_batcher import USUAL, RoundBatcher
 
 PATIENCE = 30.0
 
@@ -35,7 +35,7 @@ def handler() -> Iterator[Handler]:
 
 
 def test_a_round_takes_all_that_came_during_the_one_before(handler: Handler) -> None:
-    gatherer = Gatherer("test", handler, pace=0.0, patience=PATIENCE)
+    gatherer = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE)
     gatherer.add(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
     for items in (["b"], ["c", "b"], ["broken"]):
@@ -48,7 +48,7 @@ def test_a_round_takes_all_that_came_during_the_one_before(handler: Handler) -> 
 
 
 def test_a_round_that_takes_long_holds_up_others_for_a_moment_only(handler: Handler) -> None:
-    gatherer = Gatherer("test", handler, pace=0.0, patience=0.01, workers=3, limit=2)
+    gatherer = RoundBatcher("test", handler, pace=0.0, patience=0.01, workers=3, limit=2)
     for item in "abcde":
         gatherer.add([item])
     found = [handler.rounds.get(timeout=PATIENCE) for _ in range(3)]
@@ -62,7 +62,7 @@ def test_a_round_that_takes_long_holds_up_others_for_a_moment_only(handler: Hand
 
 
 def test_after_stop_nothing_begins_and_nothing_is_under_way(handler: Handler) -> None:
-    gatherer = Gatherer("test", handler, pace=0.0, patience=PATIENCE)
+    gatherer = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE)
     gatherer.add(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
     gatherer.add(["b"])
@@ -76,7 +76,7 @@ def test_after_stop_nothing_begins_and_nothing_is_under_way(handler: Handler) ->
 
 
 def test_where_rounds_take_long_these_days_the_next_one_waits_longer(handler: Handler) -> None:
-    gatherer = Gatherer("test", handler, pace=0.0, patience=0.01, longest=PATIENCE, workers=2)
+    gatherer = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=PATIENCE, workers=2)
     gatherer._took.extend([20.0] * USUAL)
     gatherer.add(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
@@ -91,7 +91,7 @@ def test_where_rounds_take_long_these_days_the_next_one_waits_longer(handler: Ha
 
 
 def test_a_round_never_keeps_the_next_one_waiting_for_longer_than_the_longest(handler: Handler) -> None:
-    gatherer = Gatherer("test", handler, pace=0.0, patience=0.01, longest=0.02, workers=2)
+    gatherer = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=0.02, workers=2)
     gatherer._took.extend([20.0] * USUAL)
     gatherer.add(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from service.health import Asked, Board, Health, UnderWay
+from service.health import Board, HealthCheck, ProcessHealth, UnderWay
 from service.periodic import wait_until
 
 PATIENCE = 20.0
@@ -18,7 +18,7 @@ def refused(text: str) -> Callable[[], str]:
     return ask
 
 
-def troubles(found: Health) -> dict[str, str]:
+def troubles(found: ProcessHealth) -> dict[str, str]:
     return {finding.check: finding.trouble for finding in found.findings if finding.trouble}
 
 
@@ -28,7 +28,11 @@ def test_a_board_without_parts_is_well() -> None:
 
 def test_what_parts_say_and_raise_is_told_trouble_first() -> None:
     board = Board()
-    parts = [Asked("a", lambda: None), Asked("b", lambda: "no rounds"), Asked("c", refused("mysql://u:secret@h/ is away"))]
+    parts = [
+        HealthCheck("a", lambda: None),
+        HealthCheck("b", lambda: "no rounds"),
+        HealthCheck("c", refused("mysql://u:secret@h/ is away")),
+    ]
     for part in parts:
         board.watch(part)
     found = board.look(PATIENCE)
@@ -39,10 +43,10 @@ def test_what_parts_say_and_raise_is_told_trouble_first() -> None:
 
 def test_who_is_forgotten_or_gone_is_not_asked() -> None:
     board = Board()
-    kept, ended = Asked("kept", lambda: None), Asked("ended", lambda: "ended")
+    kept, ended = HealthCheck("kept", lambda: None), HealthCheck("ended", lambda: "ended")
     board.watch(kept)
     board.watch(ended)
-    board.watch(Asked("gone", lambda: "gone"))
+    board.watch(HealthCheck("gone", lambda: "gone"))
     board.forget(ended)
     assert wait_until(lambda: board.parts() == [kept], PATIENCE)
     assert board.look(PATIENCE).well
@@ -56,7 +60,7 @@ def test_a_part_that_never_answers_is_wedged_once_it_is_late_and_costs_one_threa
         asked.append(None)
         going_on.wait(PATIENCE)
 
-    part = Asked("database", hang)
+    part = HealthCheck("database", hang)
     board.watch(part)
     try:
         assert wait_until(lambda: not board.look(0.01).well, PATIENCE)
@@ -70,7 +74,7 @@ def test_a_part_that_never_answers_is_wedged_once_it_is_late_and_costs_one_threa
 
 def test_a_part_that_is_slow_is_well_and_is_noted() -> None:
     board, going_on = Board(late=PATIENCE * 10), threading.Event()
-    part = Asked("database", lambda: None if going_on.wait(PATIENCE) else "never")
+    part = HealthCheck("database", lambda: None if going_on.wait(PATIENCE) else "never")
     board.watch(part)
     found = board.look(0.01)
     assert found.well

@@ -21,7 +21,7 @@ _NAME = re.compile(r"\bsuperconductor_[a-z_]+")
 _SUFFIXES = ("_bucket", "_count", "_sum")
 
 
-Metric = MetricWrapperBase | metrics.Reading
+Metric = MetricWrapperBase | metrics.ReadGauge
 
 
 def collectors() -> dict[str, Metric]:
@@ -37,7 +37,7 @@ def name_of(collector: Metric) -> str:
 
 
 def labels_of(collector: Metric) -> tuple[str, ...]:
-    if isinstance(collector, metrics.Reading):
+    if isinstance(collector, metrics.ReadGauge):
         return collector.labels
     return tuple(collector._labelnames)
 

@@ -11,8 +11,8 @@ import pytest
 import requests
 
 from service import config, metrics, monitor
-from service.health import Asked, Board
-from service.monitor import Monitor, Settings
+from service.health import Board, HealthCheck
+from service.monitor import Monitor, MonitorSettings
 from service.periodic import wait_until
 
 PATIENCE = 30.0
@@ -26,7 +26,7 @@ def free_port() -> int:
 
 @contextmanager
 def serving(board: Board, port: int) -> Iterator[str]:
-    served = Monitor(Settings(port=port), board).start()
+    served = Monitor(MonitorSettings(port=port), board).start()
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -42,7 +42,7 @@ def answers(url: str) -> bool:
 
 def test_metrics_and_health_are_served() -> None:
     board, trouble = Board(), [""]
-    part = Asked("sweep", lambda: trouble[0])
+    part = HealthCheck("sweep", lambda: trouble[0])
     with serving(board, free_port()) as url:
         assert wait_until(lambda: answers(url), PATIENCE)
         text = requests.get(f"{url}/metrics", timeout=PATIENCE)
@@ -72,8 +72,10 @@ def test_a_port_that_is_taken_is_told_and_had_once_it_is_free(caplog: pytest.Log
             assert wait_until(lambda: answers(url), PATIENCE)
 
 
-@pytest.mark.parametrize("chosen", [Settings(port=70000), Settings(port=-1), Settings(address="192.0.2.1", port=9)])
-def test_an_address_that_can_never_be_had_is_told(chosen: Settings, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "chosen", [MonitorSettings(port=70000), MonitorSettings(port=-1), MonitorSettings(address="192.0.2.1", port=9)]
+)
+def test_an_address_that_can_never_be_had_is_told(chosen: MonitorSettings, caplog: pytest.LogCaptureFixture) -> None:
     served = Monitor(chosen, Board()).start()
     assert wait_until(lambda: "cannot be served on" in caplog.text, PATIENCE)
     served.stop()

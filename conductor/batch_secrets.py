@@ -1,0 +1,34 @@
+"""A batch's secrets on their way from the queue into the cells: opened with the API level's key, sealed again with each cell's."""
+
+from __future__ import annotations
+
+from db.api import leases
+from objects import errors
+from objects.spec import BootSecrets
+from service.vault import OPTION, Vault
+
+
+class BatchSecrets:
+    """Opens and seals; what it opened is kept nowhere."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    def of(self, batch: leases.LeasedBatch) -> BootSecrets | None:
+        """The secrets of a leased batch; None where it has none.
+
+        Raises errors.NotFound if there should be some and none are kept, errors.Misconfigured if no key opens them.
+        """
+        if not batch.spec.has_secrets:
+            return None
+        if not self._vault.sealing:
+            raise errors.Misconfigured(
+                f"{OPTION}: no master key, which it takes to open what tenants give and to seal it for a cell."
+            )
+        if batch.sealed is None:
+            raise errors.NotFound("its user data and password are no longer stored")
+        return self._vault.open(batch.batch_id, batch.sealed)
+
+    def sealed_for(self, cell_uuid: str, batch_id: str, content: BootSecrets | None) -> str | None:
+        """As that cell is to keep them. None for None."""
+        return self._vault.seal(cell_uuid, batch_id, content) if content is not None else None

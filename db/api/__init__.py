@@ -1,0 +1,1 @@
+"""The API database: its tables, their migrations and all queries on them. Never imports ``db.cell``."""

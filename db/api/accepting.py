@@ -1,0 +1,181 @@
+"""How requests enter the durable queue: whole batches, charged to their projects, one or several in a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from db import secrets
+from db.api import batches, quotas, spec_fields
+from db.api.tables import build_requests, client_tokens, instance_mappings, request_specs
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.engine import DuplicateEntry
+from db.sql.keyed import KeyedDelete
+from objects import errors, stored
+from objects.base import Object
+from objects.quota import ANY, Admission, QuotaUsage
+from objects.spec import RequestSpec
+
+
+class NewServer(Object, frozen=True, kw_only=True):
+    uuid: str
+    name: str
+    launch_index: int = 0
+
+
+class NewBatch(Object, frozen=True, kw_only=True):
+    """A batch that is to be accepted. ``sealed``: its secrets, where it has some."""
+
+    spec: RequestSpec
+    servers: tuple[NewServer, ...]
+    deadline: float
+    admission: Admission = ANY
+    sealed: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Arrival({self.spec.batch_id}, {len(self.servers)} servers)"
+
+
+class Accepted(Object, frozen=True, kw_only=True):
+    """``replayed``: the client token had been used before; these are the servers of that first time."""
+
+    batch_id: str
+    uuids: tuple[str, ...]
+    replayed: bool = False
+
+
+_INSERT_SPEC = sa.insert(request_specs)
+_INSERT_REQUESTS = sa.insert(build_requests)
+_INSERT_MAPPINGS = sa.insert(instance_mappings)
+_CUT_REQUESTS = KeyedDelete(build_requests.c.instance_uuid, returning=[build_requests.c.instance_uuid])
+_CUT_MAPPINGS = KeyedDelete(instance_mappings.c.instance_uuid, returning=[instance_mappings.c.instance_uuid])
+_RENAME = (
+    sa.update(instance_mappings)
+    .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
+    .values(name=sa.bindparam("to_name"))
+)
+
+
+def accept(
+    tx: ApiTransaction,
+    spec: RequestSpec,
+    servers: Sequence[NewServer],
+    *,
+    now: float,
+    deadline: float,
+    token: str | None = None,
+    digests: Sequence[str] = (),
+    admission: Admission = ANY,
+    sealed: str | None = None,
+) -> Accepted:
+    """Make the whole batch durable and charge its project. With a client token that was used before, answer what was accepted then.
+
+    ``digests``: of the request that the token came with, ``KEY.DIGEST`` by each key that is known; the first one is stored.
+    ``sealed``: the batch's secrets, where it has some.
+    Raises ``errors.Conflict`` if a uuid is taken or if the servers of the token are purged, ``errors.KeyReused`` if the token came
+    with another request, ``errors.OverQuota`` if the project may not have so many servers more.
+    """
+    if token is not None and (earlier := _replay(tx, spec, token, digests, now)) is not None:
+        return earlier
+    arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed)
+    _insert(tx, [arrival], now)
+    # Last: those who accept for the same project wait for this row, and so for the commit only.
+    count = quotas.charge(tx, spec, len(servers), admission)
+    if count < len(servers):
+        servers = _cut(tx, spec, servers, count)
+    return Accepted(batch_id=spec.batch_id, uuids=tuple(s.uuid for s in servers))
+
+
+def accept_all(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> list[Accepted]:
+    """The same for several batches at once, without client tokens, as long as there is room for all servers of all of them.
+
+    Raises ``errors.OverQuota`` where there is not, which says nothing of any one of them, and ``errors.Conflict``: the transaction
+    must end with it, and each is to be accepted alone.
+    """
+    _insert(tx, arrivals, now)
+    projects: dict[str, list[NewBatch]] = {}
+    for arrival in arrivals:
+        projects.setdefault(arrival.spec.project_id, []).append(arrival)
+    for project_id, some in sorted(projects.items()):
+        more = [QuotaUsage.of(arrival.spec.flavor, len(arrival.servers)) for arrival in some]
+        quotas.charge_all(tx, project_id, more, some[0].admission.limits)
+    return [Accepted(batch_id=a.spec.batch_id, uuids=tuple(server.uuid for server in a.servers)) for a in arrivals]
+
+
+def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> None:
+    specs: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
+    mappings: list[dict[str, Any]] = []
+    for arrival in arrivals:
+        spec = arrival.spec
+        specs.append({"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now, **spec_fields.columns(spec)})
+        common = {"batch_id": spec.batch_id, "created_at": now}
+        request = common | {"state": "queued", "lease_until": 0.0, "fence": 0, "deadline": arrival.deadline, "priority": 0}
+        mapping = common | {
+            "deleted": False,
+            "fence": 0,
+            "seen": 0,
+            "project_id": spec.project_id,
+            "user_id": spec.user_id,
+            "state": "building",
+            "availability_zone": spec.availability_zone,
+            "updated_at": now,
+            "vcpus": spec.flavor.vcpus,
+            "memory_mb": spec.flavor.memory_mb,
+        }
+        requests += [request | {"instance_uuid": s.uuid} for s in arrival.servers]
+        mappings += [mapping | {"instance_uuid": s.uuid, "name": s.name, "launch_index": s.launch_index} for s in arrival.servers]
+    try:
+        for statement, rows in ((_INSERT_SPEC, specs), (_INSERT_REQUESTS, requests), (_INSERT_MAPPINGS, mappings)):
+            tx.execute(statement, rows)
+    except DuplicateEntry as error:
+        named = ", ".join(arrival.spec.batch_id for arrival in arrivals)
+        raise errors.Conflict(f"batch {named}: its uuid, or that of one of its servers, is taken") from error
+    spec_fields.label(tx, {arrival.spec.batch_id: arrival.spec for arrival in arrivals})
+    secrets.keep_requests(tx, {a.spec.batch_id: a.sealed for a in arrivals if a.sealed is not None}, now)
+    for arrival in arrivals:
+        if arrival.spec.all_or_nothing and len(arrival.servers) > 1:
+            batches.begin(tx, arrival.spec.batch_id, now)
+
+
+def _cut(tx: ApiTransaction, spec: RequestSpec, servers: Sequence[NewServer], count: int) -> Sequence[NewServer]:
+    """Take back what was just written for all but the first ``count`` servers; returns those that stay."""
+    surplus = sorted(server.uuid for server in servers[count:])
+    for delete in (_CUT_REQUESTS, _CUT_MAPPINGS):
+        delete(tx, surplus)
+    smaller = stored.dump(msgspec.structs.replace(spec, num_instances=count))
+    tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == spec.batch_id).values(spec=smaller))
+    if count == 1:  # it is called as if it had been asked for alone
+        tx.execute(_RENAME, {"uuid": servers[0].uuid, "to_name": spec.name})
+    return servers[:count]
+
+
+def _replay(tx: ApiTransaction, spec: RequestSpec, token: str, digests: Sequence[str], now: float) -> Accepted | None:
+    digest = digests[0] if digests else None
+    row = {"project_id": spec.project_id, "token": token, "batch_id": spec.batch_id, "created_at": now, "digest": digest}
+    if dialect.insert_new(tx, client_tokens, [row]):
+        return None
+    used = tx.execute(
+        sa.select(client_tokens.c.batch_id, client_tokens.c.digest).where(
+            client_tokens.c.project_id == spec.project_id, client_tokens.c.token == token
+        )
+    ).one()
+    if not _is_digest_of(used.digest, digests):
+        raise errors.KeyReused("Idempotency-Key: was used for another request; use a new key for each request.")
+    query = sa.select(instance_mappings.c.instance_uuid).where(instance_mappings.c.batch_id == used.batch_id)
+    uuids = tuple(tx.execute(query.order_by(instance_mappings.c.launch_index)).scalars())
+    if not uuids:
+        raise errors.Conflict(
+            "Idempotency-Key: the servers of this key were deleted and are no longer on record; use a new key to boot others."
+        )
+    return Accepted(batch_id=used.batch_id, uuids=uuids, replayed=True)
+
+
+def _is_digest_of(used: str | None, digests: Sequence[str]) -> bool:
+    """False if the request is another one; true also where that cannot be known, because the key of the digest is gone."""
+    by_key = {digest.partition(".")[0]: digest for digest in digests}
+    return used is None or by_key.get(used.partition(".")[0], used) == used

@@ -1,0 +1,159 @@
+"""Servers whose rows a cell has and whose hand-over the API database has lost: everything it lost of them is written again.
+
+That is the state after an older API database was put back. The rows are the truth: a row that is past STAGED was handed over, or no
+agent would have been granted it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from db.api import builds, claim_repair, claims, quotas, request_specs
+from db.api.ledger import Stamp
+from db.api.tables import allocations, build_requests, instance_mappings
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import by_index
+from objects import stored
+from objects.cell import CELL0_UUID
+from objects.instance import State
+from objects.instance_row import Stray
+from objects.quota import QuotaUsage
+from objects.selection import Selection
+from objects.spec import RequestSpec
+
+PAGE_SIZE = 100
+"""Rows adopted in one transaction."""
+
+RUNNING = frozenset({State.SCHEDULED, State.BUILDING, State.ACTIVE})
+"""States of rows that need a claim."""
+
+
+_M = instance_mappings.c
+_REQUEST = sa.delete(build_requests).where(
+    build_requests.c.instance_uuid == sa.bindparam("uuid"),
+    sa.exists().where(_M.instance_uuid == build_requests.c.instance_uuid, _M.cell_uuid.is_(None), _M.deleted.is_(sa.false())),
+)
+_UNDECIDED = (_M.instance_uuid == sa.bindparam("uuid"), _M.cell_uuid.is_(None), _M.deleted.is_(sa.false()))
+_LOCK = by_index(sa.select(_M.batch_id).where(*_UNDECIDED).with_for_update(), instance_mappings)
+_DECIDE = (
+    sa.update(instance_mappings)
+    .where(*_UNDECIDED)
+    .values(
+        cell_uuid=sa.bindparam("to_cell"),
+        fence=sa.bindparam("to_fence"),
+        seen=sa.bindparam("to_seen"),
+        state=sa.bindparam("to_state"),
+        host=sa.bindparam("to_host"),
+        node=sa.bindparam("to_node"),
+        availability_zone=sa.bindparam("to_zone"),
+        fault=sa.bindparam("to_fault"),
+        mapped_at=sa.bindparam("now"),
+        updated_at=sa.bindparam("now"),
+    )
+)
+_CLAIM = sa.select(allocations.c.instance_uuid).where(allocations.c.instance_uuid == sa.bindparam("uuid"))
+
+
+def adopt(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: str, now: float) -> list[str]:
+    """Map these rows to their cell, with request spec, quota and claim; returns the uuids adopted.
+
+    Guard: there is no mapping, or it names no cell and is not deleted. A request that is still queued is removed first, so that
+    whoever drives it loses at the hand-over. What was deleted in the cell is deleted here too. Nothing of the cell is changed.
+    """
+    specs = {stray.row.batch_id or stray.row.uuid: stray.spec for stray in strays if stray.spec is not None}
+    request_specs.put_back(tx, specs, now)
+    ordered = sorted(strays, key=_uuid)
+    for stray in ordered:  # requests first and mappings after, as all do who decide a boot
+        tx.execute(_REQUEST, {"uuid": stray.row.uuid})
+    adopted = [stray for stray in ordered if _map(tx, stray, cell_uuid, now)]
+    running = [stray for stray in adopted if stray.row.state in RUNNING and stray.row.host]
+    claims.lock_places(tx, [stray.row.uuid for stray in adopted], sorted({stray.row.host or "" for stray in running}))
+    for stray in running:
+        _claim(tx, stamp, stray, cell_uuid)
+    claims.release(tx, stamp, [stray.row.uuid for stray in adopted if stray.row.state is State.ERROR])
+    for stray in adopted:
+        if stray.leaving:
+            builds.delete(tx, stamp, stray.row.uuid, project_id=None, now=now)
+    return [stray.row.uuid for stray in adopted]
+
+
+def _uuid(stray: Stray) -> str:
+    return stray.row.uuid
+
+
+def _map(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
+    row = stray.row
+    shown = _shown(stray, cell_uuid)
+    if tx.execute(_LOCK, {"uuid": row.uuid}).one_or_none() is not None:
+        values = {f"to_{name}": shown[name] for name in ("fence", "seen", "state", "host", "node", "fault")}
+        values |= {"uuid": row.uuid, "to_cell": cell_uuid, "to_zone": row.availability_zone, "now": now}
+        return bool(tx.execute(_DECIDE, values).rowcount)
+    if row.state is State.DELETED:
+        return False  # nobody asks for it any more
+    size = _size(stray)
+    values = shown | {"instance_uuid": row.uuid, "cell_uuid": cell_uuid, "updated_at": now, "mapped_at": now}
+    if size is not None:
+        values |= {"vcpus": size.cores, "memory_mb": size.ram}
+    if not dialect.insert_new(tx, instance_mappings, [values]):
+        return False
+    if size is not None:
+        quotas.add(tx, row.project_id, size)
+    return True
+
+
+def _shown(stray: Stray, cell_uuid: str) -> dict[str, Any]:
+    """The mapping's columns. ``seen`` is behind the row's version, so that the feed may tell the rest; cell0 has no feed."""
+    row = stray.row
+    return {
+        "batch_id": row.batch_id or row.uuid,
+        "deleted": False,
+        "fence": row.fence,
+        "seen": row.version if cell_uuid == CELL0_UUID else max(0, row.version - 1),
+        "project_id": row.project_id,
+        "user_id": row.user_id,
+        "name": row.name,
+        "launch_index": row.launch_index,
+        "created_at": row.created_at,
+        "state": {State.ACTIVE: "active", State.ERROR: "error"}.get(row.state, "building"),
+        "host": row.host,
+        "node": row.node,
+        "availability_zone": row.availability_zone,
+        "fault": stray.fault,
+    }
+
+
+def _spec(stray: Stray) -> RequestSpec | None:
+    if stray.spec is None:
+        return None
+    try:
+        return stored.load(stray.spec, RequestSpec)
+    except msgspec.ValidationError:  # its server is mapped all the same; the audit says what is left to do
+        return None
+
+
+def _size(stray: Stray) -> QuotaUsage | None:
+    spec = _spec(stray)
+    return None if spec is None else QuotaUsage.of(spec.flavor)
+
+
+def _claim(tx: ApiTransaction, stamp: Stamp, stray: Stray, cell_uuid: str) -> None:
+    """Where the row is, be the host full or not: the guest is there."""
+    row, spec = stray.row, _spec(stray)
+    host, node = row.host or "", row.node or ""
+    if tx.execute(_CLAIM, {"uuid": row.uuid}).one_or_none() is not None:
+        claims.move(tx, stamp, [claims.ClaimMove(instance_uuid=row.uuid, host=host, node=node)])
+    elif spec is not None:
+        lost = claim_repair.Unclaimed(
+            instance_uuid=row.uuid,
+            seen=max(0, row.version - 1),
+            fence=row.fence,
+            takes=spec.flavor.takes,
+            selection=Selection(host=host, node=node, cell_uuid=cell_uuid, fence=row.fence),
+            group=spec.group,
+        )
+        claim_repair.restore(tx, stamp, lost)

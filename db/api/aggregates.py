@@ -1,0 +1,134 @@
+"""Aggregates in the API database: named sets of hosts, with metadata."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from db.api import epochs
+from db.api.epochs import Epoch
+from db.api.tables import aggregate_hosts, aggregates
+from db.sql import named
+from db.sql.connection import ApiTransaction
+from objects import errors, stored, text
+from objects.aggregate import Aggregate
+
+ZONE = "availability_zone"
+"""The metadata key that makes an aggregate a zone."""
+
+
+def create(tx: ApiTransaction, name: str, metadata: Mapping[str, str] | None = None) -> Aggregate:
+    """A new aggregate without hosts. Raises Conflict if its name is taken, and Invalid for a zone that cannot be named so."""
+    _check_zone(metadata or {})
+    values = {"name": name, "metadata": stored.dump(dict(metadata or {}))}
+    key = named.insert(tx, aggregates, values, f"Aggregate '{name}'").inserted_primary_key
+    epochs.bump(tx, Epoch.AGGREGATES)
+    return Aggregate(id=key[0] if key else 0, name=name, metadata=dict(metadata or {}))
+
+
+def get(tx: ApiTransaction, aggregate_id: int) -> Aggregate:
+    """Raises NotFound."""
+    row = named.found(tx.execute(sa.select(aggregates).where(aggregates.c.id == aggregate_id)).first(), _what(aggregate_id))
+    return _aggregate(row, _hosts(tx, aggregate_id).get(aggregate_id, ()))
+
+
+def find(tx: ApiTransaction, name: str) -> Aggregate:
+    """The aggregate of this name. Raises NotFound."""
+    row = named.found(tx.execute(sa.select(aggregates).where(aggregates.c.name == name)).first(), _what(name))
+    return _aggregate(row, _hosts(tx, row.id).get(row.id, ()))
+
+
+def list_all(tx: ApiTransaction) -> list[Aggregate]:
+    """By id, each with its hosts in order."""
+    rows = tx.execute(sa.select(aggregates).order_by(aggregates.c.id)).all()
+    hosts = _hosts(tx)
+    return [_aggregate(row, hosts.get(row.id, ())) for row in rows]
+
+
+def update(tx: ApiTransaction, aggregate_id: int, name: str) -> None:
+    """Rename it. Raises NotFound, and Conflict if the name is taken."""
+    named.update(tx, sa.update(aggregates).where(aggregates.c.id == aggregate_id), {"name": name}, _what(aggregate_id))
+    epochs.bump(tx, Epoch.AGGREGATES)
+
+
+def set_metadata(tx: ApiTransaction, aggregate_id: int, changes: Mapping[str, str | None]) -> None:
+    """Set these keys and remove those whose value is None. Raises NotFound, Invalid for a zone that cannot be
+    named so, and Conflict where a host would be in two zones.
+    """
+    epochs.bump(tx, Epoch.AGGREGATES)  # first: its lock keeps the answers below true
+    before = get(tx, aggregate_id)
+    merged = {**before.metadata, **changes}
+    metadata = {key: value for key, value in merged.items() if value is not None}
+    _check_zone({key: value for key, value in changes.items() if value is not None})
+    if metadata.get(ZONE) != before.availability_zone:
+        _refuse_second_zone(tx, aggregate_id, before.hosts, metadata.get(ZONE))
+    statement = sa.update(aggregates).where(aggregates.c.id == aggregate_id)
+    tx.execute(statement, {"metadata": stored.dump(metadata)})
+
+
+def add_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
+    """Raises NotFound, and Conflict if the host is in it already or would be in two zones."""
+    epochs.bump(tx, Epoch.AGGREGATES)  # first: its lock keeps the answers below true
+    aggregate = get(tx, aggregate_id)
+    if host in aggregate.hosts:
+        raise errors.Conflict(f"Host '{host}' is in aggregate '{aggregate.name}' already")
+    _refuse_second_zone(tx, aggregate_id, (host,), aggregate.availability_zone)
+    what = f"Host '{host}' in aggregate '{aggregate.name}'"
+    named.insert(tx, aggregate_hosts, {"aggregate_id": aggregate_id, "host": host}, what)
+
+
+def remove_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
+    """Raises NotFound for the aggregate, or where the host is not in it."""
+    name = get(tx, aggregate_id).name
+    statement = sa.delete(aggregate_hosts).where(aggregate_hosts.c.aggregate_id == aggregate_id, aggregate_hosts.c.host == host)
+    named.delete(tx, statement, f"Host '{host}' in aggregate '{name}'")
+    epochs.bump(tx, Epoch.AGGREGATES)
+
+
+def delete(tx: ApiTransaction, aggregate_id: int) -> None:
+    """Raises NotFound, and Conflict while hosts are in it."""
+    epochs.bump(tx, Epoch.AGGREGATES)  # first: its lock keeps the answers below true
+    aggregate = get(tx, aggregate_id)
+    if aggregate.hosts:
+        raise errors.Conflict(f"Aggregate '{aggregate.name}' still has {len(aggregate.hosts)} hosts")
+    named.delete(tx, sa.delete(aggregates).where(aggregates.c.id == aggregate_id), _what(aggregate_id))
+
+
+def _check_zone(metadata: Mapping[str, str]) -> None:
+    if ZONE in metadata and not text.is_zone(metadata[ZONE]):
+        shown = text.escaped(repr(metadata[ZONE])[:80])
+        raise errors.Invalid(f"{ZONE} {shown}: a zone has 1 to 255 printable characters, no outer blanks and no ':'")
+
+
+def _refuse_second_zone(tx: ApiTransaction, aggregate_id: int, hosts: Collection[str], zone: str | None) -> None:
+    """A host is in one zone at most. It may be in several aggregates that name the same one."""
+    if zone is None:
+        return
+    for other in list_all(tx):
+        twice = sorted(set(other.hosts) & set(hosts))
+        if twice and other.id != aggregate_id and other.availability_zone not in (None, zone):
+            raise errors.Conflict(
+                f"Host '{twice[0]}' is in zone '{other.availability_zone}' already, through aggregate '{other.name}'"
+            )
+
+
+def _hosts(tx: ApiTransaction, aggregate_id: int | None = None) -> dict[int, list[str]]:
+    query = sa.select(aggregate_hosts).order_by(aggregate_hosts.c.host)
+    if aggregate_id is not None:
+        query = query.where(aggregate_hosts.c.aggregate_id == aggregate_id)
+    hosts: dict[int, list[str]] = defaultdict(list)
+    for row in tx.execute(query):
+        hosts[row.aggregate_id].append(row.host)
+    return hosts
+
+
+def _aggregate(row: sa.Row[Any], hosts: list[str] | tuple[()]) -> Aggregate:
+    metadata = stored.load(row._mapping["metadata"], dict[str, str])
+    return Aggregate(id=row.id, name=row.name, hosts=tuple(hosts), metadata=metadata)
+
+
+def _what(reference: int | str) -> str:
+    return f"Aggregate '{reference}'"

@@ -1,0 +1,215 @@
+"""The durable queue: how requests leave it. ``accepting.py`` is how they enter it, ``leases.py`` who drives them meanwhile.
+
+The guards are those of ``docs/protocol.md``. A build request's deletion is the one point where a hand-over, a burial and a user's
+delete are decided against each other: every one of them deletes the request first and touches the mapping after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from db import outbox
+from db.api import claims, leases, quotas
+from db.api.accepting import Accepted, NewBatch, NewServer, accept, accept_all
+from db.api.tables import build_requests, client_tokens, instance_mappings
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import KeyedDelete
+from db.sql.many import UpdateMany
+from objects import errors, notification
+from objects.base import Object
+from objects.cell import CELL0_UUID
+from objects.quota import QuotaUsage
+
+__all__ = [
+    "Accepted",
+    "Burial",
+    "Deleted",
+    "HandOver",
+    "NewBatch",
+    "NewServer",
+    "accept",
+    "accept_all",
+    "bury",
+    "delete",
+    "forget_tokens",
+    "hand_over",
+]
+
+
+class HandOver(Object, frozen=True, kw_only=True):
+    """One request's move into its cell, on the host its claim names."""
+
+    instance_uuid: str
+    fence: int
+    cell_uuid: str
+    host: str
+    node: str
+    availability_zone: str | None
+
+
+class Burial(Object, frozen=True, kw_only=True):
+    """One request that never got a host, and why."""
+
+    instance_uuid: str
+    fence: int
+    fault: str
+
+
+class Deleted(Object, frozen=True, kw_only=True):
+    """A won delete. ``cell_uuid`` None: the request was still queued and nothing is left of it."""
+
+    cell_uuid: str | None
+
+
+# -- leaving the queue -------------------------------------------------------------------------------------------------------
+
+_TAKE = KeyedDelete(
+    build_requests.c.instance_uuid,
+    where=[build_requests.c.state == "leased", build_requests.c.fence == sa.bindparam("held")],
+    returning=[build_requests.c.instance_uuid],
+)
+_UNDECIDED = sa.and_(
+    instance_mappings.c.instance_uuid == sa.bindparam("uuid"),
+    instance_mappings.c.cell_uuid.is_(None),
+    instance_mappings.c.deleted.is_(sa.false()),
+)
+_MAPPED = {
+    "cell_uuid": "to_cell",
+    "fence": "to_fence",
+    "host": "to_host",
+    "node": "to_node",
+    "availability_zone": "to_zone",
+    "mapped_at": "now",
+    "updated_at": "now",
+}
+_MAP = UpdateMany(
+    sa.update(instance_mappings)
+    .where(_UNDECIDED)
+    .values({column: sa.bindparam(parameter) for column, parameter in _MAPPED.items()}),
+    instance_mappings,
+    key=("instance_uuid", "uuid"),
+    values=_MAPPED,
+    where="t.cell_uuid IS NULL AND t.deleted = false",
+)
+_BURY = (
+    sa.update(instance_mappings)
+    .where(_UNDECIDED)
+    .values(
+        cell_uuid=CELL0_UUID,
+        fence=sa.bindparam("to_fence"),
+        state="error",
+        fault=sa.bindparam("why"),
+        mapped_at=sa.bindparam("now"),
+        updated_at=sa.bindparam("now"),
+    )
+)
+
+
+def hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list[str]:
+    """mapping NULL -> cell and request deleted, for each request still leased under the fence given; returns the uuids won.
+
+    Who is missing from the answer lost to a delete or to a successor, and must be left alone.
+    """
+    won = _take(tx, {item.instance_uuid: item.fence for item in items})
+    rows = [
+        {
+            "uuid": item.instance_uuid,
+            "to_cell": item.cell_uuid,
+            "to_fence": item.fence,
+            "to_host": item.host,
+            "to_node": item.node,
+            "to_zone": item.availability_zone,
+            "now": now,
+        }
+        for item in items
+        if item.instance_uuid in won
+    ]
+    _decided(_MAP(tx, rows), rows)
+    if outbox.kept(tx):
+        handed = [item for item in items if item.instance_uuid in won]
+        outbox.put(tx, "api", [notification.of_hand_over(i.instance_uuid, i.fence, i.host, i.node, now) for i in handed])
+    return [item.instance_uuid for item in items if item.instance_uuid in won]
+
+
+def bury(tx: ApiTransaction, stamp: claims.Stamp, items: Sequence[Burial], now: float) -> list[str]:
+    """hand_over to cell0 with the reason, freeing the claim in the same transaction; returns the uuids won."""
+    won = _take(tx, {item.instance_uuid: item.fence for item in items})
+    rows = [
+        {"uuid": item.instance_uuid, "to_fence": item.fence, "why": item.fault, "now": now}
+        for item in items
+        if item.instance_uuid in won
+    ]
+    _decided(tx.execute(_BURY, rows).rowcount if rows else 0, rows)
+    claims.release(tx, stamp, sorted(won))
+    if outbox.kept(tx):
+        buried = [item for item in items if item.instance_uuid in won]
+        outbox.put(tx, "api", [notification.of_burial(item.instance_uuid, item.fence, item.fault, now) for item in buried])
+    return [item.instance_uuid for item in items if item.instance_uuid in won]
+
+
+def _take(tx: ApiTransaction, fences: Mapping[str, int]) -> set[str]:
+    won: set[str] = set()
+    for fence, uuids in leases.by_fence(fences).items():
+        won.update(row.instance_uuid for row in _TAKE(tx, uuids, held=fence))
+    return won
+
+
+def _decided(matched: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    if matched != len(rows):
+        # A request and a decided mapping never exist together (invariant S6), so this rolls back rather than overwrite one.
+        raise errors.Conflict("an instance mapping was decided while its build request was still queued")
+
+
+# -- delete ------------------------------------------------------------------------------------------------------------------
+
+_GONE = sa.delete(build_requests).where(build_requests.c.instance_uuid == sa.bindparam("uuid"))
+_MARK = (
+    sa.update(instance_mappings)
+    .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"), instance_mappings.c.deleted.is_(sa.false()))
+    .values(deleted=sa.true(), updated_at=sa.bindparam("now"), deleted_at=sa.bindparam("now"), deleted_by=sa.bindparam("request"))
+)
+_MAPPING = sa.select(
+    instance_mappings.c.project_id,
+    instance_mappings.c.cell_uuid,
+    instance_mappings.c.deleted,
+    instance_mappings.c.vcpus,
+    instance_mappings.c.memory_mb,
+).where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
+
+
+def delete(
+    tx: ApiTransaction, stamp: claims.Stamp, uuid: str, *, project_id: str | None, now: float, request_id: str | None = None
+) -> Deleted | None:
+    """Win the build request, or mark the mapping so that a sweep carries the delete into the cell; the project has one server less.
+
+    The mark is made once, whatever becomes of the server before or after: that is what makes its quota free once.
+
+    ``request_id``: the request that asks for it.
+    None: there is no such server that is not deleted already, or it belongs to another project than ``project_id``.
+    """
+    before = tx.execute(_MAPPING, {"uuid": uuid}).one_or_none()
+    if before is None or before.deleted or project_id not in (None, before.project_id):
+        return None
+    queued = tx.execute(_GONE, {"uuid": uuid}).rowcount
+    if not tx.execute(_MARK, {"uuid": uuid, "now": now, "request": request_id}).rowcount:
+        return None
+    marked = tx.execute(_MAPPING, {"uuid": uuid}).one()  # nobody changes it any more, so it may be trusted now
+    if marked.vcpus is not None:
+        quotas.release(tx, marked.project_id, QuotaUsage(instances=1, cores=marked.vcpus, ram=marked.memory_mb))
+    if not queued:
+        return Deleted(cell_uuid=marked.cell_uuid)
+    claims.release(tx, stamp, [uuid])
+    tx.execute(
+        sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == uuid).values(state="deleted", terminated_at=now)
+    )
+    if outbox.kept(tx):
+        outbox.put(tx, "api", notification.of_queued_delete(uuid, now))
+    return Deleted(cell_uuid=None)
+
+
+def forget_tokens(tx: ApiTransaction, before: float) -> int:
+    """Forget client tokens first used before ``before`` (seconds since the epoch): the same token then makes new servers."""
+    return tx.execute(sa.delete(client_tokens).where(client_tokens.c.created_at < before)).rowcount

@@ -1,0 +1,111 @@
+"""Cell mappings in the API database: which cells there are, and where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from db.api import epochs, inventories, ledger
+from db.api.epochs import Epoch
+from db.api.tables import cell_mappings, host_mappings, instance_mappings
+from db.sql import named
+from db.sql.connection import ApiTransaction
+from objects import errors
+from objects.cell import CellMapping, CellState
+
+
+class HasHosts(errors.Conflict):
+    """Hosts are mapped to the cell."""
+
+
+class HasServers(errors.Conflict):
+    """Servers that are not deleted live in the cell."""
+
+
+class NotOver(errors.Conflict):
+    """Builds or deletes are on their way into the cell, or on it."""
+
+
+def create(tx: ApiTransaction, mapping: CellMapping) -> None:
+    """Raises Conflict if its uuid or name is taken."""
+    named.insert(tx, cell_mappings, _values(mapping), f"Cell '{mapping.name}'")
+    epochs.bump(tx, Epoch.CELLS)
+
+
+def get(tx: ApiTransaction, uuid: str) -> CellMapping:
+    """Raises NotFound."""
+    return _mapping(named.found(tx.execute(sa.select(cell_mappings).where(cell_mappings.c.uuid == uuid)).first(), f"Cell '{uuid}'"))
+
+
+def hold(tx: ApiTransaction, uuid: str) -> bool:
+    """Whether there is such a cell. If so, it cannot be deleted before this transaction has ended."""
+    query = sa.select(cell_mappings.c.uuid).where(cell_mappings.c.uuid == uuid).with_for_update()
+    return tx.execute(query).first() is not None
+
+
+def list_all(tx: ApiTransaction) -> list[CellMapping]:
+    """By name, cell0 among them."""
+    return [_mapping(row) for row in tx.execute(sa.select(cell_mappings).order_by(cell_mappings.c.name))]
+
+
+def update(tx: ApiTransaction, mapping: CellMapping) -> CellMapping:
+    """Replace name, URLs and state of what was read with this epoch, and return it with the next one.
+
+    Raises NotFound, and Conflict if the new name is taken or somebody has changed the mapping since it was read.
+    """
+    changed = msgspec.structs.replace(mapping, epoch=mapping.epoch + 1)
+    same = (cell_mappings.c.uuid == mapping.uuid, cell_mappings.c.epoch == mapping.epoch)
+    statement = sa.update(cell_mappings).where(*same).values(_values(changed))
+    try:
+        named.update(tx, statement, {}, f"Cell '{mapping.name}'")
+    except errors.NotFound:
+        get(tx, mapping.uuid)
+        raise errors.Conflict(f"Cell '{mapping.name}' was changed by somebody else meanwhile: look at it, and try again") from None
+    epochs.bump(tx, Epoch.CELLS)
+    if changed.state is CellState.DISABLED:  # last: who claims there now has committed before this does, or finds out
+        inventories.touch(tx, ledger.once(tx, f"cell {changed.name} disabled"), changed.uuid)
+    return changed
+
+
+def delete(tx: ApiTransaction, uuid: str, *, failed_with: str | None = None) -> None:
+    """Raises NotFound, and HasHosts, HasServers or NotOver, all of them Conflicts, while it cannot be deleted.
+
+    Servers in ERROR with the fault ``failed_with`` do not count: whoever deletes the cell has ended them there.
+    """
+    name = get(tx, uuid).name
+    if count := _count(tx, host_mappings, host_mappings.c.cell_uuid == uuid):
+        raise HasHosts(f"Cell '{name}' still has {count} hosts: delete them, or give --with-hosts")
+    check_empty(tx, uuid, failed_with=failed_with)
+    named.delete(tx, sa.delete(cell_mappings).where(cell_mappings.c.uuid == uuid), f"Cell '{name}'")
+    epochs.bump(tx, Epoch.CELLS)
+
+
+def check_empty(tx: ApiTransaction, uuid: str, *, failed_with: str | None = None) -> None:
+    """Raises NotFound, HasServers while servers are mapped to the cell, and NotOver while it has not confirmed their deletes.
+
+    ``failed_with``: see ``delete``.
+    """
+    name = get(tx, uuid).name
+    of_it = instance_mappings.c.cell_uuid == uuid
+    live = [of_it, instance_mappings.c.deleted == sa.false()]
+    if failed_with is not None:
+        live.append(sa.or_(instance_mappings.c.state != "error", sa.func.coalesce(instance_mappings.c.fault, "") != failed_with))
+    unconfirmed = [of_it, instance_mappings.c.deleted == sa.true(), instance_mappings.c.state != "deleted"]
+    if count := _count(tx, instance_mappings, *live):
+        raise HasServers(f"Cell '{name}' still has {count} servers: delete them first")
+    if count := _count(tx, instance_mappings, *unconfirmed):
+        raise NotOver(f"Cell '{name}' has not confirmed {count} deletes yet: wait until their guests are gone")
+
+
+def _count(tx: ApiTransaction, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+    return tx.execute(sa.select(sa.func.count()).select_from(table).where(*conditions)).scalar_one()
+
+
+def _values(mapping: CellMapping) -> dict[str, Any]:
+    return msgspec.structs.asdict(mapping) | {"state": str(mapping.state)}
+
+
+def _mapping(row: sa.Row[Any]) -> CellMapping:
+    return CellMapping(**{**row._mapping, "state": CellState(row.state)})

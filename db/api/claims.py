@@ -1,0 +1,233 @@
+"""Claims: which host's room each instance has. Made by schedulers alone; given back and moved by whoever ends or moves the request.
+
+The guards are those of ``docs/protocol.md``. The lock order of all who write here is: build requests, allocations, server groups,
+inventories in the order of their ids, slots in groups.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import sqlalchemy as sa
+from oslo_db.exception import RetryRequest
+
+from db.api import group_slots, inventories
+from db.api.claiming import Ask, Claimed, Outdated, Planner, Raced, claim
+from db.api.inventories import UsageChange, changed_since, read_all, read_pages, set_inventory
+from db.api.ledger import Ledger, Stamp
+from db.api.tables import allocations, build_requests, instance_mappings
+from db.api.tables import inventories as inventory_table
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import KeyedDelete, by_index
+from objects.base import Object
+from objects.cell import CELL0_UUID
+
+__all__ = [
+    "Ask",
+    "ClaimMove",
+    "Claimed",
+    "Ledger",
+    "Outdated",
+    "Planner",
+    "Raced",
+    "Stamp",
+    "changed_since",
+    "claim",
+    "free_slots",
+    "lock_places",
+    "move",
+    "orphans",
+    "read_all",
+    "read_pages",
+    "release",
+    "set_inventory",
+]
+
+LOG = logging.getLogger(__name__)
+
+
+class ClaimMove(Object, frozen=True, kw_only=True):
+    """The instance is on this host now, whatever was claimed.
+
+    ``cell_uuid``: the cell that says so, which may name its own hosts only; None: an operator.
+    """
+
+    instance_uuid: str
+    host: str
+    node: str
+    cell_uuid: str | None = None
+
+
+_RELEASE = KeyedDelete(
+    allocations.c.instance_uuid,
+    returning=[
+        allocations.c.instance_uuid,
+        allocations.c.inventory_id,
+        allocations.c.vcpus,
+        allocations.c.memory_mb,
+        allocations.c.disk_gb,
+        allocations.c.resources,
+        allocations.c.group_uuid,
+    ],
+)
+
+
+def release(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> int:
+    """Give back the room of these instances, and their places in groups; return how many had any. Harmless to repeat."""
+    changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
+    grouped: list[str] = []
+    released = 0
+    for row in _RELEASE(tx, sorted(set(uuids))):
+        released += 1
+        changes[row.inventory_id] = changes[row.inventory_id].plus(_usage(row).negated())
+        if row.group_uuid is not None:
+            grouped.append(row.instance_uuid)
+    _change(tx, stamp, changes)
+    if grouped:  # after the inventories, as a claim takes them
+        group_slots.free(tx, grouped, held_only=False)
+    return released
+
+
+def free_slots(tx: ApiTransaction, uuids: Sequence[str]) -> None:
+    """The builds of these instances are over: the hosts held for their retries are no longer."""
+    group_slots.free(tx, uuids, held_only=True)
+
+
+def _usage(row: sa.Row[Any]) -> UsageChange:
+    """What a claim takes."""
+    return inventories.usage_of(row.vcpus, row.memory_mb, row.disk_gb, row.resources)
+
+
+def _change(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange], needed: Set[int] = frozenset()) -> None:
+    """Nothing is given back to an inventory that is gone. ``needed``: those that must be there."""
+    if len(changes) > 1:  # one UPDATE locks in no promised order; of a single row it is the lock
+        there = {row.id for row in inventories.lock(tx, changes)}
+        if needed - there:
+            raise RetryRequest(LookupError("an inventory that an instance was to move to has just been deleted"))
+        changes = {inventory: usage for inventory, usage in changes.items() if inventory in there}
+    inventories.add_usage(tx, stamp, changes)
+
+
+# -- moves ---------------------------------------------------------------------------------------------------------------------
+
+_CLAIMS = by_index(
+    sa.select(allocations)
+    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
+    .order_by(allocations.c.instance_uuid)
+    .with_for_update(),
+    allocations,
+)
+_MOVE = sa.update(allocations).where(allocations.c.instance_uuid == sa.bindparam("uuid")).values(inventory_id=sa.bindparam("to"))
+_FIND = sa.select(inventory_table.c.id, inventory_table.c.host, inventory_table.c.node, inventory_table.c.cell_uuid).where(
+    inventory_table.c.host.in_(dialect.uuids("hosts"))
+)
+_CELLS = sa.select(inventory_table.c.id, inventory_table.c.cell_uuid).where(inventory_table.c.id.in_(dialect.uuids("ids")))
+
+
+def move(tx: ApiTransaction, stamp: Stamp, moves: Sequence[ClaimMove]) -> None:
+    """Record where instances went. Always recorded, though the host be full; an instance without a claim stays without.
+
+    A host that no inventory is known of gets one without capacity, so that usage is right and nothing else is claimed there. No
+    claim goes to a host of another cell than the one that tells of the move.
+    """
+    wanted = {move.instance_uuid: move for move in moves}
+    claimed = _read_claims(tx, sorted(wanted))
+    targets = _targets(tx, stamp, [(wanted[row.instance_uuid], row.inventory_id) for row in claimed])
+    changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
+    moved: list[dict[str, Any]] = []
+    grouped: list[tuple[str, str]] = []
+    for row in claimed:
+        move = wanted[row.instance_uuid]
+        to, home = targets[move.host, move.node]
+        if to == row.inventory_id:
+            continue
+        if move.cell_uuid is not None and home not in (move.cell_uuid, ""):
+            LOG.error(
+                "cell %s says that %s moved to host %s of cell %s: refused", move.cell_uuid, row.instance_uuid, move.host, home
+            )
+            continue
+        usage = _usage(row)
+        changes[row.inventory_id] = changes[row.inventory_id].plus(usage.negated())
+        changes[to] = changes[to].plus(usage)
+        moved.append({"uuid": row.instance_uuid, "to": to})
+        if row.group_uuid is not None:
+            grouped.append((row.group_uuid, row.instance_uuid))
+    if moved:
+        tx.execute(_MOVE, moved)
+    _change(tx, stamp, changes, {row["to"] for row in moved})
+    for group_uuid, uuid in grouped:
+        group_slots.move(tx, group_uuid, uuid, wanted[uuid].host)
+
+
+def lock_places(tx: ApiTransaction, uuids: Sequence[str], hosts: Sequence[str]) -> None:
+    """Lock the inventories that these instances are on, and all those of these hosts.
+
+    For a transaction that will change some of them now and others later: it would not lock them in the order of their ids.
+    """
+    ids = {row.inventory_id for row in _read_claims(tx, sorted(set(uuids)))}
+    inventories.lock(tx, ids | {key for key, _ in _find(tx, sorted(set(hosts))).values()})
+
+
+def _read_claims(tx: ApiTransaction, uuids: Sequence[str]) -> list[sa.Row[Any]]:
+    rows: list[sa.Row[Any]] = []
+    for start in range(0, len(uuids), dialect.IN_LIST):
+        rows += tx.execute(_CLAIMS, {"uuids": uuids[start : start + dialect.IN_LIST]})
+    return rows
+
+
+def _targets(tx: ApiTransaction, stamp: Stamp, moves: Sequence[tuple[ClaimMove, int]]) -> dict[tuple[str, str], tuple[int, str]]:
+    """The inventories' ids and cells of the hosts moved to, by (host, node); those that are missing are made."""
+    places = {(move.host, move.node): inventory_id for move, inventory_id in moves}
+    targets = _find(tx, sorted({host for host, _ in places}))
+    missing = sorted(place for place in places if place not in targets)
+    if not missing:
+        return targets
+    cells = {row.id: row.cell_uuid for row in tx.execute(_CELLS, {"ids": sorted({places[place] for place in missing})})}
+    empty = {"cap_vcpus": 0.0, "cap_memory_mb": 0.0, "cap_disk_gb": 0.0, "writer": stamp.writer, "wseq": stamp.sequence}
+    for host, node in missing:
+        LOG.warning("an instance moved to host %s, node %s, which has no inventory yet: one without capacity is made", host, node)
+    inventories.insert(tx, [{"host": h, "node": n, "cell_uuid": cells.get(places[h, n], ""), **empty} for h, n in missing])
+    return _find(tx, sorted({host for host, _ in places}))
+
+
+def _find(tx: ApiTransaction, hosts: Sequence[str]) -> dict[tuple[str, str], tuple[int, str]]:
+    """Id and cell of each inventory of these hosts, by (host, node)."""
+    found: dict[tuple[str, str], tuple[int, str]] = {}
+    for start in range(0, len(hosts), dialect.IN_LIST):
+        rows = tx.execute(_FIND, {"hosts": hosts[start : start + dialect.IN_LIST]})
+        found |= {(row.host, row.node): (row.id, row.cell_uuid) for row in rows}
+    return found
+
+
+# -- the audit -----------------------------------------------------------------------------------------------------------------
+
+_ORPHANS = (
+    sa.select(allocations.c.instance_uuid)
+    .outerjoin(build_requests, build_requests.c.instance_uuid == allocations.c.instance_uuid)
+    .outerjoin(instance_mappings, instance_mappings.c.instance_uuid == allocations.c.instance_uuid)
+    .where(
+        build_requests.c.instance_uuid.is_(None),
+        sa.or_(
+            instance_mappings.c.instance_uuid.is_(None),
+            instance_mappings.c.cell_uuid == CELL0_UUID,
+            instance_mappings.c.state.in_(("error", "deleted")),
+            sa.and_(instance_mappings.c.cell_uuid.is_(None), instance_mappings.c.deleted.is_(sa.true())),
+        ),
+    )
+    .order_by(allocations.c.instance_uuid)
+)
+_ORPHANS_AMONG = _ORPHANS.where(allocations.c.instance_uuid.in_(dialect.uuids()))
+
+
+def orphans(tx: ApiTransaction, among: Sequence[str] | None = None) -> list[str]:
+    """Instances with a claim that nothing stands on any more: all facts it looks at are final, so they may be released later.
+
+    ``among``: only these are looked at, at most ``dialect.IN_LIST``.
+    """
+    if among is None:
+        return list(tx.execute(_ORPHANS).scalars())
+    return list(tx.execute(_ORPHANS_AMONG, {"uuids": list(among)}).scalars())

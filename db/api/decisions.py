@@ -1,0 +1,79 @@
+"""Scheduling decisions, kept so that each can be explained afterwards: for a time, and so many of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from db import outbox
+from db.api.tables import decisions
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import KeyedDelete
+from objects import notification, stored
+from objects.decision import Decision
+
+KEPT = 20
+"""Decisions about one batch that are kept. A batch that waits for a cell is refused anew every few seconds, up to its deadline."""
+
+_INSERT = sa.insert(decisions)
+_OF_BATCH = (
+    sa.select(decisions.c.decision)
+    .where(decisions.c.batch_id == sa.bindparam("batch"))
+    .order_by(decisions.c.at.desc(), decisions.c.id)
+    .limit(KEPT)
+)
+_SURPLUS = (
+    sa.select(decisions.c.id)
+    .where(decisions.c.batch_id == sa.bindparam("batch"))
+    .order_by(decisions.c.at.desc(), decisions.c.id)
+    .offset(KEPT)
+    .limit(dialect.IN_LIST)
+)
+_OLD = (
+    # along the index, so that the decisions themselves, which are large, are not read
+    sa.select(decisions.c.id, decisions.c.batch_id)
+    .where(decisions.c.batch_id >= sa.bindparam("after"), decisions.c.at < sa.bindparam("before"))
+    .order_by(decisions.c.batch_id, decisions.c.at)
+    .limit(sa.bindparam("most"))
+)
+_DELETE = KeyedDelete(decisions.c.id, returning=[decisions.c.id])
+
+
+def store_all(tx: ApiTransaction, made: Sequence[Decision]) -> None:
+    """A batch that is refused yet again loses its oldest decisions; one that still waits, what was said last of the same servers.
+
+    One statement where all were placed, one or two more for those that wait, two for each batch that was refused.
+    """
+    if not made:
+        return
+    rows = [{"id": d.id, "batch_id": d.batch_id, "at": d.at, "decision": stored.dump(d)} for d in made]
+    _delete(tx, [d.id for d in made if d.waits])
+    tx.execute(_INSERT, rows)
+    final = [d for d in made if not d.waits]
+    if final and outbox.kept(tx):
+        outbox.put(tx, "api", notification.of_decisions(final))
+    for batch in sorted({d.batch_id for d in final if d.refused}):
+        _delete(tx, tx.execute(_SURPLUS, {"batch": batch}).scalars().all())
+
+
+def of_batch(tx: ApiTransaction, batch_id: str) -> list[Decision]:
+    """What was decided about the batch or some of its instances, oldest first; of many the newest. Without what is unreadable."""
+    texts = tx.execute(_OF_BATCH, {"batch": batch_id}).scalars().all()
+    found = [stored.load_or_none(text, Decision) for text in reversed(texts)]
+    return [decision for decision in found if decision is not None]
+
+
+def trim(tx: ApiTransaction, before: float, after: str = "", most: int = dialect.IN_LIST) -> tuple[int, str | None]:
+    """Forget decisions made before ``before`` (seconds since the epoch), ``most`` of them, of batches from ``after`` on.
+
+    Returns how many, and where to go on; None at the end.
+    """
+    old = tx.execute(_OLD, {"before": before, "after": after, "most": most}).all()
+    gone = _delete(tx, [row.id for row in old])
+    return gone, old[-1].batch_id if len(old) == most else None
+
+
+def _delete(tx: ApiTransaction, ids: Sequence[str]) -> int:
+    return len(_DELETE(tx, sorted(ids)))

@@ -1,0 +1,207 @@
+"""A cell's feed applied to the API database: summaries, claims, capacities and the reader's cursor in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import sqlalchemy as sa
+
+from db.api import cell_mappings, claims
+from db.api.tables import feed_cursors, host_mappings, instance_mappings, inventories
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import by_index
+from db.sql.many import UpdateMany
+from objects import errors, stored
+from objects.base import Object
+from objects.compute_node import ComputeNode
+from objects.feed import EventKind, FeedEvent, InstanceSummary
+
+
+class FeedPosition(Object, frozen=True, kw_only=True):
+    """A reader's place in one cell's feed: everything up to ``cursor`` is applied; this page takes it to ``upto``."""
+
+    cell_uuid: str
+    cursor: int
+    upto: int
+
+
+def cursor(tx: ApiTransaction, cell_uuid: str) -> int:
+    """How far this cell's feed has been applied; 0 for a cell never read before.
+
+    Raises Conflict for a cell that was removed: its feed is not applied from its begin again.
+    """
+    found = tx.execute(sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)).scalar_one_or_none()
+    if found is None:
+        if not cell_mappings.hold(tx, cell_uuid):
+            raise errors.Conflict(f"cell {cell_uuid} was removed")
+        dialect.insert_new(tx, feed_cursors, [{"cell_uuid": cell_uuid, "sequence": 0}])
+    return found or 0
+
+
+def position(tx: ApiTransaction, cell_uuid: str) -> int:
+    """The same, for one who only wants to know."""
+    return tx.execute(sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)).scalar_one_or_none() or 0
+
+
+BEYOND_ANY_EVENT = 2**62
+
+_REBUILD = sa.update(feed_cursors).where(feed_cursors.c.cell_uuid == sa.bindparam("cell")).values(sequence=BEYOND_ANY_EVENT)
+
+
+def rebuild_from_rows(tx: ApiTransaction, cell_uuid: str) -> None:
+    """Let the reader of this feed take every row's state instead: a cursor behind the feed's end says that it was restored."""
+    tx.execute(_REBUILD, {"cell": cell_uuid})
+
+
+_ADVANCE = (
+    sa.update(feed_cursors)
+    .where(feed_cursors.c.cell_uuid == sa.bindparam("cell"), feed_cursors.c.sequence == sa.bindparam("read"))
+    .values(sequence=sa.bindparam("upto"))
+)
+_SUMMARY = {
+    "seen": "version",
+    "state": "new_state",
+    "host": "new_host",
+    "node": "new_node",
+    "availability_zone": "new_zone",
+    "updated_at": "new_updated_at",
+    "launched_at": "new_launched_at",
+    "terminated_at": "new_terminated_at",
+    "fault": "new_fault",
+}
+_APPLY = UpdateMany(
+    sa.update(instance_mappings)
+    .where(
+        instance_mappings.c.instance_uuid == sa.bindparam("uuid"),
+        instance_mappings.c.cell_uuid == sa.bindparam("cell"),
+        instance_mappings.c.seen < sa.bindparam("version"),
+    )
+    .values({column: sa.bindparam(parameter) for column, parameter in _SUMMARY.items()}),
+    instance_mappings,
+    key=("instance_uuid", "uuid"),
+    values=_SUMMARY,
+    where="t.cell_uuid = w.cell AND t.seen < w.version",
+)
+_FRESH = by_index(
+    sa.select(instance_mappings.c.instance_uuid, instance_mappings.c.seen)
+    .where(
+        instance_mappings.c.instance_uuid.in_(dialect.uuids()),
+        instance_mappings.c.cell_uuid == sa.bindparam("cell"),
+    )
+    .order_by(instance_mappings.c.instance_uuid)
+    .with_for_update(),
+    instance_mappings,
+)
+_HOMES = sa.union_all(
+    sa.select(host_mappings.c.host, host_mappings.c.cell_uuid).where(host_mappings.c.host.in_(dialect.uuids("hosts"))),
+    sa.select(inventories.c.host, inventories.c.cell_uuid).where(inventories.c.host.in_(dialect.uuids("hosts"))),
+)
+
+
+def apply(
+    tx: ApiTransaction,
+    stamp: claims.Stamp,
+    position: FeedPosition,
+    events: Sequence[FeedEvent],
+    nodes: Sequence[ComputeNode] = (),
+    own: Collection[str] = (),
+    now: float | None = None,
+) -> list[FeedEvent]:
+    """Apply the instance events of one page, take over the capacities of ``nodes``, and advance the cursor by compare-and-set.
+
+    An event counts only if the mapping names the feed's cell and the event is newer than the last one applied. An instance that
+    runs, or moves, is on a host of the feed's cell: events that name another cell's host change nothing, and are returned. The end
+    of an instance always counts. ``own``: hosts that are known to be the cell's; the others are looked up. ``now``: by this
+    database's clock, with which summaries are dated; None: as the cell dated them.
+
+    Raises ``errors.Conflict`` if another reader has moved the cursor: nothing is written then, and the page is to be read again.
+    """
+    moved_cursor = tx.execute(_ADVANCE, {"cell": position.cell_uuid, "read": position.cursor, "upto": position.upto}).rowcount
+    if not moved_cursor:
+        raise errors.Conflict(f"the feed of cell {position.cell_uuid} is read by another applier")
+    refused = _on_foreign_hosts(tx, position.cell_uuid, events, own)
+    by_uuid: dict[str, list[FeedEvent]] = {}
+    for event in events:
+        if event.kind in (*_PLACING, EventKind.ENDED) and event not in refused:
+            by_uuid.setdefault(event.key, []).append(event)
+    if by_uuid:
+        _apply_claims(tx, stamp, position.cell_uuid, by_uuid, [node.host for node in nodes])
+        _APPLY(tx, [_values(position.cell_uuid, by_uuid[uuid][-1], now) for uuid in sorted(by_uuid)])
+    if nodes:
+        claims.set_inventory(tx, stamp, nodes, position.cell_uuid)
+    return refused
+
+
+_PLACING = (EventKind.MOVED, EventKind.ACTIVE)
+"""Events that say on which host an instance is."""
+
+
+def _on_foreign_hosts(tx: ApiTransaction, cell_uuid: str, events: Sequence[FeedEvent], own: Collection[str]) -> list[FeedEvent]:
+    """The events that place an instance on a host of another cell, by its mapping or, where it has none, by its inventories."""
+    placed = [(event, stored.load(event.payload, InstanceSummary).host) for event in events if event.kind in _PLACING]
+    hosts = sorted({host for _, host in placed if host and host not in own})
+    if not hosts:
+        return []
+    foreign: set[str] = set()
+    for start in range(0, len(hosts), dialect.IN_LIST):
+        homes = tx.execute(_HOMES, {"hosts": hosts[start : start + dialect.IN_LIST]})
+        foreign.update(host for host, home in homes if home not in (cell_uuid, ""))
+    return [event for event, host in placed if host in foreign]
+
+
+def _apply_claims(
+    tx: ApiTransaction, stamp: claims.Stamp, cell_uuid: str, by_uuid: Mapping[str, Sequence[FeedEvent]], reporting: Sequence[str]
+) -> None:
+    """Let claims follow what happened. A build that went ACTIVE where it was claimed, as nearly all do, needs no look at them."""
+    last = {uuid: stored.load(events[-1].payload, InstanceSummary) for uuid, events in by_uuid.items()}
+    bearing = [
+        uuid
+        for uuid, events in by_uuid.items()
+        if last[uuid].has_group or any(event.kind is not EventKind.ACTIVE for event in events)
+    ]
+    if not bearing:
+        return
+    seen: dict[str, int] = {}
+    every = sorted(by_uuid)  # the others are written after the claims, and would be locked out of order then
+    for start in range(0, len(every), dialect.IN_LIST):
+        for row in tx.execute(_FRESH, {"uuids": every[start : start + dialect.IN_LIST], "cell": cell_uuid}):
+            seen[row.instance_uuid] = row.seen
+    fresh = {uuid: [e for e in by_uuid[uuid] if e.version > seen[uuid]] for uuid in bearing if uuid in seen}
+    ended = [uuid for uuid, events in fresh.items() if any(e.kind is EventKind.ENDED for e in events)]
+    moves = [
+        claims.ClaimMove(instance_uuid=uuid, host=last[uuid].host or "", node=last[uuid].node or "", cell_uuid=cell_uuid)
+        for uuid, events in fresh.items()
+        if uuid not in ended and any(e.kind is EventKind.MOVED for e in events)
+    ]
+    built = [
+        uuid
+        for uuid, events in fresh.items()
+        if uuid not in ended and last[uuid].has_group and any(e.kind is EventKind.ACTIVE for e in events)
+    ]
+    if sum(map(bool, (ended, moves, reporting))) > 1:
+        moving = [move.instance_uuid for move in moves]
+        claims.lock_places(tx, [*ended, *moving], [*(move.host for move in moves), *reporting])
+    if ended:
+        claims.release(tx, stamp, ended)
+    if moves:
+        claims.move(tx, stamp, moves)
+    if built:
+        claims.free_slots(tx, built)
+
+
+def _values(cell_uuid: str, event: FeedEvent, now: float | None) -> dict[str, object]:
+    summary = stored.load(event.payload, InstanceSummary)
+    return {
+        "uuid": event.key,
+        "cell": cell_uuid,
+        "version": event.version,
+        "new_state": summary.state,
+        "new_host": summary.host,
+        "new_node": summary.node,
+        "new_zone": summary.availability_zone,
+        "new_updated_at": summary.updated_at if now is None else now,
+        "new_launched_at": summary.launched_at,
+        "new_terminated_at": summary.terminated_at,
+        "new_fault": summary.fault,
+    }

@@ -1,0 +1,63 @@
+"""Which host each member of a server group is on, and which hosts are held for members whose build may still move."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import sqlalchemy as sa
+
+from db.api.tables import group_slots, server_groups
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import KeyedDelete, by_index
+from objects.group import ServerGroup
+from objects.inventory import Slot
+
+_LOCK = by_index(
+    sa.select(server_groups.c.uuid)
+    .where(server_groups.c.uuid.in_(dialect.uuids()))
+    .order_by(server_groups.c.uuid)
+    .with_for_update(),
+    server_groups,
+)
+_READ = sa.select(group_slots).where(group_slots.c.group_uuid.in_(dialect.uuids()))
+_KEY, _INDEX = group_slots.c.instance_uuid, "ix_group_slots_instance_uuid"
+_OF_INSTANCES = KeyedDelete(_KEY, returning=[_KEY], index=_INDEX)
+_HELD = KeyedDelete(_KEY, returning=[_KEY], where=[group_slots.c.held.is_(sa.true())], index=_INDEX)
+
+
+def lock_and_read(tx: ApiTransaction, groups: Collection[ServerGroup]) -> list[Slot]:
+    """The slots of these groups; strict ones are locked first, so that two placements of one group come after each other."""
+    lock(tx, {group.uuid for group in groups if group.policy.strict})
+    every = sorted({group.uuid for group in groups})
+    if not every:
+        return []
+    return [
+        Slot(group_uuid=row.group_uuid, instance_uuid=row.instance_uuid, host=row.host, held=bool(row.held))
+        for row in tx.execute(_READ, {"uuids": every})
+    ]
+
+
+def lock(tx: ApiTransaction, uuids: Collection[str]) -> None:
+    """Lock these groups, in the order of their uuids, to the end of the transaction."""
+    if uuids:
+        tx.execute(_LOCK, {"uuids": sorted(uuids)}).all()
+
+
+def add(tx: ApiTransaction, slots: Sequence[Slot]) -> None:
+    """New slots."""
+    if slots:
+        rows = [{"group_uuid": s.group_uuid, "instance_uuid": s.instance_uuid, "host": s.host, "held": s.held} for s in slots]
+        tx.execute(sa.insert(group_slots), rows)
+
+
+def free(tx: ApiTransaction, uuids: Sequence[str], *, held_only: bool) -> None:
+    """The slots of these instances: all of them, or only what is held for a retry."""
+    (_HELD if held_only else _OF_INSTANCES)(tx, sorted(uuids))
+
+
+def move(tx: ApiTransaction, group_uuid: str, instance_uuid: str, host: str) -> None:
+    """The member is on ``host`` now: its real slot goes there, whether that was held for it or not. Other held slots stay."""
+    mine = sa.and_(group_slots.c.group_uuid == group_uuid, group_slots.c.instance_uuid == instance_uuid)
+    tx.execute(sa.delete(group_slots).where(mine, sa.or_(group_slots.c.held.is_(sa.false()), group_slots.c.host == host)))
+    add(tx, [Slot(group_uuid=group_uuid, instance_uuid=instance_uuid, host=host)])

@@ -1,0 +1,97 @@
+"""Host mappings in the API database: which cell each host belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import sqlalchemy as sa
+
+from db.api import epochs
+from db.api.epochs import Epoch
+from db.api.tables import host_mappings, inventories
+from db.sql import dialect, named
+from db.sql.connection import ApiTransaction
+from objects.cell import HostMapping
+
+_COLUMNS = (host_mappings.c.host, host_mappings.c.cell_uuid)
+
+
+def add(tx: ApiTransaction, mappings: Sequence[HostMapping], now: float) -> list[HostMapping]:
+    """Map hosts to cells. Return those that are mapped to another cell already, as they are: these stay what they were.
+
+    A host that is mapped to the same cell is no conflict, and changes nothing. One whose name the server takes for another's, as
+    MariaDB did with trailing blanks before schema 0011, is returned with an empty cell.
+    """
+    wanted = {mapping.host: mapping.cell_uuid for mapping in sorted(mappings, key=lambda m: m.host)}
+    rows = [{"host": host, "cell_uuid": cell_uuid, "created_at": now} for host, cell_uuid in wanted.items()]
+    inserted = dialect.insert_new(tx, host_mappings, rows)
+    if inserted:
+        epochs.bump(tx, Epoch.HOSTS)
+    if inserted == len(rows):
+        return []
+    there = {mapping.host: mapping.cell_uuid for mapping in _of(tx, list(wanted))}
+    found = [HostMapping(host=host, cell_uuid=there.get(host, "")) for host in wanted]
+    return [mapping for mapping in found if mapping.cell_uuid != wanted[mapping.host]]
+
+
+def list_all(tx: ApiTransaction) -> list[HostMapping]:
+    """By host."""
+    rows = tx.execute(sa.select(*_COLUMNS).order_by(host_mappings.c.host))
+    return [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
+
+
+def homes(tx: ApiTransaction) -> dict[str, str]:
+    """Of every host the cell's uuid. A cell's uuid is one string, however many hosts it has."""
+    cells: dict[str, str] = {}
+    return {host: cells.setdefault(cell_uuid, cell_uuid) for host, cell_uuid in tx.execute(sa.select(*_COLUMNS))}
+
+
+def delete(tx: ApiTransaction, host: str) -> None:
+    """Raises NotFound."""
+    named.delete(tx, sa.delete(host_mappings).where(host_mappings.c.host == host), f"Host '{host}'")
+    epochs.bump(tx, Epoch.HOSTS)
+
+
+def move(tx: ApiTransaction, host: str, old: str, new: str) -> bool:
+    """Map the host to ``new`` if it is mapped to ``old``; return whether it was. The caller bumps the epoch."""
+    statement = sa.update(host_mappings).where(host_mappings.c.host == host, host_mappings.c.cell_uuid == old)
+    return tx.execute(statement, {"cell_uuid": new}).rowcount == 1
+
+
+_TAKE_BACK = sa.delete(host_mappings).where(
+    host_mappings.c.host.in_(dialect.uuids("hosts")),
+    host_mappings.c.cell_uuid == sa.bindparam("cell"),
+    host_mappings.c.created_at == sa.bindparam("made"),
+    sa.not_(sa.exists().where(inventories.c.host == host_mappings.c.host)),
+)
+
+
+def take_back(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], made: float) -> int:
+    """Forget those mappings to the cell that ``add`` made at this moment (its ``now``); return how many.
+
+    Not those that were changed since, and not of hosts that offer something: only there can be claims, and so instances.
+    """
+    ordered, forgotten = sorted(hosts), 0
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        some = ordered[start : start + dialect.IN_LIST]
+        forgotten += tx.execute(_TAKE_BACK, {"hosts": some, "cell": cell_uuid, "made": made}).rowcount
+    if forgotten:
+        epochs.bump(tx, Epoch.HOSTS)
+    return forgotten
+
+
+def delete_of(tx: ApiTransaction, cell_uuid: str) -> int:
+    """Forget the hosts of a cell; return how many there were."""
+    forgotten = tx.execute(sa.delete(host_mappings).where(host_mappings.c.cell_uuid == cell_uuid)).rowcount
+    if forgotten:
+        epochs.bump(tx, Epoch.HOSTS)
+    return forgotten
+
+
+def _of(tx: ApiTransaction, hosts: Sequence[str]) -> list[HostMapping]:
+    query = sa.select(*_COLUMNS).where(host_mappings.c.host.in_(dialect.uuids("hosts"))).order_by(host_mappings.c.host)
+    found: list[HostMapping] = []
+    for start in range(0, len(hosts), dialect.IN_LIST):
+        rows = tx.execute(query, {"hosts": hosts[start : start + dialect.IN_LIST]})
+        found += [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
+    return found

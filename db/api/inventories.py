@@ -1,0 +1,299 @@
+"""Inventories in the API database: what each ``(host, node)`` offers, what is claimed of it, and the log of changes.
+
+Only the modules around ``claims.py`` write them. Whoever changes a row holds its lock; several rows are locked in the order of
+their ids, so that transactions wait for each other in one direction only.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from db.api import resources
+from db.api.ledger import Stamp
+from db.api.resources import Pairs
+from db.api.tables import inventories
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import by_index
+from objects.compute_node import ComputeNode
+from objects.inventory import Inventory
+
+_COLUMNS = (
+    inventories.c.id,
+    inventories.c.host,
+    inventories.c.node,
+    inventories.c.cell_uuid,
+    inventories.c.generation,
+    inventories.c.cap_vcpus,
+    inventories.c.cap_memory_mb,
+    inventories.c.cap_disk_gb,
+    inventories.c.used_vcpus,
+    inventories.c.used_memory_mb,
+    inventories.c.used_disk_gb,
+    inventories.c.instances,
+    inventories.c.writer,
+    inventories.c.wseq,
+    inventories.c.cap_resources,
+    inventories.c.used_resources,
+)
+_ALL = sa.select(*_COLUMNS)
+_BY_ID = by_index(_ALL.where(inventories.c.id.in_(dialect.uuids("ids"))).order_by(inventories.c.id), inventories)
+_LOCK = _BY_ID.with_for_update()
+_LOCK_FREE = _BY_ID.with_for_update(skip_locked=True)
+_IDS_OF_HOSTS = sa.select(inventories.c.id).where(inventories.c.host.in_(dialect.uuids("hosts")))
+
+
+PAGE = 5000
+"""Rows of the ledger that are read at once by who reads all of it."""
+
+
+class UsageChange(NamedTuple):
+    """A change of what is claimed: vCPUs, MiB, GiB, instances, custom resource classes; negative when it is given back."""
+
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    instances: int = 1
+    resources: Pairs = ()
+
+    def plus(self, other: UsageChange) -> UsageChange:
+        return UsageChange(
+            self.vcpus + other.vcpus,
+            self.memory_mb + other.memory_mb,
+            self.disk_gb + other.disk_gb,
+            self.instances + other.instances,
+            resources.plus(self.resources, other.resources),
+        )
+
+    def negated(self) -> UsageChange:
+        return UsageChange(-self.vcpus, -self.memory_mb, -self.disk_gb, -self.instances, resources.negated(self.resources))
+
+
+def usage_of(vcpus: int, memory_mb: int, disk_gb: int, custom: str | None, instances: int = 1) -> UsageChange:
+    """What columns say; ``custom``: the text of custom resource classes."""
+    return UsageChange(vcpus, memory_mb, disk_gb, instances, resources.pairs(resources.load(custom)))
+
+
+def read_all(tx: ApiTransaction) -> list[Inventory]:
+    """The whole ledger, as of one moment."""
+    return [_inventory(row) for row in tx.execute(_ALL)]
+
+
+def read_pages(tx: ApiTransaction, take: Callable[[list[Inventory]], None]) -> None:
+    """The same for a large one: ``take`` is given page after page, and no more than one is in memory at once.
+
+    If the transaction is run again ``take`` is given everything once more.
+    """
+    dialect.hold(tx)
+    for page in tx.execute(_ALL, execution_options={"yield_per": PAGE}).partitions():
+        take([_inventory(row) for row in page])
+
+
+class Log(NamedTuple):
+    """What has happened: inventories that changed, the youngest writer, and every epoch (``db/api/epochs.py``) by its name."""
+
+    rows: list[Inventory]
+    newest: int
+    epochs: dict[str, int]
+
+
+def changed_since(tx: ApiTransaction, vector: Mapping[int, int], newest: int) -> Log:
+    """Rows last changed by one of the writers in ``vector`` after the number given there, or by a writer younger than ``newest``.
+
+    One statement, one look into an index per writer, with the epochs beside it: whoever plans learns in the same moment that an
+    operator has changed something. A row changed twice comes once, as it is now.
+    """
+    text = _log_statement(len(vector))
+    values: dict[str, int] = {"newest": newest}
+    for position, (writer, sequence) in enumerate(vector.items()):
+        values[f"w{position}"] = writer
+        values[f"s{position}"] = sequence
+    rows: list[Inventory] = []
+    told: dict[str, int] = {}
+    for row in tx.execute(text, values):
+        if row[0] == _NUMBER:
+            told[row[1]] = row[4]
+        else:
+            rows.append(_inventory(row))
+    return Log(rows, told.pop(_NEWEST), told)
+
+
+_NUMBER = 0
+"""Stands for the id in what is no inventory but a number with a name."""
+_NEWEST = "newest writer"
+
+
+@functools.cache
+def _log_statement(writers: int) -> sa.TextClause:
+    # Written out, because a join with the vector makes PostgreSQL leave the index aside. For "writer > newest" it reads the whole
+    # table; with the condition before it, which needs no row of that, it does so only where there is such a writer.
+    columns = ", ".join(column.name for column in _COLUMNS)
+    youngest = "(SELECT coalesce(max(id), 0) FROM writers)"
+    number = f"SELECT {_NUMBER}, {{}}, '', '', {{}}, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, NULL, NULL"
+    select = f"SELECT {columns} FROM inventories WHERE"  # noqa: S608 - the names are the table's own
+    parts = [number.format(f"'{_NEWEST}'", youngest), number.format("name", "epoch") + " FROM epochs"]
+    parts += [f"{select} {youngest} > :newest AND writer > :newest"]
+    parts += [f"{select} writer = :w{n} AND wseq > :s{n}" for n in range(writers)]
+    return sa.text(" UNION ALL ".join(parts))
+
+
+def lock(tx: ApiTransaction, ids: Collection[int], *, only_free: bool = False) -> list[Inventory]:
+    """These rows as they are, locked to the end of the transaction.
+
+    ``only_free`` leaves out rows that another transaction has locked rather than wait for it, and may so be used with other rows
+    locked already; it says nothing on SQLite, where a transaction that writes has the file to itself.
+    """
+    statement = _LOCK_FREE if only_free else _LOCK
+    found: list[Inventory] = []
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        found += map(_inventory, tx.execute(statement, {"ids": ordered[start : start + dialect.IN_LIST]}))
+    return found
+
+
+def touch(tx: ApiTransaction, stamp: Stamp, cell_uuid: str) -> None:
+    """Mark all rows of a cell as changed by this transaction, after those who have them locked."""
+    of_cell = inventories.c.cell_uuid == cell_uuid
+    tx.execute(sa.select(inventories.c.id).where(of_cell).order_by(inventories.c.id).with_for_update()).all()
+    values = {"writer": stamp.writer, "wseq": stamp.sequence, "generation": inventories.c.generation + 1}
+    tx.execute(sa.update(inventories).where(of_cell).values(values))
+
+
+def add_usage(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange]) -> None:
+    """Add to the usage of rows, several of which must be locked already: one UPDATE locks in no promised order."""
+    ordered = sorted(changes.items())
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        tx.exec_driver_sql(_addition(tx.dialect.name, stamp, ordered[start : start + dialect.IN_LIST]))
+    custom = {inventory_id: change.resources for inventory_id, change in changes.items() if change.resources}
+    if custom:
+        resources.add_usage(tx, custom)
+
+
+_NUMBERS = ("used_vcpus", "used_memory_mb", "used_disk_gb", "instances")
+_ADDED = ", ".join(["generation = {of}generation + 1", *(f"{name} = {{of}}{name} + more_{name}" for name in _NUMBERS)])
+
+
+def _addition(server: str, stamp: Stamp, changes: Sequence[tuple[int, UsageChange]]) -> str:
+    """One UPDATE, whatever the changes are: group commit has as many of them as flavors. All that goes into the text is numbers."""
+    names = ", ".join(["{} AS key_id", *(f"{{}} AS more_{name}" for name in _NUMBERS)])
+    first, *others = (
+        tuple(map(int, (key, change.vcpus, change.memory_mb, change.disk_gb, change.instances))) for key, change in changes
+    )
+    rows = " UNION ALL SELECT ".join([names.format(*first), *(", ".join(map(str, row)) for row in others)])
+    values = _ADDED.format(of="i.") + f", writer = {int(stamp.writer)}, wseq = {int(stamp.sequence)}"
+    if server in ("mysql", "mariadb"):
+        table = f"(SELECT {rows}) AS v STRAIGHT_JOIN inventories AS i FORCE INDEX FOR JOIN (PRIMARY) ON i.id = v.key_id"
+        return f"UPDATE {table} SET {values}"  # noqa: S608 - numbers only
+    return f"UPDATE inventories AS i SET {values} FROM (SELECT {rows}) AS v WHERE i.id = v.key_id"  # noqa: S608 - numbers only
+
+
+def after(row: Inventory, change: UsageChange, stamp: Stamp) -> Inventory:
+    """The row as ``add_usage`` leaves it."""
+    return Inventory(
+        id=row.id,
+        host=row.host,
+        node=row.node,
+        cell_uuid=row.cell_uuid,
+        generation=row.generation + 1,
+        cap_vcpus=row.cap_vcpus,
+        cap_memory_mb=row.cap_memory_mb,
+        cap_disk_gb=row.cap_disk_gb,
+        used_vcpus=row.used_vcpus + change.vcpus,
+        used_memory_mb=row.used_memory_mb + change.memory_mb,
+        used_disk_gb=row.used_disk_gb + change.disk_gb,
+        instances=row.instances + change.instances,
+        writer=stamp.writer,
+        sequence=stamp.sequence,
+        cap_resources=row.cap_resources,
+        used_resources=resources.after(row.used_resources, change.resources),
+    )
+
+
+# -- capacities ----------------------------------------------------------------------------------------------------------------
+
+
+def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode], cell_uuid: str) -> None:
+    """Make the capacities those of ``nodes``, all of the cell given: new rows for new nodes, nothing for those that did not change.
+
+    Usage is left alone: it is what the claims say.
+    """
+    wanted = {(node.host, node.node): node for node in nodes}
+    known = {(row.host, row.node): row for row in _of_hosts(tx, {host for host, _ in wanted})}
+    changed = [
+        {"key": known[key].id, **_values(node, cell_uuid, stamp)}
+        for key, node in wanted.items()
+        if key in known and _differs(known[key], node, cell_uuid)
+    ]
+    if changed:
+        tx.execute(_SET, sorted(changed, key=lambda values: int(values["key"])))
+    new = [(key, node) for key, node in wanted.items() if key not in known]
+    insert(tx, [{"host": host, "node": name, **_values(node, cell_uuid, stamp)} for (host, name), node in new])
+
+
+def insert(tx: ApiTransaction, rows: list[dict[str, Any]]) -> None:
+    """New rows without usage. One that another transaction has just made stays as that one made it."""
+    usage = dict.fromkeys(("used_vcpus", "used_memory_mb", "used_disk_gb", "instances", "generation"), 0)
+    dialect.insert_new(tx, inventories, [usage | _columns(row) for row in rows])
+
+
+def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix("new_"): value for name, value in values.items()}
+
+
+_CAPACITY = ("cell_uuid", "cap_vcpus", "cap_memory_mb", "cap_disk_gb", "cap_resources", "writer", "wseq")
+_SET = (
+    sa.update(inventories)
+    .where(inventories.c.id == sa.bindparam("key"))
+    .values({name: sa.bindparam(f"new_{name}") for name in _CAPACITY} | {"generation": inventories.c.generation + 1})
+)
+
+
+def _values(node: ComputeNode, cell_uuid: str, stamp: Stamp) -> dict[str, Any]:
+    values = (cell_uuid, *_capacity(node), *stamp)
+    return {f"new_{name}": value for name, value in zip(_CAPACITY, values, strict=True)}
+
+
+def _capacity(node: ComputeNode) -> tuple[float, float, float, str | None]:
+    limits = node.capacity
+    return limits.vcpus, limits.memory_mb, limits.disk_gb, resources.dump(limits.resources)
+
+
+def _differs(row: Inventory, node: ComputeNode, cell_uuid: str) -> bool:
+    known = (row.cap_vcpus, row.cap_memory_mb, row.cap_disk_gb, resources.dump(row.cap_resources))
+    return known != _capacity(node) or row.cell_uuid != cell_uuid
+
+
+def _of_hosts(tx: ApiTransaction, hosts: Iterable[str]) -> list[Inventory]:
+    """All rows of these hosts, locked. Not by their names: MariaDB locks rows in the order in which it finds them."""
+    ids: list[int] = []
+    ordered = sorted(hosts)
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        ids += tx.execute(_IDS_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST]}).scalars()
+    return lock(tx, ids)
+
+
+def _inventory(row: Any) -> Inventory:
+    """One with amounts that cannot be read offers nothing: it takes no claim, and other hosts' claims go on beside it."""
+    known = resources.is_readable(row[14]) and resources.is_readable(row[15])
+    return Inventory(
+        id=row[0],
+        host=row[1],
+        node=row[2],
+        cell_uuid=row[3],
+        generation=row[4],
+        cap_vcpus=row[5] if known else 0.0,
+        cap_memory_mb=row[6] if known else 0.0,
+        cap_disk_gb=row[7] if known else 0.0,
+        used_vcpus=row[8],
+        used_memory_mb=row[9],
+        used_disk_gb=row[10],
+        instances=row[11],
+        writer=row[12],
+        sequence=row[13],
+        cap_resources=resources.load(row[14]),
+        used_resources=resources.load(row[15]),
+    )

@@ -1,0 +1,295 @@
+"""Lists of servers, made of the summaries in their mappings: filters, one order over all cells, pages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+import sqlalchemy as sa
+
+from db.api import regexes, spec_fields
+from db.api.summary import server_of
+from db.api.tables import instance_mappings, request_specs
+from db.sql.connection import ApiTransaction
+from objects import errors
+from objects.base import Object
+from objects.instance import Server
+
+Value = str | int | float | None
+
+_C = instance_mappings.c
+_BUILDING = (_C.state == "building") & (_C.deleted == sa.false())
+
+_DESCRIPTION = spec_fields.of_server(request_specs.c.description)
+_HAS_CONFIG_DRIVE = sa.func.coalesce(spec_fields.of_server(request_specs.c.config_drive), sa.false())
+
+SEARCH_TIME_S = 3.0
+"""What a search for a regular expression may take in one list."""
+MAX_SEARCHED = 250_000
+"""Servers in which one list searches for a regular expression."""
+_FIRST_SEARCH_PAGE, _SEARCH_PAGE = 1000, 20_000
+"""Candidates that one statement of a search reads: the first one, and those after it."""
+_ROWS_PER_LOOK = 100
+"""Candidates between two looks at the clock."""
+_TOO_MANY = (
+    "This list searches for a regular expression in too many servers. Name a project, a state or a host, or give marker and limit."
+)
+
+SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
+    "created_at": _C.created_at,
+    "updated_at": _C.updated_at,
+    "launched_at": _C.launched_at,
+    "terminated_at": _C.terminated_at,
+    "display_name": _C.name,
+    "hostname": _C.name,  # is made of it
+    "host": _C.host,
+    "node": _C.node,
+    "availability_zone": _C.availability_zone,
+    "vm_state": _C.state,
+    "task_state": sa.case((_BUILDING & _C.cell_uuid.is_(None), "scheduling"), (_BUILDING, "spawning"), else_=sa.null()),
+    "power_state": sa.case((_C.state == "active", 1), else_=0),
+    "launch_index": _C.launch_index,
+    "project_id": _C.project_id,
+    "user_id": _C.user_id,
+    "uuid": _C.instance_uuid,
+    "image_ref": spec_fields.of_server(request_specs.c.image_id),
+    "instance_type_id": spec_fields.of_server(request_specs.c.flavor_id),
+    "key_name": spec_fields.of_server(request_specs.c.key_name),
+    "display_description": _DESCRIPTION,
+    "config_drive": sa.case((sa.true() == _HAS_CONFIG_DRIVE, 1), else_=0),
+}
+"""What a list can be sorted by, as the Compute API calls it."""
+
+_NEVER_NULL = frozenset({"power_state", "config_drive"})
+
+
+class ServerQuery(Object, frozen=True, kw_only=True):
+    """What a list asks for. Everything given must hold; times are seconds since the epoch.
+
+    ``name`` and ``description`` are regular expressions (``regexes.check``), found anywhere. ``sort`` holds pairs of a key of
+    SORT_KEYS and "asc" or "desc". The page begins behind ``marker``, a uuid, wherever that server would stand now; or, with
+    ``position``, behind the place with these sort values, one for each key, where that server stood when it was listed.
+    ``tags``: has all of them; ``tags_any``: one at least; ``not_tags``: not all; ``not_tags_any``: none. ``placed``: in a cell.
+    """
+
+    project_id: str | None = None
+    user_id: str | None = None
+    batch_id: str | None = None
+    name: str | None = None
+    description: str | None = None
+    states: tuple[str, ...] = ()
+    placed: bool | None = None
+    host: str | None = None
+    node: str | None = None
+    availability_zone: str | None = None
+    changed_since: float | None = None
+    changed_before: float | None = None
+    include_deleted: bool = False
+    only_deleted: bool = False
+    uuids: tuple[str, ...] = ()
+    launch_index: int | None = None
+    flavor_id: str | None = None
+    image_id: str | None = None
+    key_name: str | None = None
+    config_drive: bool | None = None
+    tags: tuple[str, ...] = ()
+    tags_any: tuple[str, ...] = ()
+    not_tags: tuple[str, ...] = ()
+    not_tags_any: tuple[str, ...] = ()
+    metadata: tuple[tuple[str, str], ...] = ()
+    sort: tuple[tuple[str, str], ...] = (("created_at", "desc"),)
+    limit: int = 1000
+    marker: str | None = None
+    position: tuple[Value, ...] | None = None
+
+
+class _Key(Object, frozen=True, kw_only=True):
+    """One thing that is sorted by."""
+
+    expression: Any
+    descending: bool
+    nullable: bool
+
+
+class Listed(Object, frozen=True, kw_only=True):
+    """A page, and the sort values of its servers, in the same order: what ``position`` takes."""
+
+    servers: tuple[Server, ...]
+    positions: tuple[tuple[Value, ...], ...]
+
+
+def list_(tx: ApiTransaction, query: ServerQuery) -> list[Server]:
+    """The servers of a page. Raises as ``page`` does."""
+    return list(page(tx, query).servers)
+
+
+def page(tx: ApiTransaction, query: ServerQuery) -> Listed:
+    """Servers in the order asked for, the uuid breaking ties, from just after the marker on.
+
+    NULL sorts as the lowest value. Raises ``errors.NotFound`` for an unknown marker, ``errors.Invalid`` for an unknown sort key and
+    ``errors.TooCostly`` where a regular expression would have to be searched for in too many servers.
+    """
+    keys = [_key(name, direction) for name, direction in query.sort]
+    labels = [key.expression.label(f"sort_{number}") for number, key in enumerate(keys)]
+    ordered = [*keys, _Key(expression=_C.instance_uuid, descending=bool(keys) and keys[-1].descending, nullable=False)]
+    after: tuple[Value, ...] | None = None
+    if query.marker is not None:
+        position = query.position if query.position is not None else _position(tx, query, labels)
+        after = (*position, query.marker)
+    statement = sa.select(instance_mappings, *labels).where(*_conditions(query)).limit(query.limit)
+    if query.name is not None or query.description is not None:
+        statement = statement.where(_C.instance_uuid.in_(_search(tx, query, ordered, after)))
+    elif after is not None:
+        statement = statement.where(_after(ordered, after))
+    rows = tx.execute(_in_order(statement, ordered)).all()
+    width = len(labels)
+    return Listed(
+        servers=tuple(server_of(row) for row in rows), positions=tuple(tuple(row[-width:]) if width else () for row in rows)
+    )
+
+
+def _in_order(statement: sa.Select[Any], keys: Sequence[_Key]) -> sa.Select[Any]:
+    for key in keys:
+        if key.nullable:  # whatever the server's own habit
+            rank = sa.case((key.expression.is_(None), 0), else_=1)
+            statement = statement.order_by(rank.desc() if key.descending else rank.asc())
+        statement = statement.order_by(key.expression.desc() if key.descending else key.expression.asc())
+    return statement
+
+
+def _search(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after: tuple[Value, ...] | None) -> list[str]:
+    """The uuids of the first ``query.limit`` servers behind ``after`` in which the query's regular expressions are found.
+
+    Candidates that pass all other filters are read in the list's order, page after page. Raises ``errors.TooCostly`` after
+    SEARCH_TIME_S or MAX_SEARCHED of them: what remains could take any time.
+    """
+    searched = [(query.name, _C.name), (query.description, _DESCRIPTION)]
+    patterns = [pattern for pattern, _ in searched if pattern is not None]
+    texts = [text.label(f"text_{number}") for number, (pattern, text) in enumerate(searched) if pattern is not None]
+    labels = [key.expression.label(f"sort_{number}") for number, key in enumerate(keys)]
+    # LIKE takes letters of both cases for one another on SQLite: that leaves more candidates, never fewer
+    likely = [text.contains(held, autoescape=True) for pattern, text in searched if pattern and (held := regexes.literal(pattern))]
+    statement = _in_order(sa.select(*texts, *labels).where(*_conditions(query), *likely), keys)
+    found: list[str] = []
+    end = time.monotonic() + SEARCH_TIME_S
+    size, read = min(max(query.limit, _FIRST_SEARCH_PAGE), _SEARCH_PAGE), 0
+    while True:
+        rows = tx.execute((statement if after is None else statement.where(_after(keys, after))).limit(size)).all()
+        for number, row in enumerate(rows):
+            if number % _ROWS_PER_LOOK == 0 and time.monotonic() > end:
+                raise errors.TooCostly(_TOO_MANY)
+            if all(regexes.is_found(pattern, text) for pattern, text in zip(patterns, row[: len(texts)], strict=True)):
+                found.append(row[-1])
+                if len(found) == query.limit:
+                    return found
+        read += len(rows)
+        if len(rows) < size:
+            return found
+        if read >= MAX_SEARCHED:
+            raise errors.TooCostly(_TOO_MANY)
+        after, size = tuple(rows[-1][len(texts) :]), _SEARCH_PAGE
+
+
+def _position(tx: ApiTransaction, query: ServerQuery, labels: Sequence[sa.Label[Any]]) -> tuple[Value, ...]:
+    """Where the marker stands now, which need not pass the filters: a server may leave the list between two pages."""
+    found = tx.execute(sa.select(_C.project_id, *labels).where(_C.instance_uuid == query.marker)).one_or_none()
+    if found is None or query.project_id not in (None, found.project_id):
+        raise errors.NotFound(f"marker: server {query.marker} not found")
+    return tuple(found[1:])
+
+
+def _conditions(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
+    return [*_life(query), *_summarized(query), *_asked_for(query)]
+
+
+def _life(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
+    """A deleted server is that, however far its cell has got with it."""
+    live, deleted = _C.deleted == sa.false(), _C.deleted == sa.true()  # MariaDB finds no index for IS
+    in_states = _C.state.in_([state for state in query.states if state != "deleted"])
+    if query.only_deleted:
+        return [deleted]
+    if not query.include_deleted:
+        return [live, in_states] if query.states else [live]
+    if not query.states:
+        return []
+    return [sa.or_(live & in_states, deleted) if "deleted" in query.states else live & in_states]
+
+
+def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
+    """What the row itself says."""
+    equal = {
+        _C.project_id: query.project_id,
+        _C.user_id: query.user_id,
+        _C.batch_id: query.batch_id,
+        _C.host: query.host,
+        _C.node: query.node,
+        _C.availability_zone: query.availability_zone,
+        _C.launch_index: query.launch_index,
+    }
+    conditions: list[sa.ColumnElement[bool]] = [column == value for column, value in equal.items() if value is not None]
+    if query.placed is not None:
+        conditions.append(_C.cell_uuid.is_not(None) if query.placed else _C.cell_uuid.is_(None))
+    if query.changed_since is not None:
+        conditions.append(_C.updated_at >= query.changed_since)
+    if query.changed_before is not None:
+        conditions.append(_C.updated_at <= query.changed_before)
+    if query.uuids:
+        conditions.append(_C.instance_uuid.in_(query.uuids))
+    return conditions
+
+
+def _asked_for(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
+    """What its request says."""
+    of, asked = request_specs.c, spec_fields
+    equal = {of.flavor_id: query.flavor_id, of.image_id: query.image_id, of.key_name: query.key_name}
+    conditions: list[sa.ColumnElement[bool]] = [
+        asked.of_server(column) == value for column, value in equal.items() if value is not None
+    ]
+    if query.config_drive is not None:
+        conditions.append((sa.true() if query.config_drive else sa.false()) == _HAS_CONFIG_DRIVE)
+    if query.tags:
+        conditions.append(asked.tagged(query.tags) == len(set(query.tags)))
+    if query.tags_any:
+        conditions.append(asked.tagged(query.tags_any) > 0)
+    if query.not_tags:
+        conditions.append(asked.tagged(query.not_tags) < len(set(query.not_tags)))
+    if query.not_tags_any:
+        conditions.append(asked.tagged(query.not_tags_any) == 0)
+    if query.metadata:
+        pairs = dict(query.metadata)
+        conditions.append(asked.mapped(pairs) == len(pairs))
+    return conditions
+
+
+def _key(name: str, direction: str) -> _Key:
+    if name not in SORT_KEYS:
+        raise errors.Invalid(f"sort_key: {name[:40]!r} is not one of {', '.join(sorted(SORT_KEYS))}")
+    expression = SORT_KEYS[name]
+    nullable = name not in _NEVER_NULL and getattr(expression, "nullable", True)
+    return _Key(expression=expression, descending=direction == "desc", nullable=nullable)
+
+
+def _after(keys: Sequence[_Key], values: Sequence[Value]) -> sa.ColumnElement[bool]:
+    """Rows that sort behind these values: beyond the first, or equal there and beyond the next, and so on."""
+    clauses: list[sa.ColumnElement[bool]] = []
+    equal: list[sa.ColumnElement[bool]] = []
+    for key, value in zip(keys, values, strict=True):
+        column = key.expression
+        if value is None:
+            beyond: sa.ColumnElement[bool] = sa.false() if key.descending else column.is_not(None)
+            same = column.is_(None)
+        else:
+            beyond = column > value
+            if key.descending:
+                beyond = sa.or_(column < value, column.is_(None)) if key.nullable else column < value
+            same = column == value
+        clauses.append(sa.and_(*equal, beyond))
+        equal = [*equal, same]
+    first = keys[0]
+    behind = sa.or_(*clauses)
+    if first.nullable or values[0] is None:
+        return behind
+    # says nothing new, but lets a server begin to read where the page begins
+    bound = first.expression <= values[0] if first.descending else first.expression >= values[0]
+    return sa.and_(cast("sa.ColumnElement[bool]", bound), behind)

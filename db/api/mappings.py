@@ -1,0 +1,167 @@
+"""Instance mappings read: where every server is, and the summary that lists show without asking any cell."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from db.api.listing import SORT_KEYS as SORT_KEYS  # lists are offered from here too: they show what is read here
+from db.api.listing import ServerQuery as ServerQuery
+from db.api.listing import list_ as list_
+from db.api.summary import server_of
+from db.api.tables import build_requests, cell_mappings, instance_mappings, request_specs
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import by_index
+from objects import stored
+from objects.base import Object
+from objects.instance import Server
+from objects.spec import RequestSpec
+from service.rate_limited_log import RateLimitedLog
+
+
+class StateCount(Object, frozen=True, kw_only=True):
+    """How many servers that are not deleted are in this state, in this cell (None: not in any yet)."""
+
+    cell_uuid: str | None
+    state: str
+    count: int
+
+
+class Queue(Object, frozen=True, kw_only=True):
+    """The durable queue: requests in it, and when the oldest was accepted (seconds since the epoch, None if empty)."""
+
+    depth: int
+    oldest: float | None
+
+
+class Fate(Object, frozen=True, kw_only=True):
+    """What the settler reads: where a uuid was decided to be. ``requested``: a build request still exists."""
+
+    cell_uuid: str | None
+    deleted: bool
+    fence: int
+    requested: bool
+
+
+_COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
+_GET = sa.select(instance_mappings).where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
+
+
+def get(tx: ApiTransaction, uuid: str, project_id: str | None = None) -> Server | None:
+    """One server, deleted or not; None if it is unknown or of another project."""
+    row = tx.execute(_GET, {"uuid": uuid}).one_or_none()
+    return None if row is None or project_id not in (None, row.project_id) else server_of(row)
+
+
+_OF_BATCH = (
+    sa.select(instance_mappings)
+    .where(instance_mappings.c.batch_id == sa.bindparam("batch"))
+    .order_by(instance_mappings.c.launch_index, instance_mappings.c.instance_uuid)
+)
+
+
+def of_batch(tx: ApiTransaction, batch_id: str, project_id: str | None = None) -> list[Server]:
+    """All servers of one request, deleted or not, in the order asked for; none if it is unknown or of another project."""
+    rows = tx.execute(_OF_BATCH, {"batch": batch_id})
+    return [server_of(row) for row in rows if project_id in (None, row.project_id)]
+
+
+def specs(tx: ApiTransaction, batch_ids: Iterable[str]) -> dict[str, RequestSpec]:
+    """The request specs of these batches, without those that cannot be decoded: one must not cost a project its list."""
+    found: dict[str, RequestSpec] = {}
+    wanted = sorted(set(batch_ids))
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        query = sa.select(request_specs).where(request_specs.c.batch_id.in_(wanted[start : start + dialect.IN_LIST]))
+        for row in tx.execute(query):
+            try:
+                found[row.batch_id] = stored.load(row.spec, RequestSpec)
+            except stored.UNREADABLE as error:
+                _COMPLAINTS("spec", logging.ERROR, "the request spec of batch %s cannot be decoded: %s", row.batch_id, error)
+    return found
+
+
+def counts(tx: ApiTransaction) -> list[StateCount]:
+    """Servers that are not deleted, by cell and state."""
+    query = (
+        sa.select(instance_mappings.c.cell_uuid, instance_mappings.c.state, sa.func.count())
+        .where(instance_mappings.c.deleted.is_(sa.false()))
+        .group_by(instance_mappings.c.cell_uuid, instance_mappings.c.state)
+    )
+    return [StateCount(cell_uuid=cell, state=state, count=number) for cell, state, number in tx.execute(query)]
+
+
+def queue(tx: ApiTransaction) -> Queue:
+    depth, oldest = tx.execute(sa.select(sa.func.count(), sa.func.min(build_requests.c.created_at))).one()
+    return Queue(depth=depth, oldest=oldest)
+
+
+def fates(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, Fate]:
+    """What was decided about each uuid; one that is missing has no mapping at all."""
+    query = (
+        sa.select(instance_mappings, build_requests.c.instance_uuid.label("request"))
+        .select_from(
+            instance_mappings.outerjoin(build_requests, build_requests.c.instance_uuid == instance_mappings.c.instance_uuid)
+        )
+        .where(instance_mappings.c.instance_uuid.in_(dialect.uuids()))
+    )
+    found: dict[str, Fate] = {}
+    wanted = sorted(uuids)
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        for r in tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST]}):
+            found[r.instance_uuid] = Fate(cell_uuid=r.cell_uuid, deleted=r.deleted, fence=r.fence, requested=r.request is not None)
+    return found
+
+
+def deleting(tx: ApiTransaction, limit: int, after: str = "") -> list[Server]:
+    """Deleted servers that were handed over to a cell and have not been seen to end there, by uuid from ``after`` on."""
+    query = (
+        sa.select(instance_mappings)
+        .where(
+            # said so that MariaDB, too, goes by the index: tombstones are many
+            instance_mappings.c.deleted == sa.true(),
+            instance_mappings.c.state.in_(("building", "active", "error")),
+            instance_mappings.c.cell_uuid.is_not(None),
+            instance_mappings.c.instance_uuid > after,
+        )
+        .order_by(instance_mappings.c.instance_uuid)
+        .limit(limit)
+    )
+    return [server_of(row) for row in tx.execute(query)]
+
+
+_ENDED = by_index(
+    sa.update(instance_mappings)
+    .where(instance_mappings.c.instance_uuid.in_(dialect.uuids()), instance_mappings.c.deleted.is_(sa.true()))
+    .values(state="deleted", terminated_at=sa.bindparam("now")),
+    instance_mappings,
+)
+
+
+def ended(tx: ApiTransaction, uuids: Iterable[str], now: float) -> None:
+    """Note that deleted servers of cell0, which has no feed, are gone there."""
+    wanted = sorted(uuids)
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        tx.execute(_ENDED, {"uuids": wanted[start : start + dialect.IN_LIST], "now": now})
+
+
+_ENDED_WITH_CELL = by_index(
+    sa.update(instance_mappings)
+    .where(
+        instance_mappings.c.instance_uuid.in_(dialect.uuids()),
+        instance_mappings.c.deleted.is_(sa.true()),
+        instance_mappings.c.cell_uuid.not_in(sa.select(cell_mappings.c.uuid)),
+    )
+    .values(state="deleted", terminated_at=sa.bindparam("now")),
+    instance_mappings,
+)
+
+
+def ended_with_cell(tx: ApiTransaction, uuids: Iterable[str], now: float) -> int:
+    """Note that deleted servers are gone whose cell was removed: nobody will confirm these deletes. Returns how many there were."""
+    wanted, ended = sorted(uuids), 0
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        ended += tx.execute(_ENDED_WITH_CELL, {"uuids": wanted[start : start + dialect.IN_LIST], "now": now}).rowcount
+    return ended

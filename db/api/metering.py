@@ -1,0 +1,35 @@
+"""The durable queue, counted for metrics: one statement, whose cost grows with what waits and nothing else."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from db.api.tables import build_requests, instance_mappings
+from db.sql.connection import ApiTransaction
+from objects.waiting import WaitingCount
+
+LOOKED_AT = 20_000
+"""Requests whose project is looked up; the rest of a longer queue is counted without."""
+
+_SOME = sa.select(build_requests.c.instance_uuid, build_requests.c.created_at).limit(LOOKED_AT).subquery()
+_ALL = sa.select(sa.func.count().label("depth"), sa.func.min(build_requests.c.created_at).label("oldest")).subquery()
+_QUEUE = (
+    sa.select(
+        instance_mappings.c.project_id,
+        sa.func.count().label("number"),
+        sa.func.min(_SOME.c.created_at).label("oldest"),
+        sa.select(_ALL.c.depth).scalar_subquery().label("depth"),
+    )
+    .select_from(_SOME.join(instance_mappings, instance_mappings.c.instance_uuid == _SOME.c.instance_uuid))
+    .group_by(instance_mappings.c.project_id)
+)
+
+
+def queue(tx: ApiTransaction, names: int) -> list[WaitingCount]:
+    """The durable queue by project: the ``names`` projects with most in it, and the rest together."""
+    rows = sorted(tx.execute(_QUEUE).all(), key=lambda row: (-row.number, row.project_id))
+    told = [WaitingCount(name=row.project_id, count=row.number, oldest=row.oldest) for row in rows[:names]]
+    rest = (rows[0].depth if rows else 0) - sum(waiting.count for waiting in told)
+    if rest > 0:
+        told.append(WaitingCount(name="", count=rest, oldest=min(row.oldest for row in rows[names:] or rows)))
+    return told

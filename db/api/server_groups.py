@@ -1,0 +1,53 @@
+"""Server groups in the API database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from db.api import epochs
+from db.api.epochs import Epoch
+from db.api.tables import server_groups
+from db.sql import named
+from db.sql.connection import ApiTransaction
+from objects.group import GroupPolicy, ServerGroup
+
+
+def create(tx: ApiTransaction, group: ServerGroup) -> None:
+    """Raises Conflict if its uuid, or its name within its project, is taken."""
+    named.insert(tx, server_groups, _values(group), f"Server group '{group.name}'")
+    epochs.bump(tx, Epoch.GROUPS)
+
+
+def list_all(tx: ApiTransaction, project_id: str | None = None) -> list[ServerGroup]:
+    """By name, of one project or of all."""
+    query = sa.select(server_groups).order_by(server_groups.c.name, server_groups.c.uuid)
+    if project_id is not None:
+        query = query.where(server_groups.c.project_id == project_id)
+    return [_group(row) for row in tx.execute(query)]
+
+
+def update(tx: ApiTransaction, group: ServerGroup) -> None:
+    """Rename it; policy and project are for life, since members were placed by them.
+
+    Raises NotFound, and Conflict if the name is taken.
+    """
+    statement = sa.update(server_groups).where(server_groups.c.uuid == group.uuid)
+    named.update(tx, statement, {"name": group.name}, f"Server group '{group.name}'")
+    epochs.bump(tx, Epoch.GROUPS)
+
+
+def delete(tx: ApiTransaction, uuid: str) -> None:
+    """Its members live on, unbound. Raises NotFound."""
+    named.delete(tx, sa.delete(server_groups).where(server_groups.c.uuid == uuid), f"Server group '{uuid}'")
+    epochs.bump(tx, Epoch.GROUPS)
+
+
+def _values(group: ServerGroup) -> dict[str, Any]:
+    return msgspec.structs.asdict(group) | {"policy": str(group.policy)}
+
+
+def _group(row: sa.Row[Any]) -> ServerGroup:
+    return ServerGroup(**{**row._mapping, "policy": GroupPolicy(row.policy)})

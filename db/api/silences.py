@@ -1,0 +1,48 @@
+"""Cells that do not answer, as the conductors who follow their feeds have found them: what lists go by."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import sqlalchemy as sa
+
+from db.api.tables import cell_silences, instance_mappings
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from objects import text
+from objects.base import Object
+
+
+class Silence(Object, frozen=True, kw_only=True):
+    """Since when (seconds since the epoch) a cell's database has not answered, and why."""
+
+    cell_uuid: str
+    since: float
+    reason: str
+
+
+def read(tx: ApiTransaction) -> list[Silence]:
+    """All of them; hardly ever any."""
+    query = sa.select(cell_silences).order_by(cell_silences.c.cell_uuid)
+    return [Silence(cell_uuid=r.cell_uuid, since=r.since, reason=r.reason) for r in tx.execute(query)]
+
+
+def begin(tx: ApiTransaction, silences: Sequence[Silence]) -> None:
+    """Note new ones. One that is noted stays as it is: it began when it did, whoever else has found out."""
+    rows = [{"cell_uuid": s.cell_uuid, "since": s.since, "reason": text.clean(s.reason, text.FAULT_SIZE)} for s in silences]
+    dialect.insert_new(tx, cell_silences, sorted(rows, key=lambda row: str(row["cell_uuid"])))
+
+
+def end(tx: ApiTransaction, cell_uuids: Collection[str]) -> None:
+    for cell_uuid in sorted(cell_uuids):
+        tx.execute(sa.delete(cell_silences).where(cell_silences.c.cell_uuid == cell_uuid))
+
+
+def concerned(tx: ApiTransaction, cell_uuids: Collection[str], project_id: str) -> set[str]:
+    """Those of the cells in which the project has servers."""
+    query = sa.select(instance_mappings.c.cell_uuid).where(
+        instance_mappings.c.project_id == project_id,
+        instance_mappings.c.deleted == sa.false(),
+        instance_mappings.c.cell_uuid.in_(cell_uuids),
+    )
+    return set(tx.execute(query.distinct()).scalars())

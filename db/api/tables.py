@@ -1,0 +1,311 @@
+"""Tables of the API database."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from db.sql.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, dead_letters, notifications_table, processes, table
+
+metadata = sa.MetaData(naming_convention=NAMING)
+
+# -- what operators define; a change bumps the row of its kind in `epochs` ------------------------------------------------
+
+epochs = table(
+    "epochs",
+    metadata,
+    sa.Column("name", sa.String(32), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False, default=0),
+)
+
+cell_mappings = table(
+    "cell_mappings",
+    metadata,
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("name", Name, nullable=False, unique=True),
+    sa.Column("database_url", sa.Text, nullable=False),
+    sa.Column("transport_url", sa.Text, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False, default=0),
+)
+
+host_mappings = table(
+    "host_mappings",
+    metadata,
+    sa.Column("host", Name, primary_key=True),
+    sa.Column("cell_uuid", Uuid, nullable=False, index=True),
+    sa.Column("created_at", Time, nullable=False),
+)
+
+flavors = table(
+    "flavors",
+    metadata,
+    sa.Column("flavor_id", Name, primary_key=True),
+    sa.Column("name", Name, nullable=False, unique=True),
+    sa.Column("vcpus", sa.Integer, nullable=False),
+    sa.Column("memory_mb", sa.Integer, nullable=False),
+    sa.Column("root_gb", sa.Integer, nullable=False, default=0),
+    sa.Column("ephemeral_gb", sa.Integer, nullable=False, default=0),
+    sa.Column("swap_mb", sa.Integer, nullable=False, default=0),
+    sa.Column("is_public", sa.Boolean, nullable=False, default=True),
+    sa.Column("disabled", sa.Boolean, nullable=False, default=False),
+    sa.Column("description", sa.Text),
+    sa.Column("extra_specs", Json, nullable=False),
+)
+
+aggregates = table(
+    "aggregates",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("name", Name, nullable=False, unique=True),
+    sa.Column("metadata", Json, nullable=False),
+)
+
+aggregate_hosts = table(
+    "aggregate_hosts",
+    metadata,
+    sa.Column("aggregate_id", BigId, primary_key=True),
+    sa.Column("host", Name, primary_key=True),
+)
+
+server_groups = table(
+    "server_groups",
+    metadata,
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("project_id", Name, nullable=False),
+    sa.Column("user_id", Name, nullable=False, default=""),
+    sa.Column("policy", sa.String(32), nullable=False),
+    sa.Column("max_server_per_host", sa.Integer, nullable=False, default=1),
+    sa.UniqueConstraint("project_id", "name"),
+)
+
+# -- the durable queue and what it turns into ------------------------------------------------------------------------------
+
+request_specs = table(
+    "request_specs",
+    metadata,
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("spec", Json, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+    # what lists look for in the spec (db/api/spec_fields.py)
+    sa.Column("flavor_id", Name),  # NULL: an older release wrote the row; empty: the spec cannot be decoded
+    sa.Column("image_id", Name),
+    sa.Column("key_name", Name),
+    sa.Column("config_drive", sa.Boolean),
+    sa.Column("description", Name),
+)
+
+request_tags = table(
+    "request_tags",
+    metadata,
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("tag", Name, primary_key=True),
+)
+
+request_metadata = table(
+    "request_metadata",
+    metadata,
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("key", Name, primary_key=True),
+    sa.Column("value", Name, nullable=False),
+)
+
+request_secrets = table(
+    "request_secrets",
+    metadata,
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("sealed", Sealed, nullable=False),  # BootSecrets, for scope "api"; erased once no request of the batch is queued
+    sa.Column("created_at", Time, nullable=False),
+)
+
+build_requests = table(
+    "build_requests",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("batch_id", Uuid, nullable=False, index=True),
+    sa.Column("state", sa.String(16), nullable=False),  # queued | leased
+    sa.Column("owner", Name),
+    sa.Column("lease_until", Time, nullable=False, default=0.0),
+    sa.Column("fence", sa.BigInteger, nullable=False, default=0),
+    sa.Column("deadline", Time, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False, default=0),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Index("ix_build_requests_queue", "lease_until", "priority", "created_at"),
+)
+
+all_or_nothing = table(
+    "all_or_nothing",
+    metadata,
+    # A batch that stands or falls as a whole, until it is settled (all ACTIVE) or rolled back (all in ERROR); deleted servers aside
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("fault", sa.Text),  # NULL: open; else it has failed, and this is what the others of it are told
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("failed_at", Time),
+)
+
+instance_mappings = table(
+    "instance_mappings",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("batch_id", Uuid, nullable=False, index=True),
+    sa.Column("cell_uuid", Uuid),  # NULL: still a build request; written once
+    sa.Column("deleted", sa.Boolean, nullable=False, default=False),  # true once
+    sa.Column("fence", sa.BigInteger, nullable=False, default=0),
+    sa.Column("seen", sa.BigInteger, nullable=False, default=0),  # row version of the last feed event applied
+    sa.Column("project_id", Name, nullable=False),
+    sa.Column("user_id", Name, nullable=False),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("launch_index", sa.Integer, nullable=False, default=0),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("vcpus", sa.Integer),  # what it takes of its project's quota until it is deleted; NULL: it was never charged
+    sa.Column("memory_mb", sa.Integer),
+    sa.Column("mapped_at", Time),  # when its cell was written: the hand-over, or its burial
+    sa.Column("deleted_at", Time),
+    sa.Column("deleted_by", Name),  # the request that asked for it
+    # the summary: what lists show while, or although, the cell cannot be asked
+    sa.Column("state", sa.String(16), nullable=False),  # building | active | error | deleted
+    sa.Column("host", Name),
+    sa.Column("node", Name),
+    sa.Column("availability_zone", Name),
+    sa.Column("updated_at", Time, nullable=False),
+    sa.Column("launched_at", Time),
+    sa.Column("terminated_at", Time),
+    sa.Column("fault", sa.Text),
+    sa.Index("ix_instance_mappings_list", "project_id", "deleted", "created_at", "instance_uuid"),
+    sa.Index("ix_instance_mappings_deleting", "deleted", "state"),
+)
+
+client_tokens = table(
+    "client_tokens",
+    metadata,
+    sa.Column("project_id", Name, primary_key=True),
+    sa.Column("token", Name, primary_key=True),
+    sa.Column("batch_id", Uuid, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("digest", sa.String(80)),  # of the request (api/idempotency.py); NULL: an older release wrote the row
+)
+
+quotas = table(
+    "quotas",
+    metadata,
+    sa.Column("project_id", Name, primary_key=True),
+    sa.Column("max_instances", sa.BigInteger),  # an operator's decision, -1: no limit; NULL: the default of the options
+    sa.Column("max_cores", sa.BigInteger),
+    sa.Column("max_ram", sa.BigInteger),
+    sa.Column("used_instances", sa.BigInteger, nullable=False, default=0),  # the sums over the mappings that are not deleted
+    sa.Column("used_cores", sa.BigInteger, nullable=False, default=0),
+    sa.Column("used_ram", sa.BigInteger, nullable=False, default=0),
+)
+
+feed_cursors = table(
+    "feed_cursors",
+    metadata,
+    sa.Column("cell_uuid", Uuid, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False, default=0),
+)
+
+incarnation = table(
+    "incarnation",
+    metadata,
+    # One row, id 1: which API database this is. Its mark rises every few seconds, and cells remember it (db/api/incarnation.py)
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("uuid", Uuid, nullable=False),
+    sa.Column("mark", sa.BigInteger, nullable=False),
+    sa.Column("server", sa.String(64), nullable=False),  # which server held it when it was compared with the cells
+    sa.Column("state", sa.String(16), nullable=False),  # leasing | comparing
+    sa.Column("reason", sa.Text, nullable=False),  # why it is compared, and what that waits for
+    sa.Column("changed_at", Time, nullable=False),
+)
+
+cell_marks = table(
+    "cell_marks",
+    metadata,
+    # The mark that a cell's database has confirmed: a lower one there means that it was restored
+    sa.Column("cell_uuid", Uuid, primary_key=True),
+    sa.Column("mark", sa.BigInteger, nullable=False),
+)
+
+cell_silences = table(
+    "cell_silences",
+    metadata,
+    # A cell whose database does not answer those who follow it: its summaries are as they were then
+    sa.Column("cell_uuid", Uuid, primary_key=True),
+    sa.Column("since", Time, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+
+# -- claims: written only by db/api/claims.py ------------------------------------------------------------------------------------
+
+writers = table(
+    "writers",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("started", Time, nullable=False),
+)
+
+inventories = table(
+    "inventories",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("host", Name, nullable=False),
+    sa.Column("node", Name, nullable=False),
+    sa.Column("cell_uuid", Uuid, nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False, default=0),
+    sa.Column("cap_vcpus", sa.Double, nullable=False),  # capacity x ratio, minus reserved
+    sa.Column("cap_memory_mb", sa.Double, nullable=False),
+    sa.Column("cap_disk_gb", sa.Double, nullable=False),
+    sa.Column("used_vcpus", sa.BigInteger, nullable=False, default=0),
+    sa.Column("used_memory_mb", sa.BigInteger, nullable=False, default=0),
+    sa.Column("used_disk_gb", sa.BigInteger, nullable=False, default=0),
+    sa.Column("instances", sa.BigInteger, nullable=False, default=0),
+    sa.Column("writer", sa.BigInteger, nullable=False, default=0),
+    sa.Column("wseq", sa.BigInteger, nullable=False, default=0),
+    sa.Column("cap_resources", Json),  # {"CUSTOM_GPU": 4}; NULL: no custom resource class
+    sa.Column("used_resources", Json),
+    sa.UniqueConstraint("host", "node"),
+    sa.Index("ix_inventories_log", "writer", "wseq"),
+)
+
+allocations = table(
+    "allocations",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("inventory_id", BigId, nullable=False, index=True),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("vcpus", sa.Integer, nullable=False),
+    sa.Column("memory_mb", sa.Integer, nullable=False),
+    sa.Column("disk_gb", sa.Integer, nullable=False),
+    sa.Column("group_uuid", Uuid),
+    sa.Column("selection", Json, nullable=False),  # [Selection, alternates...] as answered: asked again, the same comes back
+    sa.Column("writer", sa.BigInteger, nullable=False),
+    sa.Column("wseq", sa.BigInteger, nullable=False),
+    sa.Column("resources", Json),  # {"CUSTOM_GPU": 1}; NULL: no custom resource class
+)
+
+group_slots = table(
+    "group_slots",
+    metadata,
+    sa.Column("group_uuid", Uuid, primary_key=True),
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("host", Name, primary_key=True),
+    sa.Column("held", sa.Boolean, nullable=False, default=False),  # an alternate kept free until the build ends
+    sa.Index("ix_group_slots_instance_uuid", "instance_uuid"),
+)
+
+decisions = table(
+    "decisions",
+    metadata,
+    sa.Column("id", Uuid, primary_key=True),
+    sa.Column("batch_id", Uuid, nullable=False),
+    sa.Column("at", Time, nullable=False),
+    sa.Column("decision", Json, nullable=False),
+    sa.Index("ix_decisions_batch_id_at", "batch_id", "at"),
+)
+
+notifications = notifications_table("notifications", metadata)
+# -- who is there --------------------------------------------------------------------------------------------------------------
+
+api_processes = processes("api_processes", metadata)
+
+api_dead_letters = dead_letters("api_dead_letters", metadata)

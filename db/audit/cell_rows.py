@@ -1,0 +1,156 @@
+"""What a cell's database says, read in pages of keys: for whoever compares it with what the API level says. Nothing is locked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import sqlalchemy as sa
+
+from db.cell import feed
+from db.cell.compute_nodes import readable
+from db.cell.instance_rows import state_of
+from db.cell.instances import BUILDS, OVERDUE
+from db.cell.tables import build_secrets, compute_nodes, instances, services
+from db.secrets import UNFINISHED
+from db.sql import clock, dialect
+from db.sql.connection import CellTransaction
+from objects import lifecycle
+from objects.base import Object
+from objects.compute_node import ComputeNode
+from objects.instance import State
+from objects.instance_row import InstanceRow
+
+
+class Rows(Object, frozen=True, kw_only=True):
+    """Rows by uuid, and the newest number of the feed after they were read: what they tell of has at most that one."""
+
+    rows: dict[str, InstanceRow]
+    head: int
+
+
+class AgentHeartbeat(Object, frozen=True, kw_only=True):
+    """A host's agent: seconds since it was last heard of, by the database's clock, and whether an operator called it dead."""
+
+    host: str
+    age: float
+    forced_down: bool
+
+
+class Population(Object, frozen=True, kw_only=True):
+    """The rows of one node: how many are ACTIVE, how many are on their way in or out, and when one of all last changed."""
+
+    active: int = 0
+    moving: int = 0
+    changed_at: float = 0.0
+
+
+def rows_after(tx: CellTransaction, after: str, limit: int) -> list[str]:
+    query = sa.select(instances.c.uuid).where(instances.c.uuid > after).order_by(instances.c.uuid).limit(limit)
+    return list(tx.execute(query).scalars())
+
+
+_ROWS = sa.select(*(instances.c[name] for name in InstanceRow.__struct_fields__)).where(instances.c.uuid.in_(dialect.uuids()))
+
+
+def rows(tx: CellTransaction, uuids: Iterable[str]) -> Rows:
+    found = {row.uuid: InstanceRow(**{**row._mapping, "state": state_of(row.state)}) for row in _chunked(tx, _ROWS, uuids)}
+    return Rows(rows=found, head=feed.head(tx))
+
+
+def _chunked(tx: CellTransaction, query: sa.Select[Any], keys: Iterable[str]) -> Iterator[sa.Row[Any]]:
+    wanted = sorted(set(keys))
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        yield from tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST]})
+
+
+_LATE = sa.select(instances.c.uuid).select_from(BUILDS).where(OVERDUE).order_by(instances.c.uuid)
+
+
+def late_after(tx: CellTransaction, after: str, limit: int, before: float) -> list[str]:
+    """Builds under way whose deadline passed before ``before``, by uuid."""
+    return list(tx.execute(_LATE.where(instances.c.uuid > after).limit(limit), {"now": before, "before": before}).scalars())
+
+
+def late(tx: CellTransaction, uuids: Iterable[str], before: float) -> set[str]:
+    """Those of these builds."""
+    query = _LATE.where(instances.c.uuid.in_(dialect.uuids())).params(now=before, before=before)
+    return {row.uuid for row in _chunked(tx, query, uuids)}
+
+
+_S = build_secrets.c
+_UNFINISHED = sa.exists().where(instances.c.batch_id == _S.batch_id, instances.c.state.in_(UNFINISHED))
+_KEPT = sa.select(_S.batch_id).where(~_UNFINISHED).order_by(_S.batch_id)
+
+
+def kept_secrets_after(tx: CellTransaction, after: str, limit: int, before: float) -> list[str]:
+    """Batches of which nothing is unfinished here, whose secrets have been kept since before ``before``."""
+    return list(tx.execute(_KEPT.where(_S.batch_id > after, _S.created_at < before).limit(limit)).scalars())
+
+
+def kept_secrets(tx: CellTransaction, batches: Iterable[str]) -> list[str]:
+    """Those of these batches of which nothing is unfinished here, and whose secrets are kept."""
+    return [row.batch_id for row in _chunked(tx, _KEPT.where(_S.batch_id.in_(dialect.uuids())), batches)]
+
+
+# -- hosts -----------------------------------------------------------------------------------------------------------------------
+
+
+def agents_after(tx: CellTransaction, after: str, limit: int, binary: str) -> list[str]:
+    """Hosts whose agent has reported."""
+    c = services.c
+    query = sa.select(c.host).where(c.host > after, c.binary == binary).order_by(c.host).limit(limit)
+    return list(tx.execute(query).scalars())
+
+
+def nodes_after(tx: CellTransaction, after: str, limit: int) -> list[str]:
+    """Hosts with compute nodes."""
+    c = compute_nodes.c
+    return list(tx.execute(sa.select(c.host).distinct().where(c.host > after).order_by(c.host).limit(limit)).scalars())
+
+
+_AGENTS = sa.select(services, (clock.Now() - services.c.last_seen).label("age")).where(
+    services.c.host.in_(dialect.uuids()), services.c.binary == sa.bindparam("binary")
+)
+_NODES = (
+    sa.select(compute_nodes.c.stats)
+    .where(compute_nodes.c.host.in_(dialect.uuids()))
+    .order_by(compute_nodes.c.host, compute_nodes.c.node)
+)
+_COUNTS = (
+    sa.select(
+        instances.c.host,
+        instances.c.node,
+        instances.c.state,
+        sa.func.count().label("rows"),
+        sa.func.max(instances.c.updated_at).label("changed_at"),
+    )
+    .where(instances.c.host.in_(dialect.uuids()))
+    .group_by(instances.c.host, instances.c.node, instances.c.state)
+)
+
+
+def agents(tx: CellTransaction, hosts: Iterable[str], binary: str) -> dict[str, AgentHeartbeat]:
+    return {
+        row.host: AgentHeartbeat(host=row.host, age=row.age, forced_down=bool(row.forced_down))
+        for row in _chunked(tx, _AGENTS.params(binary=binary), hosts)
+    }
+
+
+def nodes(tx: CellTransaction, hosts: Iterable[str]) -> list[ComputeNode]:
+    return [node for row in _chunked(tx, _NODES, hosts) if (node := readable(row.stats)) is not None]
+
+
+def population(tx: CellTransaction, hosts: Iterable[str]) -> dict[tuple[str, str], Population]:
+    """The rows of these hosts' nodes, counted, by (host, node). A node that no row names is left out."""
+    found: dict[tuple[str, str], Population] = {}
+    for row in _chunked(tx, _COUNTS, hosts):
+        key = (row.host, row.node or "")
+        before = found.get(key, Population())
+        moving = row.state in (State.STAGED, *lifecycle.LIVE, State.DELETING)
+        found[key] = Population(
+            active=before.active + (row.rows if row.state == State.ACTIVE else 0),
+            moving=before.moving + (row.rows if moving else 0),
+            changed_at=max(before.changed_at, row.changed_at),
+        )
+    return found

@@ -1,0 +1,135 @@
+"""What projects are charged for, compared with the servers that they have. Both change in the same transactions, so they agree.
+
+They can differ where somebody else has written: an operator by hand, or a process of a release before quotas, which accepts and
+deletes without charging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from db.api import mappings, quotas
+from db.api.tables import instance_mappings
+from db.api.tables import quotas as quota_rows
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import by_index
+from objects.base import Object
+from objects.quota import RESOURCES, QuotaUsage
+
+
+class Drift(Object, frozen=True, kw_only=True):
+    """A project that is charged for ``used``, and whose servers that are not deleted come to ``counted``."""
+
+    project_id: str
+    used: QuotaUsage
+    counted: QuotaUsage
+
+
+_TAKEN: dict[str, sa.ColumnElement[Any]] = {
+    "instances": sa.func.count(),
+    "cores": sa.func.coalesce(sa.func.sum(instance_mappings.c.vcpus), 0),
+    "ram": sa.func.coalesce(sa.func.sum(instance_mappings.c.memory_mb), 0),
+}
+_LIVE = instance_mappings.c.deleted == sa.false()  # MariaDB finds no index for IS
+_COUNT = sa.select(*_TAKEN.values()).where(instance_mappings.c.project_id == sa.bindparam("project"), _LIVE)
+
+
+def _differences() -> sa.Select[Any]:
+    """One statement, as two would see two moments: what is counted and what is charged, one under the other, summed by project."""
+    none: list[sa.ColumnElement[int]] = [sa.literal_column("0")] * len(RESOURCES)
+    counted = [_TAKEN[name].label(f"counted_{name}") for name in RESOURCES]
+    used = [zero.label(f"used_{name}") for zero, name in zip(none, RESOURCES, strict=True)]
+    servers = sa.select(instance_mappings.c.project_id, *counted, *used).where(_LIVE).group_by(instance_mappings.c.project_id)
+    charged = sa.select(quota_rows.c.project_id, *none, *(quota_rows.c[f"used_{name}"] for name in RESOURCES))
+    both = sa.union_all(servers, charged).subquery()
+    sums = {name: sa.func.sum(both.c[name]) for name in both.c.keys() if name != "project_id"}  # noqa: SIM118 - no dict
+    return (
+        sa.select(both.c.project_id, *(total.label(name) for name, total in sums.items()))
+        .group_by(both.c.project_id)
+        .having(sa.or_(*(sums[f"counted_{name}"] != sums[f"used_{name}"] for name in RESOURCES)))
+        .order_by(both.c.project_id)
+    )
+
+
+_DIFFERENCES = _differences()
+
+
+def differences(tx: ApiTransaction) -> list[Drift]:
+    """Every project that is not charged for what it has; work that goes on meanwhile shows as no difference.
+
+    Reads every mapping that is not deleted.
+    """
+    return [
+        Drift(
+            project_id=row.project_id,
+            used=QuotaUsage(**{name: int(row._mapping[f"used_{name}"]) for name in RESOURCES}),
+            counted=QuotaUsage(**{name: int(row._mapping[f"counted_{name}"]) for name in RESOURCES}),
+        )
+        for row in tx.execute(_DIFFERENCES)
+    ]
+
+
+def repair(tx: ApiTransaction, project_id: str) -> Drift | None:
+    """Charge a project for what it has; returns what was wrong, None if nothing was. Harmless to repeat, and while work goes on.
+
+    Servers accepted by a release before quotas are measured first, and from then on freed like all others.
+    """
+    charged = quotas.lock(tx, project_id).used
+    _measure(tx, tx.execute(_UNMEASURED, {"project": project_id}).all())
+    return _correct(tx, project_id, charged)
+
+
+def _correct(tx: ApiTransaction, project_id: str, charged: QuotaUsage) -> Drift | None:
+    # Not before the lock is ours, and in a statement of its own: whoever had the lock before has committed what it tells.
+    row = tx.execute(_COUNT, {"project": project_id}).one()
+    counted = QuotaUsage(**{name: int(value) for name, value in zip(RESOURCES, row, strict=True)})
+    if counted == charged:
+        return None
+    quotas.correct(tx, project_id, counted)
+    return Drift(project_id=project_id, used=charged, counted=counted)
+
+
+# -- servers that were never charged -----------------------------------------------------------------------------------------
+
+_IS_UNMEASURED = (_LIVE, instance_mappings.c.vcpus.is_(None))
+_UNMEASURED = sa.select(instance_mappings.c.instance_uuid, instance_mappings.c.batch_id).where(
+    instance_mappings.c.project_id == sa.bindparam("project"), *_IS_UNMEASURED
+)
+_SET_SIZE = by_index(
+    sa.update(instance_mappings)
+    .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"), *_IS_UNMEASURED)
+    .values(vcpus=sa.bindparam("cores"), memory_mb=sa.bindparam("ram")),
+    instance_mappings,
+)
+
+
+def unmeasured(tx: ApiTransaction) -> int:
+    """How many servers a release before quotas has accepted, that are neither deleted nor charged for yet."""
+    return int(tx.execute(sa.select(sa.func.count()).select_from(instance_mappings).where(*_IS_UNMEASURED)).scalar_one())
+
+
+def charge_unmeasured(tx: ApiTransaction, most: int) -> int:
+    """Charge a project for ``most`` of its servers of that kind; return how many these were, 0 if there are none."""
+    project_id = tx.execute(sa.select(instance_mappings.c.project_id).where(*_IS_UNMEASURED).limit(1)).scalar()
+    if project_id is None:
+        return 0
+    charged = quotas.lock(tx, project_id).used
+    rows = tx.execute(_UNMEASURED.limit(most), {"project": project_id}).all()
+    _measure(tx, rows)
+    _correct(tx, project_id, charged)
+    return len(rows)
+
+
+def _measure(tx: ApiTransaction, rows: Sequence[sa.Row[Any, Any]]) -> None:
+    """Rows without sizes get those of their flavor. A delete that holds such a row asks for no quota row, so this makes no ring."""
+    for start in range(0, len(rows), dialect.IN_LIST):
+        some = rows[start : start + dialect.IN_LIST]
+        specs = mappings.specs(tx, {row.batch_id for row in some})
+        sizes = {batch_id: QuotaUsage.of(spec.flavor) for batch_id, spec in specs.items()}
+        found = [{"uuid": row.instance_uuid} | msgspec.structs.asdict(sizes.get(row.batch_id, QuotaUsage())) for row in some]
+        tx.execute(_SET_SIZE, found)

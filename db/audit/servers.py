@@ -1,0 +1,92 @@
+"""Servers as the API database knows them, for an audit: their mappings, requests and claims, and how far feeds were applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import sqlalchemy as sa
+
+from db.api.tables import allocations, build_requests, feed_cursors, instance_mappings, inventories
+from db.audit.pages import chunked, keys_of
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from objects.base import Object
+
+
+class ClaimPlace(Object, frozen=True, kw_only=True):
+    """Where a claim is. Empty strings: on an inventory that is not there."""
+
+    host: str
+    node: str
+
+
+class Record(Object, frozen=True, kw_only=True):
+    """A server's mapping, whether a build request is beside it, and where its claim is."""
+
+    uuid: str
+    batch_id: str
+    cell_uuid: str | None
+    deleted: bool
+    fence: int
+    seen: int
+    state: str
+    host: str | None
+    node: str | None
+    updated_at: float
+    requested: bool
+    claim: ClaimPlace | None
+
+
+servers_after = keys_of(instance_mappings.c.instance_uuid)
+
+_M = instance_mappings.c
+_HOMES = sa.select(_M.instance_uuid, _M.cell_uuid).where(_M.instance_uuid.in_(dialect.uuids()))
+_RECORDS = (
+    sa.select(
+        instance_mappings,
+        build_requests.c.instance_uuid.label("request"),
+        allocations.c.instance_uuid.label("claim"),
+        inventories.c.host.label("claim_host"),
+        inventories.c.node.label("claim_node"),
+    )
+    .select_from(
+        instance_mappings.outerjoin(build_requests, build_requests.c.instance_uuid == _M.instance_uuid)
+        .outerjoin(allocations, allocations.c.instance_uuid == _M.instance_uuid)
+        .outerjoin(inventories, inventories.c.id == allocations.c.inventory_id)
+    )
+    .where(_M.instance_uuid.in_(dialect.uuids()))
+)
+
+
+def homes(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, str | None]:
+    """The cells that these servers are mapped to."""
+    return {row.instance_uuid: row.cell_uuid for row in chunked(tx, _HOMES, uuids)}
+
+
+def cursors(tx: ApiTransaction) -> dict[str, int]:
+    """How far each cell's feed has been applied."""
+    return {row.cell_uuid: row.sequence for row in tx.execute(sa.select(feed_cursors))}
+
+
+def records(tx: ApiTransaction, uuids: Iterable[str]) -> tuple[dict[str, int], dict[str, Record]]:
+    """The feeds' cursors, and after them the servers: these are at least as new."""
+    read_so_far = cursors(tx)
+    return read_so_far, {row.instance_uuid: _record(row) for row in chunked(tx, _RECORDS, uuids)}
+
+
+def _record(row: sa.Row[Any]) -> Record:
+    return Record(
+        uuid=row.instance_uuid,
+        batch_id=row.batch_id,
+        cell_uuid=row.cell_uuid,
+        deleted=bool(row.deleted),
+        fence=row.fence,
+        seen=row.seen,
+        state=row.state,
+        host=row.host,
+        node=row.node,
+        updated_at=row.updated_at,
+        requested=row.request is not None,
+        claim=None if row.claim is None else ClaimPlace(host=row.claim_host or "", node=row.claim_node or ""),
+    )

@@ -1,0 +1,45 @@
+"""Reads for whoever compares all that was written: claims with usage, rows with guests."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from db.api.tables import allocations, inventories
+from db.cell import instances
+from db.cell.tables import instances as instance_rows
+from db.sql.connection import ApiTransaction, CellTransaction
+from objects.base import Object
+from objects.instance import Instance
+
+
+class ClaimedHost(Object, frozen=True, kw_only=True):
+    instance_uuid: str
+    host: str
+    vcpus: int
+
+
+class NodeUsed(Object, frozen=True, kw_only=True):
+    """What a node's inventory counts as used: vCPUs and MiB."""
+
+    host: str
+    vcpus: int
+    memory_mb: int
+
+
+def claims(tx: ApiTransaction) -> list[ClaimedHost]:
+    """Every claim with the host it is on."""
+    query = sa.select(allocations.c.instance_uuid, allocations.c.vcpus, inventories.c.host).join(
+        inventories, inventories.c.id == allocations.c.inventory_id
+    )
+    return [ClaimedHost(instance_uuid=row.instance_uuid, host=row.host, vcpus=row.vcpus) for row in tx.execute(query)]
+
+
+def usage(tx: ApiTransaction) -> list[NodeUsed]:
+    """Every inventory's own count."""
+    query = sa.select(inventories.c.host, inventories.c.used_vcpus, inventories.c.used_memory_mb)
+    return [NodeUsed(host=row.host, vcpus=row.used_vcpus, memory_mb=row.used_memory_mb) for row in tx.execute(query)]
+
+
+def rows(tx: CellTransaction) -> list[Instance]:
+    """Every instance row of a cell, with its latest fault."""
+    return instances.read(tx, tx.execute(sa.select(instance_rows.c.uuid)).scalars())

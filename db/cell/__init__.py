@@ -1,0 +1,1 @@
+"""A cell's database: its tables, their migrations and all queries on them. Never imports ``db.api``."""

@@ -1,0 +1,144 @@
+"""A cell's change feed: one row per change, numbered in commit order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from db.cell.tables import feed, feed_head
+from db.sql import clock
+from db.sql.connection import CellTransaction
+from objects.base import Object
+from objects.feed import EventKind, FeedEvent
+
+
+class NewEvent(Object, frozen=True, kw_only=True):
+    """An event that has no number yet."""
+
+    kind: EventKind
+    key: str
+    version: int
+    payload: str
+
+
+class FeedPage(Object, frozen=True, kw_only=True):
+    """Events after a cursor, in order. ``trimmed``: some of them are gone, so the reader must rebuild from state.
+
+    ``last``: the number of the last row read, which is where the reader goes on; 0 where there was none. Rows of a kind that this
+    release does not know are read and left out, so there may be fewer events than rows (``count``).
+    """
+
+    events: tuple[FeedEvent, ...]
+    head: int
+    trimmed: bool
+    last: int = 0
+    count: int = 0
+
+
+LOG = logging.getLogger(__name__)
+
+_KINDS = {kind.value: kind for kind in EventKind}
+_MORE = feed_head.c.sequence + sa.bindparam("count")
+_ADVANCE = sa.update(feed_head).where(feed_head.c.id == 1)
+# Both say where the head is then. MariaDB, which returns no rows of an UPDATE, says it as it tells what number a row was given.
+_ADVANCE_AND_RETURN = _ADVANCE.values(sequence=_MORE).returning(feed_head.c.sequence)
+_ADVANCE_AND_TELL = _ADVANCE.values(sequence=sa.func.last_insert_id(_MORE))
+_HEAD = sa.select(feed_head.c.sequence).where(feed_head.c.id == 1)
+_APPEND = sa.insert(feed)
+_READ = (
+    sa.select(feed_head.c.sequence.label("head"), feed_head.c.trimmed, feed)
+    .select_from(feed_head.outerjoin(feed, feed.c.sequence > sa.bindparam("after")))
+    .where(feed_head.c.id == 1)
+    .order_by(feed.c.sequence)
+    .limit(sa.bindparam("limit"))
+)
+
+
+def append(tx: CellTransaction, events: Sequence[NewEvent], now: float) -> None:
+    """Write events in the transaction of the changes they tell of. Call it last: the head row's lock is held until the commit.
+
+    That lock is what makes the numbers visible in their order on every server: a cursor never passes a number that commits later.
+    """
+    if not events:
+        return
+    first = _advance(tx, len(events)) - len(events) + 1
+    tx.execute(_APPEND, [{"sequence": first + index} | _values(event, now) for index, event in enumerate(events)])
+
+
+def _advance(tx: CellTransaction, count: int) -> int:
+    """Lock the head, and move it; where it is then."""
+    if tx.dialect.name in ("mysql", "mariadb"):
+        return tx.execute(_ADVANCE_AND_TELL, {"count": count}).lastrowid
+    head: int = tx.execute(_ADVANCE_AND_RETURN, {"count": count}).scalar_one()
+    return head
+
+
+def _values(event: NewEvent, now: float) -> dict[str, Any]:
+    return {"kind": event.kind, "key": event.key, "version": event.version, "payload": event.payload, "created_at": now}
+
+
+def read(tx: CellTransaction, after: int, limit: int) -> FeedPage:
+    """At most ``limit`` events numbered above ``after``, in one statement."""
+    rows = tx.execute(_READ, {"after": after, "limit": limit}).all()
+    if not rows:
+        return FeedPage(events=(), head=0, trimmed=False)
+    found = [r for r in rows if r.sequence is not None]
+    events = tuple(
+        FeedEvent(sequence=r.sequence, kind=_KINDS[r.kind], key=r.key, version=r.version, payload=r.payload)
+        for r in found
+        if r.kind in _KINDS
+    )
+    if len(events) < len(found):
+        unknown = sorted({str(r.kind)[:40] for r in found if r.kind not in _KINDS})
+        LOG.warning("%d events of a feed are left out: their kinds %s are unknown", len(found) - len(events), unknown)
+    last = found[-1].sequence if found else 0
+    return FeedPage(events=events, head=rows[0].head, trimmed=rows[0].trimmed > after, last=last, count=len(found))
+
+
+class Lag(Object, frozen=True, kw_only=True):
+    """How far a reader is behind: events, and for how many seconds (by the database's clock) the first of them has waited."""
+
+    events: int
+    seconds: float | None
+
+
+_WAITING = (
+    sa.select(clock.Now() - feed.c.created_at).where(feed.c.sequence > sa.bindparam("after")).order_by(feed.c.sequence).limit(1)
+)
+
+
+def lag(tx: CellTransaction, after: int) -> Lag:
+    """Of a reader whose cursor is ``after``."""
+    behind = head(tx) - after
+    waited = tx.execute(_WAITING, {"after": after}).scalar() if behind > 0 else None
+    return Lag(events=max(0, behind), seconds=None if waited is None else max(0.0, waited))
+
+
+def head(tx: CellTransaction) -> int:
+    """The number of the newest event."""
+    return tx.execute(_HEAD).scalar() or 0
+
+
+LONGEST_AGE_S = 366 * 86400.0
+"""An event that is dated later than this after the time to trim before was dated wrongly."""
+
+
+def trim(tx: CellTransaction, before: float) -> int:
+    """Remove events written before ``before`` (seconds since the epoch); return how many.
+
+    What it costs depends on what is removed: the oldest event that stays is the first one met. An event with a time that cannot
+    be keeps no other one in the feed.
+    """
+    bounds = tx.execute(sa.select(feed_head.c.sequence, feed_head.c.trimmed).where(feed_head.c.id == 1)).one()
+    recent = feed.c.created_at.between(before, before + LONGEST_AGE_S)
+    oldest = sa.select(feed.c.sequence).where(recent).order_by(feed.c.sequence).limit(1)
+    stays: int | None = tx.execute(oldest).scalar()
+    last = bounds.sequence if stays is None else stays - 1
+    if last <= bounds.trimmed:
+        return 0
+    removed = tx.execute(sa.delete(feed).where(feed.c.sequence <= last)).rowcount
+    tx.execute(sa.update(feed_head).where(feed_head.c.id == 1).values(trimmed=last))
+    return removed

@@ -1,0 +1,47 @@
+"""The row of a guest that its cell's records do not account for: made again, or brought in line with the guest."""
+
+from __future__ import annotations
+
+from db.cell import instances, row_repair, staging, unknown_guests
+from db.cell.unknown_guests import Reported
+from db.sql.connection import CellTransaction
+from objects import lifecycle
+from objects.base import Object
+from objects.instance import Instance, State
+from objects.lifecycle import Change, Outcome
+from objects.spec import RequestSpec
+
+
+class Lost(Object, frozen=True, kw_only=True):
+    """What a row that is not there needs, as the API level has it: the batch's spec, and what is the server's own."""
+
+    spec: RequestSpec
+    name: str
+    launch_index: int = 0
+    created_at: float
+
+
+def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, seen: int, now: float) -> Outcome:
+    """Make the guest the instance's and tell the feed; refused where the row does not allow it (``lifecycle.adopt``).
+
+    A row that is absent is made from ``lost``, where that is given. ``seen``: the last version that the API level has applied.
+    """
+    guest = reported.guest
+    if lost is not None:
+        row = Instance(
+            uuid=guest.uuid,
+            state=State.STAGED,
+            fence=guest.fence,
+            attempt=guest.attempt,
+            host=reported.host,
+            node=guest.node,
+            max_attempts=lost.spec.max_attempts,
+        )
+        new = staging.NewInstance(instance=row, name=lost.name, launch_index=lost.launch_index, created_at=lost.created_at)
+        staging.replace_lost(tx, lost.spec, new, now)
+    outcome = instances.transition(tx, [guest.uuid], lambda row: lifecycle.adopt(row, reported.host, guest, now), now)[guest.uuid]
+    if isinstance(outcome, Change):
+        row_repair.retell(tx, {guest.uuid: row_repair.Read(version=outcome.row.version, seen=seen)}, now)
+    if isinstance(outcome, Change) or outcome.done:
+        unknown_guests.remove(tx, guest.uuid)
+    return outcome

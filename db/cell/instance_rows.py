@@ -1,0 +1,250 @@
+"""Instance rows of a cell as records: how they are read, locked and written. ``instances.py`` says which, and why."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from db.cell import staging
+from db.cell.tables import builds, instance_faults, instances
+from db.sql import dialect
+from db.sql.connection import CellTransaction
+from db.sql.keyed import by_index
+from db.sql.many import UpdateMany
+from objects import stored
+from objects.instance import Attempt, Instance, State
+from objects.lifecycle import Change
+from objects.selection import HostCapacity, Selection
+from objects.text import FAULT_SIZE, clean
+from service.rate_limited_log import RateLimitedLog
+
+LOG = logging.getLogger(__name__)
+
+UNREADABLE = (*stored.UNREADABLE, ValueError)
+"""What decoding a column can raise. ValueError: a state of another release, or text that is no Unicode."""
+
+_COMPLAINTS = RateLimitedLog(LOG)
+
+# Without what only tenants care about: a report reads all of these columns.
+_ASIDE = ("project_id", "user_id", "name", "flavor", "launch_index")
+PROTOCOL: sa.Select[Any] = sa.select(
+    *(column for column in instances.c if column.name not in _ASIDE),
+    builds.c.instance_uuid.label("build"),
+    builds.c.limits,
+    builds.c.alternates,
+    builds.c.max_attempts,
+    builds.c.history,
+    builds.c.deadline,
+    builds.c.has_group,
+).select_from(instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid))
+"""What ``instance`` makes a record of."""
+LAST_FAULT = (
+    sa.select(instance_faults.c.message)
+    .where(instance_faults.c.instance_uuid == instances.c.uuid)
+    .order_by(instance_faults.c.id.desc())
+    .limit(1)
+    .scalar_subquery()
+    .label("fault")
+)
+"""A column to be added to it, for whoever shows the row."""
+
+
+def instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
+    """A row of PROTOCOL; a tombstone of an instance that was never here has no build beside it.
+
+    It raises nothing because of what a column holds: one row must not hold up the others that are read with it.
+    """
+    if row.build is None:
+        return _without_build(row, fault)
+    try:
+        return _whole(row, fault)
+    except UNREADABLE:
+        return _damaged(row, fault)
+
+
+def _whole(row: sa.Row[Any], fault: str | None) -> Instance:
+    return Instance(
+        uuid=row.uuid,
+        state=State(row.state),
+        fence=row.fence,
+        attempt=row.attempt,
+        builder=row.builder,
+        version=row.version,
+        host=row.host,
+        node=row.node,
+        limits=stored.load(row.limits, HostCapacity | None) if row.limits else None,  # type: ignore[arg-type]  # a union is a type form
+        availability_zone=row.availability_zone,
+        alternates=() if row.alternates == "[]" else stored.load(row.alternates, tuple[Selection, ...]),
+        max_attempts=row.max_attempts,
+        history=() if row.history == "[]" else stored.load(row.history, tuple[Attempt, ...]),
+        deadline=row.deadline,
+        has_group=row.has_group,
+        batch_id=row.batch_id,
+        building_at=row.building_at,
+        launched_at=row.launched_at,
+        terminated_at=row.terminated_at,
+        fault=fault,
+        rolled_back=row.rolled_back,
+        created_at=row.created_at,
+        changed_at=row.updated_at,
+    )
+
+
+def _without_build(row: sa.Row[Any], fault: str | None) -> Instance:
+    found = Instance(
+        uuid=row.uuid, state=state_of(row.state), fence=row.fence, attempt=row.attempt, version=row.version, fault=fault
+    )
+    return found if found.state is State.DELETED else _damaged(row, fault)
+
+
+def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
+    """The row with the default of each column that cannot be decoded: fence, attempt and builder still guard its transitions."""
+    damage: list[str] = []
+
+    def decode(name: str, kind: Any, default: Any) -> Any:
+        try:
+            return stored.load(getattr(row, name), kind)
+        except UNREADABLE as error:
+            damage.append(f"{name}: {type(error).__name__}: {error}" if row.build is not None else f"{name}: no build record")
+            return default
+
+    limits = decode("limits", HostCapacity | None, None) if row.limits else None
+    alternates = decode("alternates", tuple[Selection, ...], ())
+    history = decode("history", tuple[Attempt, ...], ())
+    if state_of(row.state) is State.UNKNOWN:
+        damage.append(f"state: {row.state!r} is not known to this release")
+    reason = clean("; ".join(damage), FAULT_SIZE)
+    _COMPLAINTS(reason, logging.ERROR, "instance %s: its record cannot be read in full: %s", clean(row.uuid, 36), reason)
+    return Instance(
+        uuid=row.uuid,
+        state=state_of(row.state),
+        fence=row.fence,
+        attempt=row.attempt,
+        builder=row.builder,
+        version=row.version,
+        host=row.host,
+        node=row.node,
+        limits=limits,
+        availability_zone=row.availability_zone,
+        alternates=alternates,
+        max_attempts=row.max_attempts or 0,
+        history=history,
+        deadline=row.deadline or 0.0,
+        has_group=bool(row.has_group),
+        batch_id=row.batch_id,
+        building_at=row.building_at,
+        launched_at=row.launched_at,
+        terminated_at=row.terminated_at,
+        fault=fault,
+        rolled_back=row.rolled_back,
+        created_at=row.created_at,
+        changed_at=row.updated_at,
+        damage=reason,
+    )
+
+
+def state_of(text: str) -> State:
+    """The state of a row. UNKNOWN: another release has written it."""
+    try:
+        return State(text)
+    except ValueError:
+        return State.UNKNOWN
+
+
+_OF_UUIDS = PROTOCOL.where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid)
+_LOCKED = by_index(_OF_UUIDS.with_for_update(of=instances), instances)
+# PostgreSQL, having waited for a row, shows it as it is now, but what is joined to it as it was before: so it must be asked twice.
+_LOCK = sa.select(instances.c.uuid).where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid).with_for_update()
+
+
+def lock(tx: CellTransaction, uuids: list[str]) -> list[Instance]:
+    """These rows with their builds as they are, locked in uuid order."""
+    query = _LOCKED
+    if tx.dialect.name == "postgresql":
+        uuids, query = list(tx.execute(_LOCK, {"uuids": uuids}).scalars()), _OF_UUIDS
+    return [instance(found) for found in tx.execute(query, {"uuids": uuids})]
+
+
+_CHANGED = {
+    name: f"new_{name}"
+    for name in (
+        "state", "attempt", "builder", "version", "host", "node", "availability_zone", "building_at", "launched_at",
+        "terminated_at", "rolled_back", "updated_at",
+    )
+}  # fmt: skip
+_WRITE = UpdateMany(
+    sa.update(instances)
+    .where(instances.c.uuid == sa.bindparam("row_uuid"), instances.c.version == sa.bindparam("read_version"))
+    .values({column: sa.bindparam(parameter) for column, parameter in _CHANGED.items()}),
+    instances,
+    key=("uuid", "row_uuid"),
+    values=_CHANGED,
+    where="t.version = w.read_version",
+)
+_WRITE_BUILD = (
+    sa.update(builds)
+    .where(builds.c.instance_uuid == sa.bindparam("row"))
+    .values(
+        limits=sa.bindparam("new_limits"),
+        alternates=sa.bindparam("new_alternates"),
+        history=sa.bindparam("new_history"),
+        sent_at=sa.bindparam("new_sent_at"),
+    )
+)
+
+
+def write(tx: CellTransaction, changes: Sequence[tuple[Instance, Change]], now: float) -> None:
+    """Write what became of these locked rows, with their builds where those changed, and the faults that are new."""
+    if not changes:
+        return
+    written = _WRITE(tx, [_new_values(old, change.row, now) for old, change in changes])
+    if written != len(changes):
+        raise RuntimeError(f"{len(changes) - written} locked instance rows changed under their lock")
+    rebuilt = [
+        change.row for old, change in changes if (old.history, old.alternates) != (change.row.history, change.row.alternates)
+    ]
+    if rebuilt:
+        tx.execute(
+            _WRITE_BUILD,
+            [
+                {
+                    "row": row.uuid,
+                    "new_limits": stored.dump(row.limits),
+                    "new_alternates": stored.dump(row.alternates),
+                    "new_history": stored.dump(row.history),
+                    "new_sent_at": now,
+                }
+                for row in rebuilt
+            ],
+        )
+    faults = [staging.fault_row(change.row, now) for old, change in changes if change.row.fault and change.row.fault != old.fault]
+    if faults:
+        tx.execute(sa.insert(instance_faults), faults)
+
+
+def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
+    return {
+        "row_uuid": row.uuid,
+        "read_version": old.version,
+        "new_state": row.state,
+        "new_attempt": row.attempt,
+        "new_builder": row.builder,
+        "new_version": row.version,
+        "new_host": row.host,
+        "new_node": row.node,
+        "new_availability_zone": row.availability_zone,
+        "new_building_at": _building_at(old, row, now),
+        "new_launched_at": row.launched_at,
+        "new_terminated_at": row.terminated_at,
+        "new_rolled_back": row.rolled_back,
+        "new_updated_at": now,
+    }
+
+
+def _building_at(old: Instance, row: Instance, now: float) -> float | None:
+    if row.attempt != old.attempt:
+        return None
+    return now if row.state is State.BUILDING and old.state is not State.BUILDING else row.building_at

@@ -1,0 +1,276 @@
+"""Instance rows of a cell: changed by a transition, read by sweeps.
+
+``objects/lifecycle.py`` decides what may change. Here it is locked, written and told to the feed, in one transaction; how a row is
+read and written, ``db/cell/instance_rows.py`` knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from db import outbox
+from db.cell import actions, feed, instance_rows
+from db.cell.instance_rows import LAST_FAULT, PROTOCOL
+from db.cell.tables import builds, instances
+from db.sql import dialect
+from db.sql.connection import CellTransaction
+from db.sql.keyed import by_index
+from objects import lifecycle, notification, stored
+from objects.action import ActionKind
+from objects.base import Object
+from objects.build import Holding
+from objects.feed import InstanceSummary
+from objects.instance import Instance, State
+from objects.lifecycle import Change, Outcome, Refused
+from objects.spec import RequestSpec
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Order(Object, frozen=True, kw_only=True):
+    """All that is needed to send an instance's build order (again)."""
+
+    instance: Instance
+    name: str
+    spec: RequestSpec
+
+
+class Orders(NamedTuple):
+    """Orders in the order asked for, and by uuid why the others cannot be read."""
+
+    orders: list[Order]
+    unreadable: dict[str, Exception]
+
+
+class DueRow(NamedTuple):
+    """A row that a sweep has to do with, by columns that need no decoding: nothing stored in it can keep it from being read."""
+
+    uuid: str
+    state: str
+    host: str | None
+    fence: int
+    attempt: int
+    batch_id: str | None
+    rolled_back: bool
+
+
+# -- transitions -------------------------------------------------------------------------------------------------------------
+
+
+def transition(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
+    """Lock the rows in uuid order, ask ``decide`` about each, write what it changed and the feed events it owes.
+
+    A uuid without a row is refused.
+    """
+    outcomes = _carry_out(tx, uuids, decide, now)
+    _tell(tx, [outcome for outcome in outcomes.values() if isinstance(outcome, Change)], now)
+    return outcomes
+
+
+def _carry_out(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
+    """The same without a word to the feed: the lock of its head is to be a transaction's last."""
+    outcomes: dict[str, Outcome] = {}
+    changes: list[tuple[Instance, Change]] = []
+    wanted = sorted(set(uuids))
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        for row in instance_rows.lock(tx, wanted[start : start + dialect.IN_LIST]):
+            outcomes[row.uuid] = outcome = decide(row)
+            if isinstance(outcome, Change):
+                changes.append((row, outcome))
+    instance_rows.write(tx, changes, now)
+    if outbox.kept(tx):
+        outbox.put(tx, "cell", notification.of_changes([(old, change.row) for old, change in changes], now))
+    return {uuid: outcomes.get(uuid, Refused(reason="no such instance in this cell", known=False)) for uuid in wanted}
+
+
+def delete(tx: CellTransaction, uuids: Iterable[str], now: float, request_id: str | None = None) -> dict[str, Instance]:
+    """Carry a decided delete into the cell; returns the rows as they are now. An absent one leaves a tombstone.
+
+    ``request_id`` goes into the instances' actions: the request that asked for it, where that is known.
+    """
+    wanted = sorted(set(uuids))
+    outcomes = _carry_out(tx, wanted, lambda row: lifecycle.delete(row, now), now)
+    changes = [outcome for outcome in outcomes.values() if isinstance(outcome, Change)]
+    rows = {uuid: outcome.row for uuid, outcome in outcomes.items() if isinstance(outcome, Change)}
+    refused = [uuid for uuid in wanted if uuid not in rows]
+    present = {row.uuid: row for row in read(tx, refused)}
+    absent = [lifecycle.tombstone(uuid, now) for uuid in refused if uuid not in present]
+    for change in absent:
+        values = {"uuid": change.row.uuid, "state": change.row.state, "fence": 0, "attempt": 0, "version": change.row.version}
+        times = {"created_at": now, "updated_at": now, "terminated_at": now}
+        texts = {"project_id": "", "user_id": "", "name": "", "flavor": "", "launch_index": 0}
+        if dialect.insert_new(tx, instances, [values | times | texts]):
+            changes.append(change)
+            rows[change.row.uuid] = change.row
+            if outbox.kept(tx):
+                outbox.put(tx, "cell", notification.of_change(None, change.row, now))
+    actions.begin(tx, ActionKind.DELETE, [(change.row.uuid, now) for change in changes], request_id, now)
+    _tell(tx, changes, now)
+    return rows | present
+
+
+def _tell(tx: CellTransaction, changes: Sequence[Change], now: float) -> None:
+    feed.append(
+        tx,
+        [
+            feed.NewEvent(
+                kind=change.event, key=change.row.uuid, version=change.row.version, payload=stored.dump(summary(change.row, now))
+            )
+            for change in changes
+            if change.event is not None
+        ],
+        now,
+    )
+
+
+def summary(row: Instance, now: float) -> InstanceSummary:
+    """What lists show of a row without asking the cell."""
+    shown = {State.ACTIVE: "active", State.ERROR: "error", State.DELETED: "deleted"}.get(row.state, "building")
+    return InstanceSummary(
+        state=shown,
+        host=row.host,
+        node=row.node,
+        availability_zone=row.availability_zone,
+        launched_at=row.launched_at,
+        terminated_at=row.terminated_at,
+        updated_at=now,
+        fault=row.fault,
+        attempt=row.attempt,
+        has_group=row.has_group,
+        batch_id=row.batch_id,
+    )
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------------
+
+
+_SHOW = PROTOCOL.add_columns(LAST_FAULT).where(instances.c.uuid == sa.bindparam("uuid"))
+
+
+def read(tx: CellTransaction, uuids: Iterable[str]) -> list[Instance]:
+    """The rows of these uuids with their latest faults, unlocked, in uuid order."""
+    wanted = sorted(set(uuids))
+    rows: list[Instance] = []
+    for start in range(0, len(wanted), dialect.IN_LIST):
+        chunk = wanted[start : start + dialect.IN_LIST]
+        query = PROTOCOL.add_columns(LAST_FAULT).where(instances.c.uuid.in_(chunk)).order_by(instances.c.uuid)
+        rows += [instance_rows.instance(found, found.fault) for found in tx.execute(query)]
+    return rows
+
+
+def get(tx: CellTransaction, uuid: str) -> Instance | None:
+    """One row with its latest fault."""
+    row = tx.execute(_SHOW, {"uuid": uuid}).one_or_none()
+    return None if row is None else instance_rows.instance(row, row.fault)
+
+
+_ORDER = PROTOCOL.add_columns(instances.c.name, builds.c.spec)
+
+
+def unaccepted(tx: CellTransaction, before: float, limit: int) -> Orders:
+    """SCHEDULED rows whose order was last sent before ``before`` and that no agent has accepted, those first that waited longest.
+
+    A row that the settler has just activated was never sent from here, and is due at once.
+    """
+    query = (
+        _ORDER.where(instances.c.state == State.SCHEDULED, builds.c.sent_at < before)
+        .order_by(builds.c.sent_at, instances.c.updated_at)
+        .limit(limit)
+    )
+    return _orders(tx, query)
+
+
+def orders(tx: CellTransaction, uuids: Iterable[str]) -> Orders:
+    """The orders of these instances."""
+    return _orders(tx, _ORDER.where(instances.c.uuid.in_(sorted(uuids))))
+
+
+_SENT = by_index(sa.update(builds).where(builds.c.instance_uuid.in_(dialect.uuids())).values(sent_at=sa.bindparam("now")), builds)
+
+
+def sent(tx: CellTransaction, uuids: Iterable[str], now: float) -> None:
+    """Note when orders were sent again, so that the sweep leaves the agents some time."""
+    tx.execute(_SENT, {"uuids": sorted(uuids), "now": now})
+
+
+_I = instances.c
+_FOUND = sa.select(
+    *(_I[name] for name in ("uuid", "state", "host", "fence", "attempt", "batch_id")),
+    _I.rolled_back.is_not(None).label("rolled_back"),
+)
+
+
+def found(tx: CellTransaction, uuid: str) -> DueRow | None:
+    """One row."""
+    return next(iter(_found(tx, _FOUND.where(_I.uuid == uuid))), None)
+
+
+def in_state(tx: CellTransaction, states: Sequence[State], before: float, limit: int, after: str = "") -> list[DueRow]:
+    """Rows in these states since before ``before``, by uuid from ``after`` on."""
+    query = _FOUND.where(_I.state.in_(states), _I.updated_at < before, _I.uuid > after).order_by(_I.uuid).limit(limit)
+    return _found(tx, query)
+
+
+def on_hosts(tx: CellTransaction, hosts: Sequence[str], states: Sequence[State]) -> list[DueRow]:
+    """Rows in these states on these hosts."""
+    return _found(tx, _FOUND.where(_I.host.in_(sorted(hosts)), _I.state.in_(states)))
+
+
+def movable(tx: CellTransaction, hosts: Sequence[str]) -> list[DueRow]:
+    """Builds that wait for these hosts and have alternates."""
+    query = _FOUND.join(builds, builds.c.instance_uuid == _I.uuid)
+    return _found(tx, query.where(_I.host.in_(sorted(hosts)), _I.state == State.SCHEDULED, builds.c.alternates != "[]"))
+
+
+LATEST_TIME = 1e15
+"""Seconds since the epoch: a deadline behind it, or one that is no number, was not written by us, and counts as passed."""
+
+BUILDS = instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid)
+OVERDUE = sa.and_(
+    instances.c.state.in_(sorted(lifecycle.LIVE)),
+    # A build whose record is gone can never be ordered again, so its time is over once nothing has happened to it for a while.
+    sa.case(
+        (builds.c.instance_uuid.is_(None), _I.updated_at < sa.bindparam("before")),
+        else_=sa.not_(builds.c.deadline.between(sa.bindparam("now"), LATEST_TIME)),
+    ),
+)
+"""Of BUILDS: those under way whose deadline passed before ``now``, or without a record and unchanged since ``before``."""
+_OVERDUE = _FOUND.select_from(BUILDS).where(OVERDUE, _I.uuid > sa.bindparam("after")).order_by(_I.uuid)
+
+
+def overdue(tx: CellTransaction, now: float, before: float, limit: int, after: str = "") -> list[DueRow]:
+    """Builds under way whose deadline has passed, by uuid from ``after`` on. ``before``: see ``OVERDUE``."""
+    return _found(tx, _OVERDUE.limit(limit), {"now": now, "before": before, "after": after})
+
+
+_HOLDINGS = sa.select(_I.uuid, _I.state, _I.fence, _I.attempt, _I.builder).where(
+    _I.host == sa.bindparam("host"), _I.state.in_([*lifecycle.LIVE, State.ACTIVE, State.DELETING])
+)
+
+
+def holdings(tx: CellTransaction, host: str) -> list[Holding]:
+    """What this cell's records say is on a host or on its way there, ERROR and STAGED rows left out."""
+    rows = tx.execute(_HOLDINGS, {"host": host})
+    return [Holding(instance_uuid=r.uuid, state=r.state, fence=r.fence, attempt=r.attempt, builder=r.builder) for r in rows]
+
+
+def _found(tx: CellTransaction, query: sa.Select[Any], parameters: Mapping[str, Any] = NOTHING) -> list[DueRow]:
+    return [DueRow(*row) for row in tx.execute(query, parameters)]
+
+
+def _orders(tx: CellTransaction, query: sa.Select[Any]) -> Orders:
+    readable, unreadable = list[Order](), dict[str, Exception]()
+    for row in tx.execute(query):
+        try:
+            spec = stored.load(row.spec, RequestSpec)
+            if not (isinstance(row.fence, int) and isinstance(row.attempt, int)):
+                raise TypeError(f"fence {row.fence!r} or attempt {row.attempt!r} is no number")
+        except instance_rows.UNREADABLE as error:
+            unreadable[row.uuid] = error
+        else:
+            readable.append(Order(instance=instance_rows.instance(row), name=row.name, spec=spec))
+    return Orders(readable, unreadable)

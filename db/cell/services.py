@@ -1,0 +1,215 @@
+"""Services in a cell database: the heartbeats of its processes, and what an operator says about them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from db import outbox
+from db.cell import compute_nodes, feed
+from db.cell.tables import services
+from db.sql import clock, dialect, named
+from db.sql.connection import CellTransaction
+from db.sql.upsert import Upsert
+from objects import notification, stored
+from objects.base import Object
+from objects.compute_node import Service
+from objects.feed import EventKind
+from objects.notification import EventType
+from objects.process import About
+
+_COUNTED = {"report_count": services.c.report_count + sa.literal_column("1")}  # PyMySQL allows no parameter there
+_BEAT = Upsert(services, key=("host", "binary"), replaced=("version", "stopping"), computed={**_COUNTED, "last_seen": clock.Now()})
+_BEAT_AT = Upsert(services, key=("host", "binary"), replaced=("last_seen", "version", "stopping"), computed=_COUNTED)
+
+
+class Beat(Object, frozen=True, kw_only=True):
+    """One sign of life. ``stopping``: of a process that takes no more orders."""
+
+    host: str
+    binary: str
+    version: int = 1
+    stopping: bool = False
+
+
+def heartbeat(tx: CellTransaction, host: str, binary: str, version: int, now: float | None = None) -> None:
+    """One statement: the service's report count rises, or the service appears. Nothing goes to the feed.
+
+    It was last seen now, by the database's clock; of a service that appears, by this machine's until it is heard of again. ``now``
+    (seconds since the epoch) says otherwise.
+    """
+    heartbeats(tx, [Beat(host=host, binary=binary, version=version)], now)
+
+
+def heartbeats(tx: CellTransaction, beats: Sequence[Beat], now: float | None = None) -> None:
+    """The same for several services, still one statement. Two beats of one service in one call count once."""
+    latest = {(beat.host, beat.binary): beat for beat in beats}
+    rows = [
+        {
+            "uuid": str(uuid.uuid4()),
+            "host": host,
+            "binary": binary,
+            "report_count": 1,
+            "last_seen": time.time() if now is None else now,
+            "disabled": False,
+            "forced_down": False,
+            "version": beat.version,
+            "stopping": beat.stopping,
+        }
+        for (host, binary), beat in sorted(latest.items())
+    ]
+    known = {(service.host, service.binary) for service in list_all(tx)} if outbox.kept(tx) else latest
+    (_BEAT if now is None else _BEAT_AT)(tx, rows)
+    for host, binary in sorted(latest.keys() - known):
+        _notify(tx, EventType.SERVICE_CREATE, get(tx, host, binary), time.time() if now is None else now)
+
+
+_INTRODUCE = (
+    sa.update(services)
+    .where(services.c.host == sa.bindparam("of"), services.c.binary == sa.bindparam("kind"))
+    .values(last_seen=clock.Now(), started_at=clock.Now() - sa.bindparam("uptime"))
+)
+
+
+def introduce(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, identified: bool = False) -> None:
+    """A process of a service says what it is, and for how many seconds it has run; a heartbeat, too.
+
+    ``identified``: it is shown to be the host's. The first time, the feed tells of its nodes again, for who left them aside.
+    """
+    heartbeats(tx, [beat])
+    if identified and not get(tx, beat.host, beat.binary).identified:
+        compute_nodes.retell(tx, beat.host, time.time())
+    said = {"release": about.release, "messages": about.messages, "pid": about.pid, "uptime": uptime, "identified": identified}
+    tx.execute(_INTRODUCE, {"of": beat.host, "kind": beat.binary} | said)
+
+
+def get(tx: CellTransaction, host: str, binary: str) -> Service:
+    """Raises NotFound."""
+    query = sa.select(services).where(services.c.host == host, services.c.binary == binary)
+    return _service(named.found(tx.execute(query).first(), _what(host, binary)))
+
+
+def list_all(tx: CellTransaction) -> list[Service]:
+    """By host and binary."""
+    return [_service(row) for row in tx.execute(sa.select(services).order_by(services.c.host, services.c.binary))]
+
+
+def hosts(tx: CellTransaction, binary: str) -> list[str]:
+    """The hosts that have a service of this kind."""
+    return list(tx.execute(sa.select(services.c.host).where(services.c.binary == binary).order_by(services.c.host)).scalars())
+
+
+_IDENTIFIED = sa.select(services.c.host).where(
+    services.c.binary == sa.bindparam("of"),
+    services.c.identified == sa.true(),
+    services.c.host.in_(dialect.uuids("hosts")),
+)
+
+
+def identified(tx: CellTransaction, binary: str, hosts: Iterable[str]) -> set[str]:
+    """Those of these hosts whose agents were shown to be theirs when they started."""
+    ordered, found = sorted(hosts), set[str]()
+    for start in range(0, len(ordered), dialect.IN_LIST):
+        found.update(tx.execute(_IDENTIFIED, {"of": binary, "hosts": ordered[start : start + dialect.IN_LIST]}).scalars())
+    return found
+
+
+class SeenService(NamedTuple):
+    """A service, and how many seconds ago it was last heard of by the database's clock."""
+
+    service: Service
+    age: float
+
+
+_AGE = (clock.Now() - services.c.last_seen).label("age")
+_SEEN = sa.select(services, _AGE).where(services.c.binary == sa.bindparam("of")).order_by(services.c.host)
+
+
+def list_seen(tx: CellTransaction, binary: str, host: str | None = None) -> list[SeenService]:
+    """The services of this kind by host, or the one of this host if there is one."""
+    query = _SEEN if host is None else _SEEN.where(services.c.host == host)
+    rows = (dict(row._mapping) for row in tx.execute(query, {"of": binary}))
+    return [SeenService(age=max(0.0, row.pop("age")), service=Service(**row)) for row in rows]
+
+
+class Sign(NamedTuple):
+    """What there is of one service's signs of life, as ``Service`` has it. ``age``: seconds since the last, by the database."""
+
+    host: str
+    report_count: int
+    age: float
+    disabled: bool
+    forced_down: bool
+    stopping: bool
+
+
+_SIGNS = sa.select(*(_AGE if name == "age" else services.c[name] for name in Sign._fields)).where(
+    services.c.binary == sa.bindparam("of")
+)
+
+
+def signs(tx: CellTransaction, binary: str) -> list[Sign]:
+    """Of all services of this kind; in no order. Asked every few seconds, so it is no more than is looked at then."""
+    return [Sign._make(row) for row in tx.execute(_SIGNS, {"of": binary})]
+
+
+def set_disabled(tx: CellTransaction, host: str, binary: str, disabled: bool, reason: str | None, now: float) -> bool:
+    """Take a host out of scheduling, or back in; the feed tells. Return whether that changed anything. Raises NotFound."""
+    return _set(tx, host, binary, {"disabled": disabled, "disabled_reason": reason if disabled else None}, now)
+
+
+def set_forced_down(tx: CellTransaction, host: str, binary: str, forced_down: bool, now: float) -> bool:
+    """Call a host dead whatever its agent says, or end that; the feed tells. Returns and raises as ``set_disabled``."""
+    return _set(tx, host, binary, {"forced_down": forced_down}, now)
+
+
+def delete(tx: CellTransaction, host: str, binary: str) -> None:
+    """Forget a service, such as one of a host that is gone for good. Raises NotFound."""
+    gone = get(tx, host, binary)
+    statement = sa.delete(services).where(services.c.host == host, services.c.binary == binary)
+    named.delete(tx, statement, _what(host, binary))
+    _notify(tx, EventType.SERVICE_DELETE, gone, gone.last_seen)
+
+
+def _notify(tx: CellTransaction, event: EventType, service: Service, now: float) -> None:
+    if outbox.kept(tx):
+        outbox.put(tx, "cell", [notification.of_service(event, service, now)])
+
+
+def _set(tx: CellTransaction, host: str, binary: str, values: dict[str, Any], now: float) -> bool:
+    before = get(tx, host, binary)
+    after = msgspec.structs.replace(before, **values)
+    if after == before:
+        return False
+    tx.execute(sa.update(services).where(services.c.uuid == before.uuid), values)
+    feed.append(tx, [feed.NewEvent(kind=EventKind.SERVICE, key=host, version=0, payload=stored.dump(after))], now)
+    _notify(tx, EventType.SERVICE_UPDATE, after, now)
+    return True
+
+
+def _service(row: sa.Row[Any]) -> Service:
+    return Service(**row._mapping)
+
+
+def _what(host: str, binary: str) -> str:
+    return f"Service '{binary}' on host '{host}'"
+
+
+class ServiceCount(Object, frozen=True, kw_only=True):
+    """How many services of a kind there are, and how many of them are up."""
+
+    up: int
+    all: int
+
+
+def tally(tx: CellTransaction, binary: str, heard_since: float) -> ServiceCount:
+    """Up is who was heard of since then (seconds since the epoch), does not stop and is not called dead."""
+    alive = sa.and_(services.c.last_seen >= heard_since, services.c.forced_down == sa.false(), services.c.stopping == sa.false())
+    counts = sa.select(sa.func.count(), sa.func.sum(sa.case((alive, 1), else_=0))).where(services.c.binary == binary)
+    every, up = tx.execute(counts).one()
+    return ServiceCount(up=int(up or 0), all=every)

@@ -1,0 +1,24 @@
+"""Rows that were handed over to a cell: for whoever finds that the API database has lost the hand-over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from db.audit import cell_rows
+from db.cell import instances, request_specs
+from db.sql import dialect
+from db.sql.connection import CellTransaction
+from objects.instance import State
+from objects.instance_row import Stray
+
+
+def strays(tx: CellTransaction, uuids: Iterable[str]) -> list[Stray]:
+    """Those of these rows that were handed over to this cell, by uuid, with what the API level may have lost of them."""
+    found = cell_rows.rows(tx, uuids).rows
+    rows = [row for _, row in sorted(found.items()) if row.state is not State.STAGED]
+    specs: dict[str, str] = {}
+    for start in range(0, len(rows), dialect.IN_LIST):
+        specs |= request_specs.of_rows(tx, [row.uuid for row in rows[start : start + dialect.IN_LIST]])
+    ended = [row.uuid for row in rows if row.state is State.ERROR]
+    faults = {row.uuid: row.fault for row in instances.read(tx, ended)} if ended else {}
+    return [Stray(row=row, fault=faults.get(row.uuid), spec=specs.get(row.batch_id or "")) for row in rows]

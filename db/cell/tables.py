@@ -1,0 +1,173 @@
+"""Tables of a cell database, and of cell0."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from db.sql.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, dead_letters, notifications_table, processes, table
+
+metadata = sa.MetaData(naming_convention=NAMING)
+
+instances = table(
+    "instances",
+    metadata,
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False, default=1),
+    sa.Column("builder", Name),
+    sa.Column("version", sa.BigInteger, nullable=False, default=0),
+    sa.Column("host", Name),
+    sa.Column("node", Name),
+    sa.Column("availability_zone", Name),
+    sa.Column("batch_id", Uuid),
+    sa.Column("project_id", Name, nullable=False, default=""),
+    sa.Column("user_id", Name, nullable=False, default=""),
+    sa.Column("name", Name, nullable=False, default=""),
+    sa.Column("flavor", Name, nullable=False, default=""),
+    sa.Column("launch_index", sa.Integer, nullable=False, default=0),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("updated_at", Time, nullable=False),
+    sa.Column("building_at", Time),  # when its host's agent was granted the attempt in force
+    sa.Column("launched_at", Time),
+    sa.Column("terminated_at", Time),
+    sa.Column("rolled_back", sa.Text),  # why its all-or-nothing batch is rolled back: from DELETING it goes to ERROR, with this
+    sa.Index("ix_instances_state", "state", "updated_at"),
+    sa.Index("ix_instances_host", "host", "state"),
+    sa.Index("ix_instances_batch_id", "batch_id"),
+)
+
+builds = table(
+    "builds",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("spec", Json, nullable=False),  # RequestSpec
+    sa.Column("limits", Json),  # Limits of the host in force
+    sa.Column("alternates", Json, nullable=False),  # [Selection...] not tried yet, left to right
+    sa.Column("max_attempts", sa.Integer, nullable=False),
+    sa.Column("history", Json, nullable=False),  # [Attempt...]
+    sa.Column("deadline", Time, nullable=False),
+    sa.Column("has_group", sa.Boolean, nullable=False, default=False),  # its strict group may hold alternates for it
+    sa.Column("sent_at", Time, nullable=False, default=0.0),  # when the order in force was last sent
+)
+
+build_secrets = table(
+    "build_secrets",
+    metadata,
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column(
+        "sealed", Sealed, nullable=False
+    ),  # BootSecrets, for this cell's scope; erased once no build of the batch is unfinished
+    sa.Column("created_at", Time, nullable=False),
+)
+
+tags = table(
+    "tags",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("tag", sa.String(80), primary_key=True),
+)
+
+block_device_mappings = table(
+    "block_device_mappings",
+    metadata,
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("mapping", Json, nullable=False),
+)
+
+instance_actions = table(
+    "instance_actions",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("instance_uuid", Uuid, nullable=False, index=True),
+    sa.Column("action", sa.String(32), nullable=False),
+    sa.Column("request_id", Name),
+    sa.Column("written_at", Time),  # of a creation: when it was staged
+    sa.Column("started_at", Time, nullable=False),  # how it went on is in the instance's row
+)
+
+instance_faults = table(
+    "instance_faults",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("instance_uuid", Uuid, nullable=False, index=True),
+    sa.Column("code", sa.Integer, nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("details", Json),  # [Attempt...]
+    sa.Column("created_at", Time, nullable=False),
+)
+
+services = table(
+    "services",
+    metadata,
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("host", Name, nullable=False),
+    sa.Column("binary", sa.String(64), nullable=False),
+    sa.Column("report_count", sa.BigInteger, nullable=False, default=0),
+    sa.Column("last_seen", Time, nullable=False),
+    sa.Column("disabled", sa.Boolean, nullable=False, default=False),
+    sa.Column("disabled_reason", sa.Text),
+    sa.Column("forced_down", sa.Boolean, nullable=False, default=False),
+    sa.Column("version", sa.Integer, nullable=False, default=1),
+    sa.Column("stopping", sa.Boolean, nullable=False, default=False),  # its last heartbeat said that it takes no more orders
+    sa.Column("release", sa.String(64)),  # what it said of itself when it started, if it did
+    sa.Column("messages", sa.String(16)),
+    sa.Column("pid", sa.Integer),
+    sa.Column("started_at", Time),
+    sa.Column("identified", sa.Boolean),  # whether the broker showed it to be the host's; NULL: it never introduced itself
+    sa.UniqueConstraint("host", "binary"),
+)
+
+cell_processes = processes("cell_processes", metadata)
+
+compute_nodes = table(
+    "compute_nodes",
+    metadata,
+    sa.Column("host", Name, primary_key=True),
+    sa.Column("node", Name, primary_key=True),
+    sa.Column("stats", Json, nullable=False),  # ComputeNode
+    sa.Column("updated_at", Time, nullable=False),
+)
+
+incarnation_seen = table(
+    "incarnation_seen",
+    metadata,
+    # One row, id 1: the API database that wrote here last, and its highest mark (db/api/incarnation.py)
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("incarnation", Uuid, nullable=False),
+    sa.Column("mark", sa.BigInteger, nullable=False),
+)
+
+feed_head = table(
+    "feed_head",
+    metadata,
+    # One row, id 1. Its lock is what puts sequence numbers in commit order: taken last in a transaction, held to its end.
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("sequence", sa.BigInteger, nullable=False, default=0),
+    sa.Column("trimmed", sa.BigInteger, nullable=False, default=0),  # highest sequence that was trimmed away
+)
+
+feed = table(
+    "feed",
+    metadata,
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("key", Name, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False, default=0),
+    sa.Column("payload", Json, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+)
+
+cell_notifications = notifications_table("cell_notifications", metadata)
+
+cell_dead_letters = dead_letters("cell_dead_letters", metadata)
+
+unknown_guests = table(
+    "unknown_guests",
+    metadata,
+    sa.Column("host", Name, primary_key=True),
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("guest", Json, nullable=False),  # UnknownGuest, as the host's agent reported it last
+    sa.Column("reported_at", Time, nullable=False),  # by the database's own clock
+)

@@ -1,0 +1,79 @@
+"""Guests that agents hold and that the cell's records do not account for, as each agent said last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from db.cell.tables import unknown_guests
+from db.sql import clock
+from db.sql.connection import CellTransaction
+from objects import stored
+from objects.base import Object
+from objects.text import clean
+from objects.unknown_guest import REASON_SIZE, REPORTED_LIMIT, UnknownGuest
+
+UUID = re.compile(r"[A-Za-z0-9._-]{1,36}", re.ASCII)
+"""What a guest's uuid has to look like to be kept: an agent that reports anything else is out of order."""
+
+LIST_LIMIT = 10_000
+"""Guests that are listed of one cell at most."""
+
+_T = unknown_guests.c
+_FORGET = sa.delete(unknown_guests).where(_T.host == sa.bindparam("of"))
+_ALL = sa.select(unknown_guests).order_by(_T.uuid, _T.host).limit(LIST_LIMIT)
+
+
+class Reported(Object, frozen=True, kw_only=True):
+    """A guest with the host whose agent reported it, and when, in seconds since the epoch by the database's clock."""
+
+    host: str
+    guest: UnknownGuest
+    reported_at: float
+
+
+def replace(tx: CellTransaction, host: str, guests: Sequence[UnknownGuest]) -> None:
+    """These are the unknown guests of the host, ``REPORTED_LIMIT`` of them at most, and there are no others."""
+    tx.execute(_FORGET, {"of": host})
+    now = clock.read(tx)
+    by_uuid = {guest.uuid: guest for guest in guests[:REPORTED_LIMIT] if UUID.fullmatch(guest.uuid)}
+    rows = [
+        {"host": host, "uuid": uuid, "guest": stored.dump(_cleaned(guest)), "reported_at": now}
+        for uuid, guest in sorted(by_uuid.items())
+    ]
+    if rows:
+        tx.execute(sa.insert(unknown_guests), rows)
+
+
+def forget(tx: CellTransaction, host: str) -> None:
+    """The host's agent has started again, or the host is gone: what was reported before is no longer known."""
+    tx.execute(_FORGET, {"of": host})
+
+
+def remove(tx: CellTransaction, uuid: str) -> None:
+    """The guest is on record now. If the records still do not account for it, its agent reports it again."""
+    tx.execute(sa.delete(unknown_guests).where(_T.uuid == uuid))
+
+
+def list_all(tx: CellTransaction, uuids: Iterable[str] | None = None) -> list[Reported]:
+    """By uuid and host: all of the cell, or those of these uuids."""
+    query = _ALL if uuids is None else _ALL.where(_T.uuid.in_(sorted(uuids)))
+    return [
+        Reported(host=row.host, guest=stored.load(row.guest, UnknownGuest), reported_at=row.reported_at)
+        for row in tx.execute(query)
+    ]
+
+
+def on_hosts(tx: CellTransaction, hosts: Iterable[str]) -> list[Reported]:
+    """Those of these hosts, at most a page of them."""
+    return [
+        Reported(host=row.host, guest=stored.load(row.guest, UnknownGuest), reported_at=row.reported_at)
+        for row in tx.execute(_ALL.where(_T.host.in_(sorted(hosts))))
+    ]
+
+
+def _cleaned(guest: UnknownGuest) -> UnknownGuest:
+    return msgspec.structs.replace(guest, name=clean(guest.name, REASON_SIZE), reason=clean(guest.reason, REASON_SIZE))

@@ -1,9 +1,0 @@
-"""Run by Alembic for every command on this history."""
-
-from __future__ import annotations
-
-from db.migrations.environment import run
-from db.sync import version_table
-from db.tables import api
-
-run(api.metadata, version_table("api"))

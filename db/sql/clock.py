@@ -1,0 +1,81 @@
+"""The database's own clock: what is written and read by it can be compared, whatever the clocks of the machines around it say.
+
+A statement uses ``Now``. Code that needs a number asks ``Database.now``, which extrapolates the last ``ClockReading``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+
+class Now(FunctionElement[float]):
+    """The moment at which a statement runs, in seconds since the epoch, as an expression."""
+
+    type = sa.Double()
+    name = "now_in_seconds"
+    inherit_cache = True
+
+
+_SPELLED = {
+    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
+    "postgresql": "CAST(EXTRACT(EPOCH FROM statement_timestamp()) AS DOUBLE PRECISION)",  # clock_timestamp() would use no index
+    "mysql": "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1e6)",  # no UNIX_TIMESTAMP: it knows time zones
+}
+
+
+@compiles(Now)
+def _spell(element: Now, compiler: Any, **_: object) -> str:
+    return _SPELLED[compiler.dialect.name]
+
+
+_READ = sa.select(Now())
+
+READING_LIFETIME_S = 300.0
+"""Seconds for which a reading is extrapolated. A step of the database's clock is noticed this late."""
+
+
+def _steady() -> float:
+    """Seconds on a clock that nobody sets and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class ClockReading:
+    """The database's clock as this process last read it. Safe for threads: a reading is replaced as a whole."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, float] | None = None
+        """The database's time, and this machine's steady clock at that moment."""
+
+    def note(self, now: float) -> None:
+        """The database's clock says ``now``, in seconds since the epoch."""
+        self._last = (now, _steady())
+
+    def take(self, connection: Any, dialect: str) -> None:
+        """Read it on a driver's connection that was just opened."""
+        cursor = connection.cursor()
+        try:
+            cursor.execute(f"SELECT {_SPELLED[dialect]}")
+            self.note(float(cursor.fetchone()[0]))
+        finally:
+            cursor.close()
+
+    @property
+    def is_fresh(self) -> bool:
+        last = self._last
+        return last is not None and _steady() - last[1] < READING_LIFETIME_S
+
+    def now(self) -> float | None:
+        """What the database's clock says now, in seconds since the epoch; None: it was never read."""
+        last = self._last
+        return None if last is None else last[0] + _steady() - last[1]
+
+
+def read(tx: Connection) -> float:
+    """What the database's clock says now."""
+    return float(tx.execute(_READ).scalar_one())

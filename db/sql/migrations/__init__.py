@@ -1,0 +1,1 @@
+"""What the revisions of both databases are written with."""

@@ -1,0 +1,87 @@
+"""PyMySQL's connection without the work that tells nothing new. Imported only where MariaDB is used: the driver is an extra."""
+
+from __future__ import annotations
+
+import functools
+import ssl
+import threading
+import time
+from typing import Any
+
+from pymysql.connections import Connection
+from pymysql.constants import SERVER_STATUS
+from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
+
+FRESH = 5.0
+"""Seconds for which an answer counts as a sign of life. A connection that broke since then fails in its first statement, and
+``db/sql/retry.py`` runs the transaction again on a new one, so this only decides how often that happens."""
+
+COLUMNS = 2048
+"""Descriptions of columns that are remembered, half a KiB each; all statements of one process have a few hundred."""
+
+_MAKING = threading.Lock()
+
+
+@functools.lru_cache(COLUMNS)
+def _column(description: bytes, encoding: str) -> FieldDescriptorPacket:
+    """A description taken apart. A statement that is run again is answered with the same ones, byte for byte."""
+    return FieldDescriptorPacket(description, encoding)
+
+
+class QuietConnection(Connection):  # type: ignore[misc]  # the driver ships no types
+    """Asks for a rollback only where something was said since the last transaction ended, and for a sign of life only where the
+    server has not given one just now.
+
+    Where the URL says nothing of TLS, all connections share one context: it trusts whatever certificate the server has, yet making
+    one reads all authorities that the machine knows, which takes longer than everything else in a new connection.
+
+    Descriptions of columns, which take longer to read than the few rows that follow, are taken apart once. In texts, most of them
+    documents with a quotation mark at every word, only that is escaped which has to be.
+
+    The facade ends every transaction itself, and the pool then rolls back what it is given: for a write one round trip more. Where
+    each statement is a transaction (``db/sql/url.py``) there is nothing to be rolled back.
+    """
+
+    _trusting: ssl.SSLContext | None = None
+    _ended = False
+    _heard = 0.0
+
+    def query(self, sql: Any, unbuffered: bool = False) -> Any:
+        self._ended = False
+        rows = super().query(sql, unbuffered)
+        self._heard = time.monotonic()
+        return rows
+
+    def commit(self) -> None:
+        super().commit()
+        self._ended = True
+
+    def rollback(self) -> None:
+        if not (self._ended or self.get_autocommit()):
+            super().rollback()
+            self._ended = True
+
+    def ping(self, reconnect: bool = False) -> None:
+        if not self.open or time.monotonic() - self._heard > FRESH:
+            super().ping(reconnect)
+            self._heard = time.monotonic()
+
+    def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
+        return super()._read_packet(_column if packet_type is FieldDescriptorPacket else packet_type)
+
+    def _escape_string(self, s: str) -> str:
+        """Within single quotes only these and the backslash mean something; the driver escapes what is hard to read in logs too.
+
+        https://dev.mysql.com/doc/c-api/8.4/en/mysql-real-escape-string.html
+        """
+        if self.server_status & SERVER_STATUS.SERVER_STATUS_NO_BACKSLASH_ESCAPES:
+            return str(super()._escape_string(s))
+        return s.replace("\\", "\\\\").replace("'", "\\'")
+
+    def _create_ssl_ctx(self, sslp: Any) -> Any:
+        if sslp:
+            return super()._create_ssl_ctx(sslp)
+        with _MAKING:
+            if QuietConnection._trusting is None:
+                QuietConnection._trusting = super()._create_ssl_ctx({})
+            return QuietConnection._trusting

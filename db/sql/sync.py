@@ -1,0 +1,105 @@
+"""Bring the schema of a database up to date, and say which version it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from db.sql import url as urls
+from db.sql.engine import Database
+from objects import errors
+
+Kind = Literal["api", "cell"]
+"""Which history of schema changes a database follows. The same database may follow both."""
+
+_LOCK = "superconductor db sync"
+_LOCK_TIMEOUT = 60
+"""Seconds to wait for another process that is applying changes to the same database."""
+_LOCK_NUMBER = 0x53435359
+"""PostgreSQL names advisory locks by number; nothing else in a database of ours takes one."""
+
+
+def sync(url: str, kind: Kind, revision: str = "head") -> str:
+    """Apply every schema change that is missing and return the version reached. Harmless to repeat, or to run twice at once.
+
+    On SQLite and PostgreSQL all changes are one transaction: another process sees either none or all of them, and work goes on
+    around it. MariaDB commits each change for itself, so changes there are written so that an interrupted run can be repeated.
+    A missing SQLite file is made, and its folder. ``revision``: go no further than this one. Raises DatabaseUnavailable, and
+    Misconfigured where the URL cannot be right.
+    """
+    database = Database(urls.patient(url), create=True)
+    try:
+        return database.write(_upgrade, kind, revision)
+    finally:
+        database.dispose()
+
+
+def is_missing(url: str) -> bool:
+    """Whether the URL names a SQLite file that is not there."""
+    file = urls.file_of(urls.parse(url))
+    return file is not None and not Path(file).exists()
+
+
+def current(url: str, kind: Kind) -> str | None:
+    """The version the schema has, None where nothing was applied yet. Raises DatabaseUnavailable."""
+    database = Database(url)
+    try:
+        return database.read(version, kind)
+    finally:
+        database.dispose()
+
+
+def latest(kind: Kind) -> str:
+    """The version that ``sync`` reaches."""
+    return str(ScriptDirectory.from_config(script_config(kind)).get_current_head())
+
+
+def _upgrade(tx: sa.Connection, kind: Kind, revision: str) -> str:
+    if tx.dialect.name == "mysql" and not getattr(tx.dialect, "is_mariadb", False):
+        raise errors.Misconfigured("This server is MySQL, which is not supported: use MariaDB 10.6 or later, PostgreSQL or SQLite")
+    _lock(tx)
+    try:
+        config = script_config(kind)
+        config.attributes["connection"] = tx
+        command.upgrade(config, revision)
+        return str(version(tx, kind))
+    finally:
+        _unlock(tx)
+
+
+def version(tx: sa.Connection, kind: Kind) -> str | None:
+    """The version the schema has, None where nothing was applied yet."""
+    return MigrationContext.configure(tx, opts={"version_table": version_table(kind)}).get_current_revision()
+
+
+def version_table(kind: Kind) -> str:
+    """Where the version is kept: one table per history, so that both fit into one database."""
+    return f"schema_version_{kind}"
+
+
+def script_config(kind: Kind) -> Config:
+    """Where Alembic finds the changes of ``kind``."""
+    config = Config()
+    folder = Path(__file__).parent.parent / kind / "migrations"
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _lock(tx: sa.Connection) -> None:
+    """One process at a time. On SQLite the transaction itself is that lock; on PostgreSQL the lock ends with the transaction."""
+    if tx.dialect.name == "postgresql":
+        tx.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_NUMBER)))
+    elif tx.dialect.name != "sqlite" and tx.execute(sa.select(sa.func.get_lock(_LOCK, _LOCK_TIMEOUT))).scalar() != 1:
+        raise errors.DatabaseUnavailable(f"Another process has been applying schema changes for {_LOCK_TIMEOUT} s; try again later")
+
+
+def _unlock(tx: sa.Connection) -> None:
+    if tx.dialect.name not in ("sqlite", "postgresql"):
+        tx.execute(sa.select(sa.func.release_lock(_LOCK)))

@@ -1,0 +1,40 @@
+"""A cell's row of an instance, without its build: as an audit compares it, and as a lost hand-over is put right by it."""
+
+from __future__ import annotations
+
+from objects.base import Object
+from objects.instance import State
+
+
+class InstanceRow(Object, frozen=True, kw_only=True):
+    """Times in seconds since the epoch."""
+
+    uuid: str
+    state: State
+    fence: int
+    attempt: int
+    version: int
+    host: str | None
+    node: str | None
+    availability_zone: str | None
+    batch_id: str | None
+    project_id: str
+    user_id: str
+    name: str
+    launch_index: int
+    created_at: float
+    updated_at: float
+    rolled_back: str | None
+
+
+class Stray(Object, frozen=True, kw_only=True):
+    """A cell's row to adopt. ``spec``: the stored text of its batch's spec, None where the cell has lost it."""
+
+    row: InstanceRow
+    fault: str | None = None
+    spec: str | None = None
+
+    @property
+    def leaving(self) -> bool:
+        """Whether a user's delete reached the cell. A roll-back is none: it ends in ERROR."""
+        return self.row.state is State.DELETED or (self.row.state is State.DELETING and self.row.rolled_back is None)

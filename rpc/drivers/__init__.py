@@ -1,0 +1,1 @@
+"""The drivers of oslo.messaging that are ours: for RabbitMQ, and for a bus inside the process."""

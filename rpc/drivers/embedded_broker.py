@@ -1,0 +1,201 @@
+"""The broker inside the process that ``embedded://`` buses meet at: named queues, their consumers, and nothing else.
+
+What it promises, which is what RabbitMQ does with queues that have been declared:
+
+* A message for a topic goes to one of the topic's consumers: to the one with the least waiting, in rotation among equals.
+* A message for a topic and server goes to that server's own queue. A fan-out message goes to every consumer there is now.
+* A queue keeps messages while it has no consumer, even one that never had any; beyond ``LIMIT`` it drops its oldest. A message
+  that expires before a consumer takes it (its caller has given up) is dropped.
+* A consumer is handed one message at a time that it has not begun to work on. Up to ``PREFETCH`` more are set aside for it;
+  those go back to their queues when it unsubscribes. Messages handed over are gone for good, as on a real bus.
+* The broker exists while somebody has it open, and its queues with it.
+
+Nobody polls and nobody is woken in vain: the sender's thread hands a message over, or the thread that has just begun on one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+LOG = logging.getLogger(__name__)
+
+LIMIT = 10_000
+"""Messages kept per queue without consumer."""
+
+PREFETCH = 32
+"""Messages set aside for one consumer."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedMessage:
+    """One message on its way: its body, where an answer goes, and when (by ``time.monotonic``) nobody waits for it any more."""
+
+    body: bytes
+    answer: Callable[[object], None] | None = None
+    expires: float = float("inf")
+
+
+@dataclass(eq=False, slots=True)
+class EmbeddedQueue:
+    """Letters that no consumer has room for, and the consumers in the order of their turns."""
+
+    name: str
+    letters: deque[QueuedMessage] = field(default_factory=deque)
+    consumers: deque[EmbeddedConsumer] = field(default_factory=deque)
+
+    def next_consumer(self) -> EmbeddedConsumer | None:
+        """The consumer with the least waiting that has room; it goes to the end of the rotation."""
+        best = min(self.consumers, key=lambda consumer: consumer.waiting, default=None)
+        if best is None or best.waiting >= PREFETCH:
+            return None
+        self.consumers.remove(best)
+        self.consumers.append(best)
+        return best
+
+
+@dataclass(eq=False, slots=True)
+class EmbeddedConsumer:
+    """One listener. ``take`` gets each letter, with its queue; at most ``window`` are with it unacknowledged."""
+
+    take: Callable[[QueuedMessage, EmbeddedQueue], None]
+    window: int = 1
+    queues: tuple[EmbeddedQueue, ...] = ()
+    inbox: deque[tuple[QueuedMessage, EmbeddedQueue]] = field(default_factory=deque)
+    unacknowledged: int = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self.inbox) + self.unacknowledged
+
+
+class Broker:
+    """The queues of one (host, virtual host). All methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: dict[str, EmbeddedQueue] = {}
+        self._bindings: dict[str, tuple[EmbeddedQueue, ...]] = {}
+        self._fanouts: dict[str, list[EmbeddedQueue]] = {}
+
+    def send(self, key: str, letter: QueuedMessage) -> None:
+        """Put ``letter`` into every queue bound to ``key``: that of the same name, and pools bound to it besides."""
+        with self._lock:
+            for queue in self._bindings.get(key) or (self._declare(key, key),):
+                self._put(queue, letter)
+
+    def fanout(self, topic: str, letter: QueuedMessage) -> None:
+        """Give a copy to every consumer that is subscribed to the topic's fan-out now."""
+        with self._lock:
+            for queue in self._fanouts.get(topic, ()):
+                self._put(queue, letter)
+
+    def declare(self, key: str, name: str | None = None) -> EmbeddedQueue:
+        """Return the queue called ``name`` (default: as the key), bound to ``key``."""
+        with self._lock:
+            self._declare(key, key)
+            return self._declare(key, name or key)
+
+    def subscribe(self, consumer: EmbeddedConsumer, queues: Iterable[EmbeddedQueue], fanout: str | None = None) -> None:
+        """Let ``consumer`` have what is in ``queues`` and comes into them, and what is fanned out to the topic ``fanout``."""
+        with self._lock:
+            consumer.queues = tuple(queues)
+            if fanout is not None:
+                own = EmbeddedQueue(f"{fanout}_fanout")
+                self._fanouts.setdefault(fanout, []).append(own)
+                consumer.queues += (own,)
+            for queue in consumer.queues:
+                queue.consumers.appendleft(consumer)
+                self._pump(queue)
+
+    def unsubscribe(self, consumer: EmbeddedConsumer) -> None:
+        """Hand nothing more to ``consumer``; what was set aside for it goes to others or back to its queue. May be repeated."""
+        with self._lock:
+            queues, consumer.queues = consumer.queues, ()
+            for queue in queues:
+                queue.consumers.remove(consumer)
+            for owned in self._fanouts.values():
+                owned[:] = [queue for queue in owned if queue not in queues]
+            while consumer.inbox:
+                letter, queue = consumer.inbox.pop()
+                queue.letters.appendleft(letter)
+            for queue in queues:
+                self._pump(queue)
+
+    def acknowledge(self, consumer: EmbeddedConsumer) -> None:
+        """``consumer`` has begun on (or is done with) one letter it was handed: it may have the next."""
+        with self._lock:
+            consumer.unacknowledged -= 1
+            self._feed(consumer)
+            for queue in consumer.queues:
+                if queue.letters:
+                    self._pump(queue)
+
+    def requeue(self, consumer: EmbeddedConsumer, queue: EmbeddedQueue, letter: QueuedMessage) -> None:
+        """``consumer`` gives back one letter it was handed. It goes to the end of its queue, so that others are not held up."""
+        self.acknowledge(consumer)
+        with self._lock:
+            self._put(queue, letter)
+
+    def _declare(self, key: str, name: str) -> EmbeddedQueue:
+        queue = self._queues.setdefault(name, EmbeddedQueue(name))
+        bound = self._bindings.get(key, ())
+        if queue not in bound:
+            self._bindings[key] = (*bound, queue)
+        return queue
+
+    def _put(self, queue: EmbeddedQueue, letter: QueuedMessage) -> None:
+        queue.letters.append(letter)
+        self._pump(queue)
+        if len(queue.letters) > LIMIT:
+            queue.letters.popleft()
+            LOG.warning("%s holds %d unread messages: its oldest is dropped", queue.name, LIMIT)
+
+    def _pump(self, queue: EmbeddedQueue) -> None:
+        """Set letters aside for consumers as long as there are letters and consumers with room."""
+        while queue.letters and (consumer := queue.next_consumer()):
+            consumer.inbox.append((queue.letters.popleft(), queue))
+            self._feed(consumer)
+
+    def _feed(self, consumer: EmbeddedConsumer) -> None:
+        """Hand letters over as far as the window allows. Called with the lock held, so ``take`` must be quick and not call back."""
+        while consumer.inbox and consumer.unacknowledged < consumer.window:
+            letter, queue = consumer.inbox.popleft()
+            if letter.expires < time.monotonic():
+                continue
+            consumer.unacknowledged += 1
+            consumer.take(letter, queue)
+
+
+class Brokers:
+    """The brokers that are open in this process, by name."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[str, str], tuple[Broker, int]] = {}
+
+    def open(self, name: tuple[str, str]) -> Broker:
+        """Return the broker of this name; the first to ask makes it."""
+        with self._lock:
+            broker, users = self._open.get(name) or (Broker(), 0)
+            self._open[name] = broker, users + 1
+            return broker
+
+    def close(self, name: tuple[str, str]) -> None:
+        """Give up one ``open``; with the last, the broker and all it holds is forgotten."""
+        with self._lock:
+            broker, users = self._open.pop(name)
+            if users > 1:
+                self._open[name] = broker, users - 1
+
+    def names(self) -> list[tuple[str, str]]:
+        with self._lock:
+            return list(self._open)
+
+
+BROKERS = Brokers()
+"""The one thing that is shared without being passed on: it stands for the network, and a URL is how one reaches it."""

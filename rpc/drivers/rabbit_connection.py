@@ -1,0 +1,445 @@
+"""A connection to RabbitMQ as the driver has it, and the pool of those that send: ``rabbit.py`` says why they are ours."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+import oslo_messaging as om
+from amqp import spec  # type: ignore[import-untyped]  # the library ships no types
+from amqp.exceptions import MessageNacked, PreconditionFailed  # type: ignore[import-untyped]  # likewise
+from oslo_messaging._drivers import amqp, common, impl_rabbit, pool
+
+from rpc.agents import Confined
+from rpc.drivers import refused_messages, wire
+from rpc.drivers.frames import Delivery, frame_handler
+from rpc.drivers.refused_messages import RefusedMessage, RefusedMessages
+from rpc.drivers.wire import Unreadable
+from service.rate_limited_log import RateLimitedLog
+
+LOG = logging.getLogger(__name__)
+
+COMPLAINTS = RateLimitedLog(LOG)
+
+SHORTEST_PAUSE, BUSY_PAUSE = 0.25, 1.0
+"""Seconds that who listens waits before he looks whether he is to stop: at first, doubled up to what heartbeats allow; and at most
+where messages come."""
+
+REFUSED_PAUSE, LONGEST_PAUSE = 0.5, 3.0
+"""Seconds that who listens pauses when a broker refuses him, as it does where the virtual host is gone; doubled from the first."""
+
+DEFAULT_USER = "guest"
+"""Who logs in where the URL names nobody."""
+
+_TRANSIENT, _PERSISTENT = 1, 2
+_CONFIRMS = [spec.Basic.Ack, spec.Basic.Nack]
+_FINAL = (amqp.AMQPDestinationNotFound, om.MessageUndeliverable, common.Timeout)
+"""What a send may raise that no other attempt would mend."""
+
+
+def opened(body: bytes) -> Any:
+    """The envelope as the library's own sending wants it."""
+    return msgspec.json.decode(body)
+
+
+class NotificationMessage(dict[str, Any]):
+    """A message that came, in the shape that the library gives to its own consumers: those of notifications."""
+
+    def __init__(self, arrival: Delivery) -> None:
+        """Raises Unreadable."""
+        super().__init__(wire.read(arrival, dict[str, Any]))
+        self._arrival = arrival
+
+    def acknowledge(self) -> None:
+        self._arrival.acknowledge()
+
+    def requeue(self) -> None:
+        self._arrival.requeue()
+
+
+class BorderConsumer(impl_rabbit.Consumer):  # type: ignore[misc]  # the library ships no types
+    """Takes the messages of one queue, and lets none of them end the connection.
+
+    A callback with ``takes_arrivals`` gets each as an Arrival, any other as the library's own consumers do.
+    """
+
+    refused_messages: RefusedMessages
+
+    def declare(self, conn: Connection) -> None:
+        """Declare the queue, and bind it to its exchanges. A confined user declares only what is its own.
+
+        A queue that exists with other settings is replaced where nothing is lost by it; else the log says what to do. Raises as the
+        library does.
+        """
+        if conn.confined is not None and self.exchange_name:
+            self.exchange.no_declare = True
+        try:
+            super().declare(conn)
+        except PreconditionFailed as error:
+            if not self._removed_unused(conn):
+                text = "%s. Delete what it names, and it is declared anew: rabbitmqctl -p VHOST delete_queue %s"
+                COMPLAINTS(f"declare {self.queue_name}", logging.ERROR, text, error, self.queue_name)
+            raise
+        beside = conn.beside.get(self.queue_name)
+        if beside is not None:
+            conn.channel.exchange_declare(exchange=beside, type="topic", durable=True, auto_delete=False)
+            self.queue.bind_to(beside, self.routing_key, channel=conn.channel)
+
+    def _declare_fallback_nondurable(self, err: Exception, conn: Any, consumer_arguments: object) -> None:
+        """The library would do with a queue that is lost with its broker, which newer brokers refuse."""
+        raise err
+
+    def _removed_unused(self, conn: Any) -> bool:
+        """Whether the queue was empty and without consumers, and is gone."""
+        try:
+            with contextlib.closing(conn.connection.channel()) as channel:
+                channel.queue_delete(self.queue_name, if_unused=True, if_empty=True)
+        except Exception as error:  # noqa: BLE001 - in use, not empty, not permitted, of a kind that cannot tell: it stays
+            LOG.debug("The queue %s is not replaced: %s", self.queue_name, error)
+            return False
+        LOG.warning("The queue %s had other settings, was empty and unused, and is declared anew", self.queue_name)
+        return True
+
+    def _callback(self, arrival: Delivery) -> None:
+        if self.rabbit_stream_fanout:
+            self._note_offset(arrival)
+        try:
+            self.callback(arrival if getattr(self.callback, "takes_arrivals", False) else NotificationMessage(arrival))
+        except Exception as error:  # noqa: BLE001 - else the broker delivers it again, and again it fails the same way
+            self._refuse(arrival, error)
+
+    def _refuse(self, arrival: Delivery, error: Exception) -> None:
+        """Take it from its queue in any case: a message that fails once fails every time."""
+        kind = error.kind if isinstance(error, Unreadable) else type(error).__name__
+        self.refused(arrival, self.queue_name, kind, str(error))
+        if arrival.settled:
+            return
+        try:
+            arrival.acknowledge()
+        except Exception as trouble:  # noqa: BLE001 - the connection is lost: the broker delivers the message once more
+            LOG.debug("A refused message could not be acknowledged: %s", trouble)
+
+    def _note_offset(self, arrival: Delivery) -> None:
+        """Where to go on in a stream after a reconnect, as the library has it."""
+        offset = (arrival.properties.get("application_headers") or {}).get("x-stream-offset")
+        if isinstance(offset, int):
+            self.next_stream_offset = offset + 1
+
+
+class OutgoingMessage(NamedTuple):
+    """A message on its way to a topic, or an answer to its queue. ``timeout``: seconds until the broker forgets it.
+
+    ``kept``: a durable queue writes it down, for the case that the broker is restarted. What somebody waits for,
+    and asks for again, need not be: that costs the broker less.
+    """
+
+    topic: str
+    body: bytes
+    kept: bool = True
+    timeout: float | None = None
+    headers: dict[str, Any] | None = None
+
+
+class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library ships no types
+    """One connection, for sending or for listening."""
+
+    confined: Confined | None = None
+    """How a user that may use its own queue only goes about it; None for one with all permissions."""
+    beside: Mapping[str, str] = MappingProxyType({})
+    """Exchanges that queues are bound to besides the one of all topics, by queue."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._confirming: Any = None
+        """The channel that was told to confirm what is published."""
+        self._returned: Exception | None = None
+        """That the message sent last came back, as no queue would have it."""
+        self._dead_letters_on: Any = None
+        """The channel that the dead-letter queue was declared on."""
+        self.refused: RefusedMessages
+        """What is done with messages that nobody can read: set before the connection listens."""
+        self._pause = SHORTEST_PAUSE
+        self.rabbit_qos_prefetch_count = 0
+        super().__init__(*arguments, **options)
+
+    def ensure_connection(self) -> None:
+        """Connect, so that deliveries are read by ``rpc.drivers.frames``."""
+        self.connection.transport_options["frame_handler"] = frame_handler
+        super().ensure_connection()
+
+    def ensure(
+        self,
+        method: Callable[[], object],
+        retry: int | None = None,
+        recoverable_error_callback: Callable[[Exception], object] | None = None,
+        error_callback: Callable[[Exception], object] | None = None,
+        timeout_is_error: bool = True,
+    ) -> object:
+        """Do it. What goes wrong is the library's to judge: it is raised once more where that catches it, as its first attempt."""
+        if self.channel is None or self._initial_pid != os.getpid():
+            return super().ensure(method, retry, recoverable_error_callback, error_callback, timeout_is_error)
+        try:
+            return method()
+        except _FINAL:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised again, in a moment
+            failed: list[Exception] = [error]
+
+        def go_on() -> object:
+            if failed:
+                raise failed.pop()
+            return method()
+
+        return super().ensure(go_on, retry, recoverable_error_callback, error_callback, timeout_is_error)
+
+    # -- sending --------------------------------------------------------------------------------------------------------
+
+    def post(self, exchange: str, letters: Sequence[OutgoingMessage], retry: int | None) -> None:
+        """Send each to whoever listens on its topic; if it fails, some may have gone out."""
+        if exchange not in self._declared_exchanges and self.confined is None:
+            for letter in letters:
+                self.topic_send(exchange, letter.topic, opened(letter.body), letter.timeout, retry)
+            return
+        with self._connection_lock:
+            self.ensure(partial(self._put_all, exchange, letters), retry=retry)
+
+    def direct_send(self, msg_id: str, msg: bytes) -> None:
+        """Send an answer to the queue ``msg_id``. Raises om.MessageUndeliverable where there is no such queue."""
+        letter = OutgoingMessage(topic=msg_id, body=msg, kept=False)
+        with self._connection_lock:
+            self.ensure(partial(self._put, "", letter, self.direct_mandatory_flag))
+
+    def put_aside(self, dead: RefusedMessage) -> None:
+        """Put a refused message into the dead-letter queue."""
+        with self._connection_lock:
+            self.ensure(partial(self._put_aside, dead), retry=0)
+
+    def _put_aside(self, dead: RefusedMessage) -> None:
+        channel = self.channel
+        if channel is not self._dead_letters_on:
+            channel.queue_declare(
+                queue=refused_messages.QUEUE, durable=True, auto_delete=False, arguments=refused_messages.ARGUMENTS
+            )
+            self._dead_letters_on = channel
+        self._put("", OutgoingMessage(topic=refused_messages.QUEUE, body=dead.body, headers=dead.headers))
+
+    def on_return(self, exception: Exception, exchange: str, routing_key: str, message: Any) -> None:
+        """The message sent last has come back. An error here would leave its confirmation to be taken for the next message's."""
+        self._returned = om.MessageUndeliverable(exception, exchange, routing_key, message)
+
+    def _put_all(self, exchange: str, letters: Sequence[OutgoingMessage]) -> None:
+        """The first by itself, which tells how the broker numbers what the channel publishes; the others without a wait between."""
+        first, *others = letters
+        number = self._put(exchange, first)
+        for letter in others:
+            self._emit(exchange, letter)
+        missing, refused_messages = set(range(number + 1, number + 1 + len(others))), False
+        while missing:
+            method, upto, multiple = self._confirmation()
+            missing.difference_update(range(number, upto + 1) if multiple else (upto,))
+            refused_messages |= method == spec.Basic.Nack
+        if refused_messages:  # said when no other confirmation is on its way, which the next message could take for its own
+            raise MessageNacked
+
+    def _put(self, exchange: str, letter: OutgoingMessage, mandatory: bool = False) -> int:
+        """Publish, and wait until the broker has confirmed it: what ``basic_publish`` of a confirming channel does.
+
+        That first looks whether the broker has blocked the connection, which here is read while the confirmation is waited for.
+        Returns the broker's number of it. Raises MessageNacked, and om.MessageUndeliverable if it is mandatory and no queue has it.
+        """
+        self._returned = None
+        channel = self.channel
+        if channel is not self._confirming:
+            channel.confirm_select()
+            self._confirming = channel
+        self._emit(exchange, letter, mandatory)
+        method, number, _ = self._confirmation()
+        if method == spec.Basic.Nack:
+            raise MessageNacked
+        if self._returned is not None:
+            raise self._returned
+        return number
+
+    def _confirmation(self) -> tuple[Any, int, bool]:
+        """The next one: Ack or Nack, the number of the message, and whether it is said of all before it, too."""
+        said: list[Any] = []
+        self.channel.wait(_CONFIRMS, callback=lambda *arguments: said.extend(arguments))
+        method, number, multiple, *_ = said
+        return method, number, multiple
+
+    def _emit(self, exchange: str, letter: OutgoingMessage, mandatory: bool = False) -> None:
+        channel = self.channel
+        properties: dict[str, Any] = {"delivery_mode": _PERSISTENT if letter.kept else _TRANSIENT, **self._sender()}
+        if letter.timeout is not None:
+            properties["expiration"] = str(int(letter.timeout * 1000))
+        message = channel.prepare_message(letter.body, 0, wire.CONTENT_TYPE, wire.ENCODING, letter.headers or {}, properties)
+        channel.send_method(spec.Basic.Publish, "Bssbb", (0, exchange, letter.topic, mandatory, False), message)
+
+    def _sender(self) -> dict[str, str]:
+        """The property that the broker compares with the login. A login by a certificate has a name that is not known here."""
+        return {} if self.login_method == "EXTERNAL" else {"user_id": self.connection.userid or DEFAULT_USER}
+
+    def _set_current_channel(self, new_channel: Any) -> None:
+        """As the library does, and have its own sending name the sender as well."""
+        before = self.channel
+        super()._set_current_channel(new_channel)
+        if new_channel is not None and new_channel != before:
+            self._producer.publish = partial(self._producer.publish, **self._sender())
+
+    # -- listening ------------------------------------------------------------------------------------------------------
+
+    def declare_consumer(self, consumer: Any) -> object:
+        """Have the consumer take what comes; from then on it is one of ours.
+
+        Queues of answers and fan-outs are durable, with an expiry. RabbitMQ 4.3 refuses others, unless only the connection that
+        declared them may use them, and such a queue could not be had back after a reconnect. Their messages are not kept.
+        """
+        consumer.__class__ = BorderConsumer
+        consumer.durable = consumer.durable or not consumer.rabbit_stream_fanout
+        consumer.refused = self.refused
+        return super().declare_consumer(consumer)
+
+    def limit_prefetch(self, count: int) -> None:
+        """Have the broker send at most so many messages of each queue ahead, or as few as the URL says."""
+        given = self.rabbit_qos_prefetch_count
+        self.rabbit_qos_prefetch_count = min(given, count) if given > 0 else count
+        self.ensure(lambda: self._set_qos(self.channel))
+
+    def keep_alive(self) -> None:
+        """Give the broker a sign of life while nothing is read. Raises what a broken connection does."""
+        self.channel.connection.send_heartbeat()
+
+    def listen(self) -> None:
+        """Handle what comes, each message in its consumer's callback, until ``stop_consuming``; return also now and then.
+
+        Raises what the library's ``consume`` does.
+        """
+        self.ensure(self._drain, recoverable_error_callback=self._begin_anew, error_callback=self._begin_anew)
+
+    def _drain(self) -> None:
+        if not self.connection.connected:
+            self.connection.maybe_switch_next()  # as the library does: the host may be dead for good
+            raise self.connection.recoverable_connection_errors[0]
+        while self._new_tags:
+            for consumer, tag in self._consumers.items():
+                if tag in self._new_tags:
+                    consumer.consume(self, tag=tag)
+                    self._new_tags.remove(tag)
+        sock = self.channel.connection.sock
+        usual = sock.gettimeout()
+        try:
+            self._take(sock)
+        finally:
+            with contextlib.suppress(OSError):  # it may be closed by now
+                sock.settimeout(usual)
+
+    def _take(self, sock: Any) -> None:
+        """Until nothing comes for a while. The socket's time-out is set when it changes, and not for each frame of each message,
+        which is what one that is given to ``drain_events`` costs."""
+        sock.settimeout(self._pause)
+        while not self._consume_loop_stopped:
+            try:
+                self.channel.connection.drain_events()
+            except TimeoutError:
+                if self._heartbeat_supported_and_enabled():
+                    self._heartbeat_check()
+                self._pause = min(self._pause * 2, self._poll_timeout)
+                return
+            except self.connection.channel_errors as error:
+                if error.code == 406 and error.method_name == "Basic.ack":
+                    raise self.connection.recoverable_channel_errors[0] from None
+                raise
+            if self._pause > BUSY_PAUSE:
+                self._pause = BUSY_PAUSE
+                sock.settimeout(BUSY_PAUSE)
+
+    def _begin_anew(self, error: Exception) -> None:
+        if not isinstance(error, common.Timeout):
+            self._new_tags = set(self._consumers.values())
+
+
+class Idle:
+    """Since when a connection has been in the pool. (The library's own does much more.)"""
+
+    __slots__ = ("_until",)
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+
+    def expired(self) -> bool:
+        return time.monotonic() > self._until
+
+
+class Connections(pool.ConnectionPool):  # type: ignore[misc]  # the library ships no types
+    """The connections for sending."""
+
+    _closed = False
+    refused_messages: RefusedMessages
+    """What is done with messages that nobody can read."""
+    confined: Confined | None = None
+    beside: Mapping[str, str] = MappingProxyType({})
+    """What each connection is given: see there."""
+
+    @classmethod
+    def like(cls, made: Any) -> Connections:
+        """An empty pool with the settings of one that the library has made."""
+        return cls(made.conf, made._max_size, made._min_size, made._item_ttl, made.url, Connection)
+
+    def create(self, purpose: str = common.PURPOSE_SEND, retry: int | None = None) -> Connection:
+        made: Connection = super().create(purpose, retry)
+        made.refused, made.confined, made.beside = self.refused, self.confined, self.beside
+        return made
+
+    def get(self, retry: int | None = None) -> Connection:
+        """One that is free, the one last used first; else a new one, or as soon as one is given back."""
+        if len(self._items) <= self._min_size:  # none of them expires
+            try:
+                _, free = self._items.pop()
+            except IndexError:
+                pass
+            else:
+                return free  # type: ignore[no-any-return]  # from the untyped base
+        return super().get(retry)  # type: ignore[no-any-return]  # likewise
+
+    def put(self, item: Connection) -> None:
+        """Give back one. Where all are closed it is, too: in use it was in nobody's reach."""
+        with self._cond:
+            if not self._closed:
+                self._items.append((Idle(self._item_ttl), item))
+                self._cond.notify()
+                return
+        _close(item)
+
+    def empty(self) -> None:
+        """Close all that are free, and from now on each that is given back."""
+        with self._cond:
+            self._closed = True
+        for item in self.iter_free():
+            _close(item)
+
+
+def _close(connection: Connection) -> None:
+    try:
+        connection.close()
+    except Exception as error:  # noqa: BLE001 - it is of no use any more; others are still to be closed
+        LOG.debug("A connection could not be closed: %s", error)
+
+
+def listen(connection: Connection, stopping: Callable[[], bool], complaints: RateLimitedLog) -> None:
+    """A listening thread's whole life: whatever goes wrong, it tries again, and says so now and then."""
+    pause = REFUSED_PAUSE
+    while not stopping():
+        try:
+            connection.listen()
+        except Exception as error:  # noqa: BLE001 - callers give up by themselves, and who sends keeps what he owes in rows
+            complaints(str(error), logging.WARNING, "Nothing is heard from the broker, trying again and again: %s", error)
+            time.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+        else:
+            pause = REFUSED_PAUSE

@@ -1,0 +1,1 @@
+"""From a request to a claim: candidates, choice, alternates, explanation. Arithmetic on the host table, no input or output."""

@@ -1,0 +1,270 @@
+"""Plan the jobs of one transaction, and keep the plan true on the rows that transaction locks."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+
+from objects.decision import Decision
+from objects.inventory import Inventory, Placement, Slot, Standing
+from scheduler.cursor import Cursor
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan import counterfactual, engine
+from scheduler.plan.alternates import Alternates
+from scheduler.plan.conclude import conclude
+from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.members import Members
+from scheduler.plan.refusals import PlanningStep, Refusals
+from scheduler.plan.request import Request
+from scheduler.plan.survey import Survey
+from scheduler.plan.together import survey
+from scheduler.table.arrays import Ints
+from scheduler.table.host_table import HostTable
+
+LOG = logging.getLogger(__name__)
+
+
+class ClaimPlanner:
+    """A planner in the sense of ``db.api.claims.Planner``: all its jobs share one transaction, each is placed whole or not at all.
+
+    What jobs take is put into the table while a plan is made and taken out again at its end, so the table always tells what is
+    committed. Room for alternates is not taken.
+    """
+
+    def __init__(self, table: HostTable, driver: SchedulerDriver, cursor: Cursor, jobs: Sequence[Job], moment: PlanContext) -> None:
+        self._table = table
+        self._driver = driver
+        self._cursor = cursor
+        self._jobs = jobs
+        self._moment = moment
+        self._requests: list[Request] = []
+        self._slots: Sequence[Slot] = ()
+        self._planned: dict[int, int] = {}
+        self._locked: set[int] = set()
+        self._asked: set[int] = set()
+        self._complete = False  # the first plan and its alternates are all there is to be
+        self._refusals = Refusals(table, driver, moment)
+        self.rivals: set[int] = set()
+        """Writers of the log that have claimed room which this process did not know of."""
+
+    @property
+    def log_position(self) -> tuple[Mapping[int, int], int]:
+        return self._cursor.position()
+
+    def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], slots: Sequence[Slot]) -> Collection[int]:
+        with self._table.lock:
+            if changes:
+                self._meet(changes)
+                self._learn(changes)
+                self._cursor.advance(changes)
+            self._slots, self._locked, self._complete = slots, set(), False
+            for job, standing in zip(self._jobs, standings, strict=True):
+                job.restart(standing)
+            with self._table.tentative():
+                self._open()
+                jobs = self._open_jobs()
+                for job, request in jobs:
+                    self._guarded(self._plan, job, request)
+                self._complete = all(job.short is None and job.error is None for job, _ in jobs)
+                if self._complete:
+                    self._give_alternates(jobs)
+            rows = {row for job in self._jobs for row in job.rows.values()}
+            self._planned = {self._table.inventory.item(row): self._table.generation.item(row) for row in rows}
+            self._asked = set(self._planned)
+            return self._asked
+
+    def confirm(self, locked: Sequence[Inventory]) -> Collection[int]:
+        with self._table.lock:
+            self._locked.update(row.id for row in locked)
+            news = [row for row in locked if row.generation != self._planned.get(row.id)]
+            if news:
+                self._meet(news)
+                self._learn(news)
+            if self._asked == self._planned.keys() <= self._locked and not any(row.id in self._planned for row in news):
+                return ()  # nothing happened to these hosts since the plan was made
+            self._complete = False
+            wanted: set[int] | None = None
+            while wanted is None:
+                with self._table.tentative():
+                    self._open()
+                    wanted = self._mend(self._open_jobs())
+            self._asked |= wanted
+            return wanted
+
+    def finish(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
+        with self._table.lock:
+            if not (self._complete and self._planned.keys() <= self._locked):
+                self._settle()
+            for job, request in zip(self._jobs, self._requests, strict=True):
+                if job.standing.needed and not job.lost and job.error is None:
+                    conclude(job, request, self._table, self._driver, self._moment)
+            decisions = [job.decision for job in self._jobs if job.decision is not None and not job.premature]
+            return [job.placements for job in self._jobs], decisions
+
+    def committed(self, inventories: Sequence[Inventory]) -> None:
+        """The transaction is committed: these rows are as it left them."""
+        with self._table.lock:
+            self._learn(inventories)
+            self._cursor.advance(inventories)
+
+    def _meet(self, rows: Sequence[Inventory]) -> None:
+        """Whoever left more claims on a host than there were is a scheduler at work; conductors give back."""
+        for row in rows:
+            known = self._table.find_inventory(row.id)
+            if (
+                known is not None
+                and row.instances > self._table.instances[known]
+                and row.generation > self._table.generation[known]
+            ):
+                self.rivals.add(row.writer)
+
+    # -- planning ------------------------------------------------------------------------------------------------------------
+
+    def _learn(self, rows: Sequence[Inventory]) -> None:
+        for row in rows:
+            self._table.set_inventory(row, self._moment.mono)
+
+    def _open(self) -> None:
+        """Requests anew, with groups as the database has them; jobs of one group share what they know of it."""
+        slots: defaultdict[str, list[Slot]] = defaultdict(list)
+        for slot in self._slots:
+            slots[slot.group_uuid].append(slot)
+        members: dict[str, Members] = {}
+        self._requests = []
+        for job in self._jobs:
+            request = job.request(self._table, self._moment)
+            if job.spec.group is not None:
+                group = job.spec.group.uuid
+                shared = members.setdefault(group, Members(slots[group]))
+                request.members = shared.without(job.own(slots[group]))
+                request.companions = job.companions(slots[group])
+            self._requests.append(request)
+
+    def _open_jobs(self) -> list[tuple[Job, Request]]:
+        pairs = zip(self._jobs, self._requests, strict=True)
+        return [(job, request) for job, request in pairs if job.standing.needed and job.open]
+
+    def _guarded(self, plan: Callable[[Job, Request, PlanningStep], set[int]], job: Job, request: Request) -> set[int]:
+        """One step for one job. Whatever fails in it - a filter of the site, say - fails this job alone, and leaves no trace."""
+        step = PlanningStep(self._table, request)
+        wanted: set[int] = set()
+        try:
+            wanted = plan(job, request, step)
+        except Exception as error:  # noqa: BLE001 - raised again in the job's own caller
+            job.error = error
+        if not job.open:
+            job.rows = {}
+            step.undo()
+        return wanted if job.open else set()
+
+    def _plan(self, job: Job, request: Request, step: PlanningStep) -> set[int]:
+        needed = job.standing.needed
+        job.together = request.founding and len(needed) > 1
+        job.survey = survey(self._table, self._driver, request, len(needed))
+        chosen = engine.choose(self._table, self._driver, request, job.survey, len(needed))
+        job.rows = dict(zip(needed, chosen, strict=False))
+        if len(chosen) < len(needed):
+            self._refusals.refuse(job, request, step)
+        return set()
+
+    def _settle(self) -> None:
+        """Put all jobs where they go, of a plan that was mended or fell short; then each instance gets its alternates."""
+        for job in self._jobs:
+            if any(int(self._table.inventory[row]) not in self._locked for row in job.rows.values()):
+                job.lost, job.rows = True, {}
+        with self._table.tentative():
+            self._open()
+            jobs = self._open_jobs()
+            for job, request in jobs:
+                for row in job.rows.values():
+                    engine.take(self._table, request, row)
+            self._give_alternates(jobs)
+            self._look_back()
+
+    def _give_alternates(self, jobs: Sequence[tuple[Job, Request]]) -> None:
+        """The table is to be as these jobs leave it."""
+        for job, request in jobs:
+            if job.survey is not None:
+                try:
+                    job.alternates = Alternates(self._table, self._driver, request, job.survey).of(list(job.rows.items()))
+                except Exception:  # a filter of the site may fail on hosts that others have been placed on meanwhile
+                    LOG.exception("batch %s: placed without alternates", job.spec.batch_id)
+                    job.alternates = {}
+
+    def _look_back(self) -> None:
+        """What would have been enough for those that are refused, beside all that has been placed."""
+        for job, request in zip(self._jobs, self._requests, strict=True):
+            if job.is_final and not (job.open or job.lost or job.error):
+                wanted = len(job.standing.needed)
+                job.relaxations = counterfactual.relaxations(self._table, self._driver, request, wanted, job.least)
+
+    # -- confirming ------------------------------------------------------------------------------------------------------------
+
+    def _mend(self, jobs: Sequence[tuple[Job, Request]]) -> set[int] | None:
+        """Keep all that still fits, of every job; then find other hosts for the rest.
+
+        Returns the inventories to be locked for that; None if a job failed at it, so that what it took must first be free again.
+        """
+        wanted: set[int] = set()
+        for plan in (self._keep, self._replace):
+            for job, request in jobs:
+                wanted |= self._guarded(plan, job, request)
+                if not job.open:
+                    return None
+        return wanted
+
+    def _keep(self, job: Job, request: Request, step: PlanningStep) -> set[int]:
+        job.losers = [uuid for uuid, row in job.rows.items() if not self._still_fits(request, row)]
+        job.conflicts += len(job.losers)
+        if job.losers and job.together:
+            job.losers = list(job.rows)
+            step.undo()
+        return set()
+
+    def _replace(self, job: Job, request: Request, step: PlanningStep) -> set[int]:
+        """Other hosts for the losers, locked ones if possible. Returns inventories to be locked."""
+        losers = job.losers
+        if not losers:
+            return set()
+        job.taken |= dict.fromkeys(self._table.hosts[job.rows[uuid]] for uuid in losers)
+        chosen: list[int] = []
+        if not job.together:
+            at_hand = engine.survey(self._table, self._driver, request, self._table.rows(sorted(self._locked)))
+            chosen = engine.choose(self._table, self._driver, request, at_hand, len(losers))
+        elsewhere = losers[len(chosen) :]
+        wanted: set[int] = set()
+        if elsewhere:
+            found = survey(self._table, self._driver, request, len(elsewhere), self._available())
+            wanted = self._spares(found, len(elsewhere))
+            further = engine.choose(self._table, self._driver, request, found, len(elsewhere))
+            wanted |= {int(self._table.inventory[row]) for row in further}
+            chosen += further
+        kept = {uuid: row for uuid, row in job.rows.items() if uuid not in losers}
+        job.rows = kept | dict(zip(losers, chosen, strict=False))
+        if len(chosen) < len(losers):
+            if self._asked - self._locked:  # somebody else holds a host that may fit
+                job.lost = True
+            else:
+                self._refusals.refuse(job, request, step)
+        return wanted - self._locked
+
+    def _still_fits(self, request: Request, row: int) -> bool:
+        if int(self._table.inventory[row]) not in self._locked:
+            return False
+        if not engine.fits(self._driver, self._table, request, np.array([row]))[0]:
+            return False
+        engine.take(self._table, request, row)
+        return True
+
+    def _available(self) -> Ints:
+        """All rows but those another transaction would not let us have."""
+        refused = self._table.rows(sorted(self._asked - self._locked))
+        return np.setdiff1d(np.arange(self._table.size), refused)
+
+    def _spares(self, found: Survey, wanted: int) -> set[int]:
+        """A few good rows more than are needed, because some of them may be locked by others."""
+        best, _ = found.best(wanted + 4)
+        return set(self._table.inventory[best].tolist())

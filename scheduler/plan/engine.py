@@ -1,0 +1,220 @@
+"""Choose hosts for a batch: filter, weigh, choose, take, again. Pure arithmetic over the host table.
+
+Every function works under the table's lock and on the table as it is, with what the plan has taken so far; whoever calls puts a
+``table.tentative()`` around it.
+
+The ranges by which raw weights are scaled are fixed when a batch is surveyed, over the hosts that passed the filters then (Nova
+fixes them anew for every instance). A host's score then moves in a straight line as instances are put on it, which spreads a batch
+evenly and makes a plan cost one pass over the fleet and a few over the best of it, not one pass per instance.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from objects.decision import FilterCount
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.filters.base import Filter
+from scheduler.plan.request import Request
+from scheduler.plan.survey import Survey, WeigherScale, scale, ties
+from scheduler.table.arrays import Floats, Ints, Mask, tally
+from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import Hosts
+from scheduler.table.kernels import narrowed
+from scheduler.weighers.base import Weigher
+from service.rate_limited_log import RateLimitedLog
+
+SPARE = 8
+"""Hosts kept in the front beyond one per instance."""
+FEW = 2
+"""Where fewer than one in so many hosts are left, they are picked out."""
+_COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
+UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the one cell it reports from")
+
+
+def survey(table: HostTable, driver: SchedulerDriver, request: Request, within: Ints | None = None) -> Survey:
+    """One pass over the fleet, or over the rows ``within``.
+
+    Where most hosts are left, weighing all of them and disregarding the others is cheaper than picking those that are left.
+    """
+    hosts, chain = Hosts(table, request, within), driver.chain(request)
+    mask, counts = narrow(chain.filters, hosts, request)
+    left: Mask | None = mask
+    if (counts[-1].after if counts else mask.size) * FEW < mask.size:
+        rows: Ints = mask.nonzero()[0]
+        hosts, left = Hosts(table, request, rows if within is None else within[rows]), None
+    scores, parts = _weighed(chain.weighers, hosts, request, left)
+    return Survey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None)
+
+
+def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[Mask, tuple[FilterCount, ...]]:
+    """Which hosts pass all filters, and how many were left after each; the filters after one that leaves none are not asked."""
+    mask = hosts.eligible.copy()
+    reported = len(hosts.table) if hosts.rows is None else int(tally(hosts.cell >= 0))
+    left = int(tally(mask))
+    counts: list[FilterCount] = []
+    if left < reported:
+        counts.append(FilterCount(name=UNMAPPED.name, before=reported, after=left, reason=UNMAPPED.reason))
+    for one in filters:
+        if not left:
+            break
+        passed = _asked_one_by_one(one, hosts, request, mask) if one.host_by_host else one.passes(hosts, request)
+        before = left
+        if passed is not None:
+            left = narrowed(mask, passed)
+        elif one.on_demand:
+            continue
+        reason = one.reason if left else one.refusal(hosts, request)
+        counts.append(FilterCount(name=one.name, before=before, after=left, reason=reason))
+    return mask, tuple(counts)
+
+
+def fits(driver: SchedulerDriver, table: HostTable, request: Request, rows: Ints, more: Ints | int = 0) -> Mask:
+    """The predicate that planned, asked about these rows alone."""
+    return narrow(driver.chain(request).filters, Hosts(table, request, rows, more), request)[0]
+
+
+def choose(table: HostTable, driver: SchedulerDriver, request: Request, found: Survey, count: int) -> list[int]:
+    """Rows for ``count`` instances in order, each taken; fewer where no host fits any more."""
+    if count == 1 and driver.subset == 1:
+        chosen: list[int] = found.best(1)[0].tolist()
+        for row in chosen:
+            take(table, request, row)
+        return chosen
+    front = _Front(table, driver, request, found, count)
+    chosen = []
+    while len(chosen) < count:
+        best = front.best()
+        if best is None:
+            break
+        row = int(front.rows[best])
+        take(table, request, row)
+        chosen.append(row)
+        if len(chosen) < count:
+            front.advance(best)
+    return chosen
+
+
+def take(table: HostTable, request: Request, row: int) -> None:
+    """Put one instance on the row, and into its group."""
+    table.take(row, request.vcpus, request.memory_mb, request.disk_gb, request.resources)
+    cell = table.cell.item(row)
+    request.in_cells[cell] = request.in_cells.get(cell, 0) + 1
+    if request.group is not None:
+        request.members.add(table.hosts[row])
+
+
+def score(
+    table: HostTable, driver: SchedulerDriver, request: Request, parts: tuple[WeigherScale, ...], rows: Ints, more: Ints | int = 0
+) -> Floats:
+    """Total scores of the rows as the table is now; -inf where a filter says no."""
+    hosts = Hosts(table, request, rows, more)
+    scores = np.zeros(rows.size)
+    for part in parts:
+        raw = part.weigher.weigh(hosts, request)
+        if raw is not None:
+            scores = part.added(scores, hosts, raw)
+    if driver.shuffle:
+        scores += ties(table, rows, request.seed)
+    scores[~narrow(driver.chain(request).filters, hosts, request)[0]] = -np.inf
+    return scores
+
+
+class _Front:
+    """The best rows of a survey, with their scores after 0, 1, 2... more instances of the batch on each.
+
+    Without a group an instance changes the score of its own row only, and all instances are alike. So rows not taken yet come in
+    the order of the survey, which is why ``count`` of them (and a few) are enough, and each step is computed once for all rows.
+    Where it changes those of its cell alike, that order holds within each cell: so many of each cell are looked at again.
+    """
+
+    def __init__(self, table: HostTable, driver: SchedulerDriver, request: Request, found: Survey, count: int) -> None:
+        self._table, self._driver, self._request, self._parts = table, driver, request, found.parts
+        self._alone = request.group is None and not driver.cell_wide  # what is placed bears on its own row only
+        self.rows, self._now = self._best_of(found, count + SPARE + driver.subset)
+        self._level: Ints = np.zeros(self.rows.size, dtype=np.int64)
+        self._steps: list[Floats] = [self._now.copy()]
+
+    def _best_of(self, found: Survey, enough: int) -> tuple[Ints, Floats]:
+        rows, scores = found.rows, found.scores
+        if self._request.group is not None or rows.size <= enough:
+            return rows, scores
+        if self._driver.cell_wide:
+            cells = np.unique(self._table.cell[rows]).tolist()
+            rows, scores = map(np.concatenate, zip(*(found.best_of_cell(cell, enough) for cell in cells), strict=True))
+        else:
+            rows, scores = found.best(enough)
+        order = np.argsort(rows)
+        return rows[order], scores[order]
+
+    def best(self) -> int | None:
+        """The position of the row to take next."""
+        if not self.rows.size:
+            return None
+        if self._driver.subset > 1:
+            return self._drawn()
+        position = int(self._now.argmax())
+        return position if self._now[position] > -np.inf else None
+
+    def advance(self, position: int) -> None:
+        """The row at ``position`` has been taken."""
+        if not self._alone:
+            self._look_again()
+            return
+        self._level[position] += 1
+        level = int(self._level[position])
+        if level == len(self._steps):
+            # what is on a row already is in the table, so only the rest is added to it
+            self._steps.append(score(self._table, self._driver, self._request, self._parts, self.rows, level - self._level))
+        self._now[position] = self._steps[level][position]
+
+    def _look_again(self) -> None:
+        """Where one member goes bears on all others."""
+        self._now = score(self._table, self._driver, self._request, self._parts, self.rows)
+
+    def _drawn(self) -> int | None:
+        open_rows = np.flatnonzero(self._now > -np.inf)
+        if not open_rows.size:
+            return None
+        subset = min(self._driver.subset, open_rows.size)
+        if subset < open_rows.size:
+            best = np.argpartition(self._now[open_rows], -subset)[-subset:]
+            open_rows = open_rows[np.sort(best)]
+        return int(open_rows[self._request.draw(subset)])
+
+
+def _asked_one_by_one(one: Filter, hosts: Hosts, request: Request, mask: Mask) -> Mask | None:
+    left = np.flatnonzero(mask)
+    rows = left if hosts.rows is None else hosts.rows[left]
+    more = hosts.more if isinstance(hosts.more, int) else hosts.more[left]
+    answers = one.passes(Hosts(hosts.table, request, rows, more), request)
+    if answers is None:
+        return None
+    passed = np.zeros(mask.size, dtype=np.bool_)
+    passed[left] = answers
+    return passed
+
+
+def _weighed(
+    weighers: Sequence[Weigher], hosts: Hosts, request: Request, left: Mask | None
+) -> tuple[Floats, tuple[WeigherScale, ...]]:
+    """Scores of all hosts, and the scales they come from: those of the hosts that are ``left`` (None: all)."""
+    scores: Floats | None = None
+    parts: list[WeigherScale] = []
+    keys = hosts.table.aggregates.keys
+    for weigher in weighers if len(hosts) else ():
+        multiplier = None if weigher.option in keys else weigher.multiplier
+        raw = None if multiplier == 0.0 else weigher.weigh(hosts, request)
+        if raw is None:
+            continue
+        part = scale(weigher, raw, multiplier, left)
+        if not math.isfinite(part.low + part.span):
+            _COMPLAINTS(weigher.name, logging.WARNING, "weigher %s has no number for some hosts: it has no say", weigher.name)
+            continue
+        parts.append(part)
+        scores = part.added(scores, hosts, raw)
+    return np.zeros(len(hosts)) if scores is None else scores, tuple(parts)

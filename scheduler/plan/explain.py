@@ -1,0 +1,110 @@
+"""What is kept of a decision, so that it can be explained, and taken again, later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from math import floor
+
+from objects.decision import Candidate, DecidedInstance, Decision
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.request import Request
+from scheduler.plan.survey import Survey
+from scheduler.table.host_table import HostTable
+
+TOP = 5
+"""Best hosts that are kept with their scores."""
+TAKEN = 20
+"""Hosts that are kept of those that others took first."""
+
+
+def decision_of(
+    decision_id: str,
+    job: Job,
+    request: Request,
+    table: HostTable,
+    driver: SchedulerDriver,
+    moment: PlanContext,
+) -> Decision:
+    """The record of a job that has been placed or refused."""
+    refused = job.short is not None
+    counts = job.counts if refused else (job.survey.counts if job.survey else ())
+    hosts = len(table)
+    return Decision(
+        id=decision_id,
+        batch_id=job.spec.batch_id,
+        request_id=job.context.request_id,
+        at=moment.wall,
+        driver=driver.name,
+        hosts=hosts,
+        filters=counts,
+        candidates=_candidates(job, job.survey, table) if job.survey else (),
+        choices=tuple(_choices(job, table)),
+        cells=dict(moment.ages),
+        seed=request.seed,
+        message=driver.refusal(counts, hosts, job.short or 0, len(job.standing.needed)) if refused else "",
+        elapsed_ms=round((time.perf_counter() - job.started) * 1e6) / 1e3,
+        conflicts=job.conflicts,
+        taken=tuple(job.taken)[:TAKEN],
+        relaxations=job.relaxations,
+        waits=job.waits,
+    )
+
+
+def _candidates(job: Job, survey: Survey, table: HostTable) -> tuple[Candidate, ...]:
+    """The best hosts for the first instance, best first, and the one it got if that is none of them."""
+    best, scored = survey.best(TOP)
+    rows: list[int] = best.tolist()
+    scores: list[float] = scored.tolist()
+    winner = next(iter(job.rows.values()), None)
+    if winner is not None and winner not in rows:
+        its = survey.scores[survey.rows == winner]
+        rows, scores = rows + [winner] * its.size, scores + its.tolist()
+    parts = {name: [_rounded(part) for part in added] for name, added in survey.weights(rows).items()}
+    return tuple(
+        [
+            Candidate(
+                host=table.hosts[row],
+                node=table.nodes[row],
+                cell=table.cells[table.cell.item(row)].name,
+                score=_rounded(scores[position]),
+                parts={name: added[position] for name, added in parts.items()},
+            )
+            for position, row in enumerate(rows)
+        ]
+    )
+
+
+def _rounded(number: float) -> float:
+    """``round(number, 6)`` takes longer than all else that is done for a candidate."""
+    return floor(number * 1e6 + 0.5) / 1e6
+
+
+def _choices(job: Job, table: HostTable) -> Iterator[DecidedInstance]:
+    for uuid in job.uuids:
+        row = job.rows.get(uuid)
+        if uuid in job.standing.needed and row is None:
+            yield DecidedInstance(instance_uuid=uuid, host=None)
+        elif row is not None:
+            yield DecidedInstance(
+                instance_uuid=uuid,
+                host=table.hosts[row],
+                node=table.nodes[row],
+                cell=table.cells[table.cell.item(row)].name,
+                alternates=tuple(table.hosts[other] for other in job.alternates.get(uuid, ())),
+            )
+        elif uuid in job.standing.kept:
+            kept, *others = job.standing.kept[uuid]
+            yield DecidedInstance(
+                instance_uuid=uuid,
+                host=kept.host,
+                node=kept.node,
+                cell=_cell_name(table, kept.cell_uuid),
+                alternates=tuple(other.host for other in others),
+            )
+
+
+def _cell_name(table: HostTable, cell_uuid: str) -> str:
+    number = table.cell_number(cell_uuid)
+    return table.cells[number].name if number >= 0 else cell_uuid

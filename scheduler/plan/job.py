@@ -1,0 +1,239 @@
+"""One call for hosts, from the asking to the answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from db.api.claims import Ask
+from objects import errors, extra_specs
+from objects.amounts import Amounts
+from objects.context import RequestContext
+from objects.decision import Decision, FilterCount
+from objects.destination import Destination
+from objects.inventory import Placement, Slot, Standing
+from objects.move import Move, MoveKind
+from objects.relaxation import Relaxation
+from objects.selection import Selection
+from objects.spec import RequestSpec
+from scheduler.plan.request import Request
+from scheduler.plan.survey import Survey
+from scheduler.table.arrays import word_of
+from scheduler.table.host_table import HostTable
+
+
+class PlanContext(NamedTuple):
+    """When an attempt is made, and what is known then. ``mono``: the monotonic clock, ``wall``: seconds since the epoch.
+
+    ``alive_since``: hosts heard of since then (monotonic) are up. ``young``: this process may not have heard of all hosts yet.
+    ``mapped_since``: hosts mapped since then (monotonic) and not heard of yet are waited for. ``ages``: the age of each cell's view
+    by the cell's name, None where nothing is known of it. ``began``: when this process did (monotonic).
+    """
+
+    mono: float
+    wall: float
+    alive_since: float
+    young: bool
+    mapped_since: float
+    ages: Mapping[str, float | None]
+    began: float = -math.inf
+
+
+@dataclass(slots=True)
+class Job:
+    """What is asked, and how far the plan for it is. A fresh plan begins with ``restart``.
+
+    ``places``: the hosts of the servers that hints name.
+
+    ``short``: how many instances found a host before the first that found none; None: all did. ``lost``: others took the room
+    first, again and again. ``premature``: it found none because this process does not know the fleet yet. ``unheard``: it found
+    none because these cells, by name, are out of reach. ``held``: the only hosts left are held for retries or moves of its group's
+    other members, whose cells have been told of them and do not ask again. ``error``: planning it failed. ``together``: its
+    instances are the first of an affinity group, and go to one host all of them or not at all. ``partial``: those that found a host
+    are enough, by ``min_count``.
+
+    ``takes`` is what each instance takes of its host. ``seed`` is the batch's, by which everything is drawn.
+
+    ``conflicts``: how often, in all attempts together, a planned host was full or in other hands when its row was locked.
+    ``taken``: these hosts. ``relaxations``: what would have been enough, of a job that was refused.
+    """
+
+    context: RequestContext
+    spec: RequestSpec
+    uuids: tuple[str, ...]
+    places: Mapping[str, str] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+    standing: Standing = field(default_factory=Standing)
+    survey: Survey | None = None
+    rows: dict[str, int] = field(default_factory=dict)
+    losers: list[str] = field(default_factory=list)
+    together: bool = False
+    alternates: dict[str, list[int]] = field(default_factory=dict)
+    placements: tuple[Placement, ...] = ()
+    short: int | None = None
+    partial: bool = False
+    counts: tuple[FilterCount, ...] = ()
+    lost: bool = False
+    premature: bool = False
+    unheard: tuple[str, ...] = ()
+    held: bool = False
+    error: Exception | None = None
+    conflicts: int = 0
+    taken: dict[str, None] = field(default_factory=dict)
+    relaxations: tuple[Relaxation, ...] | None = None
+    decision: Decision | None = None
+    takes: Amounts = field(init=False)
+    seed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.takes, self.seed = self.spec.flavor.takes, word_of(self.spec.batch_id)
+
+    @property
+    def open(self) -> bool:
+        """Nothing speaks against it so far."""
+        return not (self.refused or self.lost) and self.error is None
+
+    @property
+    def refused(self) -> bool:
+        """Too few found a host."""
+        return self.short is not None and not self.partial
+
+    @property
+    def least(self) -> int:
+        """How many of those needed are enough to go on without the others.
+
+        Servers of the batch that are not asked for any more count as served: they were handed over, or deleted, or ended.
+        """
+        needed = len(self.standing.needed)
+        if self.spec.min_count is None:
+            return needed
+        spared = max(self.spec.num_instances - self.spec.min_count, 0)
+        return max(needed - spared, 0 if self.standing.kept else 1)
+
+    @property
+    def is_final(self) -> bool:
+        """It was decided, one way or the other, on what is known."""
+        return not (self.premature or self.unheard or self.held)
+
+    @property
+    def waits(self) -> str:
+        """Why it was decided for the time being only, for administrators; empty where it was not."""
+        if self.held:
+            return "The hosts left for its server group are held for retries or moves of other members, until these are over"
+        if self.unheard:
+            cells = ", ".join(self.unheard)
+            return f"No host is left, and nothing is heard from any host of cell {cells}: its bus or database is away"
+        return ""
+
+    @property
+    def ask(self) -> Ask:
+        return Ask(
+            fences={uuid: self.spec.fences[uuid] for uuid in self.uuids},
+            vcpus=self.takes.vcpus,
+            memory_mb=self.takes.memory_mb,
+            disk_gb=self.takes.disk_gb,
+            resources=self.takes.resources,
+            group=self.spec.group,
+            excluded_cells=self.spec.excluded_cells,
+            excluded_hosts=self.spec.excluded_hosts,
+        )
+
+    def request(self, table: HostTable, moment: PlanContext) -> Request:
+        """As the engine is to see it now: names as the numbers of this table, no member of its group known yet."""
+        spec, takes = self.spec, self.takes
+        excluded = {table.cell_number(cell) for cell in spec.excluded_cells}
+        only_cell, source_cell = kept_to(spec), spec.move.source_cell_uuid if spec.move else None
+        return Request(
+            spec=spec,
+            vcpus=takes.vcpus,
+            memory_mb=takes.memory_mb,
+            disk_gb=takes.disk_gb,
+            resources=takes.resources,
+            seed=self.seed,
+            zone=None if spec.availability_zone is None else table.zone_number(spec.availability_zone),
+            excluded_cells=frozenset(excluded - {-1}),
+            only_cell=None if only_cell is None else table.cell_number(only_cell),
+            source_cell=None if source_cell is None else table.cell_number(source_cell),
+            alive_since=moment.alive_since,
+            places=self.places,
+        )
+
+    def own(self, slots: Sequence[Slot]) -> list[Slot]:
+        """Those of its group's slots that do not count for it: of what it places anew, of the server it moves, of a lost host."""
+        move = self.spec.move
+        leaving = {*self.standing.needed, move.instance_uuid} if move else set(self.standing.needed)
+        return [slot for slot in slots if slot.instance_uuid in leaving or self._is_lost(slot)]
+
+    def companions(self, slots: Sequence[Slot]) -> int:
+        """Other members of its group on the host it is evacuated from: they will follow."""
+        move = self.spec.move
+        return (
+            sum(self._is_lost(slot) and not slot.held and slot.instance_uuid != move.instance_uuid for slot in slots) if move else 0
+        )
+
+    def _is_lost(self, slot: Slot) -> bool:
+        move = self.spec.move
+        return move is not None and move.kind is MoveKind.EVACUATE and slot.host.lower() == move.source_host.lower()
+
+    def restart(self, standing: Standing) -> None:
+        self.standing = standing
+        self.survey, self.rows, self.losers, self.together = None, {}, [], False
+        self.alternates, self.placements = {}, ()
+        self.partial = False
+        self.short, self.counts, self.lost, self.premature, self.unheard, self.held = None, (), False, False, (), False
+        self.error, self.relaxations, self.decision = None, None, None
+
+    def answer(self) -> list[list[Selection]]:
+        """In request order; nothing for one whose request is gone, or that is spared.
+
+        Raises NoValidHost; CellUnavailable, Conflict: ask again.
+        """
+        if self.held:
+            raise errors.Conflict(self.waits)
+        if self.unheard:
+            raise errors.CellUnavailable(self.waits)
+        if self.refused:
+            message, decision_id = (
+                (self.decision.message, self.decision.id) if self.decision else ("No valid host was found.", None)
+            )
+            raise errors.NoValidHost(message, decision_id)
+        placed = {placement.instance_uuid: placement.selections for placement in self.placements}
+        return [list(self.standing.kept.get(uuid) or placed.get(uuid, ())) for uuid in self.uuids]
+
+
+def kept_to(spec: RequestSpec) -> str | None:
+    """The uuid of the one cell that the request is kept to; None: it may go to any."""
+    destination = spec.requested_destination or Destination()
+    if destination.cell_uuid is not None:
+        return destination.cell_uuid
+    return spec.move.source_cell_uuid if spec.move and not destination.allow_cross_cell_move else None
+
+
+def checked(context: RequestContext, spec: RequestSpec, uuids: Sequence[str]) -> Job:
+    """A job for what came over the bus. Raises Invalid where the call itself is wrong, NoValidHost where no host can be right."""
+    if len(set(uuids)) != len(uuids):
+        raise errors.Invalid("instance_uuids: an instance is named twice")
+    missing = [uuid for uuid in uuids if uuid not in spec.fences]
+    if missing:
+        raise errors.Invalid(f"request_spec.fences: no fence for instance {missing[0]}")
+    try:
+        extra_specs.check(spec.flavor.extra_specs)
+        extra_specs.check_image(spec.image.properties if spec.image else {})
+    except errors.Invalid as error:  # the API lets none of these pass, but one of an earlier version may have
+        raise errors.NoValidHost(f"No valid host was found. {error}") from error
+    if spec.move is not None:
+        _check_move(spec, spec.move, uuids)
+    return Job(context, spec, tuple(uuids))
+
+
+def _check_move(spec: RequestSpec, move: Move, uuids: Sequence[str]) -> None:
+    if len(uuids) != 1:
+        raise errors.Invalid(f"instance_uuids: a move is of one server, not of {len(uuids)}; ask for each by itself")
+    if move.instance_uuid in uuids:
+        raise errors.Invalid("instance_uuids: a move claims under a uuid of its own; the server keeps its claim meanwhile")
+    destination = spec.requested_destination or Destination()
+    if destination.cell_uuid not in (None, move.source_cell_uuid) and not destination.allow_cross_cell_move:
+        raise errors.Invalid("request_spec.requested_destination: is in another cell; allow_cross_cell_move is needed for that")

@@ -1,0 +1,61 @@
+"""Room for the members of an affinity group as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from objects.decision import FilterCount
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan import engine
+from scheduler.plan.request import Request
+from scheduler.plan.survey import Survey
+from scheduler.table.arrays import Ints, Mask
+from scheduler.table.host_table import HostTable
+
+NAME = "WholeGroup"
+REASON = "no room for all members of the affinity group together"
+
+
+def survey(table: HostTable, driver: SchedulerDriver, request: Request, count: int, within: Ints | None = None) -> Survey:
+    """The hosts for ``count`` instances; for the first members of an affinity group those that take them together."""
+    found = engine.survey(table, driver, request, within)
+    return together(table, driver, request, found, count + request.companions) if request.founding else found
+
+
+def together(table: HostTable, driver: SchedulerDriver, request: Request, found: Survey, count: int) -> Survey:
+    """Of the hosts found, those that take all ``count`` instances; where there is none, those that take the most of them.
+
+    For the first members of a group: those after them go where these are. A host's nodes count together.
+    """
+    rows = found.rows
+    if count < 2 or not rows.size:
+        return found
+    enough = engine.fits(driver, table, request, rows, count - 1)
+    if not enough.any():
+        enough = _roomiest(table, rows, _room(table, driver, request, rows, count), count)
+    chosen = found if enough.all() else engine.survey(table, driver, request, rows[enough])
+    counted = FilterCount(name=NAME, before=rows.size, after=int(np.count_nonzero(enough)), reason=REASON)
+    chosen.counts = (*found.counts, counted)
+    return chosen
+
+
+def _room(table: HostTable, driver: SchedulerDriver, request: Request, rows: Ints, count: int) -> Ints:
+    """How many instances each row takes, below ``count``, by halving: that is as many passes as ``count`` has binary digits."""
+    least = np.ones(rows.size, dtype=np.int64)
+    most = np.full(rows.size, count - 1, dtype=np.int64)
+    while (least < most).any():
+        middle = (least + most + 1) // 2
+        fit = engine.fits(driver, table, request, rows, middle - 1)
+        least, most = np.where(fit, middle, least), np.where(fit, most, middle - 1)
+    return least
+
+
+def _roomiest(table: HostTable, rows: Ints, room: Ints, count: int) -> Mask:
+    """The rows of the hosts that take the most, or enough."""
+    of_host: Counter[str] = Counter()
+    for row, amount in zip(rows.tolist(), room.tolist(), strict=True):
+        of_host[table.hosts[row].lower()] += amount
+    best = min(count, max(of_host.values()))
+    return np.array([of_host[table.hosts[row].lower()] >= best for row in rows.tolist()], dtype=np.bool_)

@@ -1,0 +1,230 @@
+"""The columns of the host table: growable NumPy arrays of equal length."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from scheduler.table.arrays import Counts, Floats, Ints, Mask, Words
+
+CHANGES = 4096
+"""So many of the last changes are known row by row."""
+LEAVING = 10.0
+"""Seconds after a host's claims have fallen in which what its agent counts more of may be guests that are gone: it counts when the
+agent has reported again, or later."""
+SETTLED = 30.0
+"""Seconds without a change of a host's claims after which the agent's count is compared with them again."""
+
+_COLUMNS: dict[str, tuple[Any, Any]] = {
+    # name: (type, value of a row that nothing is known of)
+    "salt": (np.uint64, 0),
+    "inventory": (np.int64, 0),
+    "generation": (np.int64, -1),
+    "cell": (np.int64, -1),
+    "home": (np.int64, -1),
+    "zone": (np.int64, 0),
+    "aggregation": (np.int64, 0),
+    "cap_vcpus": (np.float64, 0.0),
+    "cap_memory_mb": (np.float64, 0.0),
+    "cap_disk_gb": (np.float64, 0.0),
+    "ratio_vcpus": (np.float64, 1.0),
+    "ratio_memory_mb": (np.float64, 1.0),
+    "ratio_disk_gb": (np.float64, 1.0),
+    "claimed_vcpus": (np.float64, 0.0),
+    "claimed_memory_mb": (np.float64, 0.0),
+    "claimed_disk_gb": (np.float64, 0.0),
+    "reported_vcpus": (np.float64, 0.0),
+    "reported_memory_mb": (np.float64, 0.0),
+    "reported_disk_gb": (np.float64, 0.0),
+    "unaccounted_vcpus": (np.float64, 0.0),
+    "unaccounted_memory_mb": (np.float64, 0.0),
+    "unaccounted_disk_gb": (np.float64, 0.0),
+    "free_vcpus": (np.float64, 0.0),
+    "free_memory_mb": (np.float64, 0.0),
+    "free_disk_gb": (np.float64, 0.0),
+    "instances": (np.int32, 0),
+    "changed_at": (np.float64, -np.inf),
+    "fell_at": (np.float64, -np.inf),
+    "guests": (np.int32, 0),
+    "building": (np.int32, 0),
+    "failed_builds": (np.float64, 0.0),
+    "hypervisor_version": (np.int64, 0),
+    "address_high": (np.uint64, 0),
+    "address_low": (np.uint64, 0),
+    "heard_at": (np.float64, -np.inf),
+    "disabled": (np.bool_, False),
+    "forced_down": (np.bool_, False),
+    "torn": (np.bool_, False),
+    "cell_open": (np.bool_, False),
+    "welcoming": (np.bool_, False),
+    "eligible": (np.bool_, False),
+}
+
+
+class Columns:
+    """One attribute, one array. Rows beyond ``size`` exist only as room to grow; rows below it may be free for reuse.
+
+    ``cell`` is the cell that reports the host, ``home`` the one it is mapped to; the two must agree. ``aggregation`` is the
+    combination of aggregates it is in. ``cap`` is capacity with the host's own allocation ``ratio`` applied. ``claimed`` is what
+    our ledger says, ``reported`` what the agent counts in all, ``unaccounted`` how much more that is; ``free`` is capacity less
+    claimed less unaccounted, negative on an over-full host. ``torn``: agents in several cells speak for the host. ``welcoming``:
+    neither the host nor its cell is disabled. ``eligible``: mapped, known to the ledger, neither forced down nor torn, so that it
+    may be chosen at all. ``guests`` is how many the agent runs, ``building`` how many fewer than ``instances`` that is.
+    ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it tells none. ``heard_at``,
+    ``changed_at`` and ``fell_at`` (of the claims: when they changed, and when they became less) are seconds of this process's
+    monotonic clock. ``changes`` counts what has happened to any row so far.
+    """
+
+    salt: Words
+    inventory: Ints
+    generation: Ints
+    cell: Ints
+    home: Ints
+    zone: Ints
+    aggregation: Ints
+    cap_vcpus: Floats
+    cap_memory_mb: Floats
+    cap_disk_gb: Floats
+    ratio_vcpus: Floats
+    ratio_memory_mb: Floats
+    ratio_disk_gb: Floats
+    claimed_vcpus: Floats
+    claimed_memory_mb: Floats
+    claimed_disk_gb: Floats
+    reported_vcpus: Floats
+    reported_memory_mb: Floats
+    reported_disk_gb: Floats
+    unaccounted_vcpus: Floats
+    unaccounted_memory_mb: Floats
+    unaccounted_disk_gb: Floats
+    free_vcpus: Floats
+    free_memory_mb: Floats
+    free_disk_gb: Floats
+    instances: Counts
+    changed_at: Floats
+    fell_at: Floats
+    guests: Counts
+    building: Counts
+    failed_builds: Floats
+    hypervisor_version: Ints
+    address_high: Words
+    address_low: Words
+    heard_at: Floats
+    disabled: Mask
+    forced_down: Mask
+    torn: Mask
+    cell_open: Mask
+    welcoming: Mask
+    eligible: Mask
+
+    def __init__(self, room: int = 64) -> None:
+        self.size = 0
+        self.changes = 0
+        self._changed: deque[int] = deque(maxlen=CHANGES)
+        self._ahead: set[int] = set()
+        self._room = room
+        for name, (kind, unknown) in _COLUMNS.items():
+            setattr(self, name, np.full(room, unknown, dtype=kind))
+
+    def append(self) -> int:
+        """A new row of which nothing is known; the arrays double when they are full."""
+        if self.size == self._room:
+            for name, (kind, unknown) in _COLUMNS.items():
+                grown = np.full(self._room * 2, unknown, dtype=kind)
+                grown[: self._room] = getattr(self, name)
+                setattr(self, name, grown)
+            self._room *= 2
+        self.size += 1
+        return self.size - 1
+
+    def clear(self, row: int) -> None:
+        """Make the row one of which nothing is known."""
+        for name, (_, unknown) in _COLUMNS.items():
+            getattr(self, name)[row] = unknown
+        self._ahead.discard(row)
+        self.touch(row)
+
+    def touch(self, rows: int | Ints) -> None:
+        """What is known of these rows has changed."""
+        if isinstance(rows, int):
+            self.changes += 1
+            self._changed.append(rows)
+        else:
+            self.changes += rows.size
+            self._changed.extend(rows.tolist())
+
+    def changed_since(self, changes: int) -> Container[int]:
+        """The rows that have changed since ``changes`` was counted; all of them where that is long ago."""
+        count = self.changes - changes
+        if count > len(self._changed):
+            return range(self.size)
+        return set(islice(reversed(self._changed), count))
+
+    def settle(self, now: float) -> Ints:
+        """Compare agents' counts with the claims again where these have been quiet.
+
+        Between a claim, a move or a release and the agent's next report the two differ for a while, and either way round: so the
+        difference is taken as it is when a report comes, and taken anew once nothing has moved for a while. Returns these rows.
+        """
+        quiet: Ints = np.flatnonzero(self.changed_at[: self.size] < now - SETTLED)
+        if self._ahead:
+            quiet = np.setdiff1d(quiet, sorted(self._ahead))
+        for what in ("vcpus", "memory_mb", "disk_gb"):
+            reported, claimed = getattr(self, f"reported_{what}"), getattr(self, f"claimed_{what}")
+            beyond = np.maximum(reported[quiet] - claimed[quiet], 0.0)
+            getattr(self, f"unaccounted_{what}")[quiet] = beyond
+            getattr(self, f"free_{what}")[quiet] = getattr(self, f"cap_{what}")[quiet] - claimed[quiet] - beyond
+        self.changes += CHANGES + 1  # of any rows, for all one knows
+        return quiet
+
+    def set_free(self, row: int, vcpus: float, memory_mb: float, disk_gb: float) -> None:
+        """What is free on one host now."""
+        self.free_vcpus[row], self.free_memory_mb[row], self.free_disk_gb[row] = vcpus, memory_mb, disk_gb
+        self.touch(row)
+
+    def _account(self, rows: int | Ints) -> None:
+        """Compare the agents' counts with the claims, as they are now."""
+        for what in ("vcpus", "memory_mb", "disk_gb"):
+            beyond = getattr(self, f"reported_{what}")[rows] - getattr(self, f"claimed_{what}")[rows]
+            getattr(self, f"unaccounted_{what}")[rows] = np.maximum(beyond, 0.0)
+        self._recount(rows)
+
+    def _account_later(self, rows: Ints) -> None:
+        """The same for hosts that have reported before: what agents count more of now counts once the ledger has been read again.
+
+        It may be guests whose claims this process has not read yet: their room would be taken twice, others refused for nothing.
+        """
+        more = np.zeros(rows.size, np.bool_)
+        for what in ("vcpus", "memory_mb", "disk_gb"):
+            unaccounted = getattr(self, f"unaccounted_{what}")
+            beyond = np.maximum(getattr(self, f"reported_{what}")[rows] - getattr(self, f"claimed_{what}")[rows], 0.0)
+            more |= beyond > unaccounted[rows]
+            unaccounted[rows] = np.minimum(beyond, unaccounted[rows])
+        self._ahead.update(rows[more].tolist())
+        self._recount(rows)
+
+    def take_ahead(self) -> Ints:
+        """The rows of which reports may be ahead of what is known of claims, from here on no more: the ledger is to be read now."""
+        rows, self._ahead = self._ahead, set()
+        return np.array(sorted(rows), np.int64)
+
+    def _told_too_late(self, rows: Ints, now: float) -> Ints:
+        """Those of the rows whose claims fell lately: a report that was under way then counts guests whose claims are gone.
+
+        They are looked at again with the next ones that are taken ahead.
+        """
+        late: Ints = rows[self.fell_at[rows] > now - LEAVING]
+        self._ahead.update(late.tolist())
+        return late
+
+    def _recount(self, rows: int | Ints) -> None:
+        """Say what is free, and how many builds are under way."""
+        self.building[rows] = self.instances[rows] - self.guests[rows]
+        self.free_vcpus[rows] = self.cap_vcpus[rows] - self.claimed_vcpus[rows] - self.unaccounted_vcpus[rows]
+        self.free_memory_mb[rows] = self.cap_memory_mb[rows] - self.claimed_memory_mb[rows] - self.unaccounted_memory_mb[rows]
+        self.free_disk_gb[rows] = self.cap_disk_gb[rows] - self.claimed_disk_gb[rows] - self.unaccounted_disk_gb[rows]
+        self.touch(rows)

@@ -1,0 +1,85 @@
+"""One attribute of all hosts, each distinct value kept once: a request judges the values, and a look-up judges the hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scheduler.table.arrays import Ints
+
+SLACK = 64
+"""Values that no host has any more and that are kept until the next compaction, beyond one for each row."""
+
+
+class DictionaryColumn:
+    """``values[code]`` for every row of the table; code 0, None, for hosts that do not have the attribute.
+
+    Values are what JSON knows. A fleet has few distinct ones, however many hosts it has.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[Any] = [None]
+        self._known: dict[object, int] = {}
+        self._codes: Ints = np.zeros(64, dtype=np.int64)
+
+    def put(self, row: int, value: Any) -> None:
+        """The host in this row has this value; None: it lacks the attribute."""
+        if row >= self._codes.size:
+            self._grow(row + 1)
+        self._codes[row] = 0 if value is None else self._code(value)
+
+    def value(self, row: int) -> Any:
+        return self.values[self._codes[row]] if row < self._codes.size else None
+
+    def codes(self, size: int) -> Ints:
+        """The codes of the first ``size`` rows."""
+        if size > self._codes.size:
+            self._grow(size)
+        return self._codes[:size]
+
+    def _code(self, value: Any) -> int:
+        key = (type(value), value) if isinstance(value, (str, int, float, bool)) else msgspec.json.encode(value, order="sorted")
+        code = self._known.get(key)
+        if code is None:
+            if len(self.values) > self._codes.size + SLACK:
+                self._compact()
+            code = self._known[key] = len(self.values)
+            self.values.append(value)
+        return code
+
+    def _compact(self) -> None:
+        """Forget the values that no row has any more."""
+        used = np.union1d(self._codes, [0])
+        moved = {int(old): new for new, old in enumerate(used)}
+        self.values = [self.values[old] for old in moved]
+        self._known = {key: moved[code] for key, code in self._known.items() if code in moved}
+        self._codes = np.searchsorted(used, self._codes)
+
+    def _grow(self, size: int) -> None:
+        grown = np.zeros(max(size, 2 * self._codes.size), dtype=np.int64)
+        grown[: self._codes.size] = self._codes
+        self._codes = grown
+
+
+UNIQUE = frozenset({"host_ip"})
+"""Attributes of which every host has another value: they are no facets."""
+
+
+class DictionaryColumns(dict[str, DictionaryColumn]):
+    """All attributes that any host has, by name."""
+
+    def tell(self, row: int, attributes: Mapping[str, Any]) -> None:
+        """These are the attributes of the host in this row, and it has no others."""
+        for name, value in attributes.items():
+            if value is not None and name not in self and name not in UNIQUE:
+                self[name] = DictionaryColumn()
+        for name, facet in self.items():
+            facet.put(row, attributes.get(name))
+
+    def of(self, row: int) -> dict[str, Any]:
+        """The attributes of the host in this row."""
+        values = {name: facet.value(row) for name, facet in self.items()}
+        return {name: value for name, value in values.items() if value is not None}

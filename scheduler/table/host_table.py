@@ -1,0 +1,356 @@
+"""The fleet in a table: one column per attribute, one row per ``(host, node)`` of every cell. Pure memory, no I/O."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from objects.aggregate import Aggregate
+from objects.cell import CellMapping, CellState
+from objects.compute_node import ComputeNode
+from objects.inventory import Inventory
+from scheduler.table.address import halves_of
+from scheduler.table.aggregation import Aggregates
+from scheduler.table.arrays import Ints, Mask, column, mixed
+from scheduler.table.columns import Columns
+from scheduler.table.dictionary_column import DictionaryColumns
+from scheduler.table.host_name_conflicts import HostNameConflicts
+from scheduler.table.tentative_claims import TentativeClaims
+from scheduler.table.topology import Topology
+
+_AMOUNTS = ("vcpus", "memory_mb", "disk_gb")
+_RATIOS = {"ratio_vcpus": "cpu", "ratio_memory_mb": "ram", "ratio_disk_gb": "disk"}
+_OF_NODES = (
+    {f"reported_{what}": f"{what}_used" for what in _AMOUNTS}
+    | {name: f"{what}_allocation_ratio" for name, what in _RATIOS.items()}
+    | {"failed_builds": "failed_builds", "hypervisor_version": "hypervisor_version", "guests": "running_vms"}
+)
+_OF_INVENTORIES = (
+    {f"cap_{what}": f"cap_{what}" for what in _AMOUNTS}
+    | {f"claimed_{what}": f"used_{what}" for what in _AMOUNTS}
+    | {"generation": "generation", "instances": "instances"}
+)
+"""Columns, and the attributes of records that they are taken from."""
+
+
+class _UpHosts(NamedTuple):
+    """Hosts that are welcoming and were heard of since ``since``: the same as since any later time up to ``until``.
+
+    ``until`` is when the most silent of them was heard of. Monotonic clock.
+    """
+
+    mask: Mask
+    since: float
+    until: float
+
+    @classmethod
+    def of(cls, table: Columns, since: float) -> _UpHosts:
+        """As the table is now."""
+        heard_at = table.heard_at[: table.size]
+        mask = table.welcoming[: table.size] & (heard_at >= since)
+        return cls(mask, since, float(np.where(mask, heard_at, np.inf).min(initial=np.inf)))
+
+    def holds(self, since: float, size: int) -> bool:
+        """Whether it says who was heard of since then, of a table of so many rows where nothing else has changed."""
+        return self.since <= since <= self.until and self.mask.size == size
+
+
+class HostTable(TentativeClaims):
+    """Columns, the indexes into them, and the changes they take. Every use, reading or writing, is under ``lock``.
+
+    A row comes into being with the first word about its host, from a cell or from the ledger of claims; it may be chosen once both
+    have spoken and the host is mapped to the cell that reports it, and only that one does. ``rehomed``: cells, by uuid, that are to
+    be read anew, because hosts of rows that other cells told of were mapped to them. ``failing``: rows of the hosts on which builds
+    have failed lately.
+    """
+
+    def __init__(self, default_zone: str = "nova") -> None:
+        super().__init__()
+        self.lock = threading.RLock()
+        self.hosts: list[str] = []
+        self.nodes: list[str] = []
+        self._topology = Topology(default_zone)
+        self.cells, self.zones = self._topology.cells, self._topology.zones
+        self.cell_number, self.zone_number = self._topology.cell_number, self._topology.zone_number
+        self.rows_of: dict[str, list[int]] = {}
+        self.facets = DictionaryColumns()
+        self.aggregates = Aggregates()
+        self.namesakes = HostNameConflicts()
+        self.rehomed: set[str] = set()
+        self.failing: set[int] = set()
+        self._up: _UpHosts | None = None
+        self._row: dict[tuple[str, str], int] = {}
+        self._row_of_inventory: dict[int, int] = {}
+        self._free: list[int] = []
+        self._of_cell: dict[int, Ints] = {}
+
+    def __len__(self) -> int:
+        """Hosts that cells report."""
+        return self.size - self.of_cell(-1).size
+
+    def of_cell(self, cell: int) -> Ints:
+        """The rows that the cell of this number reports, in order; -1: those that none does."""
+        if cell not in self._of_cell:
+            self._of_cell[cell] = np.flatnonzero(self.cell[: self.size] == cell)
+        return self._of_cell[cell]
+
+    def _set_cell(self, rows: int | Ints, cell: int) -> None:
+        if np.any(self.cell[rows] != cell):
+            self.cell[rows] = cell
+            self._of_cell.clear()
+
+    # -- rows --------------------------------------------------------------------------------------------------------------
+
+    def up(self, since: float) -> Mask:
+        """Which hosts are welcoming and were heard of since then (monotonic clock). Not to be written to."""
+        if self._up is None or not self._up.holds(since, self.size):
+            self._up = _UpHosts.of(self, since)
+        return self._up.mask
+
+    def find(self, host: str, node: str) -> int | None:
+        return self._row.get((host, node))
+
+    def find_inventory(self, inventory_id: int) -> int | None:
+        return self._row_of_inventory.get(inventory_id)
+
+    def rows(self, inventory_ids: Iterable[int]) -> Ints:
+        """The rows of these inventories, as far as there are any."""
+        found = (self._row_of_inventory.get(inventory) for inventory in inventory_ids)
+        return np.fromiter((row for row in found if row is not None), dtype=np.int64)
+
+    def unheard(self, host: str, node: str) -> bool:
+        """Nobody has told of this node's agent yet."""
+        row = self._row.get((host, node))
+        return row is None or bool(self.heard_at[row] == -np.inf)
+
+    def remove(self, row: int) -> None:
+        """Forget a host; its row goes to the next newcomer."""
+        del self._row[self.hosts[row], self.nodes[row]]
+        siblings = self.rows_of[self.hosts[row].lower()]
+        siblings.remove(row)
+        if not siblings:
+            del self.rows_of[self.hosts[row].lower()]
+        self._row_of_inventory.pop(int(self.inventory[row]), None)
+        self._set_cell(row, -1)
+        self.clear(row)
+        self.failing.discard(row)
+        self._up = None
+        self.facets.tell(row, {})
+        self.classes.forget(row)
+        self._free.append(row)
+
+    def _ensure(self, host: str, node: str) -> int:
+        row = self._row.get((host, node))
+        if row is not None:
+            return row
+        if self._free:
+            row = self._free.pop()
+            self.hosts[row], self.nodes[row] = host, node
+        else:
+            row = self.append()
+            self._of_cell.clear()
+            self.hosts.append(host)
+            self.nodes.append(node)
+        self._row[host, node] = row
+        self.rows_of.setdefault(host.lower(), []).append(row)
+        self._place(row)
+        return row
+
+    # -- what the cells say --------------------------------------------------------------------------------------------------
+
+    def set_node(self, cell_uuid: str, node: ComputeNode) -> None:
+        """What a cell knows of one of its nodes."""
+        self.set_nodes(cell_uuid, [node])
+
+    def set_nodes(self, cell_uuid: str, nodes: Sequence[ComputeNode], *, ahead: bool = False) -> None:
+        """The same of several. Of a host that several cells tell of, the row is its home's.
+
+        ``ahead``: it may tell of guests whose claims have not been read here yet; they count when ``account`` is called.
+        """
+        cell = self._topology.number(cell_uuid)
+        told: dict[int, ComputeNode] = {}
+        known: list[int] = []
+        for node in nodes:
+            row = self._ensure(node.host, node.node)
+            if self.cell[row] not in (-1, cell):
+                if self._topology.home(node.host) != cell_uuid:
+                    continue
+                self.namesakes.hear(node.host, int(self.cell[row]), float(self.heard_at[row]))
+                self.heard_at[row] = -np.inf
+            told[row] = node
+            (self.failing.add if node.failed_builds else self.failing.discard)(row)
+            self.address_high[row], self.address_low[row] = halves_of(node.attributes.get("host_ip"))
+            hypervisor = {"hypervisor_type": node.hypervisor_type or None, "hypervisor_version": node.hypervisor_version or None}
+            self.facets.tell(row, node.attributes | hypervisor)
+            first = not ahead or self.cell[row] == -1
+            if not first:
+                known.append(row)
+            if self.classes.report(row, node.resources_used, first=first):
+                self._ahead.add(row)
+        rows: Ints = np.fromiter(told, np.int64, len(told))
+        counted = list(told.values())
+        self._set_cell(rows, cell)
+        for name, attribute in _OF_NODES.items():
+            mine = getattr(self, name)
+            mine[rows] = column(counted, attribute, mine.dtype)
+        self._account(np.setdiff1d(rows, known) if known else rows)
+        if known:
+            self._account_later(np.array(known, np.int64))
+        for node in counted:
+            if node.host in self.namesakes:
+                self._tear(node.host)
+        self._judge(rows)
+
+    def keep_nodes(self, cell_uuid: str, nodes: Collection[tuple[str, str]]) -> None:
+        """A cell was read anew: it has these nodes and no others. What the ledger says of others is kept: they may return."""
+        cell = self._topology.number(cell_uuid)
+        for row in self.of_cell(cell).tolist():
+            if (self.hosts[row], self.nodes[row]) in nodes:
+                continue
+            if self.inventory[row]:
+                self._set_cell(row, -1)
+                self.heard_at[row] = -np.inf
+                self._judge(row)
+            else:
+                self.remove(row)
+
+    def set_service(self, cell_uuid: str, host: str, heard_at: float, *, disabled: bool, forced_down: bool) -> None:
+        """When the host's agent was last heard of, by our monotonic clock, and what operators said of it."""
+        cell = self._topology.number(cell_uuid)
+        for row in self.rows_of.get(host.lower(), ()):
+            if self.cell[row] == cell:
+                self.heard_at[row] = heard_at
+                self.disabled[row] = disabled
+                self.forced_down[row] = forced_down
+                self._judge(row)
+            elif self.cell[row] >= 0 and self.hosts[row] == host:
+                self.namesakes.hear(host, cell, -np.inf if forced_down else heard_at)
+                self._tear(host)
+
+    def part_namesakes(self, since: float) -> None:
+        """Agents of other cells that were not heard of since then (monotonic clock) are in no host's way any more."""
+        for host in self.namesakes.expire(since):
+            self._tear(host)
+
+    def _tear(self, host: str) -> None:
+        """See whether agents of several cells speak for the host now."""
+        for row in self.rows_of.get(host.lower(), ()):
+            if self.hosts[row] == host:
+                self.torn[row] = self.namesakes.tear(host, int(self.cell[row]), lambda cell: self.cells[cell].name)
+                self._judge(row)
+
+    # -- what the ledger says --------------------------------------------------------------------------------------------------
+
+    def set_inventory(self, inventory: Inventory, now: float) -> None:
+        """A row of the ledger, unless a newer one is known already. ``now``: the monotonic clock."""
+        row = self._row_for(inventory)
+        if inventory.generation <= self.generation.item(row):
+            return
+        first = self.generation.item(row) < 0
+        fell = inventory.used_vcpus < self.claimed_vcpus.item(row) or inventory.used_memory_mb < self.claimed_memory_mb.item(row)
+        if fell:
+            self.fell_at[row] = now
+        self.enter(row, inventory)
+        self.changed_at[row] = now
+        if first:
+            self._account(row)
+            self._judge(row)
+
+    def set_inventories(self, inventories: Sequence[Inventory], now: float) -> None:
+        """The same of many rows at once, no two of one inventory."""
+        rows: Ints = np.fromiter((self._row_for(each) for each in inventories), np.int64, len(inventories))
+        newer = column(inventories, "generation", np.int64) > self.generation[rows]
+        if not newer.all():
+            inventories = [each for each, is_newer in zip(inventories, newer.tolist(), strict=True) if is_newer]
+            rows = rows[newer]
+        first = self.generation[rows] < 0
+        before = self.claimed_vcpus[rows], self.claimed_memory_mb[rows]
+        for name, attribute in _OF_INVENTORIES.items():
+            mine = getattr(self, name)
+            mine[rows] = column(inventories, attribute, mine.dtype)
+        self.changed_at[rows] = now
+        self.fell_at[rows[(self.claimed_vcpus[rows] < before[0]) | (self.claimed_memory_mb[rows] < before[1])]] = now
+        for row, each, is_first in zip(rows.tolist(), inventories, first.tolist(), strict=True):
+            self.classes.enter(row, each.cap_resources, each.used_resources, first=is_first)
+        self._recount(rows)
+        if first.any():
+            self._account(rows[first])
+            self._judge(rows[first])
+
+    def _row_for(self, inventory: Inventory) -> int:
+        row = self._row_of_inventory.get(inventory.id)
+        if row is None:
+            row = self._ensure(inventory.host, inventory.node)
+            self._row_of_inventory.pop(int(self.inventory[row]), None)
+            self._row_of_inventory[inventory.id] = row
+            self.inventory[row] = inventory.id
+            self.generation[row] = -1
+            self.salt[row] = mixed(inventory.id)
+        return row
+
+    def account(self, rows: Ints, now: float) -> None:
+        """The ledger was read after these hosts had reported: what their agents count beyond the claims is nobody's we know.
+
+        Unless claims have just been released there. ``now``: the monotonic clock.
+        """
+        rows = np.setdiff1d(rows, self._told_too_late(rows, now))
+        self._account(rows)
+        self.classes.settle(rows)
+
+    def settle(self, now: float) -> Ints:
+        quiet = super().settle(now)
+        self.classes.settle(quiet)
+        return quiet
+
+    # -- what operators say ----------------------------------------------------------------------------------------------------
+
+    def set_topology(
+        self,
+        cells: Iterable[CellMapping],
+        homes: Mapping[str, str],
+        zones: Mapping[str, str],
+        aggregates: Iterable[Aggregate] = (),
+    ) -> None:
+        """Cells and their states, the host mappings (host -> cell uuid), the zones (host -> name), the aggregates."""
+        self.aggregates = Aggregates(aggregates)
+        self._topology.place(homes, zones)
+        for row in self._row.values():
+            self._place(row)
+        self.set_cells(cells)
+
+    def set_cells(self, cells: Iterable[CellMapping]) -> None:
+        """The cells and their states alone."""
+        for mapping in cells:
+            self.cells[self._topology.number(mapping.uuid)] = mapping
+        self._judge(np.arange(self.size))
+
+    def awaited(self, since: float) -> bool:
+        """Whether a host mapped after ``since`` (monotonic clock) cannot be judged yet: its cell or the ledger is to speak."""
+        return self._topology.awaited(since, self._is_told)
+
+    def _is_told(self, host: str) -> bool:
+        rows = self.rows_of.get(host.lower(), ())
+        return any(self.inventory[row] and self.cell[row] == self.home[row] and self.heard_at[row] > -np.inf for row in rows)
+
+    def _place(self, row: int) -> None:
+        """Where operators have put the host of this row."""
+        uuid = self._topology.home(self.hosts[row])
+        home = -1 if uuid is None else self._topology.number(uuid)
+        if uuid is not None and self.cell[row] not in (-1, home) and self.home[row] != home:
+            self.rehomed.add(uuid)
+        self.home[row] = home
+        self.zone[row] = self._topology.zone(self.hosts[row])
+        self.aggregation[row] = self.aggregates.of(self.hosts[row])
+
+    def _judge(self, rows: int | Ints) -> None:
+        takes_builds = np.array([mapping.state is CellState.ENABLED for mapping in self.cells] + [False])
+        home = self.home[rows]
+        self.cell_open[rows] = takes_builds[home]  # -1, of a host without a home, is the last
+        self.welcoming[rows] = self.cell_open[rows] & ~self.disabled[rows]
+        at_home = (home >= 0) & (home == self.cell[rows])
+        self.eligible[rows] = at_home & (self.inventory[rows] > 0) & ~self.forced_down[rows] & ~self.torn[rows]
+        self._up = None
+        self.touch(rows)

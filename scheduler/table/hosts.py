@@ -1,0 +1,314 @@
+"""Some rows of the host table, as filters and weighers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from objects.base import Object
+from scheduler.plan.request import Request
+from scheduler.table.address import Network, is_mapped, span
+from scheduler.table.aggregation import RATIOS, Aggregation
+from scheduler.table.arrays import Counts, Floats, Ints, Mask
+from scheduler.table.host_table import HostTable
+
+Kind = TypeVar("Kind", bound=np.generic)
+
+_HALF = (1 << 64) - 1
+
+
+class HostState(Object, frozen=True, kw_only=True):
+    """One host for a filter that looks at hosts one by one. vCPUs, MiB, GiB; free may be negative.
+
+    ``attributes`` are what the host's driver reports, and hypervisor_type and hypervisor_version; ``metadata`` is what its
+    aggregates say, by key, one value from each aggregate that has the key; ``free_resources`` are the custom resource classes it
+    has any of.
+    """
+
+    host: str
+    node: str
+    cell: str
+    availability_zone: str
+    free_vcpus: float
+    free_memory_mb: float
+    free_disk_gb: float
+    total_vcpus: float
+    total_memory_mb: float
+    total_disk_gb: float
+    instances: int
+    failed_builds: float
+    attributes: dict[str, Any]
+    metadata: dict[str, tuple[str, ...]]
+    free_resources: dict[str, float]
+
+
+class Hosts:
+    """Columns of equal length over ``rows`` (None: all rows of the table).
+
+    ``more`` (one number per row, or one for all) shows the hosts as they would be with so many more instances of the request, which
+    is how a batch is planned without asking anew for every instance.
+    """
+
+    def __init__(self, table: HostTable, request: Request, rows: Ints | None = None, more: Ints | int = 0) -> None:
+        self.table = table
+        self.request = request
+        self.rows = rows
+        self.more = more
+        self._plain = isinstance(more, int) and more == 0
+        self._index: Ints | slice = slice(table.size) if rows is None else rows
+
+    def __len__(self) -> int:
+        return self.table.size if self.rows is None else self.rows.size
+
+    def _pick(self, column: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
+        picked: npt.NDArray[Kind] = column[self._index]
+        return picked
+
+    @property
+    def free_vcpus(self) -> Floats:
+        free: Floats = self.table.free_vcpus[self._index]
+        return free if self._plain else free - self.more * self.request.vcpus
+
+    @property
+    def free_memory_mb(self) -> Floats:
+        free: Floats = self.table.free_memory_mb[self._index]
+        return free if self._plain else free - self.more * self.request.memory_mb
+
+    @property
+    def free_disk_gb(self) -> Floats:
+        free: Floats = self.table.free_disk_gb[self._index]
+        return free if self._plain else free - self.more * self.request.disk_gb
+
+    def free_resource(self, name: str) -> Floats:
+        """What is free of a custom resource class."""
+        known = self.table.classes.get(name)
+        if known is None:
+            return np.zeros(len(self))
+        known.grow(self.table.size)
+        free = known.free(self._index)
+        return free if self._plain else free - self.more * self.request.resources.get(name, 0)
+
+    def offered(self, name: str) -> Mask:
+        """Which of them have any of a custom resource class, and may be chosen at all."""
+        known = self.table.classes.get(name)
+        if known is None:
+            return np.zeros(len(self), dtype=np.bool_)
+        known.grow(self.table.size)
+        offered: Mask = self._pick(known.cap) > 0
+        return offered & self.eligible
+
+    @property
+    def instances(self) -> Counts:
+        count: Counts = self.table.instances[self._index]
+        return count if self._plain else (count + self.more).astype(np.int32)
+
+    def capacity(self, what: str) -> Floats:
+        """``cap`` of vcpus, memory_mb or disk_gb, made smaller where an aggregate has a lower allocation ratio than the host."""
+        capacity: Floats = self._pick(getattr(self.table, f"cap_{what}"))
+        lowered = self.least(RATIOS[what], np.inf)
+        if isinstance(lowered, float):
+            return capacity
+        own = np.maximum(self._pick(getattr(self.table, f"ratio_{what}")), 1e-9)
+        smaller: Floats = capacity * np.minimum(np.maximum(lowered, 0.0) / own, 1.0)
+        return smaller
+
+    def room(self, what: str) -> Floats:
+        """Free vcpus, memory_mb or disk_gb, with the lower allocation ratios of aggregates applied."""
+        free: Floats = getattr(self.table, f"free_{what}")[self._index]
+        if not self._plain:
+            free = free - self.more * getattr(self.request, what)
+        if not self.table.aggregates.lowering:
+            return free
+        beyond: Floats = self._pick(getattr(self.table, f"cap_{what}")) - self.capacity(what)
+        return free - beyond
+
+    def cell_shares(self, what: str) -> Floats:
+        """The share of vcpus or memory_mb that is free in each cell, by its number; 0 where there is nothing."""
+        table = self.table
+        there = np.flatnonzero(table.eligible[: table.size])
+        cells, count = table.cell[there], len(table.cells)
+        free = np.bincount(cells, np.maximum(getattr(table, f"free_{what}")[there], 0.0), count)
+        share: Floats = free / np.maximum(np.bincount(cells, getattr(table, f"cap_{what}")[there], count), 1e-9)
+        return share
+
+    @property
+    def cell_members(self) -> Ints:
+        """How many servers of the batch and of its group are in each cell, by its number."""
+        counts = np.zeros(len(self.table.cells), dtype=np.int64)
+        if self.request.group is None:
+            for cell, count in self.request.in_cells.items():
+                counts[cell] += count
+        for host, count in self.request.members.counts(with_held=False).items():
+            cells = {int(self.table.cell[row]) for row in self.table.rows_of.get(host, ())} - {-1}
+            for cell in cells:
+                counts[cell] += count
+        return counts
+
+    def physical(self, what: str) -> Floats:
+        """What there is of vcpus, memory_mb or disk_gb without over-allocation, less what is reserved."""
+        own = self._pick(getattr(self.table, f"ratio_{what}"))
+        amount: Floats = self._pick(getattr(self.table, f"cap_{what}")) / np.maximum(own, 1e-9)
+        return amount
+
+    def least(self, key: str, default: float) -> Floats | float:
+        """The smallest number that the aggregates of each have for ``key``; ``default`` alone where no aggregate knows the key."""
+        aggregates = self.table.aggregates
+        return aggregates.least(key, default)[self._pick(self.table.aggregation)] if key in aggregates.keys else default
+
+    def aggregated(self, key: object, test: Callable[[Aggregation], bool]) -> Mask:
+        """Which of them are in aggregates that pass ``test``. Each combination of aggregates is tested once per request and key."""
+        answers = self.request.remembered(
+            key, lambda: np.array([test(one) for one in self.table.aggregates.combinations], dtype=np.bool_)
+        )
+        found: Mask = answers[self._pick(self.table.aggregation)]
+        return found
+
+    @property
+    def guests(self) -> Counts:
+        return self._pick(self.table.guests)
+
+    @property
+    def io_ops(self) -> Counts:
+        """Builds under way: claims of which the agent does not run the guest yet."""
+        under_way: Counts = np.maximum(self.building, 0)
+        return under_way
+
+    @property
+    def building(self) -> Counts:
+        """Claims less guests, which is negative where the agent runs guests that were not claimed."""
+        count: Counts = self.table.building[self._index]
+        return count if self._plain else (count + self.more).astype(np.int32)
+
+    def judged(self, attribute: str, key: object, test: Callable[[Any], bool]) -> Mask:
+        """Which of them have a value of ``attribute`` that passes ``test``; hosts without it are judged by None.
+
+        Each distinct value is tested once per request; ``key`` tells the tests of a request apart.
+        """
+        facet = self.table.facets.get(attribute)
+        if facet is None:
+            return np.full(len(self), test(None), dtype=np.bool_)
+        answers = self.request.remembered(
+            (attribute, key), lambda: np.array([test(value) for value in facet.values], dtype=np.bool_)
+        )
+        found: Mask = answers[self._pick(facet.codes(self.table.size))]
+        return found
+
+    def numbers(self, attribute: str) -> Floats:
+        """The attribute as a number; not-a-number for hosts that tell none."""
+        facet = self.table.facets.get(attribute)
+        if facet is None:
+            return np.full(len(self), np.nan)
+        numbers = np.array([_number(value) for value in facet.values])
+        found: Floats = numbers[self._pick(facet.codes(self.table.size))]
+        return found
+
+    def within(self, network: Network) -> Mask:
+        """Which of them have an address of the network."""
+        first, mask = span(network)
+        high, low = self._pick(self.table.address_high), self._pick(self.table.address_low)
+        found: Mask = ((high | low) != 0) & (is_mapped(high, low) == (network.version == 4))
+        for column, shift in ((high, 64), (low, 0)):
+            found &= (column & np.uint64((mask >> shift) & _HALF)) == np.uint64((first >> shift) & _HALF)
+        return found
+
+    @property
+    def eligible(self) -> Mask:
+        return self._pick(self.table.eligible)
+
+    @property
+    def disabled(self) -> Mask:
+        return self._pick(self.table.disabled)
+
+    def up(self, since: float) -> Mask:
+        """Which of them are enabled, in enabled cells, and were heard of since then."""
+        return self._pick(self.table.up(since))
+
+    @property
+    def cell_open(self) -> Mask:
+        return self._pick(self.table.cell_open)
+
+    @property
+    def cell(self) -> Ints:
+        return self._pick(self.table.cell)
+
+    def of_cell(self, cell: int) -> Ints:
+        """The positions of those that the cell of this number reports, in order."""
+        return self.table.of_cell(cell) if self.rows is None else np.flatnonzero(self.cell == cell)
+
+    @property
+    def zone(self) -> Ints:
+        return self._pick(self.table.zone)
+
+    @property
+    def heard_at(self) -> Floats:
+        return self._pick(self.table.heard_at)
+
+    @property
+    def failed_builds(self) -> Floats:
+        return self._pick(self.table.failed_builds)
+
+    @property
+    def hypervisor_version(self) -> Ints:
+        return self._pick(self.table.hypervisor_version)
+
+    @property
+    def members(self) -> Ints:
+        """How many members of the request's group each host has; slots held for retries count unless they are yielding."""
+        counts = self.request.members.counts(with_held=not self.request.yielding)
+        column = np.zeros(self.table.size, dtype=np.int64)
+        for host, count in counts.items():
+            column[self.table.rows_of.get(host, [])] = count
+        return self._pick(column) + self.more
+
+    def named(self, hosts: tuple[str, ...], nodes: tuple[str, ...] = ()) -> Mask:
+        """Which of them bear one of these host names (compared without case) and, if given, one of these node names (with case)."""
+        column = np.zeros(self.table.size, dtype=np.bool_)
+        if hosts:
+            for host in hosts:
+                column[self.table.rows_of.get(host.lower(), [])] = True
+        else:
+            column[:] = True
+        if nodes:
+            wanted = frozenset(nodes)
+            for row in np.flatnonzero(column).tolist():
+                column[row] = self.table.nodes[row] in wanted
+        return self._pick(column)
+
+    def state(self, position: int) -> HostState:
+        """The host at ``position`` among these, as one record."""
+        table = self.table
+        row = position if self.rows is None else int(self.rows[position])
+        more = self.more if isinstance(self.more, int) else int(self.more[position])
+        return HostState(
+            host=table.hosts[row],
+            node=table.nodes[row],
+            cell=table.cells[int(table.cell[row])].name,
+            availability_zone=table.zones[int(table.zone[row])],
+            free_vcpus=float(table.free_vcpus[row]) - more * self.request.vcpus,
+            free_memory_mb=float(table.free_memory_mb[row]) - more * self.request.memory_mb,
+            free_disk_gb=float(table.free_disk_gb[row]) - more * self.request.disk_gb,
+            total_vcpus=float(table.cap_vcpus[row]),
+            total_memory_mb=float(table.cap_memory_mb[row]),
+            total_disk_gb=float(table.cap_disk_gb[row]),
+            instances=int(table.instances[row]) + more,
+            failed_builds=float(table.failed_builds[row]),
+            attributes=table.facets.of(row),
+            metadata={
+                key: tuple(sorted(values)) for key, values in table.aggregates.combinations[table.aggregation[row]].values.items()
+            },
+            free_resources={
+                name: free - more * self.request.resources.get(name, 0) for name, free in table.classes.free_on(row).items()
+            },
+        )
+
+
+def _number(value: object) -> float:
+    """Not-a-number for what is none, and for one that no float can hold."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            return float(value)
+    return np.nan

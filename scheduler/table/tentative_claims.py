@@ -1,0 +1,79 @@
+"""What is claimed of the hosts: by the ledger, and by plans for the time being, who give back exactly what they took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+
+from objects.inventory import Inventory
+from scheduler.table.columns import Columns
+from scheduler.table.resource_classes import NONE, Classes
+
+
+class TentativeClaims(Columns):
+    """Columns of which claims and plans take. What a plan took last is given back first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes = Classes()
+        self._taken: list[tuple[int, tuple[float, float, float], Mapping[str, int]]] = []
+
+    def enter(self, row: int, inventory: Inventory) -> None:
+        """What the ledger says of the host. Name by name: this is done for every claim, and a loop would take twice as long."""
+        cap, used = inventory.cap_vcpus, inventory.used_vcpus
+        self.cap_vcpus[row], self.claimed_vcpus[row] = cap, used
+        vcpus = cap - used - self.unaccounted_vcpus.item(row)
+        cap, used = inventory.cap_memory_mb, inventory.used_memory_mb
+        self.cap_memory_mb[row], self.claimed_memory_mb[row] = cap, used
+        memory_mb = cap - used - self.unaccounted_memory_mb.item(row)
+        cap, used = inventory.cap_disk_gb, inventory.used_disk_gb
+        self.cap_disk_gb[row], self.claimed_disk_gb[row] = cap, used
+        disk_gb = cap - used - self.unaccounted_disk_gb.item(row)
+        if self.classes or inventory.cap_resources or inventory.used_resources:
+            self.classes.enter(row, inventory.cap_resources, inventory.used_resources, first=self.generation.item(row) < 0)
+        self.generation[row], self.instances[row] = inventory.generation, inventory.instances
+        self.building[row] = inventory.instances - self.guests.item(row)
+        self.set_free(row, vcpus, memory_mb, disk_gb)
+
+    def tentative(self) -> Tentative:
+        """Whatever ``take`` took inside is given back at the end, exactly."""
+        return Tentative(self)
+
+    @property
+    def mark(self) -> int:
+        """A point to ``give_back`` to."""
+        return len(self._taken)
+
+    def take(self, row: int, vcpus: int, memory_mb: int, disk_gb: int, resources: Mapping[str, int] = NONE) -> None:
+        """One more instance on the row, as far as this plan is concerned. ``resources``: amounts by custom resource class."""
+        free = self.free_vcpus.item(row), self.free_memory_mb.item(row), self.free_disk_gb.item(row)
+        self._taken.append((row, free, resources))
+        if resources:
+            self.classes.take(row, resources)
+        self.instances[row] += 1
+        self.building[row] += 1
+        self.set_free(row, free[0] - vcpus, free[1] - memory_mb, free[2] - disk_gb)
+
+    def give_back(self, mark: int) -> None:
+        """All that was taken since then."""
+        while len(self._taken) > mark:
+            row, free, resources = self._taken.pop()
+            if resources:
+                self.classes.give_back(row, resources)
+            self.instances[row] -= 1
+            self.building[row] -= 1
+            self.set_free(row, *free)
+
+
+class Tentative:
+    """The time of one plan. Entered once for every decision, by which a generator would be felt."""
+
+    def __init__(self, table: TentativeClaims) -> None:
+        self._table = table
+        self._mark = table.mark
+
+    def __enter__(self) -> None:
+        self._mark = self._table.mark
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._table.give_back(self._mark)

@@ -1,0 +1,146 @@
+"""What was asked of a server, and every attempt to do it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.cell import instances
+from objects import lifecycle
+from objects.instance import FailureClass
+from tests.support.api import TENANT, Front
+from tests.support.ground import USUAL, Ground
+
+BUILD = "compute__do_build_and_run_instance"
+OLD, NEW = {"X-OpenStack-Nova-API-Version": "2.50"}, {"X-OpenStack-Nova-API-Version": "2.51"}
+
+
+@pytest.fixture(params=USUAL)
+def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
+    place = Ground(request.param, tmp_path)
+    front = Front(place)
+    yield front
+    place.end(front.close, place.release)
+
+
+def listed(front: Front, server: str, headers: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    answer = front.get(f"/v2.1/servers/{server}/os-instance-actions", headers)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json["instanceActions"]
+    return found
+
+
+def one(front: Front, server: str, headers: dict[str, str] | None = None, action: str = "create") -> dict[str, Any]:
+    [request_id] = [each["request_id"] for each in listed(front, server, headers) if each["action"] == action]
+    answer = front.get(f"/v2.1/servers/{server}/os-instance-actions/{request_id}", headers)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json["instanceAction"]
+    return found
+
+
+def stages(action: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The events of this name, the oldest first."""
+    return [event for event in reversed(action["events"]) if event["event"] == name]
+
+
+def results(action: dict[str, Any]) -> list[tuple[str, str | None]]:
+    return [(event["host"], event["result"]) for event in stages(action, BUILD)]
+
+
+def test_a_creation_from_its_request_to_its_guest(front: Front) -> None:
+    server = front.boot()
+    [queued] = listed(front, server)
+    assert (queued["action"], queued["message"], queued["instance_uuid"]) == ("create", None, server)
+    assert queued["request_id"].startswith("req-")
+    newest, oldest = one(front, server)["events"]
+    assert (oldest["event"], oldest["result"]) == ("api_accept_build_request", "Success")
+    assert (newest["event"], newest["result"]) == ("conductor_schedule_and_build_instances", None)
+    front.hand_over("h1", alternates=("h2",))
+    assert one(front, server)["request_id"] == queued["request_id"], "the same before and after it has a cell"
+    front.accept(server)
+    assert results(one(front, server)) == [("h1", None)]
+    front.fail(server, "disk broke")
+    front.activate(server)
+    created = one(front, server)
+    assert results(created) == [("h1", "Error"), ("h2", "Success")]
+    first, second = stages(created, BUILD)
+    assert first["traceback"] == "BuildFailed: disk broke"
+    assert created["start_time"] <= first["start_time"] <= first["finish_time"] <= second["start_time"] <= second["finish_time"]
+    assert [event["event"] for event in reversed(created["events"])] == [
+        "api_accept_build_request",
+        "conductor_stage_instance",
+        "conductor_schedule_and_build_instances",
+        *["conductor_build_instances", BUILD],
+        *["conductor_build_instances", BUILD],
+    ]
+    assert {event["result"] for event in created["events"]} == {"Success", "Error"}, "nothing is under way any more"
+    [staged] = stages(created, "conductor_stage_instance")
+    [handed_over] = stages(created, "conductor_schedule_and_build_instances")
+    order, again = stages(created, "conductor_build_instances")
+    assert staged["finish_time"] <= handed_over["finish_time"] == order["start_time"]
+    assert again["start_time"] == first["finish_time"]
+
+
+def test_a_creation_that_ended_in_error_tells_why_and_tenants_no_host(front: Front) -> None:
+    server = front.boot(headers=TENANT)
+    front.hand_over("secret-host")
+    front.accept(server)
+    front.fail(server, "no such image", FailureClass.REQUEST)
+    full = one(front, server)
+    assert results(full) == [("secret-host", "Error")]
+    assert "no such image" in full["message"]
+    assert "events" not in one(front, server, TENANT | OLD)
+    shown = one(front, server, TENANT | NEW)
+    assert [event["result"] for event in stages(shown, BUILD)] == ["Error"]
+    assert "secret-host" not in str(shown)
+    assert "traceback" not in str(shown)
+    assert shown["message"].startswith("Build of instance")
+
+
+def test_what_never_had_a_host(front: Front) -> None:
+    server = front.boot()
+    front.bury("No valid host was found.")
+    action = one(front, server)
+    assert action["message"] == "No valid host was found."
+    assert results(action) == []
+    [over] = stages(action, "conductor_schedule_and_build_instances")
+    assert (over["result"], over["traceback"]) == ("Error", "BuildFailed: No valid host was found.")
+
+
+def test_a_delete_with_its_request_and_after_it_is_over(front: Front) -> None:
+    server = front.boot()
+    front.hand_over("h1")
+    front.activate(server)
+    asked = front.delete(server)
+    assert asked.status_code == 204
+    request_id = asked.headers["x-openstack-request-id"]
+    front.cell.write(instances.delete, [server], time.time(), None)
+    front.cell.write(instances.delete, [server], time.time(), "req-again")
+    path = f"/v2.1/servers/{server}/os-instance-actions"
+    assert front.get(path).status_code == 404, "of deleted servers since 2.21 only"
+    assert [(each["action"], each["request_id"]) for each in listed(front, server, NEW)][:1] == [("delete", request_id)]
+    assert [each["action"] for each in listed(front, server, NEW)] == ["delete", "create"]
+    front.cell.write(instances.transition, [server], lambda row: lifecycle.gone(row, "h1", 1, time.time()), time.time())
+    assert results(one(front, server, NEW)) == [("h1", "Success")]
+    [over] = one(front, server, NEW, "delete")["events"]
+    assert (over["event"], over["result"], over["host"]) == ("compute_terminate_instance", "Success", "h1")
+
+
+def test_a_delete_of_what_was_queued_still(front: Front) -> None:
+    server = front.boot()
+    assert front.delete(server).status_code == 204
+    assert [each["action"] for each in listed(front, server, NEW)] == ["delete", "create"]
+    [over] = one(front, server, NEW, "delete")["events"]
+    assert (over["result"], over["host"]) == ("Success", None)
+
+
+def test_what_nobody_may_see_or_nobody_asked_for(front: Front) -> None:
+    server = front.boot()
+    path = f"/v2.1/servers/{server}/os-instance-actions"
+    assert front.get(path, TENANT).status_code == 404
+    assert front.get(f"{path}/req-unknown").status_code == 404
+    assert front.get("/v2.1/servers/no-uuid/os-instance-actions").status_code == 404

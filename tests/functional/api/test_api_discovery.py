@@ -1,0 +1,165 @@
+"""What is the same for every request: versions, ids, identity, the form of errors."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import falcon.testing
+import pytest
+
+from api.main import build_app
+from api.opts import ApiSettings
+from db.sql.engine import Database
+from tests.support.api import TENANT, Front
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[Front]:
+    front = Front(tmp_path)
+    yield front
+    front.close()
+
+
+def test_clients_find_the_versions(front: Front) -> None:
+    """At the root, at /v2.1 with or without a slash, and an identity document for those who ask for one."""
+    (version,) = front.get("/").json["versions"]
+    assert (version["id"], version["status"], version["min_version"], version["version"]) == ("v2.1", "CURRENT", "2.1", "2.53")
+    assert version["links"] == [{"rel": "self", "href": "http://falconframework.org/v2.1/"}]
+    for path in ("/v2.1", "/v2.1/"):
+        assert front.get(path).json["version"]["links"] == version["links"]
+    for path in ("/identity/v3", "/identity/v3/"):
+        assert front.get(path).json["version"]["id"].startswith("v3")
+    assert front.get("/v2.1/extensions").json == {"extensions": []}
+
+
+@pytest.mark.parametrize(
+    ("headers", "version"),
+    [
+        ({}, "2.1"),
+        ({"OpenStack-API-Version": "compute 2.30"}, "2.30"),
+        ({"X-OpenStack-Nova-API-Version": "2.53"}, "2.53"),
+        ({"OpenStack-API-Version": "compute latest"}, "2.53"),
+        ({"OpenStack-API-Version": "compute 2.30", "X-OpenStack-Nova-API-Version": "2.53"}, "2.30"),
+    ],
+)
+def test_the_version_is_echoed_in_both_headers(front: Front, headers: dict[str, str], version: str) -> None:
+    """So that a client knows what it got, and a cache what it keeps; in errors too."""
+    for path in ("/v2.1/servers", "/v2.1/servers/nobody"):
+        answer = front.get(path, headers)
+        assert answer.headers["openstack-api-version"] == f"compute {version}"
+        assert answer.headers["x-openstack-nova-api-version"] == version
+        assert answer.headers["vary"] == "OpenStack-API-Version, X-OpenStack-Nova-API-Version"
+
+
+def test_a_version_that_is_not_served_is_406_and_a_malformed_one_400(front: Front) -> None:
+    """Telling which ones are served."""
+    newer = front.get("/v2.1/servers", {"OpenStack-API-Version": "compute 2.96"})
+    assert newer.status_code == 406
+    assert "maximum is 2.53" in newer.json["computeFault"]["message"]
+    malformed = front.get("/v2.1/servers", {"X-OpenStack-Nova-API-Version": "two"})
+    assert malformed.status_code == 400
+    assert malformed.json["badRequest"]["message"].startswith("OpenStack-API-Version: ")
+
+
+def test_every_answer_has_a_request_id_of_its_own(front: Front) -> None:
+    """Errors most of all."""
+    seen = set()
+    for path in ("/", "/v2.1/servers", "/v2.1/servers/nobody", "/nowhere"):
+        headers = front.get(path).headers
+        assert re.fullmatch("req-[0-9a-f-]{36}", headers["x-openstack-request-id"])
+        assert headers["x-compute-request-id"] == headers["x-openstack-request-id"]
+        seen.add(headers["x-openstack-request-id"])
+    assert len(seen) == 4
+
+
+def test_unknown_paths_and_methods_have_the_form_of_errors(front: Front) -> None:
+    """404 and 405."""
+    for path in ("/v2.1/os-keypairs", "/v2.1/p1/os-services", "/v3", "/v2.1/servers/x/y/z"):
+        answer = front.get(path)
+        assert (answer.status_code, answer.json["itemNotFound"]["code"]) == (404, 404)
+    answer = front.client.simulate_put("/v2.1/servers")
+    assert (answer.status_code, answer.json["badMethod"]["code"]) == (405, 405)
+
+
+def test_the_project_comes_from_the_path_or_the_header(front: Front) -> None:
+    """Both must agree; neither means the default."""
+    uuid = front.boot(headers=TENANT)
+    for answer in (
+        front.get(f"/v2.1/p1/servers/{uuid}", {"X-Roles": "member"}),
+        front.get(f"/v2.1/p1/servers/{uuid}", TENANT),
+        front.get(f"/v2.1/servers/{uuid}", TENANT | {"X-Auth-Token": "whatever"}),
+    ):
+        assert answer.json["server"]["tenant_id"] == "p1"
+    assert front.get(f"/v2.1/p2/servers/{uuid}", {"X-Roles": "member"}).status_code == 404
+    assert front.get("/v2.1/p2/servers", TENANT).json["badRequest"]["message"].startswith("X-Project-Id: ")
+    for bad in ("a b", "a/b", "x" * 256):
+        assert front.get("/v2.1/servers", {"X-Project-Id": bad}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("roles", "admin"), [(None, True), ("admin", True), ("member, Admin", True), ("member", False), ("", False)]
+)
+def test_who_sends_roles_without_admin_is_none(front: Front, roles: str | None, admin: bool) -> None:
+    """And who sends none at all is one: nobody is authenticated here."""
+    answer = front.get("/v2.1/superconductor/status", None if roles is None else {"X-Roles": roles})
+    assert answer.status_code == (200 if admin else 403)
+
+
+def test_an_unexpected_error_tells_nothing_but_its_request_id(front: Front, caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the rest, under that id."""
+
+    class Broken:
+        def on_get(self, *_: object) -> None:
+            raise RuntimeError("secret detail")
+
+    front.app.add_route("/v2.1/extensions/broken", Broken())
+    with caplog.at_level(logging.ERROR):
+        answer = front.get("/v2.1/extensions/broken")
+    assert answer.status_code == 500
+    assert answer.json["computeFault"]["code"] == 500
+    assert "secret" not in answer.text
+    assert answer.headers["x-openstack-request-id"] in caplog.text
+    assert "secret detail" in caplog.text
+
+
+def test_a_database_that_cannot_be_reached_is_503_without_its_address(front: Front, tmp_path: Path) -> None:
+    """Whoever asks may try again; where the database is, is not told."""
+    away = Database(f"sqlite:///{tmp_path}/missing/api.db")
+    client = falcon.testing.TestClient(build_app(front.settings, front.registry, away, front.bus))
+    for answer in (client.simulate_get("/v2.1/servers"), client.simulate_get("/v2.1/flavors")):
+        assert (answer.status_code, answer.json["serviceUnavailable"]["code"]) == (503, 503)
+        assert int(answer.headers["Retry-After"]) > 0
+        assert str(tmp_path) not in answer.text
+
+
+def test_a_database_that_is_away_is_named_in_the_log_once_for_many_requests(
+    front: Front, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = Database(f"sqlite:///{tmp_path}/missing/api.db")
+    client = falcon.testing.TestClient(build_app(front.settings, front.registry, away, front.bus))
+    for _ in range(20):
+        assert client.simulate_get("/v2.1/servers").status_code == 503
+    [record] = [each for each in caplog.records if each.name == "api.faults"]
+    assert "missing/api.db does not exist" in record.getMessage()
+    assert record.exc_info is None
+
+
+def test_other_machines_are_turned_away(front: Front) -> None:
+    """Whatever server runs the application; unless that was allowed by name."""
+    assert front.client.simulate_get("/v2.1/servers", remote_addr="127.0.0.2").status_code == 200
+    assert front.client.simulate_get("/v2.1/servers", remote_addr="::1").status_code == 200
+    assert front.client.simulate_get("/v2.1/servers", remote_addr="192.0.2.1").status_code == 403
+    anywhere = build_app(ApiSettings(noauth_anywhere=True), front.registry, front.database, front.bus)
+    assert falcon.testing.TestClient(anywhere).simulate_get("/v2.1/servers", remote_addr="192.0.2.1").status_code == 200
+
+
+def test_links_can_name_a_public_endpoint(front: Front) -> None:
+    """Behind a proxy the address of the request is not the one clients use."""
+    app = build_app(
+        ApiSettings(public_endpoint="https://cloud.example/", noauth_anywhere=True), front.registry, front.database, front.bus
+    )
+    links = falcon.testing.TestClient(app).simulate_get("/").json["versions"][0]["links"]
+    assert links == [{"rel": "self", "href": "https://cloud.example/v2.1/"}]

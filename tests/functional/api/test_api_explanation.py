@@ -1,0 +1,297 @@
+"""Why a server is where it is, and the deployment at a glance: what administrators and tenants are told."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import msgspec
+import pytest
+
+from api import explanation
+from api.main import build_app
+from cells.presence import API, CONDUCTOR, SCHEDULER
+from db.api import cell_mappings, decisions, mappings
+from db.cell import services
+from objects.cell import CellMapping
+from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
+from objects.relaxation import Asked, Relaxation
+from tests.support.api import CELL1_UUID, IMAGE, OTHER_TENANT, TENANT, Front
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[Front]:
+    front = Front(tmp_path)
+    yield front
+    front.close()
+
+
+def decide(front: Front, server: str, **fields: object) -> Decision:
+    """A scheduler's decision about the batch of this server."""
+    found = front.database.read(mappings.get, server)
+    assert found is not None
+    known: dict[str, object] = {
+        "id": str(uuid.uuid4()),
+        "batch_id": found.batch_id,
+        "request_id": "req-1",
+        "at": time.time(),
+        "driver": "filter",
+        "hosts": 12,
+        "filters": (FilterCount(name="ram", before=12, after=3, reason="secret-host lacks memory"),),
+        "candidates": (Candidate(host="secret-host", node="n", cell="cell1", score=1.5, parts={"ram": 1.5}),),
+        "choices": (
+            DecidedInstance(instance_uuid=server, host="secret-host", cell="cell1", alternates=("h2",)),
+            DecidedInstance(instance_uuid="another", host="h9"),
+        ),
+        "cells": {"cell1": 0.5, "cell2": None},
+    }
+    decision = Decision(**(known | fields))  # type: ignore[arg-type]  # a dictionary of fields of several types
+    front.database.write(decisions.store_all, [decision])
+    return decision
+
+
+def test_an_administrator_reads_everything(front: Front) -> None:
+    """Filters, scores, the choice of this server and no other's, and each attempt with its failure."""
+    server = front.boot()
+    decision = decide(front, server)
+    front.hand_over("h1", alternates=("h2",))
+    front.accept(server)
+    front.fail(server, "disk broke")
+    told = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]
+    assert (told["server_id"], told["status"], told["cell_uuid"], told["host"]) == (server, "BUILD", CELL1_UUID, "h2")
+    [record] = told["decisions"]
+    assert (record["id"], record["filters"][0]["after"]) == (decision.id, 3)
+    [choice] = record["choices"]
+    assert (choice["instance_uuid"], choice["alternates"]) == (server, ["h2"])
+    first, second = told["attempts"]
+    assert (first["number"], first["host"], first["outcome"], first["message"]) == (1, "h1", "failed", "disk broke")
+    assert (second["number"], second["host"], second["outcome"]) == (2, "h2", "building")
+
+
+def test_a_tenant_reads_a_sentence_that_names_no_host(front: Front) -> None:
+    """At every moment of a server's life."""
+    server = front.boot(headers=TENANT)
+    path = f"/v2.1/servers/{server}/explanation"
+
+    def look() -> str:
+        answer = front.get(path, TENANT)
+        assert set(answer.json["explanation"]) == {"server_id", "name", "status", "message", "would_have_fitted"}
+        assert "secret-host" not in answer.text
+        assert "cell1" not in answer.text
+        return str(answer.json["explanation"]["message"])
+
+    assert look() == explanation.QUEUED
+    decide(front, server)
+    assert look() == explanation.DECIDED
+    nowhere = (DecidedInstance(instance_uuid=server, host=None),)
+    decide(front, server, message="Safe words.", at=time.time() + 1, choices=nowhere)
+    assert look() == "Safe words."
+    front.hand_over("secret-host")
+    front.accept(server)
+    front.fail(server, "broken")
+    assert look() == "Exhausted all hosts available for retrying build failures."
+    assert front.get(path, OTHER_TENANT).status_code == 404
+
+
+def test_a_refused_boot_says_why_and_had_no_attempt(front: Front) -> None:
+    """All decisions are told in their order; the newest counts."""
+    server = front.boot()
+    relaxations = (Relaxation(asked=Asked.VCPUS, less=2), Relaxation(asked=Asked.CELL, places=("cell1",)))
+    nowhere = {"choices": (DecidedInstance(instance_uuid=server, host=None),), "message": "No valid host was found."}
+    decide(front, server, relaxations=relaxations, **nowhere)
+    decide(front, server, at=1.0, message="older")
+    decide(front, server, at=time.time() + 1, choices=(DecidedInstance(instance_uuid="another", host="h9"),))
+    front.bury("No valid host was found.")
+    told = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]
+    assert (told["status"], told["message"], told["attempts"]) == ("ERROR", "No valid host was found.", [])
+    assert [record["message"] for record in told["decisions"]] == ["older", "No valid host was found."]
+    assert told["decisions"][1]["choices"][0]["host"] is None
+    assert told["would_have_fitted"] == ["with a flavor of 2 vCPUs less"]
+
+
+def test_what_waits_says_so_to_tenants_and_for_what_to_administrators(front: Front) -> None:
+    server = front.boot(headers=TENANT)
+    path = f"/v2.1/servers/{server}/explanation"
+    nowhere = (DecidedInstance(instance_uuid=server, host=None),)
+    decide(front, server, message="No valid host was found.", choices=nowhere, waits="nothing is heard from cell west")
+    answer = front.get(path, TENANT)
+    assert (answer.json["explanation"]["message"], "west" in answer.text) == (explanation.WAITS, False)
+    assert front.get(path).json["explanation"]["decisions"][0]["waits"] == "nothing is heard from cell west"
+    front.bury("Build timed out in scheduling.")
+    assert front.get(path, TENANT).json["explanation"]["message"] == "Build timed out in scheduling."
+
+
+NOWHERE = "No valid host was found"
+NO_VCPUS = ": of 8 hosts 1 were left by AvailabilityZoneFilter, 0 by CoreFilter (not enough vCPUs)."
+NO_CLASS = ": of 4 hosts 0 were left by A.B-Filter (no host offers CUSTOM.X (yet))."
+COUNTED = {
+    f"{NOWHERE}{NO_VCPUS}": f"{NOWHERE}: not enough vCPUs.",
+    f"{NOWHERE}: of 4 hosts 2 were left by ComputeFilter, 1 by RamFilter, 0 by CoreFilter.": f"{NOWHERE}.",
+    f"{NOWHERE} for instance 2 of 3: of 1 hosts none fits.": f"{NOWHERE} for instance 2 of 3.",
+    f"{NOWHERE}: no host is known yet.": f"{NOWHERE}.",
+    f"{NOWHERE}{NO_CLASS}": f"{NOWHERE}: no host offers CUSTOM.X (yet).",
+    "The disk is full: of 4 hosts we know nothing.": "The disk is full: of 4 hosts we know nothing.",
+}
+AMOUNTS = (
+    Relaxation(asked=Asked.VCPUS, less=2),
+    Relaxation(asked=Asked.MEMORY, less=7),
+    Relaxation(asked=Asked.DISK, name="x", less=5),
+)
+
+
+@pytest.mark.parametrize("sentence", COUNTED)
+def test_tenants_read_nothing_of_how_large_and_full_the_fleet_is(front: Front, sentence: str) -> None:
+    """Unless the option says so; administrators read all."""
+    server = front.boot(headers=TENANT)
+    decide(front, server, message=sentence, choices=(DecidedInstance(instance_uuid=server, host=None),), relaxations=AMOUNTS)
+    paths = (f"/v2.1/servers/{server}", f"/v2.1/servers/{server}/explanation", "/v2.1/servers/detail")
+
+    def read(headers: dict[str, str]) -> list[Any]:
+        shown, told, listed = (front.get(path, headers).json for path in paths)
+        faults = [document["fault"]["message"] for document in (shown["server"], *listed["servers"]) if "fault" in document]
+        return [told["explanation"]["message"], *faults]
+
+    assert read(TENANT) == [COUNTED[sentence]]
+    front.bury(sentence)
+    assert read(TENANT) == [COUNTED[sentence]] * 3
+    assert read(TENANT | {"X-Roles": "admin"}) == [sentence] * 3
+    plain = ["with a flavor of fewer vCPUs", "with a flavor of less memory", "with a flavor that asks for less of x"]
+    assert front.get(paths[1], TENANT).json["explanation"]["would_have_fitted"] == plain
+    detailed = msgspec.structs.replace(front.settings, tenant_faults="detailed")
+    front.client = falcon.testing.TestClient(build_app(detailed, front.registry, front.database, front.bus))
+    assert read(TENANT) == [sentence] * 3
+    assert "2 vCPUs less" in front.get(paths[1], TENANT).text
+
+
+def test_what_would_have_been_enough_is_told_to_tenants_in_safe_words(front: Front) -> None:
+    """A list that is empty says that no single change would have been; none at all that nobody looked."""
+    server = front.boot(headers=TENANT)
+
+    def look(*relaxations: Relaxation) -> object:
+        at = time.time() + len(front.database.read(decisions.of_batch, front.batch_of(server)))
+        decide(front, server, at=at, message="No valid host was found.", relaxations=relaxations)
+        answer = front.get(f"/v2.1/servers/{server}/explanation", TENANT)
+        assert "cell1" not in answer.text
+        return answer.json["explanation"]["would_have_fitted"]
+
+    assert look() == []
+    assert look(Relaxation(asked=Asked.CELL, places=("cell1",))) == []
+    assert look(Relaxation(asked=Asked.ZONE, places=("z2",)), Relaxation(asked=Asked.HINT, name="query")) == [
+        "in availability zone z2",
+        "without the hint query",
+    ]
+    decide(front, server, at=time.time() + 100)
+    assert front.get(f"/v2.1/servers/{server}/explanation", TENANT).json["explanation"]["would_have_fitted"] is None
+
+
+class TestARequest:
+    def boot(self, front: Front) -> tuple[str, str]:
+        """Two servers; the id of the request that asked for them, and the first of them."""
+        answer = front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "min_count": 2}}, TENANT)
+        return answer.headers["x-openstack-request-id"], answer.json["server"]["id"]
+
+    def test_its_id_leads_to_what_came_of_it(self, front: Front) -> None:
+        request, first = self.boot(front)
+        [_, second] = front.uuids()
+        choices = (DecidedInstance(instance_uuid=first, host="h1"), DecidedInstance(instance_uuid=second, host="h2"))
+        decision = decide(front, first, choices=choices)
+        batch = front.batch_of(first)
+        for name in (request, batch, f"r-{batch.replace('-', '')}"):
+            told = front.get(f"/v2.1/superconductor/requests/{name}/explanation").json["explanation"]
+            assert told["request_id"] == request
+            assert [(s["server_id"], s["message"]) for s in told["servers"]] == [
+                (first, explanation.DECIDED),
+                (second, explanation.DECIDED),
+            ]
+            [record] = told["decisions"]
+            assert (record["id"], [choice["host"] for choice in record["choices"]]) == (decision.id, ["h1", "h2"])
+
+    def test_a_tenant_reads_sentences_about_its_own(self, front: Front) -> None:
+        request, first = self.boot(front)
+        decide(front, first, message="Safe words.", relaxations=(Relaxation(asked=Asked.SERVERS, less=1),))
+        path = f"/v2.1/superconductor/requests/{request}/explanation"
+        answer = front.get(path, TENANT)
+        assert set(answer.json["explanation"]) == {"request_id", "reservation_id", "servers", "would_have_fitted"}
+        assert "secret-host" not in answer.text
+        assert "cell1" not in answer.text
+        assert answer.json["explanation"]["would_have_fitted"] == ["with fewer servers"]
+        assert front.get(path, OTHER_TENANT).status_code == 404
+
+    @pytest.mark.parametrize("name", ["req-1", "nonsense", "req-0deb5a44-14b7-4d81-863f-28ba81b72b41"])
+    def test_one_that_asked_for_nothing(self, front: Front, name: str) -> None:
+        answer = front.get(f"/v2.1/superconductor/requests/{name}/explanation")
+        assert answer.status_code == 404
+        assert "has asked for no servers" in answer.text
+
+
+def test_without_a_decision_there_is_still_an_answer(front: Front) -> None:
+    """Decisions are forgotten after a while."""
+    server = front.boot()
+    front.hand_over()
+    told = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]
+    assert (told["message"], told["decisions"], told["would_have_fitted"]) == (explanation.UNDECIDED, [], None)
+
+
+def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> None:
+    """For administrators."""
+    running = front.boot(max_count=2)
+    front.hand_over()
+    front.activate(running)
+    front.follow_feed()
+    front.boot()
+    front.bury("No valid host was found.")
+    front.boot(max_count=3)
+    front.heartbeat("h1")
+    front.heartbeat("h2", at=0.0)
+    status = front.get("/v2.1/superconductor/status").json["status"]
+    well = {"reachable": True, "since": None, "reason": None}
+    assert status["cells"] == [
+        {
+            "uuid": CELL1_UUID,
+            "name": "cell1",
+            "state": "enabled",
+            "view": "answers",
+            "database": well,
+            "bus": well,
+            "processes": {CONDUCTOR: {"up": 0, "down": 0}},
+            "feed": {"behind": 0, "seconds": None},
+            "hosts": {"UP": 1, "UNKNOWN": 1},
+            "disabled_hosts": 0,
+            "unmapped_hosts": 2,
+            "shared_user_hosts": 0,
+            "dead_letters": {},
+            "servers": {"active": 1, "building": 1},
+            "silent_since": None,
+        }
+    ]
+    assert status["processes"] == {binary: {"up": 0, "down": 0} for binary in (API, SCHEDULER, CONDUCTOR)}
+    assert status["buried"] == {"error": 1}
+    assert (status["queue"]["depth"], status["queue"]["servers"]) == (3, {"building": 3})
+    assert status["queue"]["oldest_seconds"] >= 0
+    assert status["broken_cells"] == []
+    assert front.get("/v2.1/superconductor/status", TENANT).status_code == 403
+
+
+def test_the_status_names_hosts_that_are_up_in_two_cells(front: Front) -> None:
+    """Nothing goes to these."""
+    url, cell2 = front.ground.database("cell2"), str(uuid.uuid4())
+    mapping = CellMapping(uuid=cell2, name="cell2", database_url=url, transport_url=front.ground.bus("cell2"))
+    front.database.write(cell_mappings.create, mapping)
+    front.registry.refresh()
+    for host in ("twin", "h1"):
+        front.heartbeat(host)
+    front.registry.get(cell2).write(services.heartbeat, "twin", "superconductor-compute", 1, time.time())
+    front.registry.get(cell2).write(services.heartbeat, "h1", "superconductor-compute", 1, 0.0)
+    status = front.get("/v2.1/superconductor/status").json["status"]
+    assert [(twin["host"], sorted(twin["cells"])) for twin in status["hosts_in_two_cells"]] == [("twin", ["cell1", "cell2"])]
+
+
+def test_an_empty_queue_has_no_oldest(front: Front) -> None:
+    """Nor a deployment without servers any counts."""
+    status = front.get("/v2.1/superconductor/status").json["status"]
+    assert status["queue"] == {"depth": 0, "oldest_seconds": None, "servers": {}}
+    assert status["cells"][0]["servers"] == {}

@@ -1,0 +1,256 @@
+"""Every route, parameter, header and body field of the API, given hostile values: no answer is a server error."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from api.filters import KNOWN
+from api.opts import ApiSettings
+from api.sorting import kind_of
+from db.api.listing import SORT_KEYS
+from tests.support.api import IMAGE, TENANT, Front
+from tests.support.databases import SERVERS
+from tests.support.fronts import databases_of
+
+EXAMPLES = int(os.environ.get("SC_TEST_FUZZ_EXAMPLES", "100"))
+"""Requests of each kind that are tried on each database."""
+
+MANY_DIGITS = "9" * 5000
+DEEP = "[" * 2000
+TEXTS = (
+    "", "0", "-1", "1", "007", str(2**31), str(2**53), str(2**63), "1e999", "NaN", MANY_DIGITS, "٣", "²", " ", "a ", "é",
+    "\x00", "a\x00b", "\x1b[31m", "\ud800", "😀", "%", "%00", "'", "\"", "\\", "' OR 1=1 --", "..", "../..", "/", "a/b", ",",
+    ",,", "(", "[", "(a+)+$", "\\C", "(?=a)", "x" * 300, DEEP, '{"a":' * 2000, "{}", '{"k": 1}', '{"k": "v"}',
+    '{"k": "\\u0000"}', '{"\\ud800": "v"}', "true", "none", "None", "ACTIVE", "DELETED", "building", "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59-23:59", "2026-01-31T12:00:00Z", "99999-01-01", IMAGE, "r-" + "0" * 32, "req-" + IMAGE,
+)  # fmt: skip
+"""What parsers, converters and databases are known to trip over."""
+
+PATHS = [
+    "/",
+    "/v2.1",
+    "/v2.1/",
+    "/v2.1//",
+    "/identity/v3",
+    "/v2.1/extensions",
+    "/v2.1/images",
+    "/v2.1/images/{}",
+    "/v2.1/servers",
+    "/v2.1/servers/detail",
+    "/v2.1/servers/{}",
+    "/v2.1/servers/{}/explanation",
+    "/v2.1/servers/{}/os-instance-actions",
+    "/v2.1/servers/{}/os-instance-actions/{}",
+    "/v2.1/flavors",
+    "/v2.1/flavors/detail",
+    "/v2.1/flavors/{}",
+    "/v2.1/flavors/{}/os-extra_specs",
+    "/v2.1/limits",
+    "/v2.1/os-quota-sets/{}",
+    "/v2.1/os-quota-sets/{}/detail",
+    "/v2.1/os-quota-sets/{}/defaults",
+    "/v2.1/superconductor/requests/{}/explanation",
+    "/v2.1/superconductor/status",
+    "/v2.1/{}/servers",
+    "/v2.1/{}/limits",
+    "/{}",
+]
+LISTS = ("/v2.1/servers", "/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/flavors/detail")
+PARAMETERS = sorted(KNOWN | {"minRam", "minDisk", "is_public", "reserved", "user_id", "tenant_id"})
+HEADERS = [
+    "X-Project-Id",
+    "X-User-Id",
+    "X-Roles",
+    "OpenStack-API-Version",
+    "X-OpenStack-Nova-API-Version",
+    "Idempotency-Key",
+    "Host",
+    "Origin",
+    "Content-Type",
+    "Accept",
+    "X-Auth-Token",
+    "X-Identity-Status",
+]
+
+text = st.one_of(st.sampled_from(TEXTS), st.text(max_size=20))
+value = st.recursive(
+    st.one_of(
+        text,
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.sampled_from([10**30, -(10**30), 2**63, 2**64, 2**31]),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(text, inner, max_size=3)),
+    max_leaves=6,
+)
+FIELDS = [
+    "name",
+    "flavorRef",
+    "imageRef",
+    "block_device_mapping_v2",
+    "networks",
+    "availability_zone",
+    "min_count",
+    "max_count",
+    "return_reservation_id",
+    "metadata",
+    "tags",
+    "description",
+    "user_data",
+    "adminPass",
+    "config_drive",
+    "key_name",
+    "security_groups",
+    "OS-DCF:diskConfig",
+]
+bodies = st.builds(
+    lambda server, hints: {"server": {"name": "w", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"} | server} | hints,
+    st.dictionaries(st.sampled_from(FIELDS), value, max_size=3),
+    st.one_of(st.just({}), st.fixed_dictionaries({"os:scheduler_hints": value})),
+)
+quotas = st.fixed_dictionaries(
+    {"quota_set": st.dictionaries(st.sampled_from(["instances", "cores", "ram", "force", "x"]), value, max_size=3)}
+)
+
+
+def position(keys: list[str], values: list[Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps({"keys": keys, "values": values}).encode()).decode().rstrip("=")
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def front(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    with databases_of(request.param, tmp_path_factory.mktemp("fuzz")) as ground:
+        made = Front(ground, ApiSettings(max_servers_per_request=5))
+        made.boot("web", TENANT, max_count=3, metadata={"role": "web"})
+        made.hand_over()
+        made.boot("queued")
+        yield made
+        made.close()
+
+
+def tried(function: Any) -> Any:
+    slow = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+    return settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, suppress_health_check=slow)(function)
+
+
+def ask(front: Front, method: str, path: str, query: str = "", headers: dict[str, str] | None = None, body: Any = None) -> int:
+    """The status of the answer, which is no server error."""
+    raw = None if body is None else json.dumps(body).encode()
+    sent = {"Content-Type": "application/json"} | (headers or {}) if raw is not None else headers
+    answer = front.client.simulate_request(method, path, query_string=query, headers=sent, body=raw)
+    assert answer.status_code < 500, f"{method} {path}?{query} {headers} {body!r:.300}: {answer.status_code} {answer.text}"
+    return answer.status_code
+
+
+def encoded(pairs: list[tuple[str, str]]) -> str:
+    return urlencode(pairs, errors="surrogatepass")
+
+
+@tried
+@given(st.sampled_from(LISTS), st.lists(st.tuples(st.sampled_from(PARAMETERS), text), min_size=1, max_size=4), st.booleans())
+@example("/v2.1/flavors", [("minRam", MANY_DIGITS), ("minDisk", MANY_DIGITS)], True)
+@example("/v2.1/servers", [("limit", MANY_DIGITS), ("launch_index", MANY_DIGITS)], True)
+@example("/v2.1/servers", [("launch_index", str(2**31))], True)
+def test_lists(front: Front, path: str, pairs: list[tuple[str, str]], administrator: bool) -> None:
+    query = encoded([*pairs, ("all_tenants", "1")] if administrator and path.startswith("/v2.1/servers") else pairs)
+    ask(front, "GET", path, query, None if administrator else TENANT)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_every_parameter_with_every_known_value(front: Front, name: str) -> None:
+    for path in ("/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/limits", "/v2.1/os-quota-sets/p1"):
+        for each in TEXTS:
+            ask(front, "GET", path, encoded([(name, each)]))
+
+
+@pytest.mark.parametrize("key", sorted(SORT_KEYS))
+def test_every_position(front: Front, key: str) -> None:
+    """A link's place may be made up: any number, also one that no column holds."""
+    marker = front.uuids()[0]
+    numbers = (0, 1, 0.5, 2**31 - 1, 2**31, 2**53 - 1, -(2**53) + 1, 2**63, 10**30, 1e300, -1e300, None, True)
+    for at in (*numbers, "x", "", "a\0", "\ud800", [1], {"a": 1}):
+        for direction in ("asc", "desc"):
+            query = encoded(
+                [
+                    ("sort_key", key),
+                    ("sort_dir", direction),
+                    ("marker", marker),
+                    ("position", position([key], [at])),
+                    ("all_tenants", "1"),
+                ]
+            )
+            status = ask(front, "GET", "/v2.1/servers", query)
+            fits = at is None or (isinstance(at, str) if kind_of(key) is str else isinstance(at, int) and abs(at) < 2**31)
+            assert status in ((200, 400) if fits else (400,)) or (kind_of(key) is float and isinstance(at, int | float)), (
+                at,
+                status,
+            )
+
+
+def test_a_position_that_is_nested_deeply(front: Front) -> None:
+    raw = '{"keys": ["created_at"], "values": [1], "more": ' + "[" * 20000
+    packed = base64.urlsafe_b64encode(raw.encode()).decode()
+    query = encoded([("marker", front.uuids()[0]), ("position", packed)])
+    assert ask(front, "GET", "/v2.1/servers", query) == 400
+
+
+@tried
+@given(st.sampled_from(PATHS), st.sampled_from(["GET", "HEAD", "PUT", "DELETE", "POST", "PATCH", "OPTIONS"]), text, text)
+def test_paths(front: Front, path: str, method: str, one: str, two: str) -> None:
+    filled = path.replace("{}", quote(one, errors="surrogatepass"), 1).replace("{}", quote(two, errors="surrogatepass"), 1)
+    ask(front, method, filled)
+
+
+@tried
+@given(st.sampled_from(PATHS[:-3]), st.dictionaries(st.sampled_from(HEADERS), text, max_size=3))
+def test_headers(front: Front, path: str, headers: dict[str, str]) -> None:
+    sent = {name: "".join(c for c in given if c >= " " and ord(c) < 256) for name, given in headers.items()}
+    ask(front, "GET", path.replace("{}", IMAGE), headers=sent)
+
+
+@tried
+@given(bodies, st.sampled_from(["2.1", "2.37", "2.52", "2.96"]))
+@example({"server": {"name": "w", "flavorRef": 10**30, "imageRef": IMAGE}}, "2.1")
+@example(
+    {"server": {"name": "w", "flavorRef": "1", "imageRef": "", "block_device_mapping_v2": [
+        {"source_type": "image", "uuid": IMAGE, "destination_type": "local", "boot_index": "0"},
+        {"source_type": "blank", "destination_type": "local", "boot_index": -(10**30)}]}}, "2.1",
+)  # fmt: skip
+def test_boots(front: Front, body: dict[str, Any], version: str) -> None:
+    ask(front, "POST", "/v2.1/servers", headers={"OpenStack-API-Version": f"compute {version}"}, body=body)
+
+
+@tried
+@given(quotas, text)
+def test_quotas(front: Front, body: dict[str, Any], project: str) -> None:
+    ask(front, "PUT", f"/v2.1/os-quota-sets/{quote(project, errors='surrogatepass')}", body=body)
+    ask(front, "PUT", "/v2.1/os-quota-sets/p1", body=body)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[" * 100_000,
+        b'{"server": ' + b"9" * 5000 + b"}",
+        b"\xff",
+        b"",
+        b"null",
+        b'{"a": 1e999999}',
+        b'{"server": {"name": ' + b"9" * 5000 + b"}}",
+    ],
+)
+def test_bodies_that_are_no_json(front: Front, raw: bytes) -> None:
+    for method, path in (("POST", "/v2.1/servers"), ("PUT", "/v2.1/os-quota-sets/p1")):
+        answer = front.client.simulate_request(method, path, headers={"Content-Type": "application/json"}, body=raw)
+        assert answer.status_code == 400, answer.text

@@ -1,0 +1,125 @@
+"""Who is let through to which path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from api.opts import ApiSettings
+from api.paths import METHODS, Paths
+from tests.support.api import IMAGE, TENANT, Front
+
+NOBODY = {"X-Project-Id": "p1", "X-Roles": "nobody"}
+READER = {"X-Project-Id": "p1", "X-Roles": "reader"}
+AUDITOR = {"X-Project-Id": "auditors", "X-Roles": "auditor"}
+UUID = "3f0a2b5e-1111-4222-8333-444455556666"
+PARAMETERS = {"server_id": UUID, "flavor_id": "1", "project_id": "p1", "request_id": f"req-{UUID}", "image_id": UUID}
+OPEN = {"/", "/v2.1", "/identity/v3"}
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[Front]:
+    made = Front(tmp_path)
+    yield made
+    made.close()
+
+
+def routes(front: Front) -> dict[tuple[str, str], object]:
+    """Every method of every path that has a handler of its own."""
+    found: dict[tuple[str, str], object] = {}
+
+    def walk(nodes: Sequence[object]) -> None:
+        for node in nodes:
+            template, methods = getattr(node, "uri_template", None), getattr(node, "method_map", None)
+            if template and methods:
+                found.update({(m, template): r for m, r in methods.items() if getattr(r, "__name__", "").startswith("on_")})
+            walk(getattr(node, "children", []))
+
+    walk(front.app._router._roots)
+    return {key: value for key, value in found.items() if key[0].lower() in METHODS}
+
+
+def test_every_path_but_the_version_documents_turns_away_who_has_no_role(front: Front) -> None:
+    """Whatever is there: before the handler looks."""
+    found = routes(front)
+    assert len(found) > 20
+    for method, template in found:
+        path = template.format(**PARAMETERS)
+        answer = front.client.simulate_request(method, path, headers=NOBODY, json={} if method in ("POST", "PUT") else None)
+        if template in OPEN:
+            assert answer.status_code == 200, template
+        else:
+            assert answer.status_code == 403, (method, template, answer.text)
+            assert "Policy doesn't allow" in answer.json["forbidden"]["message"]
+
+
+def test_a_path_without_a_rule_is_a_mistake_that_shows_at_once(front: Front) -> None:
+    """Not one that is found by who uses it."""
+
+    class Both:
+        def on_get(self) -> None: ...
+
+        def on_post(self) -> None: ...
+
+    with pytest.raises(ValueError, match="methods"):
+        Paths().add(front.app, "/new", Both(), get="a")
+    with pytest.raises(ValueError, match="methods"):
+        Paths().add(front.app, "/new", Both(), get="a", post="a", put="a")
+
+
+def test_a_reader_reads_and_changes_nothing(front: Front) -> None:
+    uuid = front.boot(headers=TENANT)
+    assert front.get(f"/v2.1/servers/{uuid}", READER).status_code == 200
+    assert front.delete(uuid, READER).status_code == 403
+    server = {"name": "web", "flavorRef": "1", "imageRef": IMAGE}
+    assert front.post({"server": server}, READER).status_code == 403
+    assert front.uuids() == [uuid]
+
+
+def test_what_is_another_projects_does_not_exist(front: Front) -> None:
+    uuid = front.boot(headers=TENANT)
+    other = TENANT | {"X-Project-Id": "p2"}
+    for path in (f"/v2.1/servers/{uuid}", f"/v2.1/servers/{uuid}/explanation", f"/v2.1/servers/{uuid}/os-instance-actions"):
+        assert front.get(path, other).status_code == 404
+    assert front.delete(uuid, other).status_code == 404
+    assert front.get("/v2.1/os-quota-sets/p1", other).status_code == 403
+    assert front.get("/v2.1/limits", other, tenant_id="p1").status_code == 403
+
+
+def test_an_operators_rules_open_what_they_name_and_no_more(tmp_path: Path) -> None:
+    """Auditors see the servers of all projects, and touch none."""
+    rules = tmp_path / "policy.yaml"
+    rules.write_text(
+        '"os_compute_api:servers:show": "rule:project_reader_or_admin or role:auditor"\n'
+        '"os_compute_api:os-extended-server-attributes": "role:auditor"\n'
+    )
+    front = Front(tmp_path, msgspec.structs.replace(ApiSettings(), policy_files=(str(rules),)))
+    try:
+        uuid = front.boot(headers=TENANT)
+        shown = front.get(f"/v2.1/servers/{uuid}", AUDITOR)
+        assert shown.status_code == 200
+        assert "OS-EXT-SRV-ATTR:host" in shown.json["server"]
+        assert "OS-EXT-SRV-ATTR:host" not in front.get(f"/v2.1/servers/{uuid}", TENANT).json["server"]
+        assert front.delete(uuid, AUDITOR).status_code == 403
+        assert front.get(f"/v2.1/servers/{uuid}/explanation", AUDITOR).status_code == 403
+    finally:
+        front.close()
+
+
+def test_who_asks_too_fast_is_told_when_to_come_again(tmp_path: Path) -> None:
+    """Other projects go on."""
+    front = Front(tmp_path, msgspec.structs.replace(ApiSettings(), boot_rate=0.001, boot_burst=2))
+    try:
+        front.boot(headers=TENANT)
+        front.boot(headers=TENANT)
+        server = {"name": "web", "flavorRef": "1", "imageRef": IMAGE}
+        refused = front.post({"server": server}, TENANT)
+        assert (refused.status_code, refused.json["overLimit"]["code"]) == (429, 429)
+        assert int(refused.headers["Retry-After"]) > 0
+        front.boot(headers=TENANT | {"X-Project-Id": "p2"})
+        assert len(front.uuids()) == 3
+    finally:
+        front.close()

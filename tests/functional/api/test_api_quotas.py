@@ -1,0 +1,225 @@
+"""Quotas over HTTP: what a boot over the limit is told, and what projects and administrators may see and change."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import msgspec
+import pytest
+
+from api.opts import ApiSettings
+from db.api import cell_mappings
+from objects import errors
+from objects.quota import QuotaLimits
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.ground import USUAL, Ground
+from tests.support.transactions import run_threads
+
+LIMITS = QuotaLimits(instances=4, cores=-1, ram=5 * 2048)
+
+
+@pytest.fixture(params=USUAL)
+def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
+    place = Ground(request.param, tmp_path)
+    front = Front(place, ApiSettings(quota=LIMITS))
+    yield front
+    place.end(front.close, place.release)
+
+
+def boot(front: Front, headers: dict[str, str], **fields: Any) -> falcon.testing.Result:
+    return front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE} | fields}, headers)
+
+
+def put(front: Front, project: str, headers: dict[str, str] | None = None, **quota_set: Any) -> falcon.testing.Result:
+    return front.client.simulate_put(f"/v2.1/os-quota-sets/{project}", headers=headers, json={"quota_set": quota_set})
+
+
+def quota_set(front: Front, path: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
+    answer = front.get(f"/v2.1/os-quota-sets/{path}", headers)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json["quota_set"]
+    return found
+
+
+def test_a_boot_over_the_quota_is_forbidden_and_says_why(front: Front) -> None:
+    """403, not 413: clients tell a tenant's limit from a busy service by that."""
+    for _ in range(4):
+        assert boot(front, TENANT).status_code == 202
+    answer = boot(front, TENANT)
+    assert answer.status_code == 403
+    text = "Quota exceeded for instances: Requested 1, but already used 4 of 4 instances"
+    assert answer.json == {"forbidden": {"code": 403, "message": text}}
+    assert boot(front, OTHER_TENANT).status_code == 202, "each project has its own"
+    front.bury("No valid host was found.")
+    assert boot(front, TENANT).json == answer.json, "what is in ERROR counts until it is deleted"
+    front.delete(next(uuid for uuid in front.uuids()), TENANT)
+    assert boot(front, TENANT).status_code == 202
+
+
+def test_a_hundred_boots_at_once_are_fifty_servers_and_fifty_refusals(front: Front) -> None:
+    put(front, "p1", instances=50, ram=-1)
+    together = threading.Barrier(100)
+    answers: list[tuple[int, str]] = []
+
+    def ask(_: int) -> None:
+        together.wait(60)
+        answer = boot(front, TENANT)
+        answers.append((answer.status_code, answer.json.get("forbidden", {}).get("message", "")))
+
+    assert run_threads(100, ask) == []
+    text = "Quota exceeded for instances: Requested 1, but already used 50 of 50 instances"
+    assert Counter(answers) == {(202, ""): 50, (403, text): 50}
+    assert len(front.uuids()) == 50
+    assert quota_set(front, "p1/detail")["instances"]["in_use"] == 50
+
+
+def test_a_cell_that_is_down_changes_nothing(front: Front) -> None:
+    """What is in it counts, and is free from its delete on, not from its end."""
+    boot(front, TENANT, min_count=4)
+    front.hand_over()
+    mapping = front.registry.get(CELL1_UUID).mapping
+    front.database.write(cell_mappings.update, msgspec.structs.replace(mapping, database_url="sqlite:////nowhere/cell1.db"))
+    front.registry.refresh()
+    with pytest.raises(errors.CellUnavailable):
+        front.cell.read(lambda tx: None)
+    assert boot(front, TENANT).status_code == 403
+    assert front.delete(front.uuids()[0], TENANT).status_code == 204
+    assert boot(front, TENANT).status_code == 202
+    assert boot(front, TENANT).status_code == 403
+
+
+def test_several_limits_exceeded_are_named_together(front: Front) -> None:
+    assert put(front, "p1", cores=2).status_code == 200
+    answer = boot(front, TENANT, min_count=6)
+    assert answer.status_code == 403
+    assert answer.json["forbidden"]["message"] == (
+        "Quota exceeded for cores, instances, ram: Requested 6, 6, 12288, but already used 0, 0, 0 of 2, 4, 10240 "
+        "cores, instances, ram"
+    )
+    assert front.uuids() == []
+
+
+def test_fewer_servers_are_made_where_min_count_allows_it(front: Front) -> None:
+    """As in the Compute API: down to min_count, and no further."""
+    boot(front, TENANT)
+    assert boot(front, TENANT, min_count=2, max_count=10).status_code == 202
+    names = [
+        server["name"] for server in front.get("/v2.1/servers", TENANT, sort_key="display_name", sort_dir="asc").json["servers"]
+    ]
+    assert names == ["web", "web-1", "web-2", "web-3"]
+    refused = boot(front, TENANT, min_count=1, max_count=2).json["forbidden"]["message"]
+    assert refused == (
+        "Quota exceeded for instances, ram: Requested 1-2, 4096, but already used 4, 8192 of 4, 10240 instances, ram"
+    )
+
+
+def test_a_repeated_request_is_answered_although_nothing_more_would_fit(front: Front) -> None:
+    token = TENANT | {"Idempotency-Key": "once"}
+    first = boot(front, token, min_count=4).json["server"]["id"]
+    assert boot(front, token, min_count=4).json["server"]["id"] == first
+    assert boot(front, TENANT).status_code == 403
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.35", "2.36", "2.53"])
+def test_a_project_sees_its_quotas(front: Front, version: str) -> None:
+    """Every name that the Compute API has in that version; what nobody counts here has no limit."""
+    headers = TENANT | {"OpenStack-API-Version": f"compute {version}"}
+    boot(front, TENANT, min_count=2)
+    expected = dict.fromkeys(
+        ("injected_file_content_bytes", "injected_file_path_bytes", "injected_files", "key_pairs", "metadata_items"), -1
+    ) | {"server_groups": -1, "server_group_members": -1}
+    if version in ("2.1", "2.35"):
+        expected |= dict.fromkeys(("fixed_ips", "floating_ips", "security_groups", "security_group_rules"), -1)
+    limits = expected | {"instances": 4, "cores": -1, "ram": 10240}
+    assert quota_set(front, "p1", headers) == limits | {"id": "p1"}
+    assert quota_set(front, "p1/defaults", headers) == limits | {"id": "p1"}
+    uses = {"instances": 2, "cores": 2, "ram": 4096}
+    assert quota_set(front, "p1/detail", headers) == {"id": "p1"} | {
+        name: {"in_use": uses.get(name, 0), "limit": limit, "reserved": 0} for name, limit in limits.items()
+    }
+    assert front.get("/v2.1/p1/os-quota-sets/p1", headers).status_code == 200
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.36", "2.39"])
+def test_a_project_sees_its_limits(front: Front, version: str) -> None:
+    headers = TENANT | {"OpenStack-API-Version": f"compute {version}"}
+    boot(front, TENANT, min_count=3)
+    answer = front.get("/v2.1/limits", headers)
+    limits = answer.json["limits"]
+    assert limits["rate"] == []
+    absolute = limits["absolute"]
+    counted = {name: absolute[name] for name in absolute if name.startswith("maxTotal") or name.endswith("Used")}
+    network = {"maxTotalFloatingIps": -1, "totalFloatingIpsUsed": 0, "totalSecurityGroupsUsed": 0} if version == "2.1" else {}
+    assert counted == network | {
+        "maxTotalInstances": 4,
+        "maxTotalCores": -1,
+        "maxTotalRAMSize": 10240,
+        "maxTotalKeypairs": -1,
+        "totalInstancesUsed": 3,
+        "totalCoresUsed": 3,
+        "totalRAMUsed": 6144,
+        "totalServerGroupsUsed": 0,
+    }
+    assert ("maxSecurityGroups" in absolute, "maxImageMeta" in absolute) == (version == "2.1", version != "2.39")
+    assert front.get("/v2.1/limits", tenant_id="p1").json["limits"]["absolute"]["totalInstancesUsed"] == 3
+    assert front.get("/v2.1/limits").json["limits"]["absolute"]["totalInstancesUsed"] == 0
+    assert front.get("/v2.1/limits", OTHER_TENANT, tenant_id="p1").status_code == 403
+
+
+def test_an_administrator_changes_them_for_the_next_boot(front: Front) -> None:
+    changed = put(front, "p1", NEWEST, instances="1", ram=-1)
+    assert changed.status_code == 200
+    assert "id" not in changed.json["quota_set"]
+    assert {name: changed.json["quota_set"][name] for name in ("instances", "cores", "ram")} == {
+        "instances": 1,
+        "cores": -1,
+        "ram": -1,
+    }
+    assert boot(front, TENANT).status_code == 202
+    assert boot(front, TENANT).status_code == 403
+    assert boot(front, OTHER_TENANT).status_code == 202
+    removed = front.client.simulate_delete("/v2.1/os-quota-sets/p1")
+    assert (removed.status_code, removed.text) == (202, "")
+    assert quota_set(front, "p1")["instances"] == 4
+    assert boot(front, TENANT).status_code == 202
+
+
+def test_a_limit_below_what_is_used_needs_force(front: Front) -> None:
+    boot(front, TENANT, min_count=3)
+    refused = put(front, "p1", instances=2)
+    assert refused.status_code == 400
+    assert refused.json["badRequest"]["message"] == (
+        "Quota limit 2 for instances must be greater than or equal to already used and reserved 3."
+    )
+    assert put(front, "p1", instances=2, force="True").status_code == 200
+    assert quota_set(front, "p1/detail", TENANT)["instances"] == {"in_use": 3, "limit": 2, "reserved": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"instances": -2}, "quota_set.instances: -2 does not fit"),
+        ({"instances": "many"}, "quota_set.instances: 'many' does not fit"),
+        ({"cores": True}, "quota_set.cores: True is not of type integer or string"),
+        ({"ram": "9999999999"}, "quota_set.ram: 9999999999 is too much"),
+        ({"key_pairs": 5}, "quota_set.key_pairs: is not a field"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused_by_name(front: Front, body: dict[str, Any], text: str) -> None:
+    answer = put(front, "p1", **body)
+    assert answer.status_code == 400
+    assert answer.json["badRequest"]["message"].startswith(text)
+    assert quota_set(front, "p1")["instances"] == 4
+
+
+def test_what_is_not_a_tenants_business_is_refused(front: Front) -> None:
+    assert front.get("/v2.1/os-quota-sets/p1", OTHER_TENANT).status_code == 403
+    assert put(front, "p1", TENANT, instances=99).status_code == 403
+    assert front.client.simulate_delete("/v2.1/os-quota-sets/p1", headers=TENANT).status_code == 403
+    assert front.get("/v2.1/os-quota-sets/p1", TENANT, user_id="u1").status_code == 400
+    assert front.get("/v2.1/os-quota-sets/p%201").status_code == 400

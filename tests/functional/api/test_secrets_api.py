@@ -1,0 +1,157 @@
+"""``POST /servers`` with what is given in confidence: sealed, told once, or refused."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import pytest
+
+from api.boot_secrets import LENGTH, new_password
+from api.main import build_app
+from api.opts import ApiSettings
+from db import secrets
+from db.api import mappings
+from objects.spec import BootSecrets, RequestSpec
+from service.vault import Vault, new_key
+from tests.support.api import IMAGE, NEWEST, Front
+
+USER_DATA = base64.b64encode(b"#cloud-config: marked-hunter2").decode()
+LONGEST = base64.b64encode(b"x" * 49149).decode()
+VAULT = Vault([new_key()])
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[Front]:
+    yield from made(tmp_path, VAULT)
+
+
+@pytest.fixture
+def keyless(tmp_path: Path) -> Iterator[Front]:
+    yield from made(tmp_path, None)
+
+
+def made(folder: Path, vault: Vault | None, **settings: Any) -> Iterator[Front]:
+    front = Front(folder, ApiSettings(**settings), vault)
+    yield front
+    front.close()
+
+
+def post(front: Front, headers: dict[str, str] | None = None, **fields: Any) -> Any:
+    """The ``server`` of the answer."""
+    answer = front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE} | fields}, headers)
+    assert answer.status_code == 202, answer.text
+    return answer.json.get("server", answer.json)
+
+
+def kept(front: Front, server: str) -> BootSecrets | None:
+    batch = front.batch_of(server)
+    sealed = front.database.read(secrets.of_request, batch)
+    return None if sealed is None else VAULT.open(batch, sealed)
+
+
+def spec_of(front: Front, server: str) -> RequestSpec:
+    batch = front.batch_of(server)
+    return front.database.read(mappings.specs, [batch])[batch]
+
+
+def erase(front: Front) -> None:
+    """What a conductor does once nothing of them is queued."""
+    front.database.write(secrets.erase_requests, front.database.read(secrets.decided))
+
+
+def test_a_password_is_made_told_and_kept_sealed(front: Front) -> None:
+    one, other = post(front), post(front)
+    assert kept(front, one["id"]) == BootSecrets(admin_pass=one["adminPass"])
+    assert spec_of(front, one["id"]).has_secrets
+    assert len(one["adminPass"]) == LENGTH
+    assert one["adminPass"] != other["adminPass"]
+    for name in ("api.db", "api.db-wal"):
+        assert one["adminPass"].encode() not in (front_folder(front) / name).read_bytes()
+
+
+def test_what_was_given_is_kept_for_all_servers_of_the_request(front: Front) -> None:
+    server = post(front, user_data=USER_DATA, adminPass="given-pass", min_count=3)
+    assert server["adminPass"] == "given-pass"
+    assert [kept(front, uuid) for uuid in front.uuids()] == [BootSecrets(user_data=USER_DATA, admin_pass="given-pass")] * 3
+    with_password = post(front, user_data=LONGEST)
+    assert kept(front, with_password["id"]) == BootSecrets(user_data=LONGEST, admin_pass=with_password["adminPass"])
+
+
+def test_nothing_of_it_is_shown(front: Front) -> None:
+    uuid = post(front, user_data=USER_DATA, adminPass="given-pass")["id"]
+    for path in (f"/v2.1/servers/{uuid}", "/v2.1/servers/detail", f"/v2.1/servers/{uuid}/explanation"):
+        text = front.get(path, NEWEST).text
+        assert "given-pass" not in text
+        assert USER_DATA not in text
+    assert front.get(f"/v2.1/servers/{uuid}", NEWEST).json["server"]["OS-EXT-SRV-ATTR:user_data"] is None
+
+
+def test_a_repeated_request_is_told_the_same_password_while_it_is_kept(front: Front) -> None:
+    token = {"Idempotency-Key": "again"}
+    first = post(front, token)
+    assert post(front, token) == first
+    other = front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "adminPass": "another"}}, token)
+    assert other.status_code == 422, "the servers of the first time have another password"
+    assert len(front.uuids()) == 1
+    front.hand_over()
+    erase(front)
+    assert kept(front, first["id"]) is None
+    later = post(front, token)
+    assert later == {name: value for name, value in first.items() if name != "adminPass"}
+
+
+def test_a_password_that_no_key_opens_any_more_is_left_out(front: Front, caplog: pytest.LogCaptureFixture) -> None:
+    token = {"Idempotency-Key": "again"}
+    first = post(front, token)
+    app = build_app(front.settings, front.registry, front.database, front.bus, Vault([new_key()]))
+    front.client = falcon.testing.TestClient(app)
+    assert "adminPass" not in post(front, token)
+    assert "[secrets] keys" in caplog.text
+    assert first["adminPass"] not in caplog.text
+
+
+def test_a_password_nobody_would_be_told_is_not_made(front: Front) -> None:
+    answer = post(front, return_reservation_id=True)
+    assert set(answer) == {"reservation_id"}
+    assert kept(front, front.uuids()[0]) is None
+    assert not spec_of(front, front.uuids()[0]).has_secrets
+
+
+def test_without_the_option_no_password_is_made_or_told(tmp_path: Path) -> None:
+    for front in made(tmp_path, VAULT, enable_instance_password=False):
+        assert "adminPass" not in post(front)
+        given = post(front, adminPass="given-pass")
+        assert "adminPass" not in given
+        assert kept(front, given["id"]) == BootSecrets(admin_pass="given-pass")
+
+
+@pytest.mark.parametrize("given", [{"user_data": USER_DATA}, {"adminPass": "given-pass"}])
+def test_without_a_key_secrets_are_refused_and_nothing_is_stored(keyless: Front, given: dict[str, str]) -> None:
+    answer = keyless.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE} | given})
+    assert answer.status_code == 400
+    (field,) = given
+    assert answer.json["badRequest"]["message"].startswith(f"server.{field}: ")
+    assert "[secrets] keys" in answer.text
+    assert given[field] not in answer.text
+    assert keyless.uuids() == []
+
+
+def test_without_a_key_no_password_is_made(keyless: Front) -> None:
+    server = post(keyless, user_data="")
+    assert "adminPass" not in server
+    assert not spec_of(keyless, server["id"]).has_secrets
+
+
+def test_a_password_has_every_kind_of_character() -> None:
+    made = {new_password() for _ in range(50)}
+    assert len(made) == 50
+    assert all(any(c.isdigit() for c in p) and any(c.islower() for c in p) and any(c.isupper() for c in p) for p in made)
+    assert not set("".join(made)) & set("0O1lI")
+
+
+def front_folder(front: Front) -> Path:
+    return Path(front.database.url_masked.removeprefix("sqlite:///")).parent

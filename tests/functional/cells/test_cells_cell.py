@@ -1,0 +1,109 @@
+"""A Cell: its two bulkheads, orders over its bus, and many cells asked at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from cells.fan_out import Answered, Unanswered, fan_out
+from cells.registry import CellRegistry
+from db.cell import services
+from db.sql.connection import Connection
+from objects import errors
+from objects.build import BuildOrders, DeleteOrder
+from objects.context import RequestContext
+from rpc.compute import HostOrders, serve
+from rpc.errors import Unreachable
+from tests.support.cell_databases import Cells, cells_on
+from tests.support.ground import USUAL
+
+CONTEXT = RequestContext(request_id="req-1")
+
+
+class Agent:
+    """Takes orders and keeps them."""
+
+    def __init__(self) -> None:
+        self.deletes: list[DeleteOrder] = []
+        self.came = threading.Event()
+
+    def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
+        raise AssertionError("no build was ordered")
+
+    def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
+        self.deletes += orders
+        self.came.set()
+
+
+@pytest.fixture(params=USUAL)
+def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
+    with cells_on(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def registry(cells: Cells) -> Iterator[CellRegistry]:
+    with cells.registry() as registry:
+        yield registry
+
+
+def test_orders_reach_the_agents_of_the_cell_and_of_no_other(cells: Cells, registry: CellRegistry) -> None:
+    east, west = (registry.get(cells.add(name).uuid) for name in ("east", "west"))
+    agents = {}
+    for cell in (east, west):
+        assert cell._bus is not None
+        agents[cell.name] = Agent()
+        serve(cell._bus, "same-name", agents[cell.name])
+    assert west.compute is not None
+    west.send(west.compute.order, [HostOrders(CONTEXT, "same-name", [DeleteOrder(instance_uuid="i-1", attempt=1)])])
+    assert agents["west"].came.wait(10)
+    assert [order.instance_uuid for order in agents["west"].deletes] == ["i-1"]
+    assert agents["east"].deletes == []
+
+
+def test_a_sick_bus_does_not_close_the_database(cells: Cells, registry: CellRegistry) -> None:
+    cells.add("east")
+    (cell,) = registry.cells()
+
+    def fail() -> None:
+        raise Unreachable("bus rabbit://sc:***@mq/east did not take the message")
+
+    for _ in range(2):
+        with pytest.raises(errors.CellUnavailable, match="cell 'east': bus rabbit"):
+            cell.send(fail)
+    with pytest.raises(errors.CellUnavailable, match="has not answered since"):
+        cell.send(fail)
+    assert cell.read(services.list_all) == []
+    assert cell.silent_since is not None, "one of the two is silent"
+
+
+def test_reads_writes_and_other_deadlines_reach_the_same_database(cells: Cells, registry: CellRegistry) -> None:
+    cells.add("east")
+    (cell,) = registry.cells()
+    cell.write(services.heartbeat, "h1", "superconductor-compute", 1, now=5.0)
+    cell.within(20.0).write(services.heartbeat, "h2", "superconductor-compute", 1, 6.0)
+    assert [s.host for s in cell.within(20.0).read(services.list_all)] == ["h1", "h2"]
+    assert cell.within(20.0).send(str.upper, "sent") == "SENT"
+
+
+def test_fan_out_answers_for_every_cell_in_order(cells: Cells, registry: CellRegistry) -> None:
+    cells.add("a")
+    cells.add_unreachable("b", f"sqlite:///{cells.folder}/b.db")
+    cells.add("c")
+    cells.report("c", "h1")
+    answers = fan_out(registry.cells(), services.list_all)
+    assert [(type(answer), answer.cell.name) for answer in answers] == [(Answered, "a"), (Unanswered, "b"), (Answered, "c")]
+    assert [len(answer.value) if isinstance(answer, Answered) else answer.reason[:8] for answer in answers] == [0, "cell 'b'", 1]
+
+
+def test_fan_out_does_not_hide_faults_of_the_question(cells: Cells, registry: CellRegistry) -> None:
+    cells.add("a")
+
+    def wrong(tx: Connection) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fan_out(registry.cells(), wrong)

@@ -1,0 +1,88 @@
+"""A feed reader's cursor: pages, trimming, restarting, and a feed that went back in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cells.cell import Cell
+from cells.feed import FeedReader
+from db.cell import feed
+from objects import errors
+from objects.feed import EventKind
+from tests.support.cell_databases import Cells
+from tests.support.ground import GROUNDS, Ground
+
+
+@pytest.fixture(params=GROUNDS)
+def cell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cell]:
+    place = Ground(request.param, tmp_path, embedded=True)
+    cells = Cells(tmp_path, place)
+    mapping = cells.add("east")
+    with cells.registry() as registry:
+        yield registry.get(mapping.uuid)
+    place.end(cells.api.dispose, place.release)
+
+
+def _happen(cell: Cell, *keys: str, at: float = 100.0) -> None:
+    events = [feed.NewEvent(kind=EventKind.ACTIVE, key=key, version=1, payload="{}") for key in keys]
+    cell.write(feed.append, events, at)
+
+
+def _keys(reader: FeedReader, limit: int = 1000) -> list[str]:
+    return [event.key for event in reader.read(limit).events]
+
+
+def test_pages_follow_each_other_without_gap_or_repetition(cell: Cell) -> None:
+    _happen(cell, "a", "b", "c")
+    reader = FeedReader(cell)
+    assert _keys(reader, 2) == ["a", "b"]
+    _happen(cell, "d")
+    assert _keys(reader, 2) == ["c", "d"]
+    assert _keys(reader) == []
+    assert reader.cursor == reader.read().head
+
+
+def test_seek_reads_again_what_could_not_be_used(cell: Cell) -> None:
+    _happen(cell, "a", "b")
+    reader = FeedReader(cell)
+    start = reader.cursor
+    assert _keys(reader) == ["a", "b"]
+    reader.seek(start)
+    assert _keys(reader) == ["a", "b"]
+
+
+def test_a_reader_behind_a_trimmed_feed_is_told_until_it_restarts(cell: Cell) -> None:
+    _happen(cell, "a", "b", at=100.0)
+    slow, quick = FeedReader(cell), FeedReader(cell)
+    assert _keys(quick) == ["a", "b"]
+    _happen(cell, "c", at=200.0)
+    cell.write(feed.trim, 150.0)
+    for _ in range(2):
+        batch = slow.read()
+        assert batch.behind
+        assert batch.events == ()
+    assert slow.restart() == 3
+    _happen(cell, "d", at=300.0)
+    assert _keys(slow) == ["d"]
+    assert _keys(quick) == ["c", "d"], "a reader that had read what was trimmed is not behind"
+
+
+def test_a_feed_restored_from_a_backup_counts_as_behind(cell: Cell) -> None:
+    _happen(cell, "a")
+    reader = FeedReader(cell, cursor=50)
+    assert reader.read().behind
+    assert reader.restart() == 1
+    assert not reader.read().behind
+
+
+def test_an_unreachable_cell_raises_and_moves_nothing(tmp_path: Path) -> None:
+    cells = Cells(tmp_path)
+    mapping = cells.add_unreachable("gone", f"sqlite:///{tmp_path}/gone.db")
+    with cells.registry() as registry:
+        reader = FeedReader(registry.get(mapping.uuid), cursor=7)
+        with pytest.raises(errors.CellUnavailable):
+            reader.read()
+        assert reader.cursor == 7

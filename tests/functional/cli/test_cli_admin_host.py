@@ -1,0 +1,188 @@
+"""``superconductor host``: discovery, and the list that is right while a cell is away."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cells import administration
+from db.api import host_mappings
+from db.cell import compute_nodes, feed, services
+from db.sql.engine import Database
+from objects.cell import HostMapping
+from objects.feed import EventKind
+from tests.support.cell_databases import Cells, closed_port, east_and_west
+from tests.support.commands import Shell
+from tests.support.databases import sqlite_url
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> Cells:
+    return east_and_west(tmp_path)
+
+
+def test_discover_maps_what_reported_and_shows_it(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "e1", "e2")
+    cells.report("west", "w1")
+    assert shell.json("host discover") == [{"Host": h, "Cell": c} for h, c in (("e1", "east"), ("e2", "east"), ("w1", "west"))]
+    again = shell("host discover")
+    assert again.status == 0
+    assert again.err == "superconductor: No new host among the 3 that have reported\n"
+    assert [row["Hosts"] for row in shell.json("cell list")] == [0, 2, 1]
+
+
+def test_discover_tells_conflicts_and_dead_cells_and_maps_the_rest(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "twin", "e1")
+    cells.report("west", "twin")
+    cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
+    outcome = shell("host discover -f value")
+    assert outcome.status == 1
+    assert outcome.out == "e1 east\n"
+    conflict, dead = outcome.err.splitlines()
+    assert conflict.startswith("superconductor: Host 'twin' reports in cell 'east' and 'west' and is not mapped")
+    assert dead.startswith("superconductor: cell 'dead': Database mysql")
+    assert dead.endswith("its hosts were not looked at")
+    assert "secret" not in dead
+
+
+def test_list_tells_of_a_host_that_is_up_in_two_cells(cells: Cells, shell: Shell) -> None:
+    """Not of one that was in another cell before."""
+    cells.report("east", "twin", "e1", "moved")
+    cells.report("west", "twin")
+    cells.report("west", "moved", at=time.time() - 3600)
+    outcome = shell("host list -f json")
+    assert outcome.status == 0
+    assert outcome.err == (
+        "superconductor: Host twin reports from cells east and west: "
+        "no server goes there until one of the agents stops or has another name\n"
+    )
+    assert [(row["Host"], row["Cell"]) for row in json.loads(outcome.out) if row["Host"] == "twin"] == [
+        ("twin", "east"),
+        ("twin", "west"),
+    ]
+
+
+def test_list_shows_state_capacity_and_use(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "fresh")
+    cells.report("east", "stale", at=time.time() - 3600)
+    shell.done("-q host discover")
+    cells.report("west", "unmapped")
+    rows = {row["Host"]: row for row in shell.json("host list")}
+    assert {name: (row["Cell"], row["Mapped"], row["State"], row["Status"]) for name, row in rows.items()} == {
+        "fresh": ("east", "yes", "up", "enabled"),
+        "stale": ("east", "yes", "down", "enabled"),
+        "unmapped": ("west", "no", "up", "enabled"),
+    }
+    fresh = rows["fresh"]
+    assert (fresh["vCPUs"], fresh["vCPUs Used"], fresh["RAM"], fresh["RAM Used"]) == (8, 2, 16384, 1024)
+    assert (fresh["Disk"], fresh["Disk Used"], fresh["Servers"]) == (100, 5, 2)
+    assert [row["Host"] for row in shell.json("host list --cell west")] == ["unmapped"]
+    assert {row["State"] for row in shell.json("host list --cell east --down-after 7200")} == {"up"}
+
+
+def test_list_shows_agents_that_stop_and_what_waits_for_them(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "busy", "leaving", "gone")
+    database = Database(sqlite_url(cells.folder, "east"))
+    beats = [services.Beat(host="leaving", binary="superconductor-compute", version=1, stopping=True)]
+    database.write(services.heartbeats, beats, time.time())
+    beats = [services.Beat(host="gone", binary="superconductor-compute", version=1, stopping=True)]
+    database.write(services.heartbeats, beats, time.time() - 3600)
+    node = next(node for node in database.read(compute_nodes.list_all) if node.host == "busy")
+    database.write(compute_nodes.store, msgspec.structs.replace(node, queued_builds=7), time.time())
+    rows = {row["Host"]: (row["State"], row["Waiting Builds"]) for row in shell.json("host list")}
+    assert rows == {"busy": ("up", 7), "leaving": ("stopping", 0), "gone": ("down", 0)}
+
+
+def test_list_shows_custom_resource_classes(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "plain", "gpus")
+    database = Database(sqlite_url(cells.folder, "east"))
+    node = next(node for node in database.read(compute_nodes.list_all) if node.host == "gpus")
+    amounts = {"resources": {"CUSTOM_NIC": 2, "CUSTOM_GPU": 4}, "resources_used": {"CUSTOM_GPU": 1}}
+    database.write(compute_nodes.store, msgspec.structs.replace(node, **amounts), time.time())
+    rows = {row["Host"]: row["Resources"] for row in shell.json("host list")}
+    assert rows == {"plain": "", "gpus": "CUSTOM_GPU 1/4, CUSTOM_NIC 0/2"}
+
+
+def test_list_shows_disabled_and_forced_down_hosts(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "off", "dead")
+    database = Database(sqlite_url(cells.folder, "east"))
+    database.write(services.set_disabled, "off", "superconductor-compute", True, "maintenance", 0.0)
+    database.write(services.set_forced_down, "dead", "superconductor-compute", True, 0.0)
+    rows = {row["Host"]: (row["State"], row["Status"]) for row in shell.json("host list")}
+    assert rows == {"off": ("up", "disabled"), "dead": ("down", "enabled")}
+
+
+def test_hosts_of_a_cell_that_cannot_be_reached_are_unknown_and_the_command_succeeds(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "e1")
+    shell.done("-q host discover")
+    dead = cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
+    cells.api.write(host_mappings.add, [HostMapping(host="d1", cell_uuid=dead.uuid)], 0.0)
+    outcome = shell("host list -f value -c Host -c Cell -c State -c vCPUs")
+    assert outcome.status == 0
+    assert outcome.out.splitlines() == ["d1 dead unknown None", "e1 east up 8"]
+    assert outcome.err.count("\n") == 1
+    assert outcome.err.startswith("superconductor: cell 'dead': Database mysql")
+    assert outcome.err.endswith("its 1 hosts are unknown\n")
+    assert "secret" not in outcome.err
+
+
+def test_unknown_cells_are_refused(shell: Shell) -> None:
+    assert "No cell is called 'north'" in shell.refused("host list --cell north")
+
+
+def test_a_mapped_host_that_never_reported_is_unknown(cells: Cells, shell: Shell) -> None:
+    east = shell.json("cell show east")["uuid"]
+    cells.api.write(host_mappings.add, [HostMapping(host="ghost", cell_uuid=east)], 0.0)
+    (row,) = shell.json("host list")
+    assert (row["Host"], row["State"], row["Last Seen"]) == ("ghost", "unknown", None)
+
+
+def test_what_operators_say_of_hosts_is_shown_and_told_to_the_feed(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "e1")
+    cells.report("west", "w1", "w2")
+    shell.done("-q host discover")
+
+    def shown() -> dict[str, tuple[str, str]]:
+        return {row["Host"]: (row["State"], row["Status"]) for row in shell.json("host list")}
+
+    shell.done("host disable e1 w1 --reason 'a fan is loud'")
+    shell.done("host set w1 --down")
+    assert shown() == {"e1": ("up", "disabled"), "w1": ("down", "disabled"), "w2": ("up", "enabled")}
+    service = Database(sqlite_url(cells.folder, "east")).read(services.get, "e1", "superconductor-compute")
+    assert service.disabled_reason == "a fan is loud"
+    shell.done("host enable e1 w1")
+    shell.done("host set w1 --up")
+    assert shown() == dict.fromkeys(("e1", "w1", "w2"), ("up", "enabled"))
+    events = Database(sqlite_url(cells.folder, "west")).read(feed.read, 0, 100)
+    assert [event.key for event in events.events if event.kind is EventKind.SERVICE] == ["w1"] * 4
+
+
+def test_hosts_nobody_knows_are_told_and_the_others_done(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "e1")
+    shell.done("-q host discover")
+    api_database = Database(sqlite_url(cells.folder, "api"))
+    east = administration.find_cell(api_database, "east")
+    api_database.write(host_mappings.add, [HostMapping(host="silent", cell_uuid=east.uuid)], 0.0)
+    outcome = shell("host disable nobody silent e1")
+    assert outcome.status == 1
+    unmapped, silent = outcome.err.splitlines()
+    assert "Host 'nobody' is not mapped to a cell: run 'superconductor host discover'." in unmapped
+    assert "Service 'superconductor-compute' on host 'silent' not found" in silent
+    assert [row["Status"] for row in shell.json("host list") if row["Host"] == "e1"] == ["disabled"]
+    assert "one of the arguments --down --up is required" in shell.run("host", "set", "e1").err
+
+
+def test_delete_forgets_hosts_that_are_silent(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "fresh")
+    cells.report("east", "stale", at=time.time() - 3600)
+    shell.done("-q host discover")
+    outcome = shell("host delete fresh nobody stale")
+    assert outcome.status == 1
+    up, unknown = outcome.err.splitlines()
+    assert "Host 'fresh' is up: stop its agent first" in up
+    assert "Host 'nobody' is not mapped to a cell" in unknown
+    assert [row["Host"] for row in shell.json("host list")] == ["fresh"]

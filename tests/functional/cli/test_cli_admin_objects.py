@@ -1,0 +1,197 @@
+"""``superconductor flavor``, ``aggregate`` and ``group``: what they make, change, show, and refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from db.api import epochs
+from db.sql.engine import Database
+from tests.support.cell_databases import Cells
+from tests.support.commands import Shell
+from tests.support.databases import sqlite_url
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    shell = Shell(tmp_path, capsys)
+    shell.done("-q db sync")
+    return shell
+
+
+# -- flavors ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_flavor_from_creation_to_deletion(shell: Shell) -> None:
+    created = shell.json(
+        "flavor create m1 --id 1 --vcpus 2 --ram 512 --disk 10 --ephemeral 5 --swap 1024 --property a=b=c --property d="
+    )
+    assert created == {
+        "id": "1",
+        "name": "m1",
+        "vcpus": 2,
+        "ram": 512,
+        "disk": 10,
+        "ephemeral": 5,
+        "swap": 1024,
+        "public": True,
+        "disabled": False,
+        "description": None,
+        "properties": "a=b=c, d=",
+    }
+    assert shell.json("flavor show 1") == shell.json("flavor show m1") == created
+    changed = shell.json("flavor set m1 --unset d --property a=x --property new=1 --disable --description small")
+    assert changed == {**created, "properties": "a=x, new=1", "disabled": True, "description": "small"}
+    assert shell.json("flavor set m1 --enable") == {**changed, "disabled": False}
+    shell.done("flavor delete m1")
+    assert shell.json("flavor list") == []
+
+
+def test_flavors_without_id_get_one_and_are_listed_by_size(shell: Shell) -> None:
+    for name, vcpus in (("big", 8), ("small", 1), ("middle", 4)):
+        shell.done(f"-q flavor create {name} --vcpus {vcpus} --ram 1024")
+    rows = shell.json("flavor list")
+    assert [row["Name"] for row in rows] == ["small", "middle", "big"]
+    assert len({row["ID"] for row in rows}) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("flavor create m1 --vcpus 1 --ram 1", "Flavor 'm1' ("),
+        ("flavor create other --id 1 --vcpus 1 --ram 1", "already exists"),
+        ("flavor show nope", "Flavor 'nope' not found"),
+        ("flavor set nope --disable", "Flavor 'nope' not found"),
+        ("flavor create gpu --vcpus 1 --ram 1 --property resources:GPU=1", "resources:GPU: there is no resource class 'GPU'; use"),
+        ("flavor create gpu --vcpus 1 --ram 1 --property resources:CUSTOM_GPU=many", "resources:CUSTOM_GPU: 'many' is not a whole"),
+        ("flavor set m1 --property resources:CUSTOM_GPU=-1", "resources:CUSTOM_GPU: '-1' is not a whole number from 1"),
+        ("flavor set m1 --property trait:SSD=maybe", "trait:SSD: 'maybe' is not required or forbidden"),
+    ],
+)
+def test_flavor_refusals(shell: Shell, line: str, text: str) -> None:
+    shell.done("-q flavor create m1 --id 1 --vcpus 1 --ram 1")
+    assert text in shell.refused(line)
+    assert len(shell.json("flavor list")) == 1
+
+
+def test_deleting_several_does_those_that_can_be(shell: Shell) -> None:
+    for name in ("a", "b"):
+        shell.done(f"-q flavor create {name} --vcpus 1 --ram 1")
+    outcome = shell("flavor delete a nope b")
+    assert (outcome.status, outcome.err) == (1, "superconductor: Flavor 'nope' not found\n")
+    assert shell.json("flavor list") == []
+
+
+# -- aggregates ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hosts(shell: Shell) -> None:
+    cells = Cells(shell.state)
+    cells.add("east")
+    cells.report("east", "h1", "h2", "h3")
+    shell.done("-q host discover")
+
+
+@pytest.mark.usefixtures("hosts")
+def test_aggregate_from_creation_to_deletion(shell: Shell) -> None:
+    created = shell.json("aggregate create rack --zone north --host h1 --host h2 --host h1 --property ssd=true")
+    assert created == {
+        "id": created["id"],
+        "name": "rack",
+        "availability_zone": "north",
+        "hosts": "h1, h2",
+        "properties": "ssd=true",
+    }
+    assert shell.json("aggregate show rack") == shell.json(f"aggregate show {created['id']}") == created
+    assert shell.json("aggregate add host rack h3")["hosts"] == "h1, h2, h3"
+    assert shell.json("aggregate remove host rack h1 h2")["hosts"] == "h3"
+    changed = shell.json("aggregate set rack --name shelf --zone south --unset ssd --property hdd=1")
+    assert (changed["name"], changed["availability_zone"], changed["properties"]) == ("shelf", "south", "hdd=1")
+    assert shell.json("aggregate set shelf --no-zone")["availability_zone"] is None
+    assert shell.json("aggregate list") == [{"ID": created["id"], "Name": "shelf", "Availability Zone": None, "Hosts": 1}]
+    assert "still has 1 hosts" in shell.refused("aggregate delete shelf")
+    shell.done("-q aggregate remove host shelf h3")
+    shell.done("aggregate delete shelf")
+    assert shell.json("aggregate list") == []
+
+
+@pytest.mark.usefixtures("hosts")
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("aggregate create rack", "Aggregate 'rack' already exists"),
+        ("aggregate create other --zone south --host h1", "Host 'h1' is in zone 'north' already, through aggregate 'rack'"),
+        ("aggregate add host rack h2 h1", "Host 'h1' is in aggregate 'rack' already"),
+        ("aggregate remove host rack h1 h2", "Host 'h2' in aggregate 'rack' not found"),
+        ("aggregate show 999", "Aggregate '999' not found"),
+        ("aggregate set nope --name x", "Aggregate 'nope' not found"),
+        ("aggregate delete nope", "Aggregate 'nope' not found"),
+    ],
+)
+def test_aggregate_refusals_change_nothing(shell: Shell, line: str, text: str) -> None:
+    before = shell.json("aggregate create rack --zone north --host h1")
+    assert text in shell.refused(line)
+    assert shell.json("aggregate show rack") == before
+    assert len(shell.json("aggregate list")) == 1
+
+
+def test_hosts_that_are_not_mapped_are_taken_and_told(shell: Shell) -> None:
+    outcome = shell("aggregate create rack --host future -f value -c hosts")
+    assert (outcome.status, outcome.out) == (0, "future\n")
+    assert outcome.err == "superconductor: Host 'future' is not mapped to a cell yet; it counts from when it is\n"
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_group_from_creation_to_deletion(shell: Shell) -> None:
+    created = shell.json("group create web --policy anti-affinity --project p1 --max-server-per-host 2")
+    assert (created["policy"], created["project"], created["max_server_per_host"]) == ("anti-affinity", "p1", 2)
+    other = shell.json("group create web --policy affinity --project p2")
+    assert shell.json(f"group show {created['uuid']}") == shell.json("group show web --project p1") == created
+    assert {row["UUID"] for row in shell.json("group list")} == {created["uuid"], other["uuid"]}
+    assert [row["Project"] for row in shell.json("group list --project p2")] == ["p2"]
+    assert "Several projects have a server group 'web'" in shell.refused("group delete web")
+    renamed = shell.json("group set web --project p2 --name front")
+    assert renamed == {**other, "name": "front"}
+    assert shell.json("group show front") == renamed
+    shell.done("group delete web --project p1")
+    shell.done("group delete front")
+    assert shell.json("group list") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("group create web --policy affinity --project p1", "Server group 'web' already exists"),
+        ("group create new --policy affinity --project p1 --max-server-per-host 2", "goes with the policy anti-affinity only"),
+        ("group show nope", "Server group 'nope' not found"),
+        ("group set nope --name other", "Server group 'nope' not found"),
+        ("group delete web --project p2", "Server group 'web' not found"),
+    ],
+)
+def test_group_refusals(shell: Shell, line: str, text: str) -> None:
+    shell.done("-q group create web --policy soft-affinity --project p1")
+    assert text in shell.refused(line)
+    assert len(shell.json("group list")) == 1
+
+
+# -- all -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "epoch"),
+    [
+        ("cell create east", "cells"),
+        ("flavor create f --vcpus 1 --ram 1", "flavors"),
+        ("aggregate create a", "aggregates"),
+        ("group create g --policy affinity --project p", "groups"),
+    ],
+)
+def test_running_processes_are_told_by_the_epoch(shell: Shell, line: str, epoch: str) -> None:
+    database = Database(sqlite_url(shell.state, "api"))
+    before = database.read(epochs.read).get(epoch, 0)
+    shell.done(f"-q {line}")
+    assert database.read(epochs.read)[epoch] > before

@@ -1,0 +1,87 @@
+"""``superconductor service list``: every process, whatever its level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cells.presence import API, CONDUCTOR, SCHEDULER
+from db import processes
+from db.cell import services
+from db.cell.services import Beat
+from db.processes import Level
+from db.sql.engine import Database
+from objects.process import About, Process
+from tests.support.cell_databases import Cells, closed_port, east_and_west
+from tests.support.commands import Shell
+from tests.support.databases import sqlite_url
+
+AGENT = "superconductor-compute"
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> Cells:
+    cells = east_and_west(tmp_path)
+    show(cells, "api", "api", API)
+    show(cells, "api", "api", SCHEDULER)
+    show(cells, "api", "api", CONDUCTOR)
+    show(cells, "east", "cell", CONDUCTOR)
+    return cells
+
+
+def show(cells: Cells, name: str, level: Level, binary: str) -> None:
+    about = About(release="1.2", messages="" if binary == API else "1.0", pid=7)
+    shown = Process(uuid=f"{name}-{binary}", binary=binary, host="control1", about=about, started_at=0.0, last_seen=0.0, age=1.0)
+    database = cells.api if level == "api" else Database(sqlite_url(cells.folder, name))
+    database.write(processes.appear, level, shown)
+
+
+def test_all_processes_are_listed_with_what_is_known_of_them(cells: Cells, shell: Shell) -> None:
+    cells.report("east", "e1", "e2")
+    database = Database(sqlite_url(cells.folder, "east"))
+    database.write(services.introduce, Beat(host="e1", binary=AGENT), About(release="1.1", messages="1.0", pid=9), 1.0)
+    shell.done("-q host discover")
+    shell.done("host disable e1 --reason 'a fan is loud'")
+    shell.done("host set e2 --down")
+    rows = shell.json("service list")
+    assert [(row["Binary"], row["Level"], row["Host"], row["State"]) for row in rows] == [
+        (API, "api", "control1", "up"),
+        (CONDUCTOR, "api", "control1", "up"),
+        (SCHEDULER, "api", "control1", "up"),
+        (CONDUCTOR, "east", "control1", "up"),
+        (AGENT, "east", "e1", "up"),
+        (AGENT, "east", "e2", "down"),
+    ]
+    api, e1, e2 = rows[0], rows[4], rows[5]
+    assert (api["PID"], api["Release"], api["Messages"], api["Status"]) == (7, "1.2", None, None)
+    assert api["Started At"] <= api["Last Seen"]
+    assert (e1["PID"], e1["Release"], e1["Status"], e1["Reason"], e1["Forced Down"]) == (
+        9,
+        "1.1",
+        "disabled",
+        "a fan is loud",
+        "no",
+    )
+    assert (e2["PID"], e2["Status"], e2["Forced Down"]) == (None, "enabled", "yes")
+    assert [row["Host"] for row in shell.json(f"service list --cell east --binary {AGENT}")] == ["e1", "e2"]
+    assert shell.json("service list --host e1") == [e1]
+
+
+def test_every_format_tells_the_same(cells: Cells, shell: Shell) -> None:
+    told = shell.json("service list --cell east")
+    assert yaml.safe_load(shell.done("service list --cell east -f yaml")) == told
+    assert shell.done("service list --cell east -f value -c Binary -c Host") == f"{CONDUCTOR} control1\n"
+    assert shell.done("service list --cell east -f csv -c Binary").splitlines() == ['"Binary"', f'"{CONDUCTOR}"']
+    assert "control1" in shell.done("service list --cell east")
+
+
+def test_a_cell_that_cannot_be_asked_is_told_and_the_others_listed(cells: Cells, shell: Shell) -> None:
+    cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
+    outcome = shell("service list -f value -c Level")
+    assert outcome.status == 1
+    assert outcome.out.split() == ["api", "api", "api", "east"]
+    assert outcome.err.startswith("superconductor: cell 'dead'")
+    assert outcome.err.endswith("its processes are unknown\n")
+    assert "secret" not in outcome.err

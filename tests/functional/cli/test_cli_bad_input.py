@@ -1,0 +1,116 @@
+"""Commands on hosts, services and instances told what cannot be: one line that says what to do, and nothing half done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cells.discovery import discover
+from db.api import host_mappings
+from db.cell import services
+from db.sql.engine import Database
+from objects.cell import HostMapping
+from tests.support.cell_databases import Cells, closed_port
+from tests.support.commands import Shell
+from tests.support.databases import sqlite_url
+
+AGENT = "superconductor-compute"
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
+    """One cell that answers, with a host that is up; one that does not, with a host; a host that never reported."""
+    cells = Cells(tmp_path_factory.mktemp("cells"))
+    cells.add("cell0", cell0=True)
+    east = cells.add("east")
+    cells.report("east", "e1")
+    dead = cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
+    homes = {"e1": east.uuid, "ghost": east.uuid, "d1": dead.uuid}
+    cells.api.write(host_mappings.add, [HostMapping(host=host, cell_uuid=uuid) for host, uuid in homes.items()], 0.0)
+    yield cells
+    cells.api.dispose()
+
+
+NOBODY = "Host 'nobody' is not mapped to a cell: run 'superconductor host discover'."
+NOWHERE = "No cell is called 'nowhere'; there are: cell0, dead, east."
+DEAD = "cell 'dead': Database mysql+pymysql://sc:***@"
+
+MATRIX = [
+    # -- hosts and cells that are not there
+    ("host enable nobody", 1, NOBODY),
+    ("host disable nobody", 1, NOBODY),
+    ("host set nobody --down", 1, NOBODY),
+    ("host delete nobody", 1, NOBODY),
+    ("host move nobody --to east", 1, NOBODY),
+    ("host show nobody", 1, "There is no host 'nobody' in the cells that answer (dead did not): see 'superconductor host list'"),
+    ("host disable ghost", 1, "Service 'superconductor-compute' on host 'ghost' not found"),
+    ("host list --cell nowhere", 1, NOWHERE),
+    ("host move e1 --to nowhere", 1, NOWHERE),
+    ("host move e1 --to cell0", 1, "cell0 has no hosts: name another cell with --to."),
+    ("host move e1 --to dead", 1, "Host 'e1' is up: stop its agent first"),
+    ("host delete e1", 1, "Host 'e1' is up: stop its agent first"),
+    ("service list --cell nowhere", 1, NOWHERE),
+    ("instance map nowhere -q", 3, NOWHERE),
+    # -- a cell that is down
+    ("host enable d1", 1, DEAD),
+    ("host set d1 --up", 1, DEAD),
+    ("host delete d1", 1, DEAD),
+    ("host move d1 --to east", 1, DEAD),
+    ("service list --cell dead -f value", 1, DEAD),
+    ("instance map dead -q", 3, DEAD),
+    # -- flags
+    ("host set e1", 2, "one of the arguments --down --up is required"),
+    ("host set e1 --down --up", 2, "not allowed with argument"),
+    ("host move e1", 2, "the following arguments are required: --to"),
+    ("host show", 2, "the following arguments are required: HOST"),
+    ("host list --down-after 0", 2, "'0' is not a whole number from 1 to"),
+    ("host disable e1 --reason ''", 2, "is not a name of 1 to 255 printable characters"),
+    ("service list --binary nova-compute", 2, "invalid choice: 'nova-compute'"),
+    ("service list --down-after soon", 2, "'soon' is not a whole number from 1 to"),
+    ("instance map east --max-count -1", 2, "'-1' is not a whole number from 1 to"),
+    ("instance map", 2, "the following arguments are required: CELL"),
+    ("instance verify", 2, "the following arguments are required: UUID"),
+]
+
+
+@pytest.mark.parametrize(("line", "status", "words"), MATRIX, ids=[line for line, *_ in MATRIX])
+def test_one_line_says_what_is_wrong(cells: Cells, shell: Shell, line: str, status: int, words: str) -> None:
+    before = cells.api.read(host_mappings.list_all)
+    told = shell.refused(line, status)
+    assert words in told
+    assert "secret" not in told
+    assert cells.api.read(host_mappings.list_all) == before
+
+
+def test_what_is_known_of_a_host_in_a_dead_cell_is_shown(shell: Shell) -> None:
+    outcome = shell("host show d1 -f value -c Cell -c State")
+    assert (outcome.status, outcome.out) == (0, "dead\nunknown\n")
+    assert outcome.err.count("\n") == 1
+    assert outcome.err.endswith("what it knows of the host is not shown\n")
+
+
+def test_two_operators_at_once_do_not_hurt_each_other(tmp_path: Path) -> None:
+    """Discovery, and what is said of a host: whoever comes last is right, and each change is told once."""
+    cells = Cells(tmp_path)
+    cells.add("east")
+    cells.report("east", "e1", "e2", "e3")
+    database = Database(sqlite_url(tmp_path, "east"))
+    changed: list[bool] = []
+    barrier = threading.Barrier(2)
+
+    def operate() -> None:
+        with cells.registry() as registry:
+            barrier.wait(10)
+            assert discover(registry, cells.api).conflicts == ()
+            changed.append(database.write(services.set_disabled, "e1", AGENT, True, "twice", 1.0))
+
+    threads = [threading.Thread(target=operate) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(changed) == [False, True]
+    assert {mapping.host for mapping in cells.api.read(host_mappings.list_all)} == {"e1", "e2", "e3"}

@@ -1,0 +1,481 @@
+"""``server``, ``explain`` and ``status`` against an API that really listens."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from api.main import ApiService
+from api.opts import ApiSettings
+from cells.presence import CONDUCTOR
+from cli.http import ApiClient
+from cli.server import POLL
+from conductor.roll_back import BatchSweep
+from db import dead_letters, processes, secrets
+from db.api import cell_mappings, decisions, mappings, silences
+from db.api.silences import Silence
+from db.cell.tables import cell_processes
+from objects import errors
+from objects.cell import CellMapping
+from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
+from objects.instance import FailureClass
+from objects.process import About, Process
+from objects.relaxation import Asked, Relaxation
+from objects.spec import BootSecrets
+from service.periodic import wait_until
+from service.vault import Vault, new_key
+from tests.support.api import CELL1_UUID, IMAGE, Front
+from tests.support.cell_databases import closed_port, silent_port
+from tests.support.commands import Outcome, Shell
+
+VAULT = Vault([new_key()])
+DEAD = Process(uuid="dead", binary=CONDUCTOR, host="c1", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
+BOOT = f"server boot web --flavor m1.small --image {IMAGE}"
+
+
+class Operator:
+    """Types commands for one endpoint."""
+
+    def __init__(self, shell: Shell, endpoint: str) -> None:
+        self._shell = shell
+        self.endpoint = endpoint
+
+    def __call__(self, line: str) -> Outcome:
+        return self._shell.run(*shlex.split(line), "--endpoint", self.endpoint)
+
+    def done(self, line: str) -> str:
+        outcome = self(line)
+        assert (outcome.status, outcome.err) == (0, ""), f"{line}: {outcome}"
+        return outcome.out
+
+    def json(self, line: str) -> Any:
+        return json.loads(self.done(f"{line} -f json"))
+
+    def refused(self, line: str, status: int = 1) -> str:
+        outcome = self(line)
+        assert (outcome.status, outcome.out, outcome.err.count("\n")) == (status, "", 1), f"{line}: {outcome}"
+        return outcome.err
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[Front]:
+    front = Front(tmp_path, ApiSettings(max_limit=5), VAULT)
+    yield front
+    front.close()
+
+
+@pytest.fixture
+def operator(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Operator]:
+    service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus, vault=VAULT)
+    service.start()
+    yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.port}/v2.1")
+    service.stop()
+
+
+def test_what_is_shown_as_last_known_is_told_beside_the_rows(front: Front, operator: Operator) -> None:
+    """Once, and not in the output that scripts read."""
+    front.boot(max_count=7)
+    front.hand_over()
+    front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=1_700_000_000.0, reason="r")])
+    listed = operator("server list -f json")
+    assert (listed.status, len(json.loads(listed.out))) == (0, 7)
+    assert listed.err == "Shown as last known: what is in cell1 since 2023-11-14T22:13:20Z\n"
+
+
+def test_boot_shows_every_server_of_the_request(front: Front, operator: Operator, tmp_path: Path) -> None:
+    """With all that was asked for, and none of an earlier request of the same name."""
+    (tmp_path / "data").write_bytes(b"#cloud-config\n")
+    operator.done(BOOT)
+    line = (
+        f"{BOOT} --max 3 --property a=b --property c=d=e --tag t --hint k=v --hint k=w --user-data {tmp_path}/data --description D"
+    )
+    servers = operator.json(line)
+    assert [(server["Name"], server["Status"]) for server in servers] == [
+        ("web-1", "BUILD"),
+        ("web-2", "BUILD"),
+        ("web-3", "BUILD"),
+    ]
+    assert sorted(server["ID"] for server in servers) == sorted(front.uuids()[1:])
+    stored = front.database.read(mappings.get, servers[0]["ID"])
+    assert stored is not None
+    spec = front.database.read(mappings.specs, [stored.batch_id])[stored.batch_id]
+    assert (spec.num_instances, spec.scheduler_hints) == (3, {"k": ("v", "w")})
+    assert (spec.properties.metadata, spec.properties.tags, spec.properties.description) == ({"a": "b", "c": "d=e"}, ("t",), "D")
+    sealed = front.database.read(secrets.of_request, stored.batch_id)
+    assert sealed is not None
+    assert VAULT.open(stored.batch_id, sealed) == BootSecrets(user_data="I2Nsb3VkLWNvbmZpZwo=")
+
+
+def test_boot_can_wait_until_the_servers_run(front: Front, operator: Operator) -> None:
+    """And fails, with the reason in the table, if one did not come to that."""
+    run = threading.Thread(target=_build_all, args=(front, 2))
+    run.start()
+    servers = operator.json(f"{BOOT} --max 2 --wait")
+    run.join()
+    assert [server["Status"] for server in servers] == ["ACTIVE", "ACTIVE"]
+    assert [server["Host"] for server in servers] == ["h1", "h1"]
+
+    fail = threading.Thread(target=_bury_one, args=(front,))
+    fail.start()
+    outcome = operator(f"{BOOT} --wait -f json")
+    fail.join()
+    assert outcome.status == 1
+    assert json.loads(outcome.out)[0]["Fault"] == "No valid host was found."
+
+
+def test_boot_can_wait_until_what_was_active_is_rolled_back(front: Front, operator: Operator) -> None:
+    """One server of a batch that stands or falls together fails after the other is ACTIVE."""
+    run = threading.Thread(target=_fail_second, args=(front,))
+    run.start()
+    outcome = operator(f"{BOOT} --max 2 --all-or-nothing --wait -f json")
+    run.join()
+    assert outcome.status == 1
+    first, second = json.loads(outcome.out)
+    assert (first["Status"], second["Status"]) == ("ERROR", "ERROR")
+    assert first["Fault"].startswith(f"Rolled back: server web-2 ({second['ID']}) of its all-or-nothing batch failed: Build of ")
+
+
+def _fail_second(front: Front) -> None:
+    assert wait_until(lambda: front.database.read(mappings.queue).depth == 2, 30)
+    first, second = front.uuids()
+    front.hand_over()
+    front.activate(first)
+    front.accept(second)
+    front.fail(second, kind=FailureClass.REQUEST)
+    front.follow_feed()
+    time.sleep(2 * POLL)  # it is seen so, and waited for
+    BatchSweep(front.database, front.registry, idle=0.0).sweep()
+    assert front.get(f"/v2.1/servers/{first}").json["server"]["status"] == "BUILD"
+    front.destroyed(first)
+    front.follow_feed()
+
+
+def _build_all(front: Front, count: int) -> None:
+    assert wait_until(lambda: front.database.read(mappings.queue).depth == count, 30)
+    front.hand_over()
+    for server in front.uuids():
+        front.activate(server)
+    front.follow_feed()
+
+
+def _bury_one(front: Front) -> None:
+    assert wait_until(lambda: front.database.read(mappings.queue).depth == 1, 30)
+    front.bury("No valid host was found.")
+
+
+def test_list_follows_the_pages_to_the_end(front: Front, operator: Operator) -> None:
+    """Or as far as it is told."""
+    front.boot("web", max_count=12)
+    front.boot("db", headers={"X-Project-Id": "p2"})
+    assert sorted(server["ID"] for server in operator.json("server list --all-projects")) == sorted(front.uuids())
+    assert len(operator.json("server list")) == 12
+    assert len(operator.json("server list --limit 7")) == 7
+    assert [server["Name"] for server in operator.json("server list --project p2")] == ["db"]
+    assert [server["Name"] for server in operator.json("server list --name=-3$")] == ["web-3"]
+    assert operator.json("server list --status error --host h1") == []
+    assert operator.json("server list --long --name=-3$")[0]["Flavor"] == "m1.small"
+
+
+def test_show_takes_a_name_or_an_id(front: Front, operator: Operator) -> None:
+    """A name that several servers have is refused, and so is one that none has."""
+    server = front.boot("a.c", metadata={"k": "v"})
+    front.boot("abc")
+    assert operator.json("server show a.c")["id"] == operator.json(f"server show {server}")["id"] == server
+    assert operator.json("server show a.c")["metadata"] == {"k": "v"}
+    assert "k=v" in operator.done("server show a.c")
+    front.boot("abc")
+    assert "2 servers are called 'abc'" in operator.refused("server show abc")
+    assert "no server 'nobody'" in operator.refused("server show nobody")
+
+
+def test_delete_goes_on_after_a_refusal(front: Front, operator: Operator) -> None:
+    """One line for each that could not be deleted, and a status that says so."""
+    first, second = front.boot("one"), front.boot("two")
+    outcome = operator(f"server delete one nobody {second} --wait")
+    assert outcome.status == 1
+    assert outcome.err == "superconductor: There is no server 'nobody' in this project.\n"
+    assert front.uuids() == []
+    assert first != second
+
+
+def test_explain_is_text_for_people_and_everything_for_programs(front: Front, operator: Operator) -> None:
+    """Filters with counts, scores with their parts, the choice, the attempts."""
+    server = front.boot("web")
+    stored = front.database.read(mappings.get, server)
+    assert stored is not None
+    decision = Decision(
+        id=str(uuid.uuid4()),
+        batch_id=stored.batch_id,
+        request_id="req-1",
+        at=time.time(),
+        driver="filter",
+        hosts=24,
+        filters=(FilterCount(name="ram", before=24, after=7, reason="not enough memory"),),
+        candidates=(Candidate(host="h1", node="n1", cell="cell1", score=1.25, parts={"ram": 1.0, "cpu": 0.25}),),
+        choices=(DecidedInstance(instance_uuid=server, host="h1", cell="cell1", alternates=("h2",)),),
+        cells={"cell1": 0.2, "cell2": None},
+        elapsed_ms=1.5,
+    )
+    front.database.write(decisions.store_all, [decision])
+    front.hand_over("h1", alternates=("h2",))
+    front.accept(server)
+    front.fail(server, "no [disk] space")
+    text = operator.done("explain web")
+    for part in (
+        "web (",
+        "BUILD",
+        "24 hosts known",
+        "cell2 unknown",
+        "ram",
+        "not enough memory",
+        "17",
+        "1.25",
+        "0.25",
+        "alternates: h2",
+    ):
+        assert part in text, part
+    assert "no [disk] space" in text
+    told = operator.json("explain web")
+    assert told["decisions"][0]["filters"] == [{"name": "ram", "before": 24, "after": 7, "reason": "not enough memory"}]
+    assert [attempt["host"] for attempt in told["attempts"]] == ["h1", "h2"]
+
+
+def test_explain_knows_what_there_is_not(front: Front, operator: Operator) -> None:
+    """No decision, no attempt."""
+    front.boot("web")
+    assert "waits for its scheduling decision" in operator.done("explain web")
+    front.bury("No valid host was found.")
+    assert "No valid host was found." in operator.done("explain web")
+    assert "no host was asked" in operator.done("explain web")
+
+
+def test_explain_tells_an_administrator_what_a_request_waits_for(front: Front, operator: Operator) -> None:
+    server = front.boot("web")
+    batch = front.batch_of(server)
+    made = Decision(
+        id=str(uuid.uuid4()),
+        batch_id=batch,
+        request_id=f"req-{batch}",
+        at=time.time(),
+        driver="filter",
+        hosts=2,
+        message="No valid host was found.",
+        choices=(DecidedInstance(instance_uuid=server, host=None),),
+        waits="Nothing is heard from cell west",
+    )
+    front.database.write(decisions.store_all, [made])
+    assert "Decision 1 of 1: not now. Nothing is heard from cell west." in operator.done("explain web")
+    assert "west" not in operator.done("explain web --tenant")
+
+
+def test_explain_tells_every_decision_and_what_would_have_been_enough(front: Front, operator: Operator) -> None:
+    """By the id of the request, too."""
+    server = front.boot("web")
+    batch = front.batch_of(server)
+    common = {"batch_id": batch, "request_id": f"req-{batch}", "driver": "filter", "hosts": 2}
+    nowhere = (DecidedInstance(instance_uuid=server, host=None),)
+    closed = Relaxation(asked=Asked.CELL, places=("cell1",))
+    for number, relaxations in enumerate([(), (Relaxation(asked=Asked.VCPUS, less=1), closed)]):
+        made = Decision(
+            id=str(uuid.uuid4()),
+            at=float(number),
+            message=f"No valid host was found, {number}.",
+            choices=nowhere,
+            relaxations=relaxations,
+            conflicts=number,
+            taken=("h7",) * number,
+            **common,  # type: ignore[arg-type]  # fields of several types
+        )
+        front.database.write(decisions.store_all, [made])
+    for subject in ("web", server, f"req-{batch}", f"r-{batch.replace('-', '')}", batch):
+        text = operator.done(f"explain {subject}")
+        for part in (
+            "It would have fitted with a flavor of 1 vCPU less.",
+            "Decision 1 of 2: No valid host was found, 0.",
+            "Decision 2 of 2: " + ("refused." if subject in ("web", server) else "No valid host was found, 1."),
+            "1970-01-01T00:00:01Z",
+            "Hosts that others took first: 1 times (h7).",
+            "Cells that were closed to it and have the room: cell1.",
+            "Choice: none, no host was left.",
+        ):
+            assert part in text, (subject, part)
+    assert [server["name"] for server in operator.json(f"explain req-{batch}")["servers"]] == ["web"]
+    for subject in ("web", f"req-{batch}"):
+        text = operator.done(f"explain {subject} --tenant")
+        assert "It would have fitted with a flavor of fewer vCPUs." in text
+        assert not [word for word in ("h7", "cell1", "Decision") if word in text]
+    assert "asked for no servers" in operator.refused(f"explain req-{uuid.uuid4()}")
+    assert "could not be found" in operator.refused(f"explain {uuid.uuid4()}")
+
+
+def test_status_counts(front: Front, operator: Operator) -> None:
+    """Tables for people, everything for programs."""
+    running = front.boot()
+    front.hand_over()
+    front.activate(running)
+    front.follow_feed()
+    front.boot(max_count=3)
+    text = operator.done("status")
+    assert "cell1" in text
+    assert "Waiting for a host: 3, the oldest for" in text
+    assert operator.json("status")["queue"]["depth"] == 3
+    assert operator.json("status")["cells"][0]["servers"] == {"active": 1}
+    assert operator.json("status")["hosts_in_two_cells"] == []
+    assert "Dead letters" not in text
+
+
+def test_status_counts_dead_letters_where_there_are_any(front: Front, operator: Operator) -> None:
+    front.database.write(dead_letters.put, "api", "build", {"server-1": "why", "server-2": "why"})
+    front.cell.database.write(dead_letters.put, "cell", "deadlines", {"server-3": "why"})
+    text = operator.done("status")
+    assert "Dead letters of the API level: 2 of build; see 'superconductor dead-letter list'" in text
+    assert "Dead letters of cell cell1: 1 of deadlines; see" in text
+    status = operator.json("status")
+    assert (status["dead_letters"], status["cells"][0]["dead_letters"]) == ({"build": 2}, {"deadlines": 1})
+
+
+def test_status_tells_what_does_not_answer_and_since_when(front: Front, operator: Operator) -> None:
+    """In bounded time, in every format, without passwords; the rest is told as ever."""
+    front.boot()
+    front.cell.database.write(processes.appear, "cell", DEAD)
+    front.cell.database.write(lambda tx: tx.execute(sa.update(cell_processes).values(last_seen=0.0)))
+    with silent_port() as frozen:
+        away = CellMapping(
+            uuid=str(uuid.uuid4()),
+            name="away",
+            database_url=f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell",
+            transport_url=f"rabbit://sc:secret@127.0.0.1:{frozen}/away",
+        )
+        front.database.write(cell_mappings.create, away)
+        front.registry.refresh()
+        for form in ("table", "json", "yaml", "csv", "value"):
+            text = operator.done(f"status -f {form}")
+            assert "away" in text
+            assert "secret" not in text
+        status = operator.json("status")
+        table = operator.done("status")
+    cells = {cell["name"]: cell for cell in status["cells"]}
+    for what in ("database", "bus"):
+        assert not cells["away"][what]["reachable"]
+        assert cells["away"][what]["since"] is not None
+        assert cells["cell1"][what]["reachable"]
+    assert (cells["away"]["processes"], cells["away"]["feed"]) == (None, None)
+    assert cells["cell1"]["processes"] == {CONDUCTOR: {"up": 0, "down": 1}}
+    assert "Cell away: its database is silent since" in table
+    assert "Cell away: its broker is silent since" in table
+    [row] = [line.split() for line in table.splitlines() if line.split()[:1] == ["away"]]
+    assert row[2:9] == ["silent", "silent", *["?"] * 5]
+    assert "0 up, 1 down" in table
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"server boot web --flavor nope --image {IMAGE}", "server.flavorRef"),
+        ("server boot web --flavor 1 --image cirros", "server.imageRef"),
+        (f"{BOOT} --zone nowhere", "server.availability_zone"),
+        (f"{BOOT} --group nobody", "os:scheduler_hints.group"),
+        (f"{BOOT} --min 3 --max 2", "server.min_count"),
+        (f"{BOOT} --user-data /nonexistent", "--user-data"),
+        ("server list --name (", "name: "),
+        ("explain nobody", "no server 'nobody'"),
+    ],
+)
+def test_what_the_api_refuses_is_one_line(operator: Operator, line: str, words: str) -> None:
+    """Naming the field."""
+    assert words in operator.refused(line.replace("(", "'('"))
+
+
+@pytest.mark.parametrize("line", ["server boot web", f"{BOOT} --max 0", f"{BOOT} --hint novalue", "server delete", "explain"])
+def test_bad_arguments_are_usage_errors(operator: Operator, line: str) -> None:
+    """Told before anything is asked."""
+    operator.refused(line, status=2)
+
+
+def test_an_api_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No trace, and what to do about it."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    operator = Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{port}/v2.1")
+    for line in (BOOT, "server list", "server show x", "server delete x y", "explain x", "status"):
+        told = operator.refused(line)
+        assert "connection refused" in told
+        assert "superconductor standalone" in told
+    assert "--endpoint" in Operator(Shell(tmp_path, capsys), "nonsense").refused("status")
+
+
+def test_something_else_that_listens_there_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A web server that is no Compute API."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        thread = threading.Thread(target=_greet, args=(other,), daemon=True)
+        thread.start()
+        told = Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{other.getsockname()[1]}/v2.1").refused("server list")
+        thread.join()
+    assert "does not answer like a Compute API" in told
+
+
+def _greet(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+
+
+def test_the_endpoint_comes_from_the_environment(
+    operator: Operator, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The own variable before the one that OpenStack's clients read."""
+    shell = Shell(tmp_path, capsys)
+    monkeypatch.setenv("OS_ENDPOINT", operator.endpoint)
+    assert shell.run("server", "list", "-f", "json").out.strip() == "[]"
+    monkeypatch.setenv("SUPERCONDUCTOR_ENDPOINT", "http://127.0.0.1:1/v2.1")
+    assert shell.run("server", "list").status == 1
+
+
+def test_a_client_reads_the_kind_of_a_refusal(front: Front, operator: Operator) -> None:
+    """So that commands can tell what is not there from what may not be done."""
+    client = ApiClient(operator.endpoint)
+    with pytest.raises(errors.NotFound, match="could not be found"):
+        client.get("servers/00000000-0000-4000-8000-000000000000")
+    with pytest.raises(errors.Invalid, match=r"^limit: "):
+        client.get("servers", limit="x")
+
+
+def test_the_events_of_a_server_from_its_request_to_its_end(front: Front, operator: Operator) -> None:
+    """Each stage and attempt in its order; a deleted server by its id."""
+    server = front.boot()
+    front.hand_over("h1", alternates=("h2",))
+    front.accept(server)
+    front.fail(server, "disk broke")
+    front.activate(server)
+    [created] = operator.json("server event list web")
+    assert (created["Action"], created["Result"], created["Attempts"]) == ("create", "Success", 2)
+    events = operator.json("server event show web")
+    assert [(e["Event"], e["Try"], e["Host"], e["Result"]) for e in events] == [
+        ("api_accept_build_request", "", "", "Success"),
+        ("conductor_stage_instance", "", "", "Success"),
+        ("conductor_schedule_and_build_instances", "", "", "Success"),
+        ("conductor_build_instances", 1, "h1", "Success"),
+        ("compute__do_build_and_run_instance", 1, "h1", "Error"),
+        ("conductor_build_instances", 2, "h2", "Success"),
+        ("compute__do_build_and_run_instance", 2, "h2", "Success"),
+    ]
+    assert [(e["Error"], e["Message"]) for e in events if e["Error"]] == [("BuildFailed", "disk broke")]
+    assert all(e["Started"] <= e["Finished"] for e in events)
+    front.delete(server)
+    deleted, again = operator.json(f"server event list {server}")
+    assert (deleted["Action"], deleted["Result"], again) == ("delete", "", created)
+    [end] = operator.json(f"server event show {server} --request {deleted['Request']}")
+    assert (end["Event"], end["Host"], end["Result"]) == ("compute_terminate_instance", "h2", "")
+    assert operator.done(f"server event show {server} -f csv").startswith('"Event","Try","Host"')
+    assert "req-x" in operator.refused(f"server event show {server} --request req-x")

@@ -1,0 +1,78 @@
+"""``superconductor standalone`` takes the options of [scheduler] as a scheduler of its own process does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from cli.all_in_one import DeploymentTimes
+from cli.app import main
+from cli.standalone import scheduling
+from service.periodic import wait_until
+from tests.support.region import IMAGE
+
+LONELY = "[scheduler]\nenabled_filters = ComputeFilter,NumInstancesFilter\nmax_instances_per_host = 1\n"
+
+
+def file_of(folder: Path, text: str) -> str:
+    path = folder / "filters.conf"
+    path.write_text(text)
+    return str(path)
+
+
+@contextmanager
+def standalone(state: Path, file: str) -> Iterator[str]:
+    """Its endpoint."""
+    words = ["--config-file", file, "standalone", "--state", str(state), "--port", "0", "--cells", "1", "--hosts", "2"]
+    process = subprocess.Popen([sys.executable, "-m", "cli", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    try:
+        yield next(found[1] for line in process.stdout if (found := re.search(r"serving at (\S+),", line)))
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def test_hosts_are_chosen_as_the_file_says(tmp_path: Path) -> None:
+    with requests.Session() as http, standalone(tmp_path / "state", file_of(tmp_path, LONELY)) as endpoint:
+        http.trust_env = False
+        flavor = http.get(f"{endpoint}/flavors").json()["flavors"][0]["id"]
+
+        def statuses() -> list[str]:
+            servers: list[dict[str, Any]] = http.get(f"{endpoint}/servers/detail").json()["servers"]
+            return sorted(server["status"] for server in servers)
+
+        for name in ("one", "two", "three"):
+            body = {"server": {"name": name, "flavorRef": flavor, "imageRef": IMAGE}}
+            assert http.post(f"{endpoint}/servers", json=body).status_code == 202
+        assert wait_until(lambda: statuses() == ["ACTIVE", "ACTIVE", "ERROR"], 60.0)
+
+
+def test_a_wrong_name_is_refused_with_the_right_ones_and_nothing_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = file_of(tmp_path, "[scheduler]\nenabled_filters = RamFlter\n")
+    assert main(["--config-file", file, "standalone", "--state", str(tmp_path / "state"), "--port", "0"]) != 0
+    said = capsys.readouterr().err
+    assert "RamFlter" in said
+    assert "RamFilter" in said
+    assert not (tmp_path / "state").exists()
+
+
+def test_what_the_file_does_not_say_keeps_the_pace_of_one_process(tmp_path: Path) -> None:
+    pace = DeploymentTimes(down_time=7.0)
+    assert scheduling([], pace) == pace.scheduler
+    told = scheduling([f"--config-file={file_of(tmp_path, LONELY)}"], pace)
+    assert told.max_instances_per_host == 1
+    assert told.service_down_time == 7.0
+    slow = file_of(tmp_path, "[scheduler]\nservice_down_time = 20\n")
+    given = scheduling([f"--config-file={slow}"], pace)
+    assert given.service_down_time == 20.0

@@ -1,0 +1,133 @@
+"""``superconductor top``: a frame of a region at work, of one that does not answer, and a live view that ends cleanly."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from cli.app import main
+from cli.frame import Look, frame
+from cli.scrape import Scrape, scrape
+from service.monitor import Monitor, MonitorSettings
+from service.periodic import wait_until
+from tests.support.databases import closed_port
+from tests.support.region import Region, host, region
+
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Region]:
+    """One that has built a server, so that its metrics have something to tell."""
+    with region(tmp_path_factory.mktemp("region"), [host("h1"), host("h2", "cell2")]) as running:
+        running.wait_for(running.boot("top"), "ACTIVE")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def metrics_at() -> Iterator[str]:
+    address = f"http://127.0.0.1:{closed_port()}"
+    monitor = Monitor(MonitorSettings(port=int(address.rpartition(":")[2]))).start()
+    assert wait_until(lambda: not scrape([address]).silent, PATIENCE)
+    yield address
+    monitor.stop()
+
+
+def test_one_frame_shows_cells_queue_and_stages(deployment: Region, metrics_at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--endpoint", deployment.all.endpoint, "--metrics", metrics_at]) == 0
+    shown = capsys.readouterr().out
+    for expected in ("cell1", "cell2", "Waiting for a host: 0", "Since the processes began", "hand_over", "slowest"):
+        assert expected in shown, shown
+
+
+def test_what_does_not_answer_is_named_and_the_rest_is_shown(
+    deployment: Region, metrics_at: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobody = f"http://127.0.0.1:{closed_port()}"
+    assert main(["top", "--once", "--endpoint", f"{nobody}/v2.1", "--metrics", metrics_at]) == 1
+    shown = capsys.readouterr().out
+    assert f"No API can be reached at {nobody}" in shown
+    assert "Stages" in shown
+    endpoint = deployment.all.endpoint
+    assert main(["top", "--once", "--endpoint", endpoint, "--metrics", nobody, "--metrics", endpoint]) == 0
+    shown = capsys.readouterr().out
+    assert f"{nobody} does not answer" in shown
+    assert f"{endpoint} answers 404" in shown
+    assert "cell1" in shown
+
+
+def test_a_live_view_ends_by_a_key_and_leaves_the_terminal_as_it_was(deployment: Region) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    words = [sys.executable, "-m", "cli", "top", "--endpoint", deployment.all.endpoint, "--interval", "0.2"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    try:
+        assert "cell2" in read_until(ours, b"cell2")
+        os.write(ours, b"q")
+        read_until(ours, b"\x1b[?1049l")  # back from the other screen
+        assert process.wait(PATIENCE) == 0
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
+def read_until(file: int, text: bytes) -> str:
+    """What was written up to there: a terminal that nobody reads holds up its writer."""
+    found, end = b"", time.monotonic() + PATIENCE
+    while text not in found and time.monotonic() < end:
+        if select.select([file], [], [], 1.0)[0]:
+            found += os.read(file, 65536)
+    return found.decode(errors="replace")
+
+
+def test_rates_are_told_between_two_looks_and_a_cell_that_is_silent_says_so() -> None:
+    def at(second: float, active: float, told: float, spent: float) -> Look:
+        reached = {"reachable": False, "since": "2026-01-01T00:00:00Z", "reason": "cell '[east]': refused"}
+        cell = {
+            "uuid": "1",
+            "name": "[east]",
+            "state": "enabled",
+            "view": "cell '[east]': refused",
+            "hosts": {},
+            "database": reached,
+            "bus": {"reachable": True, "since": None, "reason": None},
+            "feed": None,
+        }
+        queue = {"depth": 7, "oldest_seconds": 2.5, "servers": {}}
+        status = {"cells": [cell | {"servers": {"active": active}}], "broken_cells": [], "buried": {}, "queue": queue}
+        counts = {
+            ("stage_seconds_count", "plan"): told,
+            ("stage_seconds_sum", "plan"): spent,
+            ("builds_ended_total", "active"): told,
+        }
+        return Look(at=second, status=status, trouble="", counts=Scrape(told={"a": counts, "b": counts}, silent={}))
+
+    def shown(now: Look, before: Look | None) -> str:
+        out = io.StringIO()
+        Console(file=out, width=150).print(frame("http://api", now, before))
+        return out.getvalue()
+
+    text = shown(at(12.0, 30, 60.0, 1.0), at(10.0, 10, 50.0, 0.5))
+    assert "[east]" in text
+    assert "+10.0" in text  # net of 20 in 2 s
+    assert "ACTIVE 10.0/s" in text  # 10 at each of two processes in 2 s
+    assert "50.0" in text  # ms
+    assert "Cell [east]: its database is silent since 2026-01-01T00:00:00Z: refused\n" in text
+    [row] = [line.split() for line in text.splitlines() if line.lstrip().startswith("[east]")]
+    assert row == ["[east]", "enabled", "silent", "?", "?", "0", "30", "0", "+10.0", "?"], "none that is known is not none"
+    assert "Waiting for a host: 7, the oldest for 2.5 s" in text
+    assert "ACTIVE 10.0/s" in shown(at(12.0, 30, 10.0, 1.0), at(10.0, 10, 50.0, 0.5))  # both began anew in between

@@ -1,0 +1,168 @@
+"""Deletes decided at the API level reach their cells, however often it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conductor.delete import PAGE, Deleter
+from conductor.super_conductor import SuperConductor
+from db.api import mappings
+from db.cell import instances
+from objects import lifecycle
+from objects.cell import CELL0_UUID
+from objects.context import RequestContext
+from objects.instance import Failure, FailureClass, State
+from rpc.counting import MessageKind
+from tests.support import fleet
+from tests.support.conductor_process import Conductor
+from tests.support.ground import GROUNDS
+from tests.support.world import World, world
+
+SMALL = fleet.flavor(vcpus=0, memory_mb=1, root_gb=0)
+
+
+@pytest.fixture(params=GROUNDS)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def conductor(cloud: World) -> Conductor:
+    return cloud.conductor("one")
+
+
+def handed_over(cloud: World, conductor: Conductor, count: int = 1, host: str = "a1") -> list[str]:
+    return conductor.drive(cloud.accept(count, force_hosts=(host,), size=SMALL), upto="handed over").uuids
+
+
+def building(cloud: World, cell: str, *uuids: str) -> None:
+    """An agent has taken these."""
+    cloud.databases[cell].write(
+        instances.transition, uuids, lambda r: lifecycle.accept(r, r.host or "", r.fence, r.attempt, "agent"), time.time()
+    )
+
+
+def deleted(cloud: World, *uuids: str) -> None:
+    for uuid in uuids:
+        assert cloud.delete(uuid) is not None
+
+
+def sent(conductor: Conductor) -> int:
+    return conductor.sent.counts().get(("compute", "delete_instances", MessageKind.CAST), 0)
+
+
+def test_a_doorbell_carries_out_these_deletes_and_no_others(cloud: World, conductor: Conductor) -> None:
+    first, second, live = handed_over(cloud, conductor, 3)
+    building(cloud, "cell1", first, second, live)
+    deleted(cloud, first, second)
+    [queued] = conductor.drive(cloud.accept(), upto="claimed").uuids
+    deleted(cloud, queued)
+    endpoint = SuperConductor(conductor.builder, conductor.deleter)
+    endpoint.delete_instances(RequestContext(request_id="req-1"), [first, live, queued, "unknown"])
+    assert [cloud.row(uuid).state for uuid in (first, second, live)] == [State.DELETING, State.BUILDING, State.BUILDING]
+    assert cloud.rows(queued) == {}
+    assert sent(conductor) == 1
+
+
+def test_the_sweep_leaves_a_cell_time_for_what_it_was_just_told(cloud: World, conductor: Conductor) -> None:
+    [uuid] = handed_over(cloud, conductor)
+    building(cloud, "cell1", uuid)
+    deleted(cloud, uuid)
+    Deleter(cloud.api, conductor.registry, resend_age=60.0).sweep()
+    assert (cloud.row(uuid).state, sent(conductor)) == (State.BUILDING, 0)
+    Deleter(cloud.api, conductor.registry, resend_age=0.0).sweep()
+    assert (cloud.row(uuid).state, sent(conductor)) == (State.DELETING, 1)
+
+
+def test_what_has_no_guest_is_over_at_once_and_its_host_is_not_asked(cloud: World, conductor: Conductor) -> None:
+    staged, scheduled = handed_over(cloud, conductor, 2)
+    cloud.databases["cell1"].write(
+        instances.transition, [scheduled], lambda row: lifecycle.activate(row, 1, cell0=False), time.time()
+    )
+    deleted(cloud, staged, scheduled)
+    conductor.deleter.sweep()
+    assert [cloud.row(uuid).state for uuid in (staged, scheduled)] == [State.DELETED] * 2
+    assert sent(conductor) == 0
+    assert cloud.mapped(staged).state == "building", "the feed tells"
+    conductor.keep()
+    assert {cloud.mapped(uuid).state for uuid in (staged, scheduled)} == {"deleted"}
+    assert cloud.evidence().claims == {}
+
+
+def test_in_cell0_it_is_over_with_the_row(cloud: World, conductor: Conductor) -> None:
+    """cell0 has no feed that would tell."""
+    driven = conductor.lease(cloud.accept().batch_id)
+    driven.bury()
+    [uuid] = driven.uuids
+    deleted(cloud, uuid)
+    conductor.deleter.carry_out([uuid])
+    assert cloud.row(uuid).state is State.DELETED
+    assert (cloud.mapped(uuid).cell_uuid, cloud.mapped(uuid).state) == (CELL0_UUID, "deleted")
+    assert cloud.api.read(mappings.deleting, 10) == []
+
+
+def test_a_cell_without_the_row_gets_a_tombstone(cloud: World, conductor: Conductor) -> None:
+    """So that a stage that comes late finds the uuid taken."""
+    driven = conductor.drive(cloud.accept(force_hosts=("a1",)), upto="claimed")
+    driven.hand_over()
+    [uuid] = driven.uuids
+    deleted(cloud, uuid)
+    conductor.deleter.sweep()
+    assert cloud.row(uuid).state is State.DELETED
+    assert driven.stage() == []
+    conductor.keep()
+    assert cloud.mapped(uuid).state == "deleted"
+
+
+def test_the_sweep_repeats_until_the_cell_confirms(cloud: World, conductor: Conductor) -> None:
+    [uuid] = handed_over(cloud, conductor)
+    building(cloud, "cell1", uuid)
+    deleted(cloud, uuid)
+    for rounds in (1, 2, 3):
+        conductor.deleter.sweep()
+        assert sent(conductor) == rounds
+    row = cloud.row(uuid)
+    cloud.databases["cell1"].write(instances.transition, [uuid], lambda r: lifecycle.gone(r, "a1", row.attempt, 9.0), 9.0)
+    conductor.deleter.sweep()
+    conductor.keep()
+    conductor.deleter.sweep()
+    assert sent(conductor) == 3
+    assert cloud.row(uuid).state is State.DELETED
+
+
+def test_an_error_that_is_deleted_is_carried_out_and_confirmed(cloud: World, conductor: Conductor) -> None:
+    """Its end was told to the API level once before: as an error."""
+    [uuid] = handed_over(cloud, conductor)
+    building(cloud, "cell1", uuid)
+    late = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message="too late", at=5.0)
+    cloud.databases["cell1"].write(instances.transition, [uuid], lambda row: lifecycle.deadline(row, 1, late), 5.0)
+    conductor.keep()
+    assert cloud.mapped(uuid).state == "error"
+    deleted(cloud, uuid)
+    conductor.deleter.sweep()
+    conductor.keep()
+    assert cloud.mapped(uuid).state == "deleted"
+
+
+def test_a_cell_that_is_away_holds_up_no_other(cloud: World, conductor: Conductor) -> None:
+    first = handed_over(cloud, conductor, 2, "a1")
+    second = handed_over(cloud, conductor, 2, "b1")
+    deleted(cloud, *first, *second)
+    conductor.databases["cell1"].away = True
+    conductor.deleter.carry_out([*first, *second])
+    assert [cloud.row(uuid).state for uuid in (*first, *second)] == [State.STAGED] * 2 + [State.DELETED] * 2
+    conductor.databases["cell1"].away = False
+    conductor.deleter.sweep()
+    assert {cloud.row(uuid).state for uuid in first} == {State.DELETED}
+
+
+def test_a_sweep_goes_over_more_than_one_page(cloud: World, conductor: Conductor) -> None:
+    uuids = handed_over(cloud, conductor, PAGE + 3)
+    deleted(cloud, *uuids)
+    conductor.deleter.sweep()
+    assert {row.state for row in (cloud.databases["cell1"].read(instances.read, uuids))} == {State.DELETED}

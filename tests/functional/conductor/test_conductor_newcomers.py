@@ -1,0 +1,180 @@
+"""Hosts are mapped by the conductor that hears of them, and by one that starts; never taken from another cell."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cells.administration import delete_cell
+from cells.discovery import AGENT
+from cells.registry import CellRegistry
+from conductor.feed_follower import FeedFollower
+from conductor.newcomers import Newcomers
+from db.api import claims, host_mappings, host_move
+from db.api import host_removal as api_host_removal
+from db.api.claims import Ledger
+from db.cell import host_removal as cell_host_removal
+from db.cell import services
+from db.cell.services import Beat
+from objects import errors
+from objects.cell import HostMapping
+from objects.compute_node import ComputeNode
+from objects.process import About
+from tests.support.cell_databases import Cells, cells_on, closed_port
+from tests.support.ground import CHOSEN, GROUNDS, on
+
+NO_WAIT = -1.0
+"""Seconds of silence that any agent has behind it."""
+
+
+@pytest.fixture(params=CHOSEN)
+def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
+    with cells_on(request.param, tmp_path) as made:
+        made.add("east")
+        made.add("west")
+        yield made
+
+
+@pytest.fixture
+def registry(cells: Cells) -> Iterator[CellRegistry]:
+    with cells.registry() as registry:
+        yield registry
+
+
+def keeper(
+    cells: Cells, registry: CellRegistry, name: str, *, map_hosts: bool = True, identified_only: bool = False
+) -> FeedFollower:
+    cell = next(cell for cell in registry.cells() if cell.name == name)
+    ledger = Ledger(cells.api, name)
+    return FeedFollower(cells.api, ledger, registry, cell, 3600.0, map_hosts=map_hosts, identified_only=identified_only)
+
+
+def mapped(cells: Cells, registry: CellRegistry) -> dict[str, str]:
+    names = {cell.uuid: cell.name for cell in registry.cells()}
+    return {mapping.host: names[mapping.cell_uuid] for mapping in cells.api.read(host_mappings.list_all)}
+
+
+def test_hosts_are_mapped_when_they_report_and_when_a_conductor_starts(cells: Cells, registry: CellRegistry) -> None:
+    cells.report("east", "before")
+    first = keeper(cells, registry, "east")
+    first.keep()
+    assert mapped(cells, registry) == {"before": "east"}
+    cells.report("east", "later")
+    first.keep()
+    assert mapped(cells, registry) == {"before": "east", "later": "east"}
+    cells.report("east", "missed")
+    keeper(cells, registry, "east", map_hosts=False).keep()  # reads the events, as one that is killed before it maps could
+    keeper(cells, registry, "east").keep()
+    assert set(mapped(cells, registry)) == {"before", "later", "missed"}
+
+
+def test_by_command_only_where_that_is_wanted(cells: Cells, registry: CellRegistry) -> None:
+    cells.report("east", "e1")
+    keeper(cells, registry, "east", map_hosts=False).keep()
+    assert mapped(cells, registry) == {}
+
+
+def test_hosts_of_a_shared_broker_user_wait_for_a_command(
+    cells: Cells, registry: CellRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells.report("east", "e1")
+    cells.report("east", "e2")
+    east = cells.ground.open("east")
+    east.write(services.introduce, Beat(host="e1", binary=AGENT), About(), 1.0, identified=True)
+    east.write(services.introduce, Beat(host="e2", binary=AGENT), About(), 1.0, identified=False)
+    first = keeper(cells, registry, "east", identified_only=True)
+    first.keep()
+    assert mapped(cells, registry) == {"e1": "east"}
+    assert "hosts of a shared broker user are not mapped: e2" in caplog.text
+    east.write(services.introduce, Beat(host="e2", binary=AGENT), About(), 1.0, identified=True)
+    first.keep()
+    assert mapped(cells, registry) == {"e1": "east", "e2": "east"}, "without a change of its stats"
+    east.dispose()
+
+
+def test_a_cell_that_was_removed_gets_no_hosts(cells: Cells, registry: CellRegistry) -> None:
+    """A conductor that has not heard of it yet reads the cell's hosts once more."""
+    cells.report("east", "e1")
+    first, second = keeper(cells, registry, "east"), keeper(cells, registry, "east")
+    first.keep()
+    delete_cell(cells.api, "east", with_hosts=True)
+    cells.report("east", "e2")
+    first.keep()
+    second.keep()
+    assert cells.api.read(host_mappings.list_all) == []
+
+
+def test_the_first_cell_keeps_a_name_and_the_other_is_complained_of(
+    cells: Cells, registry: CellRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    east, west = keeper(cells, registry, "east"), keeper(cells, registry, "west")
+    cells.report("east", "twin")
+    east.keep()
+    cells.report("west", "twin", "w1")
+    with caplog.at_level(logging.ERROR):
+        for guests in range(3):
+            cells.report("west", "twin", guests=guests, at=time.time())
+            west.keep()
+    assert mapped(cells, registry) == {"twin": "east", "w1": "west"}
+    [complaint] = [record.getMessage() for record in caplog.records if record.name == "conductor.newcomers"]
+    assert complaint.startswith("cell west: hosts report there that are mapped to other cells: twin")
+
+
+def uuid_of(registry: CellRegistry, name: str) -> str:
+    return next(cell.uuid for cell in registry.cells() if cell.name == name)
+
+
+def leave(cells: Cells, name: str, host: str) -> None:
+    """The first step of ``host move`` and ``host delete``: the cell forgets the host."""
+    database = cells.ground.open(name)
+    database.write(cell_host_removal.from_cell, host, AGENT, NO_WAIT)
+    database.dispose()
+
+
+def test_a_host_that_was_moved_and_deleted_is_not_mapped_by_what_it_said_before(cells: Cells, registry: CellRegistry) -> None:
+    """Its new cell's feed still tells of it when its cell and the API level have forgotten it."""
+    east, west = keeper(cells, registry, "east"), keeper(cells, registry, "west")
+    cells.report("east", "e1")
+    for each in (east, west):
+        each.keep()
+    leave(cells, "east", "e1")
+    cells.api.write(host_move.to_cell, "e1", uuid_of(registry, "east"), uuid_of(registry, "west"))
+    cells.report("west", "e1", "w1")
+    leave(cells, "west", "e1")
+    cells.api.write(api_host_removal.from_api, "e1")
+    for each in (west, east):
+        each.keep()
+    assert mapped(cells, registry) == {"w1": "west"}
+    cells.report("west", "e1")
+    west.keep()
+    assert mapped(cells, registry) == {"w1": "west", "e1": "west"}, "deleted is not banned"
+
+
+def test_hosts_of_a_cell_that_falls_silent_are_not_mapped_before_it_answers(cells: Cells) -> None:
+    """Whether it still knows them cannot be asked, and its feed will tell of them again."""
+    cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
+    with cells.registry() as registry:
+        dead = next(cell for cell in registry.cells() if cell.name == "dead")
+        with pytest.raises(errors.CellUnavailable):
+            Newcomers(cells.api, registry, dead)(["d1"])
+        assert mapped(cells, registry) == {}
+
+
+@on("cells", *GROUNDS)
+def test_a_mapping_is_taken_back_only_as_it_was_made_and_while_nothing_is_offered(cells: Cells, registry: CellRegistry) -> None:
+    """Somebody else's mapping, one that was moved meanwhile, and one that servers may be claimed on already are left alone."""
+    east, west = uuid_of(registry, "east"), uuid_of(registry, "west")
+    mine, other = time.time(), time.time() + 1.0
+    names = ("mine", "moved", "offers", "theirs")
+    cells.api.write(host_mappings.add, [HostMapping(host=name, cell_uuid=east) for name in names[:3]], mine)
+    cells.api.write(host_mappings.add, [HostMapping(host="theirs", cell_uuid=east)], other)
+    cells.api.write(host_move.to_cell, "moved", east, west)
+    node = ComputeNode(host="offers", node="offers", vcpus=8, memory_mb=1024, disk_gb=10)
+    Ledger(cells.api, "test").write(claims.set_inventory, [node], east)
+    assert cells.api.write(host_mappings.take_back, east, names, mine) == 1
+    assert mapped(cells, registry) == {"moved": "west", "offers": "east", "theirs": "east"}
+    assert cells.api.write(host_mappings.take_back, east, names, mine) == 0

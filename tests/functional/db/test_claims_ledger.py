@@ -1,0 +1,168 @@
+"""The log of claims: stamps, and readers that miss nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+import db.api.ledger
+from db.api import claims, inventories
+from db.api.tables import writers
+from db.sql.connection import Connection
+from db.sql.engine import Database, OutcomeUnknown
+from objects.inventory import Inventory
+from scheduler.cursor import Cursor
+from tests.support import fleet
+from tests.support.databases import SERVERS, database_on
+from tests.support.fleet import CELLS, CONTEXT, Site
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with database_on(request.param, tmp_path_factory.mktemp("ledger"), "api") as made:
+        yield made
+
+
+@pytest.fixture
+def site(database: Database) -> Site:
+    return Site.anew(database, [fleet.node(f"h{n}") for n in range(6)])
+
+
+def stamp_of(tx: Connection, stamp: claims.Stamp) -> claims.Stamp:
+    return stamp
+
+
+def test_numbers_rise_by_transaction_under_one_writer(database: Database) -> None:
+    ledger = claims.Ledger(database, "a")
+    stamps = [ledger.write(stamp_of) for _ in range(3)]
+    assert len({stamp.writer for stamp in stamps}) == 1
+    assert [stamp.sequence for stamp in stamps] == [1, 2, 3]
+    assert claims.Ledger(database, "b").write(stamp_of).writer > stamps[0].writer
+
+
+def test_a_writer_exists_only_once_a_transaction_of_it_has(database: Database) -> None:
+    def fail(tx: Connection, stamp: claims.Stamp) -> None:
+        raise LookupError
+
+    ledger = claims.Ledger(database, "never")
+    with pytest.raises(LookupError):
+        ledger.write(fail)
+    assert "never" not in database.read(lambda tx: list(tx.execute(sa.select(writers.c.name)).scalars()))
+
+
+def test_a_failed_transaction_does_not_end_the_writer(database: Database) -> None:
+    def fail(tx: Connection, stamp: claims.Stamp) -> None:
+        raise LookupError
+
+    ledger = claims.Ledger(database, "goes on")
+    first = ledger.write(stamp_of)
+    with pytest.raises(LookupError):
+        ledger.write(fail)
+    after = ledger.write(stamp_of)
+    assert after.writer == first.writer
+    assert after.sequence > first.sequence
+
+
+def test_after_a_commit_of_unknown_outcome_the_next_one_comes_from_another_writer(database: Database) -> None:
+    def lost(tx: Connection, stamp: claims.Stamp) -> None:
+        raise OutcomeUnknown("the connection broke during the commit")
+
+    ledger = claims.Ledger(database, "lost")
+    first = ledger.write(stamp_of)
+    with pytest.raises(OutcomeUnknown):
+        ledger.write(lost)
+    assert ledger.write(stamp_of).writer > first.writer
+
+
+def test_a_reader_sees_every_change_once(site: Site) -> None:
+    cursor = Cursor(site.database.read(claims.read_all))
+    assert site.database.read(claims.changed_since, *cursor.position()).rows == []
+    [[selection, *_]] = site.boot(site.scheduler())
+    changed = site.database.read(claims.changed_since, *cursor.position()).rows
+    assert [row.host for row in changed] == [selection.host]
+    assert changed[0].used_vcpus == 1
+    cursor.advance(changed)
+    assert site.database.read(claims.changed_since, *cursor.position()).rows == []
+    uuids = list(site.claimed())
+    site.ledger.write(claims.release, uuids)  # by a writer known before
+    assert [row.used_vcpus for row in site.database.read(claims.changed_since, *cursor.position()).rows] == [0]
+
+
+def test_page_by_page_it_is_the_same_ledger(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventories, "PAGE", 4)
+    pages: list[list[Inventory]] = []
+    site.boot(site.scheduler(), count=5)
+    site.database.read(claims.read_pages, pages.append)
+    assert [len(page) for page in pages] == [4, 2]
+    assert sorted((row for page in pages for row in page), key=lambda row: row.id) == sorted(
+        site.database.read(claims.read_all), key=lambda row: row.id
+    )
+
+
+def test_a_reader_knows_the_newest_writer_though_others_have_written_since(site: Site) -> None:
+    """Otherwise it would look for rows of unknown writers for ever, which takes PostgreSQL a look at every row."""
+    newest = claims.Ledger(site.database, "short").write(stamp_of).writer
+    assert site.database.read(claims.changed_since, {}, 0).newest == newest
+
+
+def test_a_reader_follows_writers_it_has_never_heard_of(site: Site) -> None:
+    cursor = Cursor(site.database.read(claims.read_all))
+    for n in range(3):
+        another = claims.Ledger(site.database, f"new {n}")
+        another.write(claims.set_inventory, [fleet.node(f"new{n}")], CELLS[0])
+        rows = site.database.read(claims.changed_since, *cursor.position()).rows
+        assert [row.host for row in rows] == [f"new{n}"]
+        cursor.advance(rows)
+
+
+def test_readers_keep_up_with_writers_that_never_pause(site: Site) -> None:
+    """Each reader's copy equals the ledger in the end, though it read while four writers wrote."""
+    stop = threading.Event()
+    copies: list[dict[int, int]] = [{}, {}]
+
+    def follow(copy: dict[int, int]) -> None:
+        rows = site.database.read(claims.read_all)
+        cursor = Cursor(rows)
+        while True:
+            last = stop.is_set()
+            for row in rows:
+                copy[row.id] = max(row.generation, copy.get(row.id, -1))
+            rows = site.database.read(claims.changed_since, *cursor.position()).rows
+            cursor.advance(rows)
+            if last and not rows:
+                return
+
+    def write() -> None:
+        scheduler, ledger = site.scheduler(), claims.Ledger(site.database, "conductor")
+        for _ in range(10):
+            leased = site.leased(fleet.spec())
+            scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
+            ledger.write(claims.release, list(leased.fences))
+
+    readers = [threading.Thread(target=follow, args=(copy,)) for copy in copies]
+    writing = [threading.Thread(target=write) for _ in range(4)]
+    for thread in (*readers, *writing):
+        thread.start()
+    for thread in writing:
+        thread.join()
+    stop.set()
+    for thread in readers:
+        thread.join()
+    truth = {row.id: row.generation for row in site.inventories().values()}
+    assert copies == [truth, truth]
+
+
+def test_a_pen_takes_a_new_id_after_a_while_and_the_oldest_ids_are_forgotten(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(db.api.ledger, "LIFE", -1.0)
+    monkeypatch.setattr(db.api.ledger, "KEPT", 3)
+    pen = claims.Ledger(database, "long-lived")
+    stamps = [pen.write(stamp_of) for _ in range(6)]
+    assert [stamp.sequence for stamp in stamps] == [1] * 6
+    assert sorted({stamp.writer for stamp in stamps}) == [stamp.writer for stamp in stamps]
+    kept = database.read(lambda tx: list(tx.execute(sa.select(writers.c.id).order_by(writers.c.id)).scalars()))
+    assert kept == list(range(stamps[-1].writer - 2, stamps[-1].writer + 1))

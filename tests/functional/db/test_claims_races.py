@@ -1,0 +1,151 @@
+"""Schedulers that know nothing of each other, on one database."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from db.api import claims
+from db.sql.engine import Database
+from objects import errors
+from objects.group import GroupPolicy
+from objects.selection import Selection
+from objects.spec import RequestSpec
+from scheduler.manager import SchedulerManager
+from tests.support import fleet
+from tests.support.databases import SERVERS, database_on
+from tests.support.fleet import CONTEXT, Site
+
+Answer = list[list[Selection]] | errors.NoValidHost
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with database_on(request.param, tmp_path_factory.mktemp("claims"), "api") as made:
+        yield made
+
+
+@pytest.fixture
+def make_site(database: Database) -> Callable[..., Site]:
+    return lambda hosts, **changes: Site.anew(database, [fleet.node(f"h{n}", **changes) for n in range(hosts)])
+
+
+def ask_all(
+    schedulers: Sequence[SchedulerManager],
+    asked: Sequence[RequestSpec],
+    threads: int = 8,
+    meanwhile: Callable[[], None] | None = None,
+) -> list[Answer]:
+    """Every request once, from several threads at the same time; each thread speaks to one of the schedulers.
+
+    Given what happens ``meanwhile``, those that are told to come again do, as a conductor would.
+    """
+    answers: list[Answer | Exception] = []
+
+    def ask(spec: RequestSpec, scheduler: SchedulerManager) -> Answer:
+        while True:
+            try:
+                return scheduler.select_destinations(CONTEXT, spec, list(spec.fences))
+            except errors.Conflict:
+                if meanwhile is None:
+                    raise
+                meanwhile()
+
+    def run(mine: Sequence[RequestSpec], scheduler: SchedulerManager) -> None:
+        for spec in mine:
+            try:
+                answers.append(ask(spec, scheduler))
+            except Exception as error:  # noqa: BLE001 - looked at below, in the test's own thread
+                answers.append(error)
+
+    started = [threading.Thread(target=run, args=(asked[n::threads], schedulers[n % len(schedulers)])) for n in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    for answer in answers:
+        if isinstance(answer, Exception) and not isinstance(answer, errors.NoValidHost):
+            raise answer
+    return [answer for answer in answers if isinstance(answer, (list, errors.NoValidHost))]
+
+
+def refusals(answers: Sequence[Answer]) -> int:
+    return sum(isinstance(answer, errors.NoValidHost) for answer in answers)
+
+
+def test_120_requests_for_100_places_fill_exactly_100(make_site: Callable[..., Site]) -> None:
+    site = make_site(20, vcpus=5)
+    schedulers = [site.scheduler() for _ in range(3)]
+    answers = ask_all(schedulers, [site.leased(fleet.spec()) for _ in range(120)])
+    assert refusals(answers) == 20
+    assert len(site.claimed()) == 100
+    assert set(Counter(site.claimed().values()).values()) == {5}
+    assert site.overfull() == []
+
+
+def test_batches_beside_singles_are_placed_whole_or_not_at_all(make_site: Callable[..., Site]) -> None:
+    site = make_site(10, vcpus=10)
+    asked = [site.leased(fleet.spec(), 7 if n % 3 == 0 else 1) for n in range(60)]  # 180 instances for 100 places
+    answers = ask_all([site.scheduler(), site.scheduler()], asked)
+    sizes = [len(answer) for answer in answers if isinstance(answer, list)]
+    assert set(sizes) <= {1, 7}
+    assert sum(sizes) == len(site.claimed())
+    assert len(site.claimed()) > 90
+    assert site.overfull() == []
+
+
+def test_members_of_an_anti_affinity_group_never_meet(make_site: Callable[..., Site]) -> None:
+    site = make_site(12)
+    group = fleet.group(GroupPolicy.ANTI_AFFINITY)
+    asked = [site.leased(fleet.spec(group=group), 1 + n % 2) for n in range(12)]  # 18 members for 12 hosts
+    ask_all([site.scheduler(), site.scheduler()], asked, meanwhile=site.built)
+    members = [slot.host for slot in site.slots() if not slot.held]
+    assert len(members) == len(set(members)) == len(site.claimed())
+    assert sorted(members) == sorted(site.claimed().values())
+    assert len(members) >= 11  # two singles or a pair more would not have been refused
+
+
+def test_members_of_an_affinity_group_all_meet(make_site: Callable[..., Site]) -> None:
+    site = make_site(6)
+    group = fleet.group(GroupPolicy.AFFINITY)
+    answers = ask_all([site.scheduler(), site.scheduler()], [site.leased(fleet.spec(group=group)) for _ in range(12)])
+    assert refusals(answers) == 0
+    assert len(set(site.claimed().values())) == 1
+
+
+def test_the_same_request_asked_many_times_at_once_is_claimed_once(make_site: Callable[..., Site]) -> None:
+    site = make_site(8)
+    leased = site.leased(fleet.spec(), 5)
+    answers = ask_all([site.scheduler(), site.scheduler(), site.scheduler()], [leased] * 16)
+    assert all(answer == answers[0] for answer in answers)
+    assert len(site.claimed()) == 5
+    assert site.overfull() == []
+    assert sum(row.instances for row in site.inventories().values()) == 5
+
+
+def test_claims_and_releases_together_leave_no_room_lost_and_none_invented(make_site: Callable[..., Site]) -> None:
+    site = make_site(4, vcpus=4)
+    scheduler = site.scheduler()
+    errors_seen: list[Exception] = []
+
+    def boot_and_end(rounds: int) -> None:
+        ledger = claims.Ledger(site.database, "conductor")
+        for _ in range(rounds):
+            leased = site.leased(fleet.spec(), 2)
+            try:
+                scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
+            except errors.NoValidHost as full:
+                errors_seen.append(full)
+            ledger.write(claims.release, list(leased.fences))
+
+    threads = [threading.Thread(target=boot_and_end, args=(15,)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert site.claimed() == {}
+    assert site.overfull() == []
+    assert errors_seen == []  # 6 threads of 2 instances always fit into 16 places

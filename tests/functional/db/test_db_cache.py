@@ -1,0 +1,180 @@
+"""A cache of rows that follows their epochs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from db.api import epochs, flavors
+from db.api.cache import EpochCache, EpochReader
+from db.api.epochs import Epoch
+from db.sql.connection import ApiTransaction
+from db.sql.counting import StatementCounter
+from db.sql.engine import Database
+from objects import errors
+from objects.flavor import Flavor
+from service.periodic import wait_until
+from tests.support.databases import api_database, sqlite_url
+
+NEVER = 1e9
+
+
+def flavor(name: str) -> Flavor:
+    return Flavor(flavor_id=name, name=name, vcpus=1, memory_mb=1)
+
+
+class Loader:
+    """Loads the flavors' names, and counts how often. While ``gate`` is closed it waits in its transaction."""
+
+    def __init__(self) -> None:
+        self.loads = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, tx: ApiTransaction) -> list[str]:
+        self.loads += 1
+        assert self.gate.wait(30)
+        return [flavor.name for flavor in flavors.list_all(tx)]
+
+
+def in_thread(call: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+def test_value_is_loaded_once_and_again_when_its_epoch_rose(tmp_path: Path) -> None:
+    database, loader = api_database(tmp_path), Loader()
+    cache = EpochCache(EpochReader(database), (Epoch.FLAVORS,), loader, interval=0.0)
+
+    assert cache.get() == []
+    assert cache.get() is cache.get()
+    assert loader.loads == 1
+
+    database.write(flavors.create, flavor("m1"))
+    assert cache.get() == ["m1"]
+    database.write(epochs.bump, Epoch.HOSTS)
+    assert cache.get() == ["m1"]
+    assert loader.loads == 2, "the epoch of another kind is not ours"
+
+
+def test_any_of_several_epochs_reloads(tmp_path: Path) -> None:
+    database, loader = api_database(tmp_path), Loader()
+    cache = EpochCache(EpochReader(database), (Epoch.FLAVORS, Epoch.AGGREGATES), loader, interval=0.0)
+    cache.get()
+    for name in (Epoch.FLAVORS, Epoch.AGGREGATES):
+        database.write(epochs.bump, name)
+        cache.get()
+
+    assert loader.loads == 3
+
+
+def test_between_two_looks_the_database_is_left_alone(tmp_path: Path) -> None:
+    database = api_database(tmp_path)
+    cache = EpochCache(EpochReader(database), (Epoch.FLAVORS,), Loader(), interval=NEVER)
+    cache.get()
+    database.write(flavors.create, flavor("m1"))
+    with StatementCounter(database) as counter:
+        assert [cache.get() for _ in range(100)] == [[]] * 100
+    assert counter.totals() == {}
+
+    with StatementCounter(database) as counter:
+        assert cache.refresh() == ["m1"]
+        cache.refresh()
+    assert counter.totals()["api.db"].executions == 3, "one look with a load, one look without"
+
+
+def test_caches_of_one_reader_share_their_looks(tmp_path: Path) -> None:
+    database = api_database(tmp_path)
+    reader = EpochReader(database)
+    flavor_names = EpochCache(reader, (Epoch.FLAVORS,), Loader(), interval=0.2)
+    hosts = EpochCache(reader, (Epoch.HOSTS,), lambda tx: "hosts", interval=0.2)
+    flavor_names.get()
+    hosts.get()
+    time.sleep(0.3)
+    with StatementCounter(database) as counter:
+        assert (flavor_names.get(), hosts.get()) == ([], "hosts")
+    assert counter.totals()["api.db"].executions == 1
+
+    database.write(flavors.create, flavor("m1"))
+    hosts.refresh()
+    with StatementCounter(database) as counter:
+        assert flavor_names.refresh() == ["m1"], "a refresh is content only with what was read after it was asked for"
+    assert counter.totals()["api.db"].executions == 2
+
+
+def test_while_one_looks_the_others_go_on_with_the_value_they_have(tmp_path: Path) -> None:
+    database, loader = api_database(tmp_path), Loader()
+    cache = EpochCache(EpochReader(database), (Epoch.FLAVORS,), loader, interval=0.0)
+    cache.get()
+    database.write(flavors.create, flavor("m1"))
+    loader.gate.clear()
+    looking = in_thread(cache.get)
+    assert wait_until(lambda: loader.loads == 2, timeout=10)
+
+    assert cache.get() == []
+
+    loader.gate.set()
+    looking.join(10)
+    assert cache.get() == ["m1"]
+    assert loader.loads == 2
+
+
+def test_first_load_happens_once_however_many_wait_for_it(tmp_path: Path) -> None:
+    database, loader = api_database(tmp_path), Loader()
+    cache = EpochCache(EpochReader(database), (Epoch.FLAVORS,), loader, interval=NEVER)
+    loader.gate.clear()
+    values: list[list[str]] = []
+    threads = [in_thread(lambda: values.append(cache.get())) for _ in range(5)]
+    assert wait_until(lambda: loader.loads == 1, timeout=10)
+    loader.gate.set()
+    for thread in threads:
+        thread.join(10)
+
+    assert values == [[]] * 5
+    assert loader.loads == 1
+
+
+def test_without_its_database_the_value_stays_and_comes_right_afterwards(tmp_path: Path) -> None:
+    database = api_database(tmp_path)
+    cache = EpochCache(EpochReader(database), (Epoch.FLAVORS,), Loader(), interval=0.0)
+    database.write(flavors.create, flavor("m1"))
+    assert cache.get() == ["m1"]
+
+    database.dispose()
+    (tmp_path / "api.db").rename(tmp_path / "away.db")
+    assert cache.get() == ["m1"]
+    assert cache.refresh() == ["m1"]
+
+    (tmp_path / "away.db").rename(tmp_path / "api.db")
+    database.write(flavors.delete, "m1")
+    assert cache.get() == []
+
+
+def test_without_its_database_and_without_a_value_it_says_so(tmp_path: Path) -> None:
+    cache = EpochCache(EpochReader(Database(sqlite_url(tmp_path, "none"))), (Epoch.FLAVORS,), Loader())
+
+    with pytest.raises(errors.DatabaseUnavailable):
+        cache.get()
+
+
+def test_load_that_fails_leaves_the_cache_usable(tmp_path: Path) -> None:
+    database = api_database(tmp_path)
+    broken = [True]
+
+    def load(tx: Connection) -> str:
+        if broken:
+            raise ValueError("a row nobody can read")
+        return "loaded"
+
+    cache = EpochCache(EpochReader(database), (Epoch.FLAVORS,), load)
+    with pytest.raises(ValueError, match="nobody can read"):
+        cache.get()
+    broken.clear()
+
+    assert cache.get() == "loaded"

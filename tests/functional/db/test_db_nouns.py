@@ -1,0 +1,293 @@
+"""What operators define, in the API database: kept as given, unique by name, and told to those who cache it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from db.api import aggregates, cell_mappings, epochs, flavors, host_mappings, server_groups
+from db.api.epochs import Epoch
+from db.api.tables import instance_mappings
+from db.sql.engine import Database
+from objects import errors
+from objects.cell import CellMapping, CellState, HostMapping
+from objects.flavor import Flavor
+from objects.group import GroupPolicy, ServerGroup
+from tests.support.databases import SERVERS, database_on
+
+SMALL = Flavor(
+    flavor_id="1",
+    name="m1.small",
+    vcpus=1,
+    memory_mb=2048,
+    root_gb=20,
+    ephemeral_gb=1,
+    swap_mb=512,
+    is_public=False,
+    disabled=True,
+    description="für Tests \N{CLOUD}",
+    extra_specs={"hw:cpu_policy": "dedicated"},
+)
+CELL = CellMapping(uuid="c1", name="cell1", database_url="sqlite:////cell1.db", transport_url="embedded://cell1/")
+GROUP = ServerGroup(uuid="g1", name="web", project_id="p", user_id="u", policy=GroupPolicy.ANTI_AFFINITY, max_server_per_host=2)
+
+
+@pytest.fixture(params=SERVERS)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with database_on(request.param, tmp_path, "api") as database:
+        yield database
+
+
+@contextmanager
+def epoch_rises(database: Database, name: Epoch, *, by: bool = True) -> Iterator[None]:
+    before = database.read(epochs.read)
+    yield
+    after = database.read(epochs.read)
+    assert {kind for kind in after if after[kind] > before[kind]} == ({name} if by else set())
+
+
+def refuses(error: type[Exception], text: str, call: Callable[..., Any], *arguments: Any) -> None:
+    with pytest.raises(error) as caught:
+        call(*arguments)
+    assert str(caught.value) == text
+
+
+# -- epochs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_epoch_of_a_new_kind_appears_with_its_first_bump(database: Database) -> None:
+    database.write(epochs.bump, "images")
+    database.write(epochs.bump, "images")
+
+    assert database.read(epochs.read)["images"] == 2
+
+
+# -- flavors ---------------------------------------------------------------------------------------------------------------
+
+
+def test_flavor_comes_back_as_it_was_given(database: Database) -> None:
+    with epoch_rises(database, Epoch.FLAVORS):
+        database.write(flavors.create, SMALL)
+
+    assert database.read(flavors.get, "1") == SMALL
+    assert database.read(flavors.list_all) == [SMALL]
+
+
+def test_flavor_is_found_by_id_before_name(database: Database) -> None:
+    confusing = msgspec.structs.replace(SMALL, flavor_id="m1.small", name="other")
+    database.write(flavors.create, SMALL)
+    assert database.read(flavors.find, "m1.small") == SMALL
+    database.write(flavors.create, confusing)
+
+    assert database.read(flavors.find, "m1.small") == confusing
+    refuses(errors.NotFound, "Flavor 'm1.large' not found", database.read, flavors.find, "m1.large")
+
+
+@pytest.mark.parametrize("other", [{"flavor_id": "2"}, {"name": "m1.other"}])
+def test_flavor_id_and_name_are_unique(database: Database, other: dict[str, str]) -> None:
+    database.write(flavors.create, SMALL)
+    second = msgspec.structs.replace(SMALL, **other)
+
+    with epoch_rises(database, Epoch.FLAVORS, by=False):
+        refuses(
+            errors.Conflict,
+            f"Flavor '{second.name}' ({second.flavor_id}) already exists",
+            database.write,
+            flavors.create,
+            second,
+        )
+
+
+def test_flavor_changes_and_goes(database: Database) -> None:
+    database.write(flavors.create, SMALL)
+    bigger = msgspec.structs.replace(SMALL, vcpus=2, name="m1.medium", extra_specs={})
+    with epoch_rises(database, Epoch.FLAVORS):
+        database.write(flavors.update, bigger)
+    assert database.read(flavors.get, "1") == bigger
+    database.write(flavors.update, bigger)  # the same again is no error
+
+    with epoch_rises(database, Epoch.FLAVORS):
+        database.write(flavors.delete, "1")
+    refuses(errors.NotFound, "Flavor '1' not found", database.read, flavors.get, "1")
+    refuses(errors.NotFound, "Flavor '1' not found", database.write, flavors.delete, "1")
+    refuses(errors.NotFound, "Flavor 'm1.small' (1) not found", database.write, flavors.update, SMALL)
+
+
+# -- cells and hosts -------------------------------------------------------------------------------------------------------
+
+
+def test_cell_mapping_comes_back_and_its_epoch_rises_with_each_change(database: Database) -> None:
+    with epoch_rises(database, Epoch.CELLS):
+        database.write(cell_mappings.create, CELL)
+    assert database.read(cell_mappings.get, "c1") == CELL
+
+    draining = msgspec.structs.replace(CELL, state=CellState.DRAINING, name="cell-one")
+    with epoch_rises(database, Epoch.CELLS):
+        database.write(cell_mappings.update, draining)
+    assert database.read(cell_mappings.list_all) == [msgspec.structs.replace(draining, epoch=1)]
+
+
+def test_cell_name_is_unique(database: Database) -> None:
+    database.write(cell_mappings.create, CELL)
+    second = msgspec.structs.replace(CELL, uuid="c2")
+    refuses(errors.Conflict, "Cell 'cell1' already exists", database.write, cell_mappings.create, second)
+
+    other = msgspec.structs.replace(CELL, uuid="c2", name="cell2")
+    database.write(cell_mappings.create, other)
+    renamed = msgspec.structs.replace(other, name="cell1")
+    text = "Cell 'cell1' cannot be changed: the new name is taken"
+    refuses(errors.Conflict, text, database.write, cell_mappings.update, renamed)
+
+
+def test_cell_goes_only_when_it_is_empty(database: Database) -> None:
+    database.write(cell_mappings.create, CELL)
+    database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid="c1")], 1.0)
+    text = "Cell 'cell1' still has 1 hosts: delete them, or give --with-hosts"
+    refuses(errors.Conflict, text, database.write, cell_mappings.delete, "c1")
+    database.write(host_mappings.delete, "h1")
+
+    server = {"instance_uuid": "i", "batch_id": "b", "cell_uuid": "c1", "project_id": "p", "user_id": "u", "name": "n"}
+    times = {"created_at": 1.0, "updated_at": 1.0, "state": "active"}
+    database.write(lambda tx: tx.execute(sa.insert(instance_mappings), server | times))
+    refuses(errors.Conflict, "Cell 'cell1' still has 1 servers: delete them first", database.write, cell_mappings.delete, "c1")
+    database.write(lambda tx: tx.execute(sa.update(instance_mappings).values(deleted=True)))
+    unconfirmed = "Cell 'cell1' has not confirmed 1 deletes yet: wait until their guests are gone"
+    refuses(errors.Conflict, unconfirmed, database.write, cell_mappings.delete, "c1")
+    database.write(lambda tx: tx.execute(sa.update(instance_mappings).values(state="deleted")))
+
+    with epoch_rises(database, Epoch.CELLS):
+        database.write(cell_mappings.delete, "c1")
+    refuses(errors.NotFound, "Cell 'c1' not found", database.write, cell_mappings.delete, "c1")
+
+
+def test_hosts_are_mapped_once(database: Database) -> None:
+    mine = [HostMapping(host=f"h{n}", cell_uuid="c1") for n in (2, 1)]
+    with epoch_rises(database, Epoch.HOSTS):
+        assert database.write(host_mappings.add, mine, 1.0) == []
+    with epoch_rises(database, Epoch.HOSTS, by=False):
+        assert database.write(host_mappings.add, mine, 2.0) == []
+
+    assert database.read(host_mappings.list_all) == sorted(mine, key=lambda m: m.host)
+
+
+def test_host_of_another_cell_is_a_conflict_and_the_others_are_mapped(database: Database) -> None:
+    first = HostMapping(host="h1", cell_uuid="c1")
+    database.write(host_mappings.add, [first], 1.0)
+    other, new = HostMapping(host="h1", cell_uuid="c2"), HostMapping(host="h2", cell_uuid="c2")
+
+    with epoch_rises(database, Epoch.HOSTS):
+        assert database.write(host_mappings.add, [other, new], 2.0) == [first]
+
+    assert database.read(host_mappings.list_all) == [first, new]
+
+
+def test_many_hosts_are_mapped_at_once(database: Database) -> None:
+    mappings = [HostMapping(host=f"host{n:04}", cell_uuid="c1") for n in range(1200)]
+    database.write(host_mappings.add, mappings[:1], 1.0)
+
+    assert database.write(host_mappings.add, [msgspec.structs.replace(m, cell_uuid="c2") for m in mappings], 1.0) == mappings[:1]
+    assert len(database.read(host_mappings.list_all)) == 1200
+
+
+def test_no_hosts_are_no_change(database: Database) -> None:
+    with epoch_rises(database, Epoch.HOSTS, by=False):
+        assert database.write(host_mappings.add, [], 1.0) == []
+
+
+def test_unmapped_host_is_not_found(database: Database) -> None:
+    refuses(errors.NotFound, "Host 'h1' not found", database.write, host_mappings.delete, "h1")
+
+
+# -- aggregates ------------------------------------------------------------------------------------------------------------
+
+
+def test_aggregate_gathers_hosts_and_metadata(database: Database) -> None:
+    with epoch_rises(database, Epoch.AGGREGATES):
+        made = database.write(aggregates.create, "ssd", {"ssd": "true"})
+    for host in ("h2", "h1"):
+        with epoch_rises(database, Epoch.AGGREGATES):
+            database.write(aggregates.add_host, made.id, host)
+    with epoch_rises(database, Epoch.AGGREGATES):
+        database.write(aggregates.set_metadata, made.id, {"availability_zone": "az1", "ssd": None})
+
+    expected = msgspec.structs.replace(made, hosts=("h1", "h2"), metadata={"availability_zone": "az1"})
+    assert database.read(aggregates.get, made.id) == expected
+    assert database.read(aggregates.find, "ssd") == expected
+    assert database.read(aggregates.list_all) == [expected]
+
+
+def test_aggregate_name_is_unique(database: Database) -> None:
+    database.write(aggregates.create, "ssd")
+    other = database.write(aggregates.create, "hdd")
+
+    refuses(errors.Conflict, "Aggregate 'ssd' already exists", database.write, aggregates.create, "ssd")
+    text = f"Aggregate '{other.id}' cannot be changed: the new name is taken"
+    refuses(errors.Conflict, text, database.write, aggregates.update, other.id, "ssd")
+    with epoch_rises(database, Epoch.AGGREGATES):
+        database.write(aggregates.update, other.id, "tape")
+
+
+def test_host_is_in_an_aggregate_once_and_leaves_it(database: Database) -> None:
+    made = database.write(aggregates.create, "ssd")
+    database.write(aggregates.add_host, made.id, "h1")
+    refuses(errors.Conflict, "Host 'h1' is in aggregate 'ssd' already", database.write, aggregates.add_host, made.id, "h1")
+    refuses(errors.Conflict, "Aggregate 'ssd' still has 1 hosts", database.write, aggregates.delete, made.id)
+
+    with epoch_rises(database, Epoch.AGGREGATES):
+        database.write(aggregates.remove_host, made.id, "h1")
+    text = "Host 'h1' in aggregate 'ssd' not found"
+    refuses(errors.NotFound, text, database.write, aggregates.remove_host, made.id, "h1")
+    with epoch_rises(database, Epoch.AGGREGATES):
+        database.write(aggregates.delete, made.id)
+    for call, *rest in ((aggregates.delete,), (aggregates.add_host, "h"), (aggregates.set_metadata, {}), (aggregates.update, "n")):
+        refuses(errors.NotFound, f"Aggregate '{made.id}' not found", database.write, call, made.id, *rest)
+
+
+def test_host_is_in_one_zone_at_most(database: Database) -> None:
+    first = database.write(aggregates.create, "rack1", {"availability_zone": "az1"})
+    same = database.write(aggregates.create, "rack1-ssd", {"availability_zone": "az1"})
+    other = database.write(aggregates.create, "rack2", {"availability_zone": "az2"})
+    none = database.write(aggregates.create, "gpu")
+    for aggregate in (first, same, none):
+        database.write(aggregates.add_host, aggregate.id, "h1")
+
+    text = "Host 'h1' is in zone 'az1' already, through aggregate 'rack1'"
+    refuses(errors.Conflict, text, database.write, aggregates.add_host, other.id, "h1")
+    refuses(errors.Conflict, text, database.write, aggregates.set_metadata, none.id, {"availability_zone": "az3"})
+    database.write(aggregates.set_metadata, none.id, {"availability_zone": "az1"})
+
+
+# -- server groups ---------------------------------------------------------------------------------------------------------
+
+
+def test_server_group_comes_back_as_it_was_given(database: Database) -> None:
+    with epoch_rises(database, Epoch.GROUPS):
+        database.write(server_groups.create, GROUP)
+
+    assert database.read(server_groups.list_all) == [GROUP]
+    assert database.read(server_groups.list_all, "other") == []
+
+
+def test_server_group_name_is_unique_in_its_project(database: Database) -> None:
+    database.write(server_groups.create, GROUP)
+    text = "Server group 'web' already exists"
+    refuses(errors.Conflict, text, database.write, server_groups.create, msgspec.structs.replace(GROUP, uuid="g2"))
+    database.write(server_groups.create, msgspec.structs.replace(GROUP, uuid="g2", project_id="q"))
+
+
+def test_server_group_is_renamed_but_keeps_its_policy(database: Database) -> None:
+    database.write(server_groups.create, GROUP)
+    with epoch_rises(database, Epoch.GROUPS):
+        database.write(server_groups.update, msgspec.structs.replace(GROUP, name="www", policy=GroupPolicy.AFFINITY))
+    assert database.read(server_groups.list_all) == [msgspec.structs.replace(GROUP, name="www")]
+
+    with epoch_rises(database, Epoch.GROUPS):
+        database.write(server_groups.delete, "g1")
+    assert database.read(server_groups.list_all) == []
+    refuses(errors.NotFound, "Server group 'g1' not found", database.write, server_groups.delete, "g1")

@@ -1,0 +1,174 @@
+"""What the processes of a cell report of themselves: heartbeats, and the nodes' statistics with their feed events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from db.cell import compute_nodes, feed, services
+from db.cell.services import Beat
+from db.cell.tables import compute_nodes as table
+from db.sql.counting import StatementCounter
+from db.sql.engine import Database
+from objects import errors, stored
+from objects.compute_node import ComputeNode, Service
+from objects.feed import EventKind, FeedEvent
+from tests.support.databases import SERVERS, database_on
+
+NODE = ComputeNode(host="h1", node="n1", vcpus=8, memory_mb=16384, disk_gb=100, attributes={"gpu": True})
+AGENT = "superconductor-compute"
+
+
+@pytest.fixture(params=SERVERS)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with database_on(request.param, tmp_path, "cell") as database:
+        yield database
+
+
+def events(database: Database) -> tuple[FeedEvent, ...]:
+    return database.read(feed.read, 0, 100).events
+
+
+# -- heartbeats ------------------------------------------------------------------------------------------------------------
+
+
+def test_first_heartbeat_makes_the_service_and_each_further_one_counts(database: Database) -> None:
+    database.write(services.heartbeat, "h1", AGENT, 1, 10.0)
+    first = database.read(services.get, "h1", AGENT)
+    for now in (20.0, 30.0):
+        database.write(services.heartbeat, "h1", AGENT, 2, now)
+
+    expected = Service(uuid=first.uuid, host="h1", binary=AGENT, report_count=3, last_seen=30.0, version=2)
+    assert database.read(services.list_all) == [expected]
+    assert events(database) == ()
+
+
+def test_heartbeat_is_one_statement_however_many_services_beat(database: Database) -> None:
+    beats = [Beat(host=f"h{n}", binary=AGENT) for n in range(20)]
+    for now in (1.0, 2.0):
+        with StatementCounter(database) as counter:
+            database.write(services.heartbeats, beats, now)
+        (count,) = counter.totals().values()
+        assert (count.executions, count.rows) == (1, 20)
+
+    assert {service.report_count for service in database.read(services.list_all)} == {2}
+
+
+def test_two_beats_of_one_service_in_one_call_count_once_and_none_is_none(database: Database) -> None:
+    database.write(services.heartbeats, [Beat(host="h1", binary=AGENT), Beat(host="h1", binary=AGENT, version=2)], 1.0)
+    database.write(services.heartbeats, [], 1.0)
+
+    assert [(s.report_count, s.version) for s in database.read(services.list_all)] == [(1, 2)]
+
+
+def test_disabling_is_kept_over_heartbeats_and_told_by_the_feed(database: Database) -> None:
+    database.write(services.heartbeat, "h1", AGENT, 1, 1.0)
+    assert database.write(services.set_disabled, "h1", AGENT, True, "maintenance", 2.0)
+    assert not database.write(services.set_disabled, "h1", AGENT, True, "maintenance", 3.0)
+    database.write(services.heartbeat, "h1", AGENT, 1, 4.0)
+
+    service = database.read(services.get, "h1", AGENT)
+    assert (service.disabled, service.disabled_reason, service.report_count) == (True, "maintenance", 2)
+    (event,) = events(database)
+    assert (event.kind, event.key) == (EventKind.SERVICE, "h1")
+    assert stored.load(event.payload, Service).disabled_reason == "maintenance"
+
+    assert database.write(services.set_disabled, "h1", AGENT, False, "ignored", 5.0)
+    assert database.read(services.get, "h1", AGENT).disabled_reason is None
+
+
+def test_forcing_down_is_told_by_the_feed(database: Database) -> None:
+    database.write(services.heartbeat, "h1", AGENT, 1, 1.0)
+    assert database.write(services.set_forced_down, "h1", AGENT, True, 2.0)
+
+    assert database.read(services.get, "h1", AGENT).forced_down
+    assert [stored.load(event.payload, Service).forced_down for event in events(database)] == [True]
+
+
+def test_unknown_service_is_not_found(database: Database) -> None:
+    for call, *rest in (
+        (services.get,),
+        (services.delete,),
+        (services.set_disabled, True, None, 1.0),
+        (services.set_forced_down, True, 1.0),
+    ):
+        with pytest.raises(errors.NotFound, match="Service 'superconductor-compute' on host 'h1' not found"):
+            database.write(call, "h1", AGENT, *rest)
+
+
+def test_forgotten_service_is_gone(database: Database) -> None:
+    database.write(services.heartbeat, "h1", AGENT, 1, 1.0)
+    database.write(services.delete, "h1", AGENT)
+
+    assert database.read(services.list_all) == []
+
+
+# -- compute nodes ---------------------------------------------------------------------------------------------------------
+
+
+def test_only_a_change_is_written_and_told(database: Database) -> None:
+    assert database.write(compute_nodes.store, NODE, 1.0)
+    assert not database.write(compute_nodes.store, NODE, 2.0)
+    busier = msgspec.structs.replace(NODE, vcpus_used=4)
+    assert database.write(compute_nodes.store, busier, 3.0)
+
+    assert database.read(compute_nodes.list_all) == [busier]
+    assert [(e.kind, e.key, stored.load(e.payload, ComputeNode)) for e in events(database)] == [
+        (EventKind.HOST, "h1", NODE),
+        (EventKind.HOST, "h1", busier),
+    ]
+
+
+def test_text_of_another_version_is_no_change(database: Database) -> None:
+    database.write(compute_nodes.store, NODE, 1.0)
+    older = stored.dump({"attributes": {"gpu": True}, "host": "h1", "node": "n1", "vcpus": 8, "memory_mb": 16384, "disk_gb": 100})
+    database.write(lambda tx: tx.execute(sa.update(table).values(stats=older)))
+
+    assert not database.write(compute_nodes.store, NODE, 2.0)
+
+
+def test_unchanged_report_is_one_read_and_changed_ones_are_written_together(database: Database) -> None:
+    nodes = [msgspec.structs.replace(NODE, host=f"h{n}") for n in range(20)]
+    database.write(compute_nodes.store_all, nodes, 1.0)
+    with StatementCounter(database) as counter:
+        assert database.write(compute_nodes.store_all, nodes, 2.0) == 0
+    assert [count.executions for count in counter.totals().values()] == [1]
+
+    changed = [msgspec.structs.replace(node, running_vms=1) for node in nodes[:5]] + nodes[5:]
+    with StatementCounter(database) as counter:
+        assert database.write(compute_nodes.store_all, changed, 3.0) == 5
+    (count,) = counter.totals().values()
+    assert count.executions <= 5, counter.statements()
+
+
+def test_the_later_of_two_reports_on_one_node_counts(database: Database) -> None:
+    later = msgspec.structs.replace(NODE, running_vms=2)
+
+    assert database.write(compute_nodes.store_all, [NODE, later], 1.0) == 1
+    assert database.read(compute_nodes.list_all) == [later]
+    assert database.write(compute_nodes.store_all, [], 1.0) == 0
+
+
+def test_nodes_come_page_by_page_in_the_order_of_their_names(database: Database) -> None:
+    nodes = [msgspec.structs.replace(NODE, host=host, node=node) for host in ("h1", "h2", "h3") for node in ("a", "b")]
+    database.write(compute_nodes.store_all, nodes[::-1], 1.0)
+    found: list[ComputeNode] = []
+    after: tuple[str, str] | None = compute_nodes.FIRST
+    while after is not None:
+        page = database.read(compute_nodes.list_after, after, 3)  # which ends between the two nodes of a host
+        found += page.nodes
+        after = page.last
+    assert found == nodes
+
+
+def test_signs_of_life_are_those_of_one_kind_of_service(database: Database) -> None:
+    database.write(services.heartbeats, [Beat(host="h1", binary=AGENT, stopping=True), Beat(host="h1", binary="other")], 10.0)
+    database.write(services.set_disabled, "h1", AGENT, True, "repair", 11.0)
+    (sign,) = database.read(services.signs, AGENT)
+    assert sign == services.Sign("h1", 1, sign.age, True, False, True)
+    assert sign.age == pytest.approx(time.time() - 10.0, abs=3600)

@@ -1,0 +1,149 @@
+"""What lists look for in request specs is kept beside them: written with each, filled in for older ones, gone with them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from db import online
+from db.api import listing, purge, request_specs, tables
+from db.api.listing import ServerQuery
+from db.sql.connection import ApiTransaction, Connection
+from db.sql.engine import Database
+from db.sql.sync import sync
+from objects import stored
+from objects.spec import Image, RequestSpec, ServerProperties
+from tests.support import fleet
+from tests.support.databases import SERVERS, database_on, url_on
+
+BEFORE = "0012"
+"""The schema before."""
+TAGS = tuple(f"tag-{number}" for number in range(50))
+METADATA = {"role": "web", "tier": "0"}
+ODD = {"cut": "{", "a list": "[]", "no text": '{"properties": {"tags": [7]}}', "deep": '{"a":' * 3000 + "1" + "}" * 3000}
+
+
+def asked(**properties: Any) -> RequestSpec:
+    told: dict[str, Any] = {
+        "tags": TAGS,
+        "metadata": METADATA,
+        "key_name": "mine",
+        "config_drive": True,
+        "description": "front end",
+    }
+    return fleet.spec(image=Image(id="debian"), properties=ServerProperties(**told | properties))
+
+
+def mapping(batch: str, **changes: Any) -> dict[str, Any]:
+    common = {"deleted": False, "fence": 0, "seen": 0, "project_id": "p1", "user_id": "u", "launch_index": 0}
+    common |= {"created_at": 1.0, "updated_at": 1.0, "state": "active", "name": batch}
+    return common | {"instance_uuid": str(uuid.uuid4()), "batch_id": batch} | changes
+
+
+def write_as_before(tx: Connection, specs: dict[str, str]) -> None:
+    """As a release without these columns does."""
+    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in ("batch_id", "spec", "created_at")]
+    rows = [{"batch_id": batch, "spec": text, "created_at": 1.0} for batch, text in specs.items()]
+    tx.execute(sa.insert(sa.table("request_specs", *columns)), rows)
+    tx.execute(sa.insert(tables.instance_mappings), [mapping(batch) for batch in specs])
+
+
+def batches_in(tx: Connection, table: sa.Table) -> Sequence[str]:
+    return tx.execute(sa.select(table.c.batch_id)).scalars().all()
+
+
+def found(database: Database, **query: Any) -> set[str]:
+    """The names of the servers that a list shows."""
+    return {server.name for server in database.read(listing.list_, ServerQuery(**query))}
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def database(server: str, tmp_path: Path) -> Iterator[Database]:
+    with database_on(server, tmp_path, "api") as made:
+        yield made
+
+
+def check_everything_is_found(database: Database, name: str) -> None:
+    """By each filter, and by the order of each key."""
+    queries: list[dict[str, Any]] = [
+        {"flavor_id": asked().flavor.flavor_id},
+        {"image_id": "debian"},
+        {"key_name": "mine"},
+        {"config_drive": True},
+        {"description": "^front"},
+        {"tags": TAGS},
+        {"tags_any": ("no such tag", TAGS[7])},
+        {"metadata": tuple(METADATA.items())},
+    ]
+    for query in queries:
+        assert name in found(database, **query), query
+    assert name not in found(database, not_tags=TAGS)
+    assert name not in found(database, not_tags_any=("no such tag", TAGS[7]))
+    assert name not in found(database, tags=(*TAGS, "one more"))
+    assert name not in found(database, metadata=(("role", "web"), ("tier", "1")))
+    for key in ("image_ref", "instance_type_id", "key_name", "display_description", "config_drive"):
+        [*_, last] = database.read(listing.list_, ServerQuery(sort=((key, "asc"),)))
+        assert last.name == name, key
+
+
+def test_specs_of_an_older_schema_are_found(server: str, tmp_path: Path) -> None:
+    """Those that cannot be decoded are in every list that asks for nothing of them, and are not looked at again."""
+    specs = {"good": stored.dump(asked())} | ODD
+    with url_on(server, tmp_path) as url:
+        sync(url, "api", BEFORE)
+        database = Database(url)
+        database.write(write_as_before, specs)
+        sync(url, "api")
+        check_everything_is_found(database, "good")
+        assert found(database) == set(specs)
+        assert found(database, not_tags_any=("blue",)) == set(specs)
+        [migration] = [each for each in online.MIGRATIONS if each.name == "index-request-specs"]
+        assert database.read(migration.left) == 0
+        database.dispose()
+
+
+def test_specs_that_an_older_process_writes_meanwhile_are_found_later(database: Database) -> None:
+    [migration] = [each for each in online.MIGRATIONS if each.name == "index-request-specs"]
+    specs = {"good": stored.dump(asked())} | ODD | {f"b{number}": stored.dump(asked(tags=())) for number in range(7)}
+    database.write(write_as_before, specs)
+    assert database.read(migration.left) == len(specs)
+    assert online.run(database, migration, most=4) == 4
+    assert online.run(database, migration) == len(specs) - 4
+    assert online.run(database, migration) == 0
+    assert found(database, tags=TAGS) == {"good"}
+    assert found(database, metadata=tuple(METADATA.items())) == {"good"} | {f"b{number}" for number in range(7)}
+
+
+def test_a_value_that_no_column_holds_costs_nothing_else(database: Database) -> None:
+    """It comes from a cell that was written to by others: its spec is put back all the same."""
+    odd = asked(tags=("ok", "a\0b", "long" * 100), metadata={"k": "\x1b", "role": "web"}, key_name="k" * 300, description="\0")
+    texts = {"odd": stored.dump(odd), "undecodable": "{"}
+    assert database.write(request_specs.put_back, texts, 1.0) == 2
+    assert database.write(request_specs.put_back, texts, 2.0) == 0
+    database.write(lambda tx: tx.execute(sa.insert(tables.instance_mappings), [mapping(batch) for batch in texts]))
+    assert found(database, tags=("ok",)) == found(database, metadata=(("role", "web"),)) == {"odd"}
+    assert found(database) == {"odd", "undecodable"}
+
+
+def test_tags_and_metadata_go_with_their_batch(database: Database) -> None:
+    kept, gone = mapping("kept"), mapping("gone", deleted=True, state="deleted", terminated_at=1.0)
+
+    def write(tx: ApiTransaction) -> None:
+        request_specs.put_back(tx, {batch: stored.dump(asked()) for batch in ("kept", "gone")}, 1.0)
+        tx.execute(sa.insert(tables.instance_mappings), [kept])
+        tx.execute(sa.insert(tables.instance_mappings), [gone])
+
+    database.write(write)
+    assert database.write(purge.servers, 2.0, []) == 1
+    for table in (tables.request_specs, tables.request_tags, tables.request_metadata):
+        assert set(database.read(batches_in, table)) == {"kept"}

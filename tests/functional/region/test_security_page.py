@@ -1,0 +1,92 @@
+"""``docs/security.md`` says what a taken part can do and cannot: every sentence of it names the tests that show it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2]
+PAGE = TESTS.parent / "docs" / "security.md"
+
+BORDER = "functional/rpc/test_broker_border.py"
+CONDUCTOR = "functional/conductor/test_conductor_border.py"
+FEED = "functional/conductor/test_feed_border.py"
+SHOWN: dict[str, tuple[str, ...]] = {
+    "It cannot report on another host": (
+        f"{BORDER}::test_it_cannot_report_on_another_hosts_builds",
+        f"{BORDER}::test_it_cannot_say_that_another_host_lives_or_stops",
+        f"{BORDER}::test_it_cannot_say_what_another_host_offers",
+        f"{CONDUCTOR}::test_a_hosts_user_that_speaks_of_another_host_changes_nothing",
+    ),
+    "It cannot invent a host": (f"{BORDER}::test_it_cannot_invent_a_host",),
+    "It cannot learn the builder": (f"{BORDER}::test_it_cannot_read_what_another_host_holds",),
+    "It cannot get the user data or password": (f"{BORDER}::test_it_gets_no_secrets_of_a_build_that_was_not_ordered_from_it",),
+    "It cannot get them after its build has begun": (
+        "functional/conductor/test_secrets_delivery.py::test_another_start_of_the_agent_gets_none_for_the_same_attempt",
+        "functional/conductor/test_secrets_delivery.py::test_only_who_asks_whether_to_build_gets_them",
+    ),
+    "It cannot send orders to other hosts": (
+        f"{BORDER}::test_the_broker_refuses_a_hosts_user",
+        f"{BORDER}::test_what_agents_send_reaches_the_conductors_topic_only",
+    ),
+    "It cannot read, empty, delete or copy": (f"{BORDER}::test_the_broker_refuses_a_hosts_user",),
+    "It cannot read answers to another agent": (
+        f"{BORDER}::test_answers_to_another_agent_cannot_be_read",
+        f"{BORDER}::test_an_answer_goes_to_nobody_but_who_asked",
+    ),
+    "It cannot speak in the name of another broker user": (f"{BORDER}::test_the_broker_refuses_a_hosts_user",),
+    "It cannot offer more": (
+        f"{CONDUCTOR}::test_a_host_that_claims_more_is_refused_by_the_name_of_the_option",
+        f"{CONDUCTOR}::test_many_nodes_offer_no_more_than_one",
+    ),
+    "It **can** say anything of its own host": (f"{BORDER}::test_it_speaks_for_itself",),
+    "It **can** load the broker": (),
+    "Whoever has the shared user's password": (f"{BORDER}::test_a_shared_user_speaks_for_hosts_and_takes_over_what_has_not_begun",),
+    "He learns no builder": (f"{CONDUCTOR}::test_a_digest_begins_and_ends_no_build",),
+    "A host that he invents gets no servers": (
+        "functional/conductor/test_conductor_newcomers.py::test_hosts_of_a_shared_broker_user_wait_for_a_command",
+    ),
+    "It cannot place its servers": (f"{FEED}::test_an_event_that_places_an_instance_on_another_cells_host_changes_nothing",),
+    "It cannot change a server": (f"{FEED}::test_events_of_another_cells_instance_change_nothing",),
+    "It cannot change what another cell's host offers": (
+        f"{FEED}::test_stats_of_another_cells_host_change_nothing",
+        f"{FEED}::test_a_host_that_another_cell_has_stays_there",
+    ),
+    "A repair claims nothing": (f"{FEED}::test_no_repair_claims_on_another_cells_host",),
+    "It **can** say anything of its own hosts and servers": (
+        "functional/conductor/test_conductor_newcomers.py::test_hosts_are_mapped_when_they_report_and_when_a_conductor_starts",
+        "functional/conductor/test_conductor_newcomers.py::test_by_command_only_where_that_is_wanted",
+    ),
+    "It **can** keep new servers off": (
+        "functional/scheduler/test_scheduler_freshness.py::test_a_host_in_two_cells_is_out_of_both_until_one_of_its_agents_stops",
+    ),
+    "Its key opens its own cell's secrets only": ("unit/service/test_vault.py::test_a_key_of_a_cell_is_good_for_that_cell_only",),
+    "It has everything": (),
+    "The API database alone opens no secrets": (
+        "functional/region/test_secrets_region.py::test_secrets_reach_their_guests_and_are_readable_nowhere",
+    ),
+}
+"""The beginning of each sentence, and the tests that show it. None: it says what nobody is kept from."""
+
+
+def sentences() -> list[str]:
+    """Those of the section, each a line of a list."""
+    text = PAGE.read_text().partition("## What a taken part can do")[2].partition("\n## ")[0]
+    return re.findall(r"^- (.*)$", text, re.MULTILINE)
+
+
+def test_every_sentence_has_its_tests() -> None:
+    unknown = [sentence for sentence in sentences() if not any(sentence.startswith(start) for start in SHOWN)]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("start", SHOWN)
+def test_what_is_shown_is_said_and_its_tests_exist(start: str) -> None:
+    assert any(sentence.startswith(start) for sentence in sentences()), "the page does not say it any more"
+    for test in SHOWN[start]:
+        file, _, name = test.partition("::")
+        tree = ast.parse((TESTS / file).read_text())
+        assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, test

@@ -1,0 +1,369 @@
+"""Clients and servers of a bus, the embedded one and a real RabbitMQ alike."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import pytest
+
+from objects import errors
+from objects.context import RequestContext
+from objects.selection import HostCapacity, Selection
+from rpc.counting import MessageCounter, MessageKind
+from rpc.errors import RemoteFault, Timeout
+from rpc.transport import Bus
+from service import logs
+from service.periodic import wait_until
+from tests.support.bus import CONTEXT, KINDS, url_of
+
+PATIENCE = 30.0
+SELECTION = Selection(host="h", node="n", cell_uuid="c", limits=HostCapacity(vcpus=1.5, memory_mb=1, disk_gb=2), fence=7)
+
+
+class Unheard(errors.Conflict):
+    """An error of ours whose class the callers do not know."""
+
+
+class Echo:
+    """An endpoint that does as it is told and notes what it heard."""
+
+    def __init__(self, name: str = "h1") -> None:
+        self.name = name
+        self.heard: list[object] = []
+        self.contexts: list[RequestContext] = []
+        self.release = threading.Event()
+        self._lock = threading.Lock()
+        self._at_work = 0
+        self.most_at_work = 0
+
+    def echo(self, context: RequestContext, value: object) -> object:
+        self.contexts.append(context)
+        return value
+
+    def who(self, context: RequestContext) -> str:
+        return self.name
+
+    def hear(self, context: RequestContext, value: object) -> None:
+        self.heard.append(value)
+
+    def fail(self, context: RequestContext, how: str) -> None:
+        failures: dict[str, Callable[[], Exception]] = {
+            "no host": lambda: errors.NoValidHost("There is no room.", "decision-1"),
+            "not found": lambda: errors.NotFound("Flavor 5 does not exist."),
+            "unheard": lambda: Unheard("It is taken."),
+            "bug": lambda: ValueError("an inner secret"),
+        }
+        raise failures[how]()
+
+    def answer_nonsense(self, context: RequestContext) -> object:
+        return {1, 2}
+
+    def block(self, context: RequestContext) -> str:
+        with self._lock:
+            self._at_work += 1
+            self.most_at_work = max(self.most_at_work, self._at_work)
+        self.release.wait(PATIENCE)
+        with self._lock:
+            self._at_work -= 1
+        return self.name
+
+    def _private(self, context: RequestContext) -> str:
+        return "private"
+
+
+class OnlyEcho(Protocol):
+    def echo(self, context: RequestContext, value: object) -> object: ...
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield from url_of(request.param)
+
+
+@pytest.fixture
+def bus(url: str) -> Iterator[Bus]:
+    bus = Bus(url)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex[:8]}"
+
+
+def test_messages_travel_as_arguments_and_as_answers(bus: Bus, topic: str) -> None:
+    echo = Echo()
+    bus.serve(topic, "h1", [echo])
+
+    answer = bus.client(topic).call(CONTEXT, "echo", list[list[Selection]], value=[[SELECTION], []])
+
+    assert answer == [[SELECTION], []]
+    assert echo.contexts == [CONTEXT]
+
+
+def test_an_answer_of_another_type_than_expected_is_a_fault_of_the_other_side(bus: Bus, topic: str) -> None:
+    bus.serve(topic, "h1", [Echo()])
+
+    with pytest.raises(RemoteFault, match="cannot be used"):
+        bus.client(topic).call(CONTEXT, "echo", list[Selection], value=["text"])
+
+
+def test_errors_of_ours_are_raised_as_themselves(bus: Bus, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    bus.serve(topic, "h1", [Echo()])
+    client = bus.client(topic)
+
+    with pytest.raises(errors.NoValidHost) as no_host:
+        client.call(CONTEXT, "fail", type(None), how="no host")
+    with pytest.raises(errors.NotFound) as not_found:
+        client.call(CONTEXT, "fail", type(None), how="not found")
+
+    assert type(no_host.value) is errors.NoValidHost
+    assert (str(no_host.value), no_host.value.decision_id) == ("There is no room.", "decision-1")
+    assert type(not_found.value) is errors.NotFound
+    assert str(not_found.value) == "Flavor 5 does not exist."
+    assert "Traceback" not in caplog.text, "an expected error is not worth a traceback"
+
+
+def test_an_error_that_callers_do_not_know_arrives_as_its_nearest_ancestor(bus: Bus, topic: str) -> None:
+    bus.serve(topic, "h1", [Echo()])
+
+    with pytest.raises(errors.Conflict, match="It is taken") as conflict:
+        bus.client(topic).call(CONTEXT, "fail", type(None), how="unheard")
+
+    assert type(conflict.value) is errors.Conflict
+
+
+def test_a_bug_is_logged_where_it_is_and_tells_the_caller_no_secrets(
+    bus: Bus, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus.serve(topic, "h1", [Echo()])
+
+    caplog.handler.addFilter(logs.add_request_id)
+
+    with caplog.at_level(logging.ERROR), pytest.raises(RemoteFault, match="ValueError") as fault:
+        bus.client(topic).call(CONTEXT, "fail", type(None), how="bug")
+
+    caplog.handler.removeFilter(logs.add_request_id)
+
+    assert "an inner secret" not in str(fault.value)
+    assert "an inner secret" in caplog.text
+    assert CONTEXT.request_id in {record.__dict__["request_id"] for record in caplog.records}
+
+
+def test_an_answer_that_cannot_be_sent_is_a_fault_and_not_a_timeout(bus: Bus, topic: str) -> None:
+    bus.serve(topic, "h1", [Echo()])
+
+    with pytest.raises(RemoteFault, match="could not be sent"):
+        bus.client(topic, timeout=PATIENCE).call(CONTEXT, "answer_nonsense", list[int])
+
+
+def test_an_argument_that_cannot_be_sent_is_the_callers_own_bug(bus: Bus, topic: str) -> None:
+    bus.serve(topic, "h1", [Echo()])
+
+    with pytest.raises(TypeError, match="cannot cross the bus"):
+        bus.client(topic).call(CONTEXT, "echo", list[int], value={1, 2})
+
+
+def test_a_method_the_server_does_not_have_is_unsupported(bus: Bus, topic: str) -> None:
+    bus.serve(topic, "h1", [Echo()])
+
+    with pytest.raises(errors.Unsupported, match="levitate"):
+        bus.client(topic).call(CONTEXT, "levitate", type(None))
+
+
+@pytest.mark.parametrize("method", ["who", "_private", "target", "__init__"])
+def test_only_the_interface_can_be_called(bus: Bus, topic: str, method: str) -> None:
+    bus.serve(topic, "h1", [Echo()], interface=OnlyEcho)
+    client = bus.client(topic)
+
+    assert client.call(CONTEXT, "echo", int, value=1) == 1
+    with pytest.raises(errors.Unsupported):
+        client.call(CONTEXT, method, str)
+
+
+def test_a_call_without_an_answer_in_time_is_a_timeout(bus: Bus, topic: str) -> None:
+    echo = Echo()
+    bus.serve(topic, "h1", [echo])
+
+    with pytest.raises(Timeout, match="did not answer block"):
+        bus.client(topic, timeout=1).call(CONTEXT, "block", str)
+    echo.release.set()
+
+    assert bus.client(topic).call(CONTEXT, "who", str) == "h1", "the late answer must not be taken for this one's"
+
+
+def test_a_cast_sent_twice_is_heard_twice(bus: Bus, topic: str) -> None:
+    echo = Echo()
+    bus.serve(topic, "h1", [echo])
+    client = bus.client(topic)
+
+    for _ in range(2):
+        client.cast(CONTEXT, "hear", value=SELECTION)
+
+    assert wait_until(lambda: len(echo.heard) == 2, PATIENCE)
+    assert echo.heard == [SELECTION, SELECTION]
+
+
+def test_a_cast_whose_endpoint_fails_does_not_stop_the_next(bus: Bus, topic: str) -> None:
+    echo = Echo()
+    bus.serve(topic, "h1", [echo], threads=1)
+    client = bus.client(topic)
+
+    for how in ("no host", "bug"):
+        client.cast(CONTEXT, "fail", how=how)
+    client.cast(CONTEXT, "hear", value=1)
+
+    assert wait_until(lambda: echo.heard == [1], PATIENCE)
+
+
+def test_two_servers_share_a_topic_fairly(bus: Bus, topic: str) -> None:
+    for name in ("h1", "h2"):
+        bus.serve(topic, name, [Echo(name)])
+    client = bus.client(topic)
+
+    answers = Counter(client.call(CONTEXT, "who", str) for _ in range(40))
+
+    assert min(answers["h1"], answers["h2"]) >= 15, answers
+
+
+def test_a_message_for_one_server_goes_to_that_one(bus: Bus, topic: str) -> None:
+    for name in ("h1", "h2"):
+        bus.serve(topic, name, [Echo(name)])
+
+    client = bus.client(topic).on("h2")
+
+    assert {client.call(CONTEXT, "who", str) for _ in range(6)} == {"h2"}
+
+
+def test_a_fanout_goes_to_every_server(bus: Bus, topic: str) -> None:
+    echoes = [Echo(name) for name in ("h1", "h2", "h3")]
+    for echo in echoes:
+        bus.serve(topic, echo.name, [echo])
+
+    bus.client(topic).fanout(CONTEXT, "hear", value="all")
+
+    assert wait_until(lambda: all(echo.heard == ["all"] for echo in echoes), PATIENCE), [echo.heard for echo in echoes]
+
+
+def test_what_comes_while_no_server_listens_waits_for_the_next(bus: Bus, topic: str) -> None:
+    first, second = Echo(), Echo()
+    bus.serve(topic, "h1", [first]).stop()
+    client = bus.client(topic)
+
+    for number in range(5):
+        client.cast(CONTEXT, "hear", value=number)
+    client.on("h1").cast(CONTEXT, "hear", value="direct")
+    bus.serve(topic, "h1", [second])
+
+    assert wait_until(lambda: len(second.heard) == 6, PATIENCE), second.heard
+    assert set(second.heard) == {0, 1, 2, 3, 4, "direct"}
+    assert first.heard == []
+
+
+def test_the_others_go_on_when_one_server_stops(bus: Bus, topic: str) -> None:
+    servers = [bus.serve(topic, name, [Echo(name)]) for name in ("h1", "h2")]
+    client = bus.client(topic, timeout=PATIENCE)
+    assert {client.call(CONTEXT, "who", str) for _ in range(6)} == {"h1", "h2"}
+
+    servers[0].stop()
+
+    assert {client.call(CONTEXT, "who", str) for _ in range(6)} == {"h2"}
+
+
+def test_a_stopping_server_ends_what_it_has_begun(bus: Bus, topic: str) -> None:
+    echo = Echo()
+    server = bus.serve(topic, "h1", [echo])
+    answers: list[str] = []
+    caller = threading.Thread(target=lambda: answers.append(bus.client(topic).call(CONTEXT, "block", str)))
+    caller.start()
+    assert wait_until(lambda: echo.most_at_work == 1, PATIENCE)
+
+    threading.Timer(0.2, echo.release.set).start()
+    server.stop(PATIENCE)
+    caller.join(PATIENCE)
+
+    assert answers == ["h1"]
+
+
+def test_a_server_that_cannot_end_is_left_behind_in_time(bus: Bus, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    echo = Echo()
+    server = bus.serve(topic, "h1", [echo])
+    bus.client(topic).cast(CONTEXT, "block")
+    assert wait_until(lambda: echo.most_at_work == 1, PATIENCE)
+
+    server.stop(0.1)
+
+    assert not echo.release.is_set()
+    assert "left behind" in caplog.text
+    echo.release.set()
+
+
+def test_a_server_works_on_as_many_messages_as_it_has_threads(bus: Bus, topic: str) -> None:
+    echo = Echo()
+    bus.serve(topic, "h1", [echo], threads=2)
+    client = bus.client(topic)
+
+    for _ in range(5):
+        client.cast(CONTEXT, "block")
+    assert wait_until(lambda: echo.most_at_work == 2, PATIENCE)
+    echo.release.set()
+    for number in range(3):
+        client.call(CONTEXT, "echo", int, value=number)
+
+    assert echo.most_at_work == 2
+
+
+def test_several_endpoints_serve_one_topic(bus: Bus, topic: str) -> None:
+    class Other:
+        def other(self, context: RequestContext, value: int) -> int:
+            return -value
+
+    bus.serve(topic, "h1", [Echo(), Other()])
+    client = bus.client(topic)
+
+    assert (client.call(CONTEXT, "echo", int, value=1), client.call(CONTEXT, "other", int, value=1)) == (1, -1)
+
+
+def test_an_observer_is_told_of_every_message(bus: Bus, topic: str) -> None:
+    echo, counter = Echo(), MessageCounter()
+    bus.serve(topic, "h1", [echo])
+    client = bus.client(topic)
+    client.cast(CONTEXT, "hear", value="not counted")
+
+    bus.observer = counter
+    client.call(CONTEXT, "who", str)
+    client.on("h1").cast(CONTEXT, "hear", value=1)
+    client.fanout(CONTEXT, "hear", value=1)
+
+    assert counter.counts() == {
+        (topic, "who", MessageKind.CALL): 1,
+        (topic, "hear", MessageKind.CAST): 1,
+        (topic, "hear", MessageKind.FANOUT): 1,
+    }
+    bus.observer = None
+
+
+def test_many_threads_share_a_bus(bus: Bus, topic: str) -> None:
+    bus.serve(topic, "h1", [Echo()], threads=4)
+    client = bus.client(topic)
+    wrong: list[Sequence[int]] = []
+
+    def ask(thread: int) -> None:
+        for number in range(25):
+            value = [thread, number]
+            if (answer := client.call(CONTEXT, "echo", list[int], value=value)) != value:
+                wrong.append((*value, *answer))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []

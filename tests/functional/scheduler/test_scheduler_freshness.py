@@ -1,0 +1,310 @@
+"""The host table follows cells, mappings, zones and heartbeats, and forgives a cell that does not answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from cells.discovery import AGENT
+from cells.registry import CellRegistry
+from db.api import aggregates, claims, host_mappings
+from db.cell import compute_nodes, feed, services
+from db.cell.tables import compute_nodes as compute_nodes_table
+from db.sql.connection import CellTransaction
+from db.sql.engine import Database
+from objects.cell import CellMapping, CellState, HostMapping
+from scheduler import freshness
+from scheduler.cursor import Cursor
+from scheduler.freshness import Freshness
+from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
+from service.periodic import wait_until
+from tests.support import fleet
+from tests.support.cell_databases import Cells
+from tests.support.ground import USUAL, Ground, on
+
+FAST = SchedulerSettings(
+    service_poll_interval=0.02, feed_poll_interval=0.02, claims_poll_interval=0.02, service_down_time=30.0, warm_up=0.0
+)
+
+
+class Watched:
+    """Two cells, and a host table that is kept fresh of them."""
+
+    def __init__(self, cells: Cells, registry: CellRegistry, settings: SchedulerSettings) -> None:
+        self.cells, self.registry = cells, registry
+        self.east, self.west = cells.add("east"), cells.add("west")
+        self.table, self.cursor = HostTable(), Cursor()
+        self.settings = settings
+        self.freshness = Freshness(settings, registry, cells.api, self.table, self.cursor)
+        self.ledger = claims.Ledger(cells.api, "conductor")
+
+    def add(self, cell: CellMapping, *hosts: str, mapped: bool = True) -> None:
+        """Hosts that report, with a mapping and an inventory."""
+        self.cells.report(cell.name, *hosts)
+        if mapped:
+            mappings = [HostMapping(host=host, cell_uuid=cell.uuid) for host in hosts]
+            self.cells.api.write(host_mappings.add, mappings, time.time())
+        with_inventory = [fleet.node(host, vcpus=8) for host in hosts]
+        self.ledger.write(claims.set_inventory, with_inventory, cell.uuid)
+
+    def in_cell(self, cell: CellMapping) -> Database:
+        return self.cells.ground.open(cell.name)
+
+    def stop_agent(self, cell: CellMapping, host: str) -> None:
+        """It says that it stops."""
+        beat = services.Beat(host=host, binary=AGENT, stopping=True)
+        self.in_cell(cell).write(services.heartbeats, [beat], time.time())
+
+    def usable(self) -> set[str]:
+        """Hosts that a request could be given now."""
+        with self.table.lock:
+            request = fleet.request(fleet.spec(), self.table, alive_since=time.monotonic() - self.settings.service_down_time)
+            from scheduler.plan import engine
+
+            return {self.table.hosts[row] for row in engine.survey(self.table, fleet.driver(), request).rows}
+
+    def becomes(self, *hosts: str) -> bool:
+        return wait_until(lambda: self.usable() == set(hosts), 10.0)
+
+
+@pytest.fixture(params=USUAL)
+def watch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Watched]]:
+    place = Ground(request.param, tmp_path, embedded=True)
+    cells = Cells(tmp_path, place)
+    made: list[Watched] = []
+    with cells.registry() as registry:
+
+        def start(settings: SchedulerSettings = FAST) -> Watched:
+            made.append(Watched(cells, registry, settings))
+            return made[-1]
+
+        yield start
+        for watched in made:
+            watched.freshness.stop()
+    place.end(cells.api.dispose, place.release)
+
+
+def test_hosts_known_at_the_start_are_there_at_once(watch: Callable[..., Watched]) -> None:
+    watched = watch()
+    watched.add(watched.east, "e1", "e2")
+    watched.add(watched.west, "w1")
+    watched.freshness.start()
+    assert watched.usable() == {"e1", "e2", "w1"}
+    assert all(age is not None for age in watched.freshness.ages().values())
+    assert watched.freshness.ages().keys() == {"east", "west"}
+
+
+def test_new_hosts_join_once_mapped(watch: Callable[..., Watched]) -> None:
+    watched = watch()
+    watched.freshness.start()
+    watched.add(watched.east, "e1", mapped=False)
+    assert wait_until(lambda: watched.table.find("e1", "e1") is not None and len(watched.table) == 1, 10.0)
+    assert watched.usable() == set()
+    watched.cells.api.write(host_mappings.add, [HostMapping(host="e1", cell_uuid=watched.east.uuid)], time.time())
+    assert watched.becomes("e1")
+
+
+def test_a_host_mapped_to_another_cell_stays_out(watch: Callable[..., Watched]) -> None:
+    watched = watch()
+    watched.add(watched.east, "e1", "stray")
+    watched.cells.api.write(host_mappings.delete, "stray")
+    watched.cells.api.write(host_mappings.add, [HostMapping(host="stray", cell_uuid=watched.west.uuid)], time.time())
+    watched.freshness.start()
+    assert watched.usable() == {"e1"}
+
+
+def test_a_host_in_two_cells_is_out_of_both_until_one_of_its_agents_stops(watch: Callable[..., Watched]) -> None:
+    watched = watch()
+    watched.add(watched.east, "e1", "twin")
+    watched.freshness.start()
+    assert watched.becomes("e1", "twin")
+    watched.cells.report("west", "twin", "w1")
+    assert watched.becomes("e1")
+    watched.stop_agent(watched.west, "twin")
+    assert watched.becomes("e1", "twin")
+
+
+def test_a_host_that_is_mapped_to_another_cell_goes_there_at_once(watch: Callable[..., Watched]) -> None:
+    """Although that cell has told of it before, and does not do so again."""
+    watched = watch()
+    watched.add(watched.east, "mover")
+    watched.cells.report("west", "mover")
+    watched.in_cell(watched.east).write(
+        services.heartbeats, [services.Beat(host="mover", binary=AGENT, stopping=True)], time.time()
+    )
+    watched.freshness.start()
+    assert watched.becomes()
+    watched.cells.api.write(host_mappings.delete, "mover")
+    watched.cells.api.write(host_mappings.add, [HostMapping(host="mover", cell_uuid=watched.west.uuid)], time.time())
+    assert watched.becomes("mover")
+
+
+def test_a_host_without_inventory_stays_out_until_it_has_one(watch: Callable[..., Watched]) -> None:
+    watched = watch()
+    watched.cells.report("east", "e1")
+    watched.cells.api.write(host_mappings.add, [HostMapping(host="e1", cell_uuid=watched.east.uuid)], time.time())
+    watched.freshness.start()
+    assert watched.usable() == set()
+    watched.ledger.write(claims.set_inventory, [fleet.node("e1")], watched.east.uuid)
+    assert watched.becomes("e1")
+
+
+def test_what_others_claim_is_seen_without_deciding_anything(watch: Callable[..., Watched]) -> None:
+    watched = watch()
+    watched.add(watched.east, "e1")
+    watched.freshness.start()
+    row = watched.table.find("e1", "e1")
+    watched.ledger.write(claims.set_inventory, [fleet.node("e1", vcpus=64)], watched.east.uuid)
+    assert wait_until(lambda: watched.table.cap_vcpus[row or 0] == 64, 10.0)
+
+
+def test_what_the_agent_counts_is_followed_by_the_feed(watch: Callable[..., Watched]) -> None:
+    watched = watch()
+    watched.add(watched.east, "e1")
+    watched.freshness.start()
+    node = fleet.node("e1", vcpus=8, vcpus_used=8)
+    watched.in_cell(watched.east).write(compute_nodes.store, node, time.time())
+    assert watched.becomes()
+
+
+class TestAlive:
+    def test_a_silent_host_leaves_and_returns_with_its_heartbeat(self, watch: Callable[..., Watched]) -> None:
+        watched = watch(msgspec.structs.replace(FAST, service_down_time=1.0))
+        watched.add(watched.east, "e1", "e2")
+        watched.freshness.start()
+        east = watched.in_cell(watched.east)
+
+        def only_e1() -> bool:
+            east.write(services.heartbeat, "e1", AGENT, 1, 0.0)  # the reporter's clock does not matter
+            return watched.usable() == {"e1"}
+
+        assert wait_until(only_e1, 10.0)
+
+        def both() -> bool:
+            east.write(services.heartbeat, "e1", AGENT, 1, 0.0)
+            east.write(services.heartbeat, "e2", AGENT, 1, 0.0)
+            return watched.usable() == {"e1", "e2"}
+
+        assert wait_until(both, 10.0)
+
+    def test_at_the_first_look_the_record_says_how_long_a_host_is_silent(self, watch: Callable[..., Watched]) -> None:
+        watched = watch()
+        watched.add(watched.east, "fresh")
+        watched.add(watched.west, "stale")
+        watched.in_cell(watched.west).write(services.heartbeat, "stale", AGENT, 1, time.time() - 3600)
+        watched.freshness.start()
+        assert watched.usable() == {"fresh"}
+
+    def test_operators_take_hosts_out_and_back(self, watch: Callable[..., Watched]) -> None:
+        watched = watch()
+        watched.add(watched.east, "e1", "e2", "e3")
+        watched.freshness.start()
+        east = watched.in_cell(watched.east)
+        east.write(services.set_disabled, "e1", AGENT, True, "repair", time.time())
+        east.write(services.set_forced_down, "e2", AGENT, True, time.time())
+        assert watched.becomes("e3")
+        east.write(services.set_disabled, "e1", AGENT, False, None, time.time())
+        east.write(services.set_forced_down, "e2", AGENT, False, time.time())
+        assert watched.becomes("e1", "e2", "e3")
+
+    def test_a_host_whose_agent_is_stopping_is_left_out_until_it_is_back(self, watch: Callable[..., Watched]) -> None:
+        watched = watch()
+        watched.add(watched.east, "e1", "e2")
+        watched.freshness.start()
+        east = watched.in_cell(watched.east)
+        east.write(services.heartbeats, [services.Beat(host="e1", binary=AGENT, stopping=True)], time.time())
+        assert watched.becomes("e2")
+        east.write(services.heartbeat, "e1", AGENT, 1, time.time())
+        assert watched.becomes("e1", "e2")
+
+    def test_a_deleted_service_takes_its_host_out(self, watch: Callable[..., Watched]) -> None:
+        watched = watch()
+        watched.add(watched.east, "e1", "e2")
+        watched.freshness.start()
+        watched.in_cell(watched.east).write(services.delete, "e1", AGENT)
+        assert watched.becomes("e2")
+
+
+class TestCells:
+    def test_a_disabled_cell_takes_no_builds_until_it_is_enabled(self, watch: Callable[..., Watched]) -> None:
+        watched = watch()
+        watched.add(watched.east, "e1")
+        watched.add(watched.west, "w1")
+        watched.freshness.start()
+        watched.cells.change(msgspec.structs.replace(watched.east, state=CellState.DISABLED))
+        assert watched.becomes("w1")
+        watched.cells.change(msgspec.structs.replace(watched.east, state=CellState.ENABLED))
+        assert watched.becomes("e1", "w1")
+
+    def test_a_cell_added_later_is_watched(self, watch: Callable[..., Watched]) -> None:
+        watched = watch()
+        watched.freshness.start()
+        north = watched.cells.add("north")
+        watched.add(north, "n1")
+        assert watched.becomes("n1")
+
+    def test_zones_are_followed(self, watch: Callable[..., Watched]) -> None:
+        watched = watch()
+        watched.add(watched.east, "e1")
+        watched.freshness.start()
+        zone = watched.cells.api.write(aggregates.create, "racks", {"availability_zone": "red"})
+        watched.cells.api.write(aggregates.add_host, zone.id, "e1")
+        row = watched.table.find("e1", "e1") or 0
+        assert wait_until(lambda: watched.table.zones[int(watched.table.zone[row])] == "red", 10.0)
+        watched.cells.api.write(aggregates.set_metadata, zone.id, {"ssd": "true"})
+        assert wait_until(lambda: "ssd" in watched.table.aggregates.combinations[int(watched.table.aggregation[row])].values, 10.0)
+
+    @on("watch", "lite")  # its file is taken away
+    def test_an_unreachable_cell_keeps_its_hosts_for_a_while_and_its_view_ages(
+        self, watch: Callable[..., Watched], tmp_path: Path
+    ) -> None:
+        watched = watch(msgspec.structs.replace(FAST, service_down_time=2.0))
+        watched.add(watched.east, "e1")
+        watched.add(watched.west, "w1")
+        watched.freshness.start()
+        west = watched.in_cell(watched.west)
+        (tmp_path / "east.db").rename(tmp_path / "gone.db")
+        (tmp_path / "east.db").mkdir()  # a folder where the file was: nothing can open it
+        watched.registry.get(watched.east.uuid).database.dispose()
+
+        def east_is_old() -> bool:
+            west.write(services.heartbeat, "w1", AGENT, 1, 0.0)
+            return (watched.freshness.ages()["east"] or 0.0) > 2.0
+
+        assert wait_until(east_is_old, 15.0)
+        assert watched.usable() == {"w1"}
+        assert watched.freshness.ages()["west"] is not None
+
+    def test_a_cell_that_never_answered_holds_up_nobody(
+        self, watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(freshness, "FIRST_LOOK", 0.2)
+        watched = watch()
+        watched.add(watched.east, "e1")
+        watched.cells.add_unreachable("broken", f"sqlite:///{watched.cells.folder}/no/such/folder.db")
+        watched.freshness.start()
+        assert wait_until(lambda: watched.usable() == {"e1"}, 10.0), "on a busy machine the first look may end before it answers"
+        assert watched.freshness.ages()["broken"] is None
+        assert watched.freshness.ages().keys() == {"east", "west", "broken"}
+
+
+def test_a_reader_behind_a_trimmed_feed_reads_the_nodes_anew(watch: Callable[..., Watched]) -> None:
+    watched = watch(msgspec.structs.replace(FAST, feed_poll_interval=0.5))
+    watched.add(watched.east, "e1", "e2")
+    watched.freshness.start()
+    east = watched.in_cell(watched.east)
+
+    def change_and_trim(tx: CellTransaction) -> None:
+        compute_nodes.store(tx, fleet.node("e1", vcpus=8, vcpus_used=8), time.time())
+        tx.execute(sa.delete(compute_nodes_table).where(compute_nodes_table.c.host == "e2"))
+        feed.trim(tx, time.time() + 60)
+
+    east.write(change_and_trim)
+    assert watched.becomes()
+    assert wait_until(lambda: len(watched.table) == 1, 10.0)
