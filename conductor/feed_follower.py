@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from cells.cell import Cell
@@ -12,12 +13,16 @@ from conductor.newcomers import Newcomers
 from conductor.set_aside import SetAside
 from conductor.settle import settle
 from db.api.claims import Ledger
+from db.api.epochs import Epoch
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.cell import CELL0_UUID
 from service.periodic import Every, Periodic, Steps
 
 LOG = logging.getLogger(__name__)
+
+EPOCH_AGE_S = 1.0
+"""Seconds after which a position that somebody set is followed. The registry looks as often, so this costs no statement."""
 
 
 class FeedFollower:
@@ -51,6 +56,7 @@ class FeedFollower:
         newcomers = Newcomers(api_database, registry, cell, identified_only=identified_only) if map_hosts else None
         self._aside = aside or SetAside(api_database, "api")
         self._applier = Applier(api_database, ledger, cell, newcomers, self._aside)
+        self._epoch: int | None = None
         self._second = False
         self._rests = rests
         self._left = 0
@@ -83,9 +89,15 @@ class FeedFollower:
         self._left -= 1
         return self._left >= 0
 
+    def _is_set_elsewhere(self) -> bool:
+        """Whether the position may have been set otherwise than by applying. In an idle cell nothing else would show it."""
+        every, _ = self._registry.epochs.read(time.monotonic() - EPOCH_AGE_S)
+        before, self._epoch = self._epoch, every.get(Epoch.FEEDS, 0)
+        return before != self._epoch
+
     def _follow(self) -> bool:
         try:
-            if self._second:
+            if self._is_set_elsewhere() or self._second:
                 self._applier.forget()
             pages = self._applier.pages
             self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid))

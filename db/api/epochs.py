@@ -19,6 +19,8 @@ class Epoch(enum.StrEnum):
     FLAVORS = "flavors"
     AGGREGATES = "aggregates"
     GROUPS = "groups"
+    FEEDS = "feeds"
+    """Positions in the cells' feeds that were set otherwise than by applying them."""
 
 
 _BUMP = sa.update(epochs).where(epochs.c.name == sa.bindparam("kind")).values(epoch=epochs.c.epoch + 1)

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from db.api import cell_mappings, claims
+from db.api import cell_mappings, claims, epochs
+from db.api.epochs import Epoch
 from db.api.tables import feed_cursors, host_mappings, instance_mappings, inventories
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
@@ -51,6 +52,7 @@ _REBUILD = sa.update(feed_cursors).where(feed_cursors.c.cell_uuid == sa.bindpara
 
 def rebuild_from_rows(tx: ApiTransaction, cell_uuid: str) -> None:
     """Let the reader of this feed take every row's state instead: a cursor behind the feed's end says that it was restored."""
+    epochs.bump(tx, Epoch.FEEDS)
     tx.execute(_REBUILD, {"cell": cell_uuid})
 
 

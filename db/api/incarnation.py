@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from db.api.tables import build_requests, cell_marks, incarnation
+from db.api.epochs import Epoch, bump
+from db.api.tables import build_requests, cell_marks, epochs, incarnation
 from db.sql import clock, dialect
 from db.sql.connection import ApiTransaction
 from db.sql.upsert import Upsert
@@ -24,6 +25,9 @@ MARK_INTERVAL_S = 5.0
 """Seconds between two marks. Fewer commits than this loses a restore that no mark shows; the server's identity shows it then."""
 FENCE_STEP = 2**32
 """Added to the fences of queued requests in a comparison: nobody who drove them before holds such a fence."""
+
+EPOCH_STEP = 2**32
+"""Added to all epochs in a comparison: they are others than any process has seen before the restore."""
 
 LEASING, COMPARING = "leasing", "comparing"
 
@@ -93,6 +97,7 @@ _OPEN = (
     )
 )
 _LIFT = sa.update(build_requests).values(fence=build_requests.c.fence + FENCE_STEP, state="queued", owner=None, lease_until=0.0)
+_RAISE_EPOCHS = sa.update(epochs).values(epoch=epochs.c.epoch + EPOCH_STEP)
 _MARKS = Upsert(cell_marks, key=["cell_uuid"], replaced=["mark"])
 
 
@@ -135,8 +140,15 @@ def explain(tx: ApiTransaction, reason: str) -> None:
 
 
 def open_(tx: ApiTransaction, known: str, new: str, mark: int) -> bool:
-    """The comparison is done: let requests be leased under a new incarnation. False if somebody else has done so."""
-    return bool(tx.execute(_OPEN, {"of": known, "new": new, "at": mark}).rowcount)
+    """The comparison is done: let requests be leased under a new incarnation. False if somebody else has done so.
+
+    Whatever processes cache of this database they load again: a restored epoch may be one that they have seen with other rows.
+    """
+    if not tx.execute(_OPEN, {"of": known, "new": new, "at": mark}).rowcount:
+        return False
+    bump(tx, Epoch.FEEDS)
+    tx.execute(_RAISE_EPOCHS)
+    return True
 
 
 def told(tx: ApiTransaction) -> dict[str, int]:

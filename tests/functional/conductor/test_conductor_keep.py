@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.feed_follower import FeedFollower
 from conductor.main import RESTS
-from db.api import events
+from db.api import events, incarnation
 from db.api.claims import Ledger
+from db.api.tables import feed_cursors
 from db.cell import feed
 from db.sql.counting import StatementCounter
+from service.periodic import wait_until
 from tests.support.cell_databases import Cells
 
 
@@ -28,11 +31,19 @@ class Kept:
             FeedFollower(cells.api, Ledger(cells.api, name), registry, self.cell, 3600.0, map_hosts=True, rests=RESTS)
             for name in ("a", "b")
         )
+        self._registry = registry
         self._hosts = 0
 
     def happen(self) -> None:
         self._hosts += 1
         self.cells.report("east", f"host{self._hosts}")
+
+    def rest(self) -> None:
+        """Let the first one have done all there is, with the hosts that were mapped meanwhile."""
+        self._registry.refresh()
+        assert not self.first.keep()
+        assert not self.first.keep()
+        assert self.left == 0
 
     @property
     def left(self) -> int:
@@ -94,3 +105,23 @@ def test_who_comes_back_is_second_now(kept: Kept) -> None:
     kept.second.keep()
     kept.first.keep()
     assert kept.cost(kept.first, RESTS) == 0
+
+
+def test_rows_are_read_anew_though_nothing_happens_in_the_cell(kept: Kept) -> None:
+    """The cell's database was restored to where it was: its feed ends where the follower has read to, so it shows nothing."""
+    kept.rest()
+    kept.cells.api.write(events.rebuild_from_rows, kept.cell.uuid)
+    assert kept.left < 0
+    assert wait_until(lambda: not (kept.first.keep() or kept.left), 30.0, 0.05)
+
+
+def test_a_position_that_was_restored_is_gone_on_from(kept: Kept) -> None:
+    """The API database was restored: what was applied since is applied again, though nothing happens in the cell."""
+    kept.rest()
+    position = kept.cells.api.read(events.position, kept.cell.uuid)
+    known = kept.cells.api.write(incarnation.advance)
+    kept.cells.api.write(lambda tx: tx.execute(sa.update(feed_cursors).values(sequence=position - 1)))
+    kept.cells.api.write(incarnation.close, known.uuid, "restored")
+    assert kept.cells.api.write(incarnation.open_, known.uuid, "anew", known.mark + 1)
+    assert kept.left == 1
+    assert wait_until(lambda: not (kept.first.keep() or kept.left), 30.0, 0.05)
