@@ -45,9 +45,12 @@ class Applier:
         cell: Cell,
         newcomers: Callable[[Collection[str]], None] | None = None,
         aside: SetAside | None = None,
+        *,
+        page: int = PAGE,
     ) -> None:
-        """``newcomers`` is told of hosts of the cell that are not mapped to it, before events of them count as read."""
+        """``page``: events read and applied at once. ``newcomers`` is told of hosts of the cell that are not mapped to it, before events of them count as read."""
         self._aside = aside or SetAside(api_database, "api")
+        self._page = page
         self._database = api_database
         self._ledger = ledger
         self._cell = cell
@@ -69,7 +72,7 @@ class Applier:
         Raises ``errors.Conflict`` when another applier got ahead: the next call starts from its cursor.
         """
         cursor = self._position()
-        page = self._cell.read(feed.read, cursor, PAGE)
+        page = self._cell.read(feed.read, cursor, self._page)
         self._note(page.head, cursor)
         if page.trimmed or page.head < cursor:
             self._rebuild(cursor, page.head)
@@ -82,11 +85,11 @@ class Applier:
         self._write(cursor, page.last, self._checked(page.events), nodes)
         self.pages += 1
         self._note(page.head, page.last)
-        return page.count == PAGE
+        return page.count == self._page
 
     def retry(self) -> None:
         """Apply the rows of instances that were set aside and are due, as their cell has them now."""
-        due = self._aside.again(STEP)[:PAGE]
+        due = self._aside.again(STEP)[: self._page]
         if not due:
             return
         fates = self._database.read(mappings.fates, due)
@@ -131,7 +134,7 @@ class Applier:
         LOG.warning("cell %s: its feed no longer holds what follows event %d: rebuilding from its rows", self._cell.name, cursor)
         after: str | None = ""
         while after is not None:
-            page = self._cell.read(rebuild.snapshot, after, PAGE, self._cell.now())
+            page = self._cell.read(rebuild.snapshot, after, self._page, self._cell.now())
             self._set_aside_unreadable(page)
             self._write(cursor, head if page.last_uuid is None else cursor, self._checked(page.events))
             after = page.last_uuid
@@ -146,7 +149,7 @@ class Applier:
             return
         cursor = self._position()
         added = hosts - self._mapped
-        if self._looked and len(added) <= PAGE:  # hosts that come one by one cost what they are, not what the cell has
+        if self._looked and len(added) <= self._page:  # hosts that come one by one cost what they are, not what the cell has
             known = self._cell.read(compute_nodes.of_hosts, added)
         else:
             known = self._cell.read(compute_nodes.list_all)

@@ -32,10 +32,17 @@ class Deleter:
     """Each call may be repeated at any time: a cell that has the delete already changes nothing."""
 
     def __init__(
-        self, api_database: ApiDatabase, registry: CellRegistry, resend_age: float = 0.0, aside: SetAside | None = None
+        self,
+        api_database: ApiDatabase,
+        registry: CellRegistry,
+        resend_age: float = 0.0,
+        aside: SetAside | None = None,
+        *,
+        page: int = PAGE,
     ) -> None:
-        """``resend_age``: seconds that the sweep gives the cell to carry out what it was just told."""
+        """``resend_age``: seconds that the sweep gives the cell to carry out what it was just told. ``page``: deletes at once."""
         self._aside = aside or SetAside(api_database, "api")
+        self._page = page
         self._database = api_database
         self._registry = registry
         self._resend_age = resend_age
@@ -49,7 +56,7 @@ class Deleter:
     def sweep(self) -> None:
         """Every delete that no cell has confirmed for a while, one page of uuids after the other."""
         after = ""
-        while servers := self._database.read(mappings.deleting, PAGE, after):
+        while servers := self._database.read(mappings.deleting, self._page, after):
             told_before = self._database.now() - self._resend_age
             self._carry([server for server in servers if server.updated_at <= told_before])
             after = servers[-1].uuid

@@ -87,7 +87,7 @@ class SuperConductorService:
         self._settings = settings
         self._rung = RoundBatcher("build", builder.schedule_and_build, pace=settings.round_pace, workers=settings.workers)
         self._endpoint = SuperConductor(builder, deleter, self._rung.add)
-        self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2)
+        self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)
         self._waiting = QueueMetrics(api_database)
 
         def keeper(cell: Cell) -> FeedFollower:

@@ -72,7 +72,12 @@ CONDUCTOR_OPTS = [
     cfg.FloatOpt("feed_interval", default=0.5, min=0.02, help="Seconds between two looks at each cell's change feed."),
     cfg.FloatOpt("retry_pause", default=2.0, min=0.1, help="Seconds before a build that could not go on is tried again."),
     cfg.FloatOpt("settle_age", default=5.0, min=0.1, help="Age in seconds at which a staged row is settled against its mapping."),
-    cfg.FloatOpt("reap_interval", default=30.0, min=0.1, help="Seconds between two rounds of the claim reaper."),
+    cfg.FloatOpt(
+        "reap_interval",
+        default=30.0,
+        min=0.1,
+        help="Seconds between looks for claims that nobody holds, and for requests past their deadline whose spec is gone.",
+    ),
     cfg.FloatOpt("resend_age", default=5.0, min=0.1, help="Seconds after which an unanswered build or delete order is sent again."),
     cfg.FloatOpt(
         "service_down_time",

@@ -14,18 +14,19 @@ TOGETHER = 10
 """Batches that are built together: who is slow holds up no more of them."""
 
 
-SPECLESS_INTERVAL_S = 30.0
-"""Seconds between looks for requests past their deadline whose spec is gone."""
-
-
 class QueueSweep:
-    """Lease and build what waits for ``age`` seconds or was left, a bounded number of batches at a time."""
+    """Lease and build what waits for ``age`` seconds or was left, a bounded number of batches at a time.
 
-    def __init__(self, api_database: ApiDatabase, builder: Builder, workers: int, age: float = 0.0) -> None:
+    ``specless_interval``: seconds between looks for requests past their deadline whose spec is gone.
+    """
+
+    def __init__(
+        self, api_database: ApiDatabase, builder: Builder, workers: int, age: float = 0.0, specless_interval: float = 30.0
+    ) -> None:
         self._age = age
         self._database = api_database
         self._builder = builder
-        self._look_for_specless = Every(SPECLESS_INTERVAL_S)
+        self._look_for_specless = Every(specless_interval)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="build")
 
     def sweep(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from service.periodic import wait_until
+from tests.support.openstack_forks import Forks
 
 COMMAND = Path(sys.executable).parent / "openstack"
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -22,6 +25,13 @@ BOOT = ("--nic", "none", "--block-device", f"uuid={IMAGE},source_type=image,dest
 """What an ``openstack server create`` needs that asks no image and no network service."""
 
 needs_client = pytest.mark.skipif(not COMMAND.exists(), reason="needs the openstack command: pip install -e '.[clients]'")
+
+
+@functools.cache
+def _forks() -> Forks:
+    forks = Forks()
+    atexit.register(forks.close)
+    return forks
 
 
 class OpenStack:
@@ -40,10 +50,8 @@ class OpenStack:
         }
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, whatever that is. Two seconds of CPU each, so a test has few of them."""
-        return subprocess.run(
-            [str(COMMAND), *words], env=self._environment, capture_output=True, text=True, timeout=180, check=False
-        )
+        """Run a command to its end, whatever that is."""
+        return _forks().run(words, self._environment)
 
     def done(self, *words: str) -> str:
         """The output of a command that must succeed."""

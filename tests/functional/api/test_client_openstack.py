@@ -40,7 +40,7 @@ def standalone(state: Path) -> Iterator[str]:
 
 
 @needs_client
-@pytest.mark.timeout(900)  # each of its fifty commands starts an interpreter
+@pytest.mark.timeout(900)
 def test_the_openstack_client_boots_lists_shows_and_deletes(tmp_path: Path) -> None:
     with standalone(tmp_path) as endpoint:
         made = ["--state", str(tmp_path), "--quiet", "group", "create", "apart", "--policy", "anti-affinity", "--project", "admin"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor.apply import PAGE, Applier
+from conductor.apply import Applier
 from conductor.delete import Deleter
 from db.cell import feed, instances
 from objects import errors, lifecycle
@@ -51,6 +51,11 @@ def applier(conductor: Conductor) -> Applier:
     return made
 
 
+def paged(conductor: Conductor, page: int) -> Applier:
+    """An applier of CELL that reads so many events at once."""
+    return Applier(conductor.database, conductor.ledger, conductor.cell(CELL), page=page)
+
+
 class TestInstances:
     def test_a_boot_is_followed_to_its_end(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         [uuid] = ordered(cloud, conductor, 1)
@@ -68,8 +73,9 @@ class TestInstances:
         assert cloud.evidence().claims == {}
 
     def test_more_than_a_page_is_followed_page_by_page(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
-        uuids = ordered(cloud, conductor, PAGE + 10, size=SMALL)
+        uuids = ordered(cloud, conductor, 30, size=SMALL)
         build(cloud, uuids)
+        applier = paged(conductor, cloud.databases[CELL].read(feed.head) - 5)
         assert applier.apply() is True
         assert applier.apply() is False
         assert set(states(cloud, uuids)) == {"active"}
@@ -164,9 +170,10 @@ class TestRebuild:
         self.check(cloud, expected)
 
     def test_it_goes_over_more_rows_than_a_page_holds(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
-        uuids = ordered(cloud, conductor, PAGE + 10, size=SMALL)
+        uuids = ordered(cloud, conductor, 30, size=SMALL)
         build(cloud, uuids)
         cloud.trim_feeds()
+        applier = paged(conductor, 20)
         catch_up(applier)
         assert set(states(cloud, uuids)) == {"active"}
 

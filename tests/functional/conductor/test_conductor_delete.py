@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor.delete import PAGE, Deleter
+from conductor.delete import Deleter
 from conductor.super_conductor import SuperConductor
 from db.api import mappings
 from db.cell import instances
@@ -162,7 +162,7 @@ def test_a_cell_that_is_away_holds_up_no_other(cloud: World, conductor: Conducto
 
 
 def test_a_sweep_goes_over_more_than_one_page(cloud: World, conductor: Conductor) -> None:
-    uuids = handed_over(cloud, conductor, PAGE + 3)
+    uuids = handed_over(cloud, conductor, 23)
     deleted(cloud, *uuids)
-    conductor.deleter.sweep()
+    Deleter(conductor.database, conductor.registry, page=10).sweep()
     assert {row.state for row in (cloud.databases["cell1"].read(instances.read, uuids))} == {State.DELETED}
