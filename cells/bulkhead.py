@@ -8,9 +8,9 @@ from functools import partial
 from typing import Generic, NoReturn, TypeVar
 
 from cells.breaker import Breaker
-from cells.workers import BulkheadWorkers
 from objects import errors
 from objects.base import Object
+from service.worker_pool import WorkerPool
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Bulkhead:
         self._resource = resource
         self._timeout = settings.timeout
         self._silent = tuple(silent)
-        self._workers = None if inline else BulkheadWorkers(f"{what} {resource}", settings.threads)
+        self._workers = None if inline else WorkerPool(f"{what} {resource}", settings.threads, spare=settings.threads)
 
     def run(self, call: Callable[[], T], timeout: float | None = None) -> T:
         """The result of ``call()``, within ``timeout`` seconds (None: as configured).
@@ -97,7 +97,7 @@ class Bulkhead:
         if refusal is not None:
             raise errors.CellUnavailable(refusal)
 
-    def _started(self, workers: BulkheadWorkers, call: Callable[[], T], timeout: float | None) -> Begun[T]:
+    def _started(self, workers: WorkerPool, call: Callable[[], T], timeout: float | None) -> Begun[T]:
         allowed = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + allowed
         job = workers.submit(call)

@@ -17,7 +17,6 @@ from compute.entries import Entries
 from compute.guests import Guests
 from compute.opts import ComputeSettings
 from compute.reports import Answer, Reporter
-from compute.workers import OrderedWorkers
 from objects import errors, extra_specs
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
 from objects.context import request_of
@@ -26,6 +25,7 @@ from objects.spec import BootSecrets, RequestSpec
 from service import metrics
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
+from service.worker_pool import WorkerPool
 
 LOG = logging.getLogger(__name__)
 
@@ -55,8 +55,8 @@ class Agent:
         self._ends = Ends(entries)
         self._reporter = reporter
         self._complaints = RateLimitedLog(LOG)
-        self._spawners = OrderedWorkers(f"spawn-{settings.host}", settings.max_concurrent_builds)
-        self._destroyers = OrderedWorkers(f"destroy-{settings.host}", DESTROYERS)
+        self._spawners = WorkerPool(f"spawn-{settings.host}", settings.max_concurrent_builds)
+        self._destroyers = WorkerPool(f"destroy-{settings.host}", DESTROYERS)
         metrics.SLOTS.follow(self._slots)
         metrics.BUILDS.follow(self._under_way)
 
@@ -105,7 +105,7 @@ class Agent:
                 continue
             build = self._ends.delete(order.instance_uuid, order.attempt, order.fence)
             if build is not None:
-                self._destroyers.submit(partial(self._destroy, build))
+                self._destroyers.post(self._destroy, build)
 
     def found(self, guests: Sequence[Guest]) -> None:
         """Guests are on the host that no order of this start made: the cell decides whether they may stay."""
@@ -139,7 +139,7 @@ class Agent:
         build = self._ends.hand_back(uuid, fence, attempt, builder)
         if build is not None:
             LOG.info("Handing back attempt %d of instance %s: its build died with an earlier start", attempt, uuid)
-            self._destroyers.submit(partial(self._destroy, build))
+            self._destroyers.post(self._destroy, build)
 
     def keep_up(self) -> None:
         """Cancel spawns whose time is over, try failed destroys again, and go on with what waited. Called every second or so."""
@@ -147,7 +147,7 @@ class Agent:
         for build in self._builds.overdue(time.monotonic(), failure):
             LOG.warning("Instance %s: %s Cancelling its spawn", build.uuid, failure.message)
         for build in self._ends.stuck():
-            self._destroyers.submit(partial(self._destroy, build))
+            self._destroyers.post(self._destroy, build)
         self._report(self._builds.resumed(time.monotonic()))
 
     def hand_over(self) -> None:
@@ -184,7 +184,7 @@ class Agent:
         match report.kind:
             case "accept" if verdict.accepted:
                 if self._builds.granted(build, verdict.secrets):
-                    self._spawners.submit(partial(self._spawn, build))
+                    self._spawners.post(self._spawn, build)
                 else:
                     self._report([build])  # handed over, if the agent stops
             case "accept":
@@ -199,7 +199,7 @@ class Agent:
             case "active":
                 if self._guests.rejected(build):
                     LOG.warning("The guest of instance %s was refused (%s): destroying it", build.uuid, verdict.reason)
-                    self._destroyers.submit(partial(self._destroy, build))
+                    self._destroyers.post(self._destroy, build)
             case "failed":
                 self._ends.settled(build)
 

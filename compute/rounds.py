@@ -7,11 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from compute.workers import OrderedWorkers
 from objects import errors
 from service.periodic import Periodic
+from service.worker_pool import WorkerPool
 
 LOG = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ class Rounds:
         self._host = host
         self._first = first
         self._rounds = rounds
-        self._workers = OrderedWorkers(f"rounds-{host}", len(rounds) + 1)
+        self._workers = WorkerPool(f"rounds-{host}", len(rounds) + 1)
         self._ready = False
         self._stopping = threading.Event()
         self._beat = beat
@@ -51,7 +50,7 @@ class Rounds:
         self._ticker = Periodic(f"compute-{host}", interval, self._tick)
 
     def start(self) -> None:
-        self._workers.submit(self._wait_for_conductor)
+        self._workers.post(self._wait_for_conductor)
         self._ticker.start()
 
     def stop(self) -> None:
@@ -66,7 +65,7 @@ class Rounds:
             if self._ready and not one.running and one.due <= now:
                 one.running = True
                 one.due = now + one.interval
-                self._workers.submit(partial(self._run, one))
+                self._workers.post(self._run, one)
 
     def _run(self, one: Round) -> None:
         try:

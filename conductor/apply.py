@@ -48,7 +48,10 @@ class Applier:
         *,
         page: int = PAGE,
     ) -> None:
-        """``page``: events read and applied at once. ``newcomers`` is told of hosts of the cell that are not mapped to it, before events of them count as read."""
+        """``newcomers`` is told of hosts of the cell that are not mapped to it, before events of them count as read.
+
+        ``page``: events that are read and applied at once.
+        """
         self._aside = aside or SetAside(api_database, "api")
         self._page = page
         self._database = api_database

@@ -19,8 +19,8 @@ from oslo_messaging._drivers import amqpdriver
 from oslo_messaging._drivers.base import TransportDriverError
 
 from objects import errors
-from rpc.deadline_executor import DeadlineExecutor, Late
 from rpc.errors import Unreachable
+from service.worker_pool import Late, WorkerPool
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class Link:
         self._vhost = url.virtual_host or "/"
         self._tls = str(url.query.get("ssl", "")).lower() in ("true", "1", "yes", "on")
         self._label = label
-        self._guard = DeadlineExecutor("rabbit-send", SENDERS)
+        self._senders = WorkerPool("rabbit-send", SENDERS)
         self._trusted = False
 
     def run(self, send: Callable[[], T], timeout: float) -> T:
@@ -93,7 +93,7 @@ class Link:
         if not self._trusted:
             self.probe()
         try:
-            result = self._guard.run(send, timeout, patience=PATIENCE, check=self.probe)
+            result = self._senders.run(send, timeout, patience=PATIENCE, check=self.probe)
         except Unreachable:
             self._trusted = False
             raise
@@ -150,7 +150,7 @@ class Link:
         return True
 
     def close(self) -> None:
-        self._guard.close()
+        self._senders.close()
 
 
 def _greet(address: tuple[str, int], tls: bool) -> None:

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -21,7 +22,6 @@ from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from compute.driver import Guest
 from compute.simulated import SimulatedDriver
-from compute.workers import OrderedWorkers
 from db.api import cell_mappings, host_mappings
 from db.api.claims import Ledger, Stamp
 from db.cell import compute_nodes, services
@@ -29,6 +29,7 @@ from db.sql.engine import Database, OutcomeUnknown
 from objects import errors
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
 from objects.spec import BootSecrets
+from service.worker_pool import WorkerPool
 from tests.support import fleet
 from tests.support.databases import api_database, cell_database
 from tests.support.interleaving import atomic, pause
@@ -91,15 +92,15 @@ class SteppedRegistry(CellRegistry):
         return cell
 
 
-class SteppedWorkers(OrderedWorkers):
+class SteppedWorkers(WorkerPool):
     """Each piece of work is a task."""
 
     def __init__(self, spawn: Callable[[Callable[[], object]], object]) -> None:
         super().__init__("tasks", 1)
         self._spawn = spawn
 
-    def submit(self, function: Callable[[], None]) -> None:
-        self._spawn(function)
+    def post(self, function: Callable[..., object], *arguments: object) -> None:
+        self._spawn(partial(function, *arguments))
 
 
 class SteppedHypervisor(SimulatedDriver):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from rpc.threads import Threads
+from service.periodic import wait_until
 
 PATIENCE = 30.0
 
@@ -20,7 +21,7 @@ def test_as_many_as_may_work_at_once_do_and_the_rest_wait_their_turn() -> None:
         threads.submit(work, number)
     threads.shutdown(wait=True)
     assert sorted(done) == list(range(9))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("handlers")]
+    assert wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("handlers")], PATIENCE)
 
 
 def test_one_after_the_other_needs_one_thread() -> None:
