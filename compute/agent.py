@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from objects.instance import Failure
 from objects.spec import BootSecrets, RequestSpec
 from service import metrics
 from service.rate_limited_log import RateLimitedLog
+from service.retry import pause_after
 from service.steps import step
 from service.worker_pool import WorkerPool
 
@@ -264,8 +264,7 @@ class Agent:
             self._destroy(build)
 
     def _resume_at(self, outages: int) -> float:
-        pause: float = min(self._settings.outage_retry_max, FIRST_PAUSE * 2 ** min(outages - 1, 16))
-        return time.monotonic() + pause * random.uniform(0.5, 1.0)
+        return time.monotonic() + pause_after(outages, FIRST_PAUSE, self._settings.outage_retry_max, spread=0.5)
 
     def _destroy(self, build: Build) -> None:
         try:

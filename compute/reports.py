@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from objects.context import RequestContext
 from rpc.cell_conductor import CellConductorClient
 from rpc.errors import Timeout, Unreachable
 from service.rate_limited_log import RateLimitedLog
+from service.retry import pause_after
 
 LOG = logging.getLogger(__name__)
 
@@ -185,8 +185,7 @@ class Reporter:
             now = time.monotonic()
             for pending in group:
                 pending.tries += 1
-                pause = min(self._longest_pause, FIRST_PAUSE * 2 ** min(pending.tries - 1, 16))
-                pending.due = now + pause * random.uniform(0.5, 1.0)
+                pending.due = now + pause_after(pending.tries, FIRST_PAUSE, self._longest_pause, spread=0.5)
                 if not isinstance(error, WEATHER):
                     if len(group) == 1:
                         pending.refusals += 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from objects import errors
 from service.periodic import Periodic
+from service.retry import keep_trying
 from service.worker_pool import WorkerPool
 
 LOG = logging.getLogger(__name__)
@@ -80,20 +81,20 @@ class Rounds:
             one.running = False
 
     def _wait_for_conductor(self) -> None:
-        pause, waited = FIRST_PAUSE, False
-        while not self._stopping.is_set():
-            try:
-                self._first()
-            except Exception as error:
-                if not waited:
-                    ours = isinstance(error, errors.SuperconductorError)
-                    why = "waits for its cell conductor, trying again and again" if ours else "cannot begin yet"
-                    LOG.warning("Host %s %s: %s", self._host, why, error, exc_info=not ours)
-                waited = True
-                self._stopping.wait(pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
-            else:
-                LOG.info("Host %s is served by its cell conductor", self._host)
-                self._ready = True
-                self._ticker.wake()
-                return
+        told: list[BaseException] = []
+
+        def failed(error: BaseException) -> None:
+            if not told:
+                ours = isinstance(error, errors.SuperconductorError)
+                why = "waits for its cell conductor, trying again and again" if ours else "cannot begin yet"
+                LOG.warning("Host %s %s: %s", self._host, why, error, exc_info=None if ours else error)
+            told.append(error)
+
+        try:
+            keep_trying(self._first, first=FIRST_PAUSE, longest=LONGEST_PAUSE, stopping=self._stopping, failed=failed)
+        except Exception as error:  # noqa: BLE001 - it was told of when it came first, and the agent stops
+            LOG.debug("Host %s was never served by its cell conductor: %s", self._host, error)
+            return
+        LOG.info("Host %s is served by its cell conductor", self._host)
+        self._ready = True
+        self._ticker.wake()

@@ -17,6 +17,7 @@ from db.cell import tables as cell
 from db.sql import clock, dialect
 from objects.base import Object
 from objects.text import clean
+from service.retry import pause_after
 
 Level = Literal["api", "cell"]
 
@@ -129,7 +130,7 @@ def forget_ended_builds(tx: Connection, step: str) -> int:
 
 def retry_wait(tries: int) -> float:
     """Seconds between a failure and the next try, if it was the ``tries``-th."""
-    return min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(tries - 1, 30))
+    return pause_after(tries, FIRST_RETRY_S, LONGEST_RETRY_S)
 
 
 def key_of(key: str) -> str:

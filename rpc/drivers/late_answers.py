@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from service.rate_limited_log import RateLimitedLog
+from service.retry import pause_after
 
 LOG = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class _Missing:
 
     def __init__(self, now: float) -> None:
         self.answers: list[_Answer] = []
-        self.pause = PAUSE_S
+        self.tries = 1
         self.due = now + PAUSE_S
 
 
@@ -102,8 +103,8 @@ class LateAnswers:
                 if missing is None:
                     return
                 if not there:
-                    missing.pause = min(missing.pause * 2, LONGEST_PAUSE_S)
-                    missing.due = time.monotonic() + missing.pause
+                    missing.tries += 1
+                    missing.due = time.monotonic() + pause_after(missing.tries, PAUSE_S, LONGEST_PAUSE_S)
                     return
                 missing.answers.remove(answer)
                 self._size -= len(answer.body)

@@ -29,11 +29,21 @@ from rpc import agents, failures
 from rpc.agents import Confined
 from rpc.drivers.frames import Delivery
 from rpc.drivers.late_answers import LateAnswers
-from rpc.drivers.rabbit_connection import DEFAULT_USER, LONGEST_PAUSE, Connection, Connections, OutgoingMessage, listen, opened
+from rpc.drivers.rabbit_connection import (
+    DEFAULT_USER,
+    LONGEST_PAUSE,
+    REFUSED_PAUSE,
+    Connection,
+    Connections,
+    OutgoingMessage,
+    listen,
+    opened,
+)
 from rpc.drivers.refused_messages import RefusedMessage, RefusedMessages
 from rpc.drivers.wire import NULL, REPLY_PREFIX, RabbitCall, Reply, envelope, read
 from rpc.sender import MessageSender
 from service.rate_limited_log import RateLimitedLog
+from service.retry import keep_trying
 
 LOG = logging.getLogger(__name__)
 
@@ -90,7 +100,7 @@ class ReplyWaiter(amqpdriver.ReplyWaiter):  # type: ignore[misc]  # the library 
 
     def poll(self) -> None:
         """The thread's whole life."""
-        listen(self.conn.connection, self._thread_exit_event.is_set, self._complaints)
+        listen(self.conn.connection, self._thread_exit_event, self._complaints)
 
     def ask(self, msg_id: str, timeout: float | None) -> msgspec.Raw:
         """The answer, as JSON. Raises om.MessagingTimeout, and what the answer says is to be raised."""
@@ -202,7 +212,7 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
         return True
 
     def _run(self) -> None:
-        listen(self._context.connection, self._stopping.is_set, self._complaints)
+        listen(self._context.connection, self._stopping, self._complaints)
 
 
 class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the library ships no types
@@ -354,16 +364,19 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
 
         Raises om.MessageDeliveryFailure when the driver is closed.
         """
-        while True:
-            try:
-                declare()
-                return
-            except om.MessageDeliveryFailure as error:
-                self._declaring(
-                    str(error), logging.WARNING, "The broker lets nobody listen here, trying again and again: %s", error
-                )
-                if self._closing.wait(LONGEST_PAUSE):
-                    raise
+
+        def refused(error: BaseException) -> None:
+            text = "The broker lets nobody listen here, trying again and again: %s"
+            self._declaring(str(error), logging.WARNING, text, error)
+
+        keep_trying(
+            declare,
+            first=REFUSED_PAUSE,
+            longest=LONGEST_PAUSE,
+            stopping=self._closing,
+            failed=refused,
+            on=om.MessageDeliveryFailure,
+        )
 
 
 def _topic(target: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ from rpc.drivers.frames import Delivery, frame_handler
 from rpc.drivers.refused_messages import RefusedMessage, RefusedMessages
 from rpc.drivers.wire import Unreadable
 from service.rate_limited_log import RateLimitedLog
+from service.retry import keep_trying
 
 LOG = logging.getLogger(__name__)
 
@@ -431,15 +433,14 @@ def _close(connection: Connection) -> None:
         LOG.debug("A connection could not be closed: %s", error)
 
 
-def listen(connection: Connection, stopping: Callable[[], bool], complaints: RateLimitedLog) -> None:
+def listen(connection: Connection, stopping: threading.Event, complaints: RateLimitedLog) -> None:
     """A listening thread's whole life: whatever goes wrong, it tries again, and says so now and then."""
-    pause = REFUSED_PAUSE
-    while not stopping():
+
+    def failed(error: BaseException) -> None:  # callers give up by themselves, and who sends keeps what he owes in rows
+        complaints(str(error), logging.WARNING, "Nothing is heard from the broker, trying again and again: %s", error)
+
+    while not stopping.is_set():
         try:
-            connection.listen()
-        except Exception as error:  # noqa: BLE001 - callers give up by themselves, and who sends keeps what he owes in rows
-            complaints(str(error), logging.WARNING, "Nothing is heard from the broker, trying again and again: %s", error)
-            time.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
-        else:
-            pause = REFUSED_PAUSE
+            keep_trying(connection.listen, first=REFUSED_PAUSE, longest=LONGEST_PAUSE, stopping=stopping, failed=failed)
+        except Exception as error:  # noqa: BLE001 - the end of listening
+            LOG.debug("Listening ends: %s", error)
