@@ -27,7 +27,7 @@ from objects.group import ServerGroup
 from objects.quota import Admission
 from objects.spec import RequestSpec
 from service import metrics
-from service.group_commit import GroupCommit
+from service.batching import GroupCommit
 
 WINDOW = 0.01
 """Seconds that a request waits at most for others to share its transaction, where several have come together lately."""

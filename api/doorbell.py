@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from objects.context import RequestContext
+from service.batching import RoundBatcher
 
 LOG = logging.getLogger(__name__)
 
 WAITING = 1000
 """Rings kept while the bus is slow. Beyond that they are dropped: whoever could not keep up has sweeps that find the rows."""
-
-
 PACE = 0.02
 """Seconds from one ring to the next, at least."""
-TOGETHER = 49
-"""Rings that may join one."""
+TOGETHER = 50
+"""Rings that may be one."""
 
 
 class Bell(Protocol):
@@ -51,47 +47,15 @@ class Doorbell:
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
-        self._rings: queue.Queue[Ring] = queue.Queue(WAITING)
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._rung = -PACE
+        self._rings: RoundBatcher[Ring] = RoundBatcher("doorbell", self._ring, pace=PACE, limit=TOGETHER, most=WAITING)
 
     def accepted(self, context: RequestContext, batch_id: str) -> None:
         """This batch waits in the queue."""
-        self._put(Ring(context, batch_id=batch_id))
+        self._rings.add([Ring(context, batch_id=batch_id)])
 
     def deleted(self, context: RequestContext, uuid: str) -> None:
         """This server is to go, and its cell does not know yet."""
-        self._put(Ring(context, deleted=uuid))
-
-    def _put(self, ring: Ring) -> None:
-        try:
-            self._rings.put_nowait(ring)
-        except queue.Full:
-            LOG.debug("the bus is slow: left to the sweeps")
-        if self._thread is None:
-            with self._starting:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="doorbell", daemon=True)
-                    self._thread.start()
-
-    def _run(self) -> None:
-        while True:
-            first = self._rings.get()
-            pause = self._rung + PACE - time.monotonic()
-            if pause > 0:
-                time.sleep(pause)
-            self._rung = time.monotonic()
-            self._ring([first, *self._waiting()])
-
-    def _waiting(self) -> list[Ring]:
-        found: list[Ring] = []
-        try:
-            while len(found) < TOGETHER:
-                found.append(self._rings.get_nowait())
-        except queue.Empty:
-            pass
-        return found
+        self._rings.add([Ring(context, deleted=uuid)])
 
     def _ring(self, rings: Sequence[Ring]) -> None:
         batches = [ring for ring in rings if ring.batch_id]

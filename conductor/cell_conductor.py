@@ -30,7 +30,7 @@ from objects.lifecycle import Change, Outcome, Refused
 from objects.process import About
 from objects.text import checked_name
 from objects.unknown_guest import UnknownGuest
-from service.group_commit import GroupCommit
+from service.batching import GroupCommit
 from service.isolate import isolate
 from service.steps import step
 from service.vault import Vault

@@ -42,9 +42,9 @@ from rpc import cell_conductor, super_conductor
 from rpc.compute import ComputeClient
 from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
+from service.batching import RoundBatcher
 from service.periodic import Periodic
 from service.rate_limited_log import RateLimitedLog
-from service.round_batcher import RoundBatcher
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from scheduler.plan.stripes import Stripes
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from service import metrics
-from service.group_commit import GroupCommit
+from service.batching import GroupCommit
 from service.steps import step
 
 LOG = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from objects import errors
-from service.group_commit import LATELY, GroupCommit
+from service.batching import LATELY, GroupCommit
 from service.periodic import wait_until
 
 PATIENCE = 20.0

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from service.round_batcher import USUAL, RoundBatcher
+from service.batching import USUAL, RoundBatcher
 
 PATIENCE = 30.0
 
@@ -35,22 +35,22 @@ def handler() -> Iterator[Handler]:
 
 
 def test_a_round_takes_all_that_came_during_the_one_before(handler: Handler) -> None:
-    gatherer = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE)
-    gatherer.add(["a"])
+    batcher = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE)
+    batcher.add(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
     for items in (["b"], ["c", "b"], ["broken"]):
-        gatherer.add(items)
+        batcher.add(items)
     handler.go.set()
     assert handler.rounds.get(timeout=PATIENCE) == ["b", "c", "broken"]
-    gatherer.add(["d"])  # after one that failed
+    batcher.add(["d"])  # after one that failed
     assert handler.rounds.get(timeout=PATIENCE) == ["d"]
-    gatherer.stop()
+    batcher.stop()
 
 
 def test_a_round_that_takes_long_holds_up_others_for_a_moment_only(handler: Handler) -> None:
-    gatherer = RoundBatcher("test", handler, pace=0.0, patience=0.01, workers=3, limit=2)
+    batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, workers=3, limit=2)
     for item in "abcde":
-        gatherer.add([item])
+        batcher.add([item])
     found = [handler.rounds.get(timeout=PATIENCE) for _ in range(3)]
     assert handler.rounds.empty()  # no more at a time
     handler.go.set()
@@ -58,44 +58,66 @@ def test_a_round_that_takes_long_holds_up_others_for_a_moment_only(handler: Hand
         found.append(handler.rounds.get(timeout=PATIENCE))
     assert sorted(item for items in found for item in items) == list("abcde")
     assert max(map(len, found)) <= 2
-    gatherer.stop()
+    batcher.stop()
 
 
 def test_after_stop_nothing_begins_and_nothing_is_under_way(handler: Handler) -> None:
-    gatherer = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE)
-    gatherer.add(["a"])
+    batcher = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE)
+    batcher.add(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
-    gatherer.add(["b"])
-    stopping = threading.Thread(target=gatherer.stop)
+    batcher.add(["b"])
+    stopping = threading.Thread(target=batcher.stop)
     stopping.start()
     handler.go.set()
     stopping.join(PATIENCE)
-    gatherer.add(["c"])
+    batcher.add(["c"])
     assert not stopping.is_alive()
     assert handler.rounds.empty()
 
 
 def test_where_rounds_take_long_these_days_the_next_one_waits_longer(handler: Handler) -> None:
-    gatherer = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=PATIENCE, workers=2)
-    gatherer._took.extend([20.0] * USUAL)
-    gatherer.add(["a"])
+    batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=PATIENCE, workers=2)
+    batcher._took.extend([20.0] * USUAL)
+    batcher.add(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
-    gatherer.add(["b"])
+    batcher.add(["b"])
     with pytest.raises(queue.Empty):
         handler.rounds.get(timeout=0.3)
-    gatherer._took.append(0.0)  # as soon as one was quick
-    gatherer.add(["c"])
+    batcher._took.append(0.0)  # as soon as one was quick
+    batcher.add(["c"])
     assert handler.rounds.get(timeout=PATIENCE) == ["b", "c"]
     handler.go.set()
-    gatherer.stop()
+    batcher.stop()
 
 
 def test_a_round_never_keeps_the_next_one_waiting_for_longer_than_the_longest(handler: Handler) -> None:
-    gatherer = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=0.02, workers=2)
-    gatherer._took.extend([20.0] * USUAL)
-    gatherer.add(["a"])
+    batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=0.02, workers=2)
+    batcher._took.extend([20.0] * USUAL)
+    batcher.add(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
-    gatherer.add(["b"])
+    batcher.add(["b"])
     assert handler.rounds.get(timeout=PATIENCE) == ["b"]
     handler.go.set()
-    gatherer.stop()
+    batcher.stop()
+
+
+def test_beyond_what_may_wait_new_ones_are_dropped(handler: Handler) -> None:
+    batcher = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE, most=2)
+    batcher.add(["a"])
+    assert handler.rounds.get(timeout=PATIENCE) == ["a"]
+    for item in "bcd":
+        batcher.add([item])
+    handler.go.set()
+    assert handler.rounds.get(timeout=PATIENCE) == ["b", "c"]
+    batcher.stop()
+
+
+def test_one_thread_goes_from_round_to_round() -> None:
+    threads: queue.Queue[int] = queue.Queue()
+    batcher: RoundBatcher[int] = RoundBatcher("test", lambda items: threads.put(threading.get_ident()), pace=0.0, workers=5)
+    found = set()
+    for item in range(20):
+        batcher.add([item])
+        found.add(threads.get(timeout=PATIENCE))
+    batcher.stop()
+    assert len(found) <= 2
