@@ -29,16 +29,23 @@ WORKERS = cfg.IntOpt("workers", default=1, min=1, help="Scheduler processes that
 
 OPTIONS: tuple[cfg.Opt, ...] = (
     cfg.StrOpt(
-        "driver", default=_DEFAULT.driver, mutable=True, help="How hosts are chosen: filter, chance, or one that was installed."
+        "driver",
+        default=_DEFAULT.driver,
+        mutable=True,
+        help="How hosts are chosen: filter, chance, one that was installed, or a class of your own as module:Class.",
     ),
     cfg.ListOpt(
         "enabled_filters",
         default=list(_DEFAULT.enabled_filters),
         mutable=True,
-        help="Filters a host must pass, in the order asked. What the request demands (forced, ignored hosts) always holds.",
+        help="Filters a host must pass, in the order asked. What the request demands (forced, ignored hosts) always holds. "
+        "One of your own is named by its entry point, or as module:Class.",
     ),
     cfg.ListOpt(
-        "enabled_weighers", default=list(_DEFAULT.enabled_weighers), mutable=True, help="Weighers whose opinions are added up."
+        "enabled_weighers",
+        default=list(_DEFAULT.enabled_weighers),
+        mutable=True,
+        help="Weighers whose opinions are added up; one of your own as for filters.",
     ),
     cfg.IntOpt(
         "host_subset_size",

@@ -1,8 +1,9 @@
-"""Find filters, weighers and drivers by the names the configuration gives."""
+"""Find filters, weighers and drivers by the names the configuration gives: entry points, or ``module:Class``."""
 
 from __future__ import annotations
 
 import logging
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -132,8 +133,9 @@ _NAMESPACES = {
 
 
 def _named(option: str, built_in: Plugins, names: Sequence[str]) -> list[tuple[str, Callable[..., Any]]]:
-    plugins = _installed(_NAMESPACES[option]) if any(name not in built_in for name in names) else {}
+    plugins = _installed(_NAMESPACES[option]) if any(name not in built_in and ":" not in name for name in names) else {}
     plugins.update(built_in)
+    plugins.update((name, _imported(option, name)) for name in names if ":" in name)
     unknown = [name for name in names if name not in plugins]
     if unknown:
         wrong = ", ".join(repr(name) for name in unknown)
@@ -142,6 +144,14 @@ def _named(option: str, built_in: Plugins, names: Sequence[str]) -> list[tuple[s
     if doubled:
         raise errors.Misconfigured(f"[scheduler] {option}: {doubled[0]!r} is named twice")
     return [(name, plugins[name]) for name in names]
+
+
+def _imported(option: str, path: str) -> Callable[..., Any]:
+    """What is at ``module:Class``."""
+    found = _built(option, path, pkgutil.resolve_name, path)
+    if not callable(found):
+        raise errors.Misconfigured(f"[scheduler] {option}: {path!r} is not a class")
+    return found
 
 
 def _installed(namespace: str) -> dict[str, Callable[..., Any]]:

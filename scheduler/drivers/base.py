@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
 
 from objects.decision import FilterCount
 from scheduler.filters.base import Filter
@@ -16,55 +18,56 @@ from scheduler.filters.requested_cell import RequestedCell
 from scheduler.filters.requested_destination import RequestedDestination
 from scheduler.filters.resource_classes import ResourceClassFilter
 from scheduler.filters.source_host import SourceHost
-from scheduler.plan.request import OPTIONAL, Request
+from scheduler.plan import engine
+from scheduler.plan.criteria import Criteria
+from scheduler.plan.request import Request
+from scheduler.plan.survey import Survey
 from scheduler.settings import SchedulerSettings
+from scheduler.table.host_table import HostTable
 from scheduler.weighers.base import Weigher
 
 ANY = 1 << 30
 """A subset size that means: any host left."""
 
 
-class Chain(NamedTuple):
-    """Those of the filters and weighers that requests of one shape may call for."""
-
-    filters: tuple[Filter, ...]
-    weighers: tuple[Weigher, ...]
-
-
-class SchedulerDriver(abc.ABC):
-    """A way to choose. The engine does the choosing, with what the driver is made of.
-
-    ``filters`` in the order asked; ``weighers``; ``subset``: the winner is drawn from so many of the best; ``shuffle``: equal
-    scores are ordered by chance, otherwise by the host's place in the table.
-    """
+class SchedulerDriver(Criteria, abc.ABC):
+    """A way to choose. A site's own overrides what it does otherwise: its filters, its weighers, or ``choose``."""
 
     name: ClassVar[str]
 
     def __init__(self, settings: SchedulerSettings, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> None:
         """``filters`` and ``weighers`` are those the configuration enables; a driver need not use them."""
-        self.filters: tuple[Filter, ...] = (*always(settings), *filters)
-        self.weighers: tuple[Weigher, ...] = tuple(weighers)
-        self.cell_wide = any(weigher.cell_wide for weigher in self.weighers)
-        self.subset = settings.host_subset_size
-        self.shuffle = settings.shuffle_best_same_weighed_hosts
-        self._chains: dict[tuple[bool, ...], tuple[Chain, Chain]] = {}
+        super().__init__(
+            (*always(settings), *filters),
+            weighers,
+            subset=settings.host_subset_size,
+            shuffle=settings.shuffle_best_same_weighed_hosts,
+        )
 
-    def chain(self, request: Request) -> Chain:
-        """The filters to be asked about this request, in order, and the weighers.
+    def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
+        """Rows of ``table`` for ``count`` instances, in order; fewer where no host fits any more. A row may come several times.
 
-        A request's shape says which optional fields it has. Each shape's chain is made once. For forced hosts only the filters with
-        ``guards_host`` run.
+        ``found`` has the rows that pass the filters, with their scores. The table tells of all that is claimed, and of what other
+        instances of the same moment take. ``engine.take`` puts an instance on a row while the next is thought about; it is taken
+        back at the end. Each row that is returned is then asked about by the filters, with those before it taken. Called under the
+        table's lock, so it is to be quick, and to change nothing else.
         """
-        shape = request.shape
-        every, chain = self._chains.get(shape, (None, None))
-        if every is None or chain is None or every.filters is not self.filters or every.weighers is not self.weighers:
-            given = {name for name, there in zip(OPTIONAL, shape, strict=True) if there}
-            chain = Chain(
-                tuple(one for one in self.filters if _called(one.applies_when, given) and (one.guards_host or not request.forced)),
-                tuple(one for one in self.weighers if _called(one.applies_when, given)),
-            )
-            self._chains[shape] = Chain(self.filters, self.weighers), chain
-        return chain
+        return engine.choose(table, self, request, found, count)
+
+    def place(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
+        """``choose``, with what it chose taken. Raises ValueError where a site's own chose what the filters do not let pass."""
+        if type(self).choose is SchedulerDriver.choose:
+            return engine.choose(table, self, request, found, count)
+        step = engine.PlanningStep(table, request)
+        rows = [int(row) for row in self.choose(table, request, found, count)]
+        step.undo()
+        if len(rows) > count or not all(0 <= row < table.size for row in rows):
+            raise ValueError(f"driver {self.name} chose rows {rows} for {count} instances, of a table of {table.size}")
+        for row in rows:
+            if not engine.fits(self, table, request, np.array([row]))[0]:
+                raise ValueError(f"driver {self.name} chose host {table.hosts[row]}, which its filters do not let pass")
+            engine.take(table, request, row)
+        return rows
 
     @abc.abstractmethod
     def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:
@@ -72,10 +75,6 @@ class SchedulerDriver(abc.ABC):
 
         ``counts`` are those of the first instance that found none.
         """
-
-
-def _called(applies_when: Collection[str], given: set[str]) -> bool:
-    return not applies_when or not given.isdisjoint(applies_when)
 
 
 def always(settings: SchedulerSettings) -> tuple[Filter, ...]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from objects.group import GroupPolicy, ServerGroup
-from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
+from scheduler.plan.criteria import Criteria
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
 from scheduler.table.arrays import Floats, Ints, tally
@@ -28,7 +28,7 @@ Chosen = tuple[str, int]
 class Alternates:
     """Finds alternates for one batch that has been placed and is, for the time being, taken off the table's room."""
 
-    def __init__(self, table: HostTable, driver: SchedulerDriver, request: Request, found: Survey) -> None:
+    def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey) -> None:
         self._table, self._driver, self._request, self._found = table, driver, request, found
         self._wanted = request.spec.max_attempts - 1
 

@@ -15,9 +15,10 @@ from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import counterfactual, engine
 from scheduler.plan.alternates import Alternates
 from scheduler.plan.conclude import conclude
+from scheduler.plan.engine import PlanningStep
 from scheduler.plan.job import Job, PlanContext
 from scheduler.plan.members import Members
-from scheduler.plan.refusals import PlanningStep, Refusals
+from scheduler.plan.refusals import Refusals
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
 from scheduler.plan.together import survey
@@ -164,7 +165,7 @@ class ClaimPlanner:
         needed = job.standing.needed
         job.together = request.founding and len(needed) > 1
         job.survey = survey(self._table, self._driver, request, len(needed))
-        chosen = engine.choose(self._table, self._driver, request, job.survey, len(needed))
+        chosen = self._driver.place(self._table, request, job.survey, len(needed))
         job.rows = dict(zip(needed, chosen, strict=False))
         if len(chosen) < len(needed):
             self._refusals.refuse(job, request, step)
@@ -233,13 +234,13 @@ class ClaimPlanner:
         chosen: list[int] = []
         if not job.together:
             at_hand = engine.survey(self._table, self._driver, request, self._table.rows(sorted(self._locked)))
-            chosen = engine.choose(self._table, self._driver, request, at_hand, len(losers))
+            chosen = self._driver.place(self._table, request, at_hand, len(losers))
         elsewhere = losers[len(chosen) :]
         wanted: set[int] = set()
         if elsewhere:
             found = survey(self._table, self._driver, request, len(elsewhere), self._available())
             wanted = self._spares(found, len(elsewhere))
-            further = engine.choose(self._table, self._driver, request, found, len(elsewhere))
+            further = self._driver.place(self._table, request, found, len(elsewhere))
             wanted |= {int(self._table.inventory[row]) for row in further}
             chosen += further
         kept = {uuid: row for uuid, row in job.rows.items() if uuid not in losers}

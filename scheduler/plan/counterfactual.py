@@ -141,7 +141,7 @@ class _Search:
                 found = engine.survey(self._table, self._driver, request)
                 if request.founding:
                     found = together(self._table, self._driver, request, found, self._wanted)
-                if len(engine.choose(self._table, self._driver, request, found, self._wanted)) < self._wanted:
+                if len(self._driver.place(self._table, request, found, self._wanted)) < self._wanted:
                     return None
         return room
 

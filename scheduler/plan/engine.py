@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from objects.decision import FilterCount
-from scheduler.drivers.base import SchedulerDriver
 from scheduler.filters.base import Filter
+from scheduler.plan.criteria import Criteria
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey, WeigherScale, scale, ties
 from scheduler.table.arrays import Floats, Ints, Mask, tally
@@ -36,7 +36,7 @@ _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the one cell it reports from")
 
 
-def survey(table: HostTable, driver: SchedulerDriver, request: Request, within: Ints | None = None) -> Survey:
+def survey(table: HostTable, driver: Criteria, request: Request, within: Ints | None = None) -> Survey:
     """One pass over the fleet, or over the rows ``within``.
 
     Where most hosts are left, weighing all of them and disregarding the others is cheaper than picking those that are left.
@@ -73,12 +73,12 @@ def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[M
     return mask, tuple(counts)
 
 
-def fits(driver: SchedulerDriver, table: HostTable, request: Request, rows: Ints, more: Ints | int = 0) -> Mask:
+def fits(driver: Criteria, table: HostTable, request: Request, rows: Ints, more: Ints | int = 0) -> Mask:
     """The predicate that planned, asked about these rows alone."""
     return narrow(driver.chain(request).filters, Hosts(table, request, rows, more), request)[0]
 
 
-def choose(table: HostTable, driver: SchedulerDriver, request: Request, found: Survey, count: int) -> list[int]:
+def choose(table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> list[int]:
     """Rows for ``count`` instances in order, each taken; fewer where no host fits any more."""
     if count == 1 and driver.subset == 1:
         chosen: list[int] = found.best(1)[0].tolist()
@@ -109,7 +109,7 @@ def take(table: HostTable, request: Request, row: int) -> None:
 
 
 def score(
-    table: HostTable, driver: SchedulerDriver, request: Request, parts: tuple[WeigherScale, ...], rows: Ints, more: Ints | int = 0
+    table: HostTable, driver: Criteria, request: Request, parts: tuple[WeigherScale, ...], rows: Ints, more: Ints | int = 0
 ) -> Floats:
     """Total scores of the rows as the table is now; -inf where a filter says no."""
     hosts = Hosts(table, request, rows, more)
@@ -124,6 +124,22 @@ def score(
     return scores
 
 
+class PlanningStep:
+    """What one step of planning takes for a job, from here on."""
+
+    def __init__(self, table: HostTable, request: Request) -> None:
+        self._table, self._request, self._mark = table, request, table.mark
+        self._members = request.members.copy() if request.group is not None else None
+        self._in_cells = dict(request.in_cells)
+
+    def undo(self) -> None:
+        """Take back what it has taken so far."""
+        self._table.give_back(self._mark)
+        self._request.in_cells = dict(self._in_cells)
+        if self._members is not None:
+            self._request.members.restore(self._members)
+
+
 class _Front:
     """The best rows of a survey, with their scores after 0, 1, 2... more instances of the batch on each.
 
@@ -132,7 +148,7 @@ class _Front:
     Where it changes those of its cell alike, that order holds within each cell: so many of each cell are looked at again.
     """
 
-    def __init__(self, table: HostTable, driver: SchedulerDriver, request: Request, found: Survey, count: int) -> None:
+    def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> None:
         self._table, self._driver, self._request, self._parts = table, driver, request, found.parts
         self._alone = request.group is None and not driver.cell_wide  # what is placed bears on its own row only
         self.rows, self._now = self._best_of(found, count + SPARE + driver.subset)

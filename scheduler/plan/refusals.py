@@ -13,27 +13,13 @@ OUTAGE = 1800.0
 """Seconds for which cells are waited for that fell silent as a whole. After that their hosts are as down as any."""
 
 
-class PlanningStep:
-    """What one step of planning takes for a job, from here on."""
-
-    def __init__(self, table: HostTable, request: Request) -> None:
-        self._table, self._request, self._mark = table, request, table.mark
-        self._members = request.members.copy() if request.group is not None else None
-
-    def undo(self) -> None:
-        """Take back what it has taken so far."""
-        self._table.give_back(self._mark)
-        if self._members is not None:
-            self._request.members.restore(self._members)
-
-
 class Refusals:
     """Tells jobs why, on the table as they have left it."""
 
     def __init__(self, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> None:
         self._table, self._driver, self._moment = table, driver, moment
 
-    def refuse(self, job: Job, request: Request, step: PlanningStep) -> None:
+    def refuse(self, job: Job, request: Request, step: engine.PlanningStep) -> None:
         """No host for the next instance: say why, and whether it might be otherwise in a moment."""
         job.short = len(job.rows)
         # what would be if no retry held a host and nobody moved; counted so, as that will be
@@ -53,14 +39,14 @@ class Refusals:
         if job.partial:  # it is not worth a wait
             job.held, job.unheard = False, ()
 
-    def _could(self, job: Job, request: Request, step: PlanningStep) -> bool:
+    def _could(self, job: Job, request: Request, step: engine.PlanningStep) -> bool:
         """Whether all would find hosts, as things are supposed to be now. What the job has taken is as before afterwards."""
         mark, members, missing = self._table.mark, request.members.copy(), len(job.standing.needed) - len(job.rows)
         if job.together:  # elsewhere there might be room for all of them
             step.undo()
             missing = len(job.standing.needed)
         found = survey(self._table, self._driver, request, missing)
-        chosen = engine.choose(self._table, self._driver, request, found, missing)
+        chosen = self._driver.place(self._table, request, found, missing)
         if job.together:
             step.undo()
             for row in job.rows.values():
@@ -70,7 +56,7 @@ class Refusals:
             request.members.restore(members)
         return len(chosen) == missing
 
-    def _look_for_unheard(self, job: Job, request: Request, step: PlanningStep) -> None:
+    def _look_for_unheard(self, job: Job, request: Request, step: engine.PlanningStep) -> None:
         """Whether cells could take it from none of whose hosts anything is heard: then it waits for them, up to its deadline."""
         since = self._moment.mono - OUTAGE
         unheard = silence.unheard(self._table, request.alive_since, since)

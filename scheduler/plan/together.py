@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 
 from objects.decision import FilterCount
-from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
+from scheduler.plan.criteria import Criteria
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
 from scheduler.table.arrays import Ints, Mask
@@ -18,13 +18,13 @@ NAME = "WholeGroup"
 REASON = "no room for all members of the affinity group together"
 
 
-def survey(table: HostTable, driver: SchedulerDriver, request: Request, count: int, within: Ints | None = None) -> Survey:
+def survey(table: HostTable, driver: Criteria, request: Request, count: int, within: Ints | None = None) -> Survey:
     """The hosts for ``count`` instances; for the first members of an affinity group those that take them together."""
     found = engine.survey(table, driver, request, within)
     return together(table, driver, request, found, count + request.companions) if request.founding else found
 
 
-def together(table: HostTable, driver: SchedulerDriver, request: Request, found: Survey, count: int) -> Survey:
+def together(table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> Survey:
     """Of the hosts found, those that take all ``count`` instances; where there is none, those that take the most of them.
 
     For the first members of a group: those after them go where these are. A host's nodes count together.
@@ -41,7 +41,7 @@ def together(table: HostTable, driver: SchedulerDriver, request: Request, found:
     return chosen
 
 
-def _room(table: HostTable, driver: SchedulerDriver, request: Request, rows: Ints, count: int) -> Ints:
+def _room(table: HostTable, driver: Criteria, request: Request, rows: Ints, count: int) -> Ints:
     """How many instances each row takes, below ``count``, by halving: that is as many passes as ``count`` has binary digits."""
     least = np.ones(rows.size, dtype=np.int64)
     most = np.full(rows.size, count - 1, dtype=np.int64)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import types
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from objects.decision import FilterCount
+from scheduler.drivers.filter import FilterScheduler
 from scheduler.plan import engine
+from scheduler.plan.request import Request
+from scheduler.plan.survey import Survey
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
+from tests.support.attempts import attempt, begun, job
 
 ONE, TWO = fleet.CELLS
+DOCUMENT = Path(__file__).parents[3] / "docs" / "scheduling.md"
 
 
 def count(name: str, before: int, after: int, reason: str = "") -> FilterCount:
@@ -83,3 +93,75 @@ class TestChance:
     def test_somebody_is_up_but_ruled_out(self) -> None:
         hosts = tuple(f"h{n}" for n in range(6))
         assert self.refusal(self.table(), ignore_hosts=hosts) == "No valid host was found. Could not find another compute."
+
+
+class WorstFirst(FilterScheduler):
+    """A site's own: the worst host that passes, as often as it goes."""
+
+    name = "worst first"
+
+    def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
+        chosen: list[int] = []
+        for row in found.best(found.rows.size)[0].tolist()[::-1]:
+            while len(chosen) < count and engine.fits(self, table, request, np.array([row]))[0]:
+                engine.take(table, request, row)
+                chosen.append(row)
+        return chosen
+
+
+class Overfull(FilterScheduler):
+    """One that puts everything on one host."""
+
+    name = "overfull"
+
+    def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
+        return [int(found.rows[0])] * count
+
+
+class Astray(FilterScheduler):
+    """One that returns what is no row."""
+
+    name = "astray"
+
+    def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
+        return [table.size]
+
+
+class TestOnesOwn:
+    """``choose`` of a site's own driver, in plans of real jobs."""
+
+    def table(self) -> HostTable:
+        return fleet.table([fleet.node(f"h{n}", vcpus=2, memory_mb=65536 * (n + 1)) for n in range(4)])
+
+    def hosts(self, table: HostTable, path: str, count: int) -> list[str]:
+        jobs = [job(fleet.spec(fleet.flavor(vcpus=1)), count)]
+        begun(attempt(table, jobs, driver=fleet.driver(driver=path)), jobs)
+        if jobs[0].error is not None:
+            raise jobs[0].error
+        return [table.hosts[row] for row in jobs[0].rows.values()]
+
+    def test_it_decides_and_what_it_takes_on_the_way_counts_once(self) -> None:
+        table = self.table()
+        free = table.free_vcpus.tolist()
+        assert self.hosts(table, f"{__name__}:WorstFirst", 3) == ["h0", "h0", "h1"]
+        assert table.free_vcpus.tolist() == free, "a plan leaves nothing behind"
+
+    def test_it_cannot_put_more_on_a_host_than_its_filters_let_pass(self) -> None:
+        assert self.hosts(self.table(), f"{__name__}:Overfull", 2) == ["h0", "h0"]
+        table = self.table()
+        free = table.free_vcpus.tolist()
+        with pytest.raises(ValueError, match="driver overfull chose host h0, which its filters do not let pass"):
+            self.hosts(table, f"{__name__}:Overfull", 3)
+        assert table.free_vcpus.tolist() == free
+
+    def test_the_one_of_the_document_fills_hosts_up_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        [example] = re.findall(r"```py\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+        module = types.ModuleType("site_placement")
+        exec(example, module.__dict__)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        assert self.hosts(self.table(), "site_placement:FirstByName", 5) == ["h0", "h0", "h1", "h1", "h2"]
+        assert len(self.hosts(self.table(), "site_placement:FirstByName", 8)) == 8
+
+    def test_what_is_no_row_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="driver astray chose rows"):
+            self.hosts(self.table(), f"{__name__}:Astray", 1)

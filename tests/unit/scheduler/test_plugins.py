@@ -108,3 +108,32 @@ def test_a_plugin_that_cannot_be_made_is_refused_by_its_name(site: str) -> None:
 def test_a_plugin_that_cannot_be_imported_is_not_there(site: str) -> None:
     with pytest.raises(errors.Misconfigured, match="there is no 'Broken'"):
         plugins.load_driver(SchedulerSettings(enabled_filters=("Broken",)))
+
+
+class TestByPath:
+    """A class of the site's own, by where it is."""
+
+    def test_filters_weighers_and_drivers_are_found(self) -> None:
+        driver = fleet.driver(
+            driver="scheduler.drivers.chance:ChanceScheduler",
+            enabled_filters=("scheduler.filters.ram:RamFilter",),
+            enabled_weighers=("scheduler.weighers.ram:RAMWeigher",),
+        )
+        assert driver.name == "chance"
+        ranked = fleet.driver(enabled_filters=("scheduler.filters.ram:RamFilter",), enabled_weighers=())
+        assert ranked.filters[-1].name == "RamFilter"
+
+    @pytest.mark.parametrize(
+        ("path", "why"),
+        [
+            ("no_such_module:Driver", "ModuleNotFoundError"),
+            ("scheduler.drivers.chance:Nothing", "AttributeError"),
+            ("scheduler.drivers.base:ANY", "is not a class"),
+            ("pathlib:Path", "cannot be used"),
+            ("scheduler.drivers.chance:", "cannot be used|is not a class"),
+        ],
+    )
+    def test_what_is_not_there_or_is_no_driver_is_refused_by_its_name(self, path: str, why: str) -> None:
+        with pytest.raises(errors.Misconfigured, match=why) as refused:
+            fleet.driver(driver=path)
+        assert path in str(refused.value)
