@@ -13,12 +13,12 @@ from functools import partial
 from importlib import metadata
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
-from cliff import _argparse
 from cliff.app import App
 from cliff.command import Command
 from cliff.commandmanager import CommandManager
 from cliff.help import HelpCommand, HelpExit
 
+from cli.parser import ArgumentParser
 from cli.streams import escaping
 from objects import errors
 from objects.mask import mask_url
@@ -137,7 +137,7 @@ class Superconductor(App):
         self, description: str | None, version: str | None, argparse_kwargs: dict[str, Any] | None = None
     ) -> argparse.ArgumentParser:
         """The options that every command has. They may stand before the command or after it."""
-        parser = _argparse.ArgumentParser(prog=NAME, description=description, add_help=False, allow_abbrev=False)
+        parser = ArgumentParser(prog=NAME, description=description, add_help=False, allow_abbrev=False)
         parser.error = partial(usage_error, parser)  # type: ignore[method-assign]  # argparse would print the whole usage first
         parser.add_argument(
             "-h", "--help", dest="deferred_help", action="store_true", help="show this text, or a command's, and exit"

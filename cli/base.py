@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cliff._argparse import SmartHelpFormatter
 from cliff.command import Command
 from cliff.lister import Lister
 from cliff.show import ShowOne
@@ -18,6 +17,7 @@ from cliff.show import ShowOne
 from cli.app import Superconductor, usage_error
 from cli.deployment import Deployment
 from cli.formats import CsvMany
+from cli.parser import HelpFormatter
 from objects import errors
 from objects.text import is_safe
 
@@ -34,10 +34,6 @@ ASTRAY = (
     "Give its agent the configuration of {home}, or run 'superconductor host move {host} --to {cell}'"
 )
 """What is said of a host whose only agent reports in another cell than it is mapped to."""
-
-
-class HelpFormatter(argparse.RawDescriptionHelpFormatter, SmartHelpFormatter):
-    """Keeps the lines of docstrings, which hold examples."""
 
 
 class Admin(Command):

@@ -7,7 +7,7 @@ import inspect
 
 from cliff.complete import CompleteCommand
 
-from cli.base import HelpFormatter
+from cli.parser import HelpFormatter, optional_actions
 
 WORDS = """\
 type _get_comp_words_by_ref >/dev/null 2>&1 || _get_comp_words_by_ref()
@@ -40,7 +40,7 @@ class Complete(CompleteCommand):
         """The options of a command, and those that every command has."""
         own: list[argparse.Action] = super().get_actions(command)
         known = {option for action in own for option in action.option_strings}
-        common = [action for action in self.app.parser._get_optional_actions() if not known & set(action.option_strings)]
+        common = [action for action in optional_actions(self.app.parser) if not known & set(action.option_strings)]
         return own + common
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

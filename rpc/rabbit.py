@@ -15,10 +15,9 @@ import amqp  # type: ignore[import-untyped]  # the library ships no types
 import oslo_messaging as om
 from amqp.exceptions import AMQPError  # type: ignore[import-untyped]  # likewise
 from kombu.exceptions import KombuError
-from oslo_messaging._drivers import amqpdriver
-from oslo_messaging._drivers.base import TransportDriverError
 
 from objects import errors
+from rpc.drivers.library import amqpdriver, base
 from rpc.errors import Unreachable
 from service.worker_pool import Late, WorkerPool
 
@@ -53,7 +52,7 @@ LOGIN_TIMEOUT = 5.0
 PATIENCE = 3.0
 SENDERS = 64
 _HEADER = b"AMQP\x00\x00\x09\x01"
-UNDELIVERED = (om.MessageDeliveryFailure, om.MessageUndeliverable, TransportDriverError, KombuError, AMQPError, OSError)
+UNDELIVERED = (om.MessageDeliveryFailure, om.MessageUndeliverable, base.TransportDriverError, KombuError, AMQPError, OSError)
 """What sending raises where a broker is away, or does not let us in."""
 
 amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN = LISTENER_PAUSE  # there is no option for it

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 import msgspec
 import oslo_messaging as om
 from oslo_config import cfg
-from oslo_messaging._metrics import client as metrics
-from oslo_messaging._tracing import client as tracing
 from oslo_messaging.transport import RPCTransport, Transport
 
 from objects import errors
@@ -23,6 +21,7 @@ from rpc.client import Client, MethodCall
 from rpc.codec import shared
 from rpc.counting import MessageKind, Observer
 from rpc.drivers.embedded import EmbeddedDriver
+from rpc.drivers.library import library_metrics, library_tracing
 from rpc.drivers.rabbit import RabbitDriver
 from rpc.errors import Unreachable
 from rpc.failures import ERROR_MODULES
@@ -223,8 +222,8 @@ def private_conf() -> Any:
     """
     conf = cfg.ConfigOpts()
     conf([], project="superconductor", default_config_files=[], default_config_dirs=[])
-    conf.register_opts(tracing.oslo_messaging_tracing, group="oslo_messaging_tracing")
-    conf.register_opts(metrics.oslo_messaging_metrics, group="oslo_messaging_metrics")
+    conf.register_opts(library_tracing.oslo_messaging_tracing, group="oslo_messaging_tracing")
+    conf.register_opts(library_metrics.oslo_messaging_metrics, group="oslo_messaging_metrics")
     return conf
 
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 import oslo_messaging as om
-from oslo_messaging._drivers import base  # where drivers find their base classes
 
 from objects.context import RequestContext
 from rpc import failures
 from rpc.drivers import wire
 from rpc.drivers.embedded_broker import BROKERS, Broker, EmbeddedConsumer, EmbeddedQueue, QueuedMessage
+from rpc.drivers.library import base  # where drivers find their base classes
 from rpc.sender import LOCAL
 from service import metrics
 from service.rate_limited_log import RateLimitedLog

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from struct import unpack_from
 from typing import Any
 
-from amqp import spec  # type: ignore[import-untyped]  # the library ships no types
-from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]  # likewise
-from amqp.method_framing import frame_handler as usual_handler  # type: ignore[import-untyped]  # likewise
-from amqp.serialization import decode_properties_basic  # type: ignore[import-untyped]  # likewise
+from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]  # the library ships no types
+
+from rpc.drivers.library import amqp_frame_handler, decode_properties_basic, spec
 
 LARGEST = 15 * 1024 * 1024
 """Bytes that a message may have on the wire: RabbitMQ takes messages of 16 MiB unless it is told otherwise."""
@@ -80,7 +79,7 @@ class Delivery:
 
 def frame_handler(connection: Any, callback: Callable[..., object]) -> Callable[[tuple[int, int, bytes]], bool]:
     """What py-amqp's function of this name does, in its shape."""
-    usual = usual_handler(connection, callback)
+    usual = amqp_frame_handler(connection, callback)
     arriving: dict[int, Delivery] = {}
 
     def on_frame(frame: tuple[int, int, bytes]) -> bool:

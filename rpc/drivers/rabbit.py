@@ -22,13 +22,13 @@ from typing import Any
 
 import msgspec
 import oslo_messaging as om
-from oslo_messaging._drivers import amqp, amqpdriver, base, common, impl_rabbit
 
 from objects.text import one_line
 from rpc import agents, failures
 from rpc.agents import Confined
 from rpc.drivers.frames import Delivery
 from rpc.drivers.late_answers import LateAnswers
+from rpc.drivers.library import amqpdriver, base, common, impl_rabbit, rpc_amqp
 from rpc.drivers.rabbit_connection import (
     DEFAULT_USER,
     LONGEST_PAUSE,
@@ -255,7 +255,7 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         """Whether the queue was there."""
         try:
             self.with_connection(lambda connection: connection.direct_send(reply_q, body))
-        except (om.MessageUndeliverable, amqp.AMQPDestinationNotFound):
+        except (om.MessageUndeliverable, rpc_amqp.AMQPDestinationNotFound):
             return False
         return True
 

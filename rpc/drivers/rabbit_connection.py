@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 import oslo_messaging as om
-from amqp import spec  # type: ignore[import-untyped]  # the library ships no types
-from amqp.exceptions import MessageNacked, PreconditionFailed  # type: ignore[import-untyped]  # likewise
-from oslo_messaging._drivers import amqp, common, impl_rabbit, pool
+from amqp.exceptions import MessageNacked, PreconditionFailed  # type: ignore[import-untyped]  # the library ships no types
 
 from rpc.agents import Confined
 from rpc.drivers import refused_messages, wire
 from rpc.drivers.frames import Delivery, frame_handler
+from rpc.drivers.library import common, impl_rabbit, pool, rpc_amqp, spec
 from rpc.drivers.refused_messages import RefusedMessage, RefusedMessages
 from rpc.drivers.wire import Unreadable
 from service.rate_limited_log import RateLimitedLog
@@ -42,7 +41,7 @@ DEFAULT_USER = "guest"
 
 _TRANSIENT, _PERSISTENT = 1, 2
 _CONFIRMS = [spec.Basic.Ack, spec.Basic.Nack]
-_FINAL = (amqp.AMQPDestinationNotFound, om.MessageUndeliverable, common.Timeout)
+_FINAL = (rpc_amqp.AMQPDestinationNotFound, om.MessageUndeliverable, common.Timeout)
 """What a send may raise that no other attempt would mend."""
 
 
@@ -72,7 +71,7 @@ class BorderConsumer(impl_rabbit.Consumer):  # type: ignore[misc]  # the library
     A callback with ``takes_arrivals`` gets each as an Arrival, any other as the library's own consumers do.
     """
 
-    refused_messages: RefusedMessages
+    refused: RefusedMessages
 
     def declare(self, conn: Connection) -> None:
         """Declare the queue, and bind it to its exchanges. A confined user declares only what is its own.
@@ -241,12 +240,12 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         number = self._put(exchange, first)
         for letter in others:
             self._emit(exchange, letter)
-        missing, refused_messages = set(range(number + 1, number + 1 + len(others))), False
+        missing, refused = set(range(number + 1, number + 1 + len(others))), False
         while missing:
             method, upto, multiple = self._confirmation()
             missing.difference_update(range(number, upto + 1) if multiple else (upto,))
-            refused_messages |= method == spec.Basic.Nack
-        if refused_messages:  # said when no other confirmation is on its way, which the next message could take for its own
+            refused |= method == spec.Basic.Nack
+        if refused:  # said when no other confirmation is on its way, which the next message could take for its own
             raise MessageNacked
 
     def _put(self, exchange: str, letter: OutgoingMessage, mandatory: bool = False) -> int:
@@ -382,7 +381,7 @@ class Connections(pool.ConnectionPool):  # type: ignore[misc]  # the library shi
     """The connections for sending."""
 
     _closed = False
-    refused_messages: RefusedMessages
+    refused: RefusedMessages
     """What is done with messages that nobody can read."""
     confined: Confined | None = None
     beside: Mapping[str, str] = MappingProxyType({})

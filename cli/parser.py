@@ -1,0 +1,21 @@
+"""cliff's argument parser and the way it writes help, which it calls private (see ``tests/packaging/test_private_parts.py``)."""
+
+from __future__ import annotations
+
+import argparse
+
+from cliff._argparse import (  # parsers of its commands are made of these, and ours are to be alike
+    ArgumentParser,
+    SmartHelpFormatter,
+)
+
+__all__ = ["ArgumentParser", "HelpFormatter", "optional_actions"]
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter, SmartHelpFormatter):
+    """Keeps the lines of docstrings, which hold examples."""
+
+
+def optional_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The options of a parser; argparse has no public name for them."""
+    return parser._get_optional_actions()
