@@ -1,0 +1,1 @@
+"""The check: what runs it, and what it needs of the machine."""
