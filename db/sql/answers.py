@@ -17,7 +17,7 @@ def keep_time(engine: sa.Engine, url: sa.URL) -> None:
     """
     if url.drivername == "postgresql+psycopg":
         _keep_psycopg(engine, urls.read_timeout(url))
-    elif url.drivername == "mysql+pymysql":
+    elif url.drivername == "mysql+pymysql" and not urls.plain_driver(url):
         _keep_pymysql(engine, urls.read_timeout(url), urls.connect_timeout(url))
 
 

@@ -49,6 +49,7 @@ def parse(url: str) -> sa.URL:
         parsed = parsed.set(drivername=_DRIVERS[backend])
     if backend == "mariadb":  # the errors of this server are known to oslo.db under its older name only
         parsed = parsed.set(drivername=f"mysql+{parsed.get_driver_name()}")
+    plain_driver(parsed)
     if backend != "sqlite":
         return parsed.update_query_dict({**_options(parsed), **parsed.query})
     if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:"):
@@ -100,6 +101,19 @@ def synchronous(url: sa.URL) -> str:
     return value
 
 
+def plain_driver(url: sa.URL) -> bool:
+    """Whether ``?plain_driver=true`` asks for PyMySQL's own connections, without what ``pymysql_connection.py`` spares of them.
+
+    Slower, and free of what a release of PyMySQL may change.
+    """
+    value = str(url.query.get("plain_driver", "false")).lower()
+    if value not in ("true", "false"):
+        raise errors.Misconfigured(f"Database URL: plain_driver={value} is neither true nor false")
+    if value == "true" and url.drivername != "mysql+pymysql":
+        raise errors.Misconfigured("Database URL: plain_driver is an option for mysql+pymysql only; leave it out")
+    return value == "true"
+
+
 def read_timeout(url: sa.URL) -> float:
     """Seconds that the answer to one statement may take, on a server."""
     return _seconds(url, "read_timeout", ANSWER_TIMEOUT)
@@ -123,7 +137,7 @@ def _seconds(url: sa.URL, name: str, default: float) -> float:
 
 def for_driver(url: sa.URL) -> str:
     """The URL as SQLAlchemy takes it, password included, without what only we read."""
-    ours = ["synchronous"]
+    ours = ["synchronous", "plain_driver"]
     if url.get_backend_name() == "postgresql":
         ours.append("read_timeout")  # libpq knows no such thing
     return url.difference_update_query(ours).render_as_string(hide_password=False)

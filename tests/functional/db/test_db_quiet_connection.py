@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from pymysql.connections import Connection
 
 from db.sql import pymysql_connection
 from db.sql.engine import Database
 from tests.support.databases import database_on
+from tests.support.ground import Ground
 from tests.support.transactions import increment, read_epoch
 
 
@@ -84,3 +86,17 @@ def test_a_connection_that_was_cut_costs_nobody_a_transaction(
     assert len(tries) == runs, (
         "not asked for a sign of life, it is found dead by the first statement, and the transaction run again"
     )
+
+
+@pytest.mark.parametrize(("options", "kind"), [("", pymysql_connection.QuietConnection), ("?plain_driver=true", Connection)])
+def test_the_url_can_ask_for_the_drivers_own_connections(options: str, kind: type, tmp_path: Path) -> None:
+    ground = Ground("mariadb", tmp_path)
+    database = Database(f"{ground.database('api')}{options}")
+    try:
+        before = database.read(read_epoch)
+        database.write(increment)
+        assert database.read(read_epoch) == before + 1
+        assert database.read(lambda tx: type(tx.connection.driver_connection)) is kind
+    finally:
+        database.dispose()
+        ground.release()

@@ -79,3 +79,12 @@ def test_the_time_for_an_answer_is_an_option_of_the_url_on_every_server() -> Non
     assert urls.read_timeout(urls.parse(urls.patient("postgresql://u@h/d"))) == urls.SCHEMA_TIMEOUT
     with pytest.raises(errors.Misconfigured, match="read_timeout=soon"):
         urls.read_timeout(urls.parse("postgresql://u@h/d?read_timeout=soon"))
+
+
+def test_the_plain_driver_is_for_mariadb_only() -> None:
+    assert urls.plain_driver(urls.parse("mysql://u@h/d?plain_driver=True"))
+    assert not urls.plain_driver(urls.parse("mysql://u@h/d"))
+    assert "plain" not in urls.for_driver(urls.parse("mysql://u@h/d?plain_driver=true"))
+    for wrong in ("mysql://u@h/d?plain_driver=maybe", "postgresql://u@h/d?plain_driver=true", "sqlite:////x.db?plain_driver=true"):
+        with pytest.raises(errors.Misconfigured, match="plain_driver"):
+            urls.parse(wrong)
