@@ -9,6 +9,7 @@ same code. Only wheels are taken: a source distribution would run its own code, 
 from __future__ import annotations
 
 import configparser
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,11 @@ def requirements() -> list[str]:
     config.read(ROOT / "setup.cfg")
     texts = [config["options"]["install_requires"], *config["options.extras_require"].values()]
     return sorted({line.strip() for text in texts for line in text.splitlines() if line.strip()})
+
+
+def names() -> list[str]:
+    """The same without bounds."""
+    return [re.split(r"[<>=!~;\s]", line, maxsplit=1)[0] for line in requirements()]
 
 
 def resolve(wanted: Iterable[str]) -> str:

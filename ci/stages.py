@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ci import wheels
+from ci import lock, wheels
 from ci.commands import run as run_patiently
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,6 +131,11 @@ def unit() -> None:
     run_tests("tests/unit", "tests/packaging")
 
 
+def properties() -> None:
+    """The unit tests with all examples of their properties, of which the usual run tries a tenth."""
+    run_tests("tests/unit", environment={"TEST_EXAMPLES": "all"})
+
+
 ALONE = (
     *("test_crash_broker", "test_killed_demo", "test_notifications_killed", "test_process_killed"),
     *("test_region_health", "test_region_local", "test_region_stopped"),
@@ -182,6 +187,19 @@ def installed() -> None:
         run_tests("--import-mode=importlib", *tests, cwd=place, environment={"SUPERCONDUCTOR_CHECKOUT": str(ROOT)})
 
 
+def newest() -> None:
+    """Unit and functional tests with the newest release of every dependency, also where ``setup.cfg`` does not allow it yet."""
+    with tempfile.TemporaryDirectory(prefix="newest-") as name:
+        place, source = Path(name), Path(name) / "source"
+        shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__"))
+        python = place / "venv" / "bin" / "python"
+        run(sys.executable, "-m", "venv", place / "venv")
+        run(python, "-m", "pip", "install", "--quiet", "--upgrade", "--only-binary", ":all:", *lock.names())
+        run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", source)
+        run(python, "-m", "pip", "list", "--format", "freeze")
+        run(python, source / "ci" / "stages.py", "unit", "functional", cwd=source)
+
+
 def bench_smoke() -> None:
     """Run every benchmark for a moment, two at a time: not for their figures, but to see that they still work."""
     paths = sorted(ROOT.glob("bench/[!_]*.py"))
@@ -217,14 +235,15 @@ STAGES: dict[str, Callable[[], None]] = {
     "bench-smoke": bench_smoke,
     "chaos": chaos,
 }
-BY_NAME: dict[str, Callable[[], None]] = {"compiled": compiled}
-"""Stages that run only where they are named: what they check is built on request, and takes two to three minutes to build."""
+BY_NAME: dict[str, Callable[[], None]] = {"compiled": compiled, "properties": properties, "newest": newest}
+"""Stages that run only where they are named: what they check is built on request, or is more of what the others do."""
 PARTS: dict[str, Callable[[], None]] = {"installed": installed}
 """What can be asked for by name but is part of another stage."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="Run the stages of the check: those that are named, else all but compiled.")
+    named = ", ".join(BY_NAME)
+    parser = argparse.ArgumentParser(description=f"Run the stages of the check: those that are named, else all but {named}.")
     parser.add_argument("stages", nargs="*", metavar="stage", help=", ".join(STAGES | BY_NAME))
     names = parser.parse_args(arguments).stages or list(STAGES)
     if unknown := [name for name in names if name not in STAGES | BY_NAME | PARTS]:

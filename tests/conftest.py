@@ -6,6 +6,10 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.support import examples
+
+examples.use()
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from objects import text
 from tests.support.api import IMAGE, NEWEST, TENANT, Front
 from tests.support.databases import SERVERS
+from tests.support.examples import examples
 from tests.support.fronts import databases_of
 from tests.support.hostile import HOSTILE, TEXTS
 
@@ -110,7 +111,7 @@ def check(front: Front, answer: Any, words: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", SHOWN)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=TEXTS)
 def test_what_is_accepted_comes_out_again_and_is_found(front: Front, name: str, words: str) -> None:
     put, read, found_by = SHOWN[name]
@@ -126,7 +127,7 @@ def test_what_is_accepted_comes_out_again_and_is_found(front: Front, name: str, 
     front.delete(server, HEADERS)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from([*SILENT, *HINTS]), words=TEXTS)
 def test_other_fields_are_accepted_and_built_or_refused(front: Front, name: str, words: str) -> None:
     body = {"server": GOOD | SILENT[name](words)} if name in SILENT else {"server": GOOD, "os:scheduler_hints": HINTS[name](words)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -21,6 +20,7 @@ from objects import errors
 from objects.build import Holding, ReportKind
 from objects.compute_node import ComputeNode
 from objects.instance import FailureClass
+from tests.support.examples import examples
 
 NODE = ComputeNode(host="h1", node="h1", vcpus=4, memory_mb=2048, disk_gb=40)
 FAILED = classify(errors.BuildFailed("broken"), 5.0)
@@ -568,5 +568,5 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(self.guests) <= 2, "more guests than the host has room for"
 
 
-AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+AnyOrder.TestCase.settings = examples(60, stateful_step_count=40)
 TestAnyOrder = AnyOrder.TestCase

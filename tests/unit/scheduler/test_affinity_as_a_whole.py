@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.group import GroupPolicy
@@ -19,6 +19,7 @@ from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import HostState
 from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job
+from tests.support.examples import examples
 
 FREE = st.lists(st.integers(0, 7), min_size=1, max_size=8)
 """Free vCPUs per node."""
@@ -61,7 +62,7 @@ def test_filters_that_look_at_single_hosts_count() -> None:
 
 
 @given(FREE, st.lists(st.booleans(), min_size=8, max_size=8), st.integers(1, 9), st.integers(1, 2))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_as_many_as_the_roomiest_host_takes(free: list[int], shared: list[bool], count: int, size: int) -> None:
     """Nodes of which every second may belong to the host before it, against the plain sums of what hosts take."""
     nodes, owner = [], "h0"
@@ -111,7 +112,7 @@ class TestRaces:
         assert decision.message.startswith("No valid host was found for instance 4 of 4")
 
     @given(st.lists(st.integers(0, 4), min_size=4, max_size=4), st.integers(2, 5))
-    @settings(max_examples=100, deadline=None)
+    @examples(100)
     def test_never_apart_and_never_over_whatever_others_took_meanwhile(self, taken: list[int], count: int) -> None:
         ledger = Ledger(4, vcpus=4)
         jobs = self.founding(count)

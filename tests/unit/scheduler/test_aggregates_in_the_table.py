@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.aggregate import Aggregate
@@ -33,6 +33,7 @@ from scheduler.table.hosts import Hosts
 from scheduler.weighers.build_failure import BuildFailureWeigher
 from scheduler.weighers.ram import RAMWeigher
 from tests.support import fleet
+from tests.support.examples import examples
 
 NAMES = tuple(f"h{n}" for n in range(5))
 METADATA = st.fixed_dictionaries(
@@ -96,7 +97,7 @@ SPECS = st.dictionaries(
 
 
 @given(aggregates(), SPECS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_extra_specs(known: list[Aggregate], specs: dict[str, str]) -> None:
     def reference(host: str) -> bool:
         for key, wanted in specs.items():
@@ -114,7 +115,7 @@ def test_extra_specs(known: list[Aggregate], specs: dict[str, str]) -> None:
 @given(
     aggregates(), st.dictionaries(st.sampled_from(["os_type", "site.os_type", "ssd"]), st.sampled_from(["linux", "bsd", "true"]))
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_image_properties(known: list[Aggregate], properties: dict[str, str]) -> None:
     def reference(host: str, prefix: str) -> bool:
         bearing = {key: words(known, host, key) for key in properties if key.startswith(prefix)}
@@ -128,7 +129,7 @@ def test_image_properties(known: list[Aggregate], properties: dict[str, str]) ->
 
 
 @given(aggregates(), st.sampled_from(["p", "q", "r", "s"]), st.sampled_from(["small", "large", "other"]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_projects_and_flavors(known: list[Aggregate], project: str, name: str) -> None:
     def admits(host: str) -> bool:
         listed = words(known, host, "filter_tenant_id") | words(known, host, "filter_tenant_id2")
@@ -144,7 +145,7 @@ def test_projects_and_flavors(known: list[Aggregate], project: str, name: str) -
 
 
 @given(aggregates(), st.sampled_from(["p", "q", "s"]), st.booleans())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_projects_with_aggregates_of_their_own(known: list[Aggregate], project: str, required: bool) -> None:
     keys = ("filter_tenant_id", "filter_tenant_id2")
 
@@ -162,7 +163,7 @@ def test_projects_with_aggregates_of_their_own(known: list[Aggregate], project: 
     st.dictionaries(st.sampled_from(["trait:SSD", "trait:GPU"]), st.sampled_from(["required", "forbidden"])),
     st.dictionaries(st.sampled_from(["trait:SSD", "trait:GPU"]), st.just("required")),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_aggregates_for_what_requires_their_traits(
     known: list[Aggregate], extra_specs: dict[str, str], properties: dict[str, str]
 ) -> None:
@@ -175,7 +176,7 @@ def test_aggregates_for_what_requires_their_traits(
 
 
 @given(aggregates(), st.integers(0, 3))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_smallest_limit_and_ratio_hold_and_a_ratio_never_rises_above_the_hosts_own(known: list[Aggregate], more: int) -> None:
     table = fleet_with(known)
     asked = fleet.spec(flavor())
@@ -205,7 +206,7 @@ def test_the_other_limits(kind: type[Filter], metadata: dict[str, str], expected
 
 
 @given(aggregates())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_smallest_multiplier_weighs(known: list[Aggregate]) -> None:
     table = fleet_with(known)
     request = fleet.request(fleet.spec(), table)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.cell import CellState
@@ -22,6 +22,7 @@ from scheduler.plan.together import together
 from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
+from tests.support.examples import examples
 
 FILTERS = (*DEFAULT_FILTERS, "NumInstancesFilter", "SameHostFilter", "JsonFilter")
 SIZES = {Asked.VCPUS: "vcpus", Asked.MEMORY: "memory_mb", Asked.DISK: "root_gb"}
@@ -256,7 +257,7 @@ def applied(spec: RequestSpec, relaxation: Relaxation, less: int, place: str | N
 
 
 @given(NODES, REQUESTS, st.integers(1, 5))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_what_is_told_is_enough_and_less_is_not(
     nodes: list[tuple[int, int, int, int, bool]], wanted: dict[str, Any], count: int
 ) -> None:
@@ -280,7 +281,7 @@ def test_what_is_told_is_enough_and_less_is_not(
 
 
 @given(NODES, REQUESTS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_no_change_that_is_enough_is_left_out(nodes: list[tuple[int, int, int, int, bool]], wanted: dict[str, Any]) -> None:
     """For a single server, every change of one thing tried by hand."""
     table, driver, spec = made(nodes), fleet.driver(enabled_filters=FILTERS), spec_of(wanted)

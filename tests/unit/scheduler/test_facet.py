@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.table.dictionary_column import SLACK, DictionaryColumn
+from tests.support.examples import examples
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(0, 2), st.sampled_from(["1", "a"]), st.lists(st.integers(0, 1), max_size=2)
@@ -15,7 +16,7 @@ VALUES = st.one_of(
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), VALUES), max_size=40))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_it_tells_of_each_row_what_was_put_last(puts: list[tuple[int, Any]]) -> None:
     facet, expected = DictionaryColumn(), dict.fromkeys(range(201))
     for row, value in puts:

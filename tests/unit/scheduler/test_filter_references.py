@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects import errors, hints
@@ -28,6 +28,7 @@ from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from tests.support import fleet
+from tests.support.examples import examples
 
 IMAGES = ("image-1", "image-2")
 SERVERS = tuple(f"00000000-0000-0000-0000-00000000000{n}" for n in range(4))
@@ -51,7 +52,7 @@ def counted(instances: int, guests: int) -> HostTable:
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 12), st.integers(0, 4))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_builds_and_instances_are_counted_with_those_of_the_batch(claimed: int, guests: int, most: int, more: int) -> None:
     table = counted(claimed, guests)
     request = fleet.request(fleet.spec(), table)
@@ -67,7 +68,7 @@ def test_builds_and_instances_are_counted_with_those_of_the_batch(claimed: int, 
     st.booleans(),
     st.sampled_from([*IMAGES, None]),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_isolated_hosts(images: list[str], names: list[str], restrict: bool, image: str | None) -> None:
     def reference(host: str) -> bool:
         if not names:
@@ -87,7 +88,7 @@ def test_isolated_hosts(images: list[str], names: list[str], restrict: bool, ima
     st.dictionaries(st.sampled_from(SERVERS), st.sampled_from(["h0", "h1", "H2"])),
     st.lists(st.sampled_from(SERVERS), max_size=3),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_with_and_without_certain_servers(places: dict[str, str], named: list[str]) -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(4)])
     theirs = {places[uuid].lower() for uuid in named if uuid in places}
@@ -106,7 +107,7 @@ ADDRESSES = st.sampled_from(["10.0.0.1", "10.0.0.200", "10.0.1.1", "10.1.0.1", "
     st.sampled_from([0, 8, 16, 24, 32]),
     st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_near_an_address(addresses: list[str | None], near: str, prefix: int, given_prefix: bool) -> None:
     def reference(address: str | None) -> bool:
         if address in (None, "nonsense"):
@@ -188,7 +189,7 @@ SPECS = st.dictionaries(
 
 
 @given(st.lists(ATTRIBUTES, min_size=1, max_size=6), SPECS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_capabilities(attributes: list[dict[str, Any]], specs: dict[str, str]) -> None:
     def reference(told: dict[str, Any]) -> bool:
         for key, wanted in specs.items():
@@ -249,7 +250,7 @@ SUPPORTED = st.lists(
     ),
     st.sampled_from([None, "x86_64"]),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_image_properties(supported: list[list[list[str]]], properties: dict[str, str], default: str | None) -> None:
     same = {"AMD64": "x86_64", "xapi": "xen", "pv": "xen"}
     wanted = [properties.get("hw_architecture") or default, properties.get("img_hv_type"), properties.get("hw_vm_mode")]

@@ -7,7 +7,7 @@ import operator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects import errors, query
@@ -19,6 +19,7 @@ from scheduler.filters.traits import TraitsFilter
 from scheduler.settings import SchedulerSettings
 from scheduler.table.hosts import Hosts
 from tests.support import fleet
+from tests.support.examples import examples
 
 RELATIONS = {"=": operator.eq, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "in": operator.eq}
 OPERANDS = st.sampled_from(
@@ -81,7 +82,7 @@ def both_reported(condition: list[Any]) -> bool:
 
 
 @given(NODES, CONDITIONS)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_the_hint_query(nodes: list[tuple[int, str, dict[str, Any]]], condition: list[Any]) -> None:
     if both_reported(condition):
         return
@@ -163,7 +164,7 @@ SPECS = st.dictionaries(st.sampled_from(["trait:SSD", "trait:GPU", "capabilities
 
 
 @given(st.lists(st.lists(st.sampled_from(["SSD", "GPU", "FAST"]), unique=True), min_size=1, max_size=5), SPECS, SPECS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_traits(have: list[list[str]], extra: dict[str, str], properties: dict[str, str]) -> None:
     def suits(traits: list[str]) -> bool:
         for key, how in [*extra.items(), *((k, v) for k, v in properties.items() if v == "required")]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.cell import CellState
@@ -15,6 +15,7 @@ from objects.inventory import Slot
 from objects.move import Move, MoveKind
 from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job
+from tests.support.examples import examples
 
 HOSTS = 6
 NAMES = tuple(f"h{n}" for n in range(HOSTS))
@@ -41,7 +42,7 @@ POLICIES = st.sampled_from([None, GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINIT
     policy=POLICIES,
     others=st.lists(st.sampled_from(NAMES), max_size=3, unique=True),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_move_finds_a_host_exactly_where_the_rules_leave_one(
     kind: MoveKind,
     same_host: bool,

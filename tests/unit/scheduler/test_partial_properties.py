@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.group import GroupPolicy
@@ -14,6 +14,7 @@ from objects.inventory import Standing
 from objects.selection import Selection
 from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job
+from tests.support.examples import examples
 
 HOSTS, ROOM = 4, 3
 TAKEN = st.lists(st.integers(0, ROOM), min_size=HOSTS, max_size=HOSTS)
@@ -43,7 +44,7 @@ def test_a_cell_that_is_out_of_reach_is_not_waited_for() -> None:
     kept=st.integers(0, 2),
     policy=st.sampled_from([None, None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY]),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_as_many_as_there_is_room_for_if_these_are_enough(
     taken: list[int], count: int, least: int | None, kept: int, policy: GroupPolicy | None
 ) -> None:

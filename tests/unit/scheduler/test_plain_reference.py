@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.aggregate import Aggregate
@@ -16,6 +16,7 @@ from objects.spec import RequestSpec
 from scheduler.plan import engine
 from scheduler.settings import DEFAULT_FILTERS
 from tests.support import fleet
+from tests.support.examples import examples
 
 FILTERS = (*DEFAULT_FILTERS, "IoOpsFilter", "NumInstancesFilter", "AggregateMultiTenancyIsolation", "JsonFilter", "SameHostFilter")
 WEIGHERS = ("RAMWeigher", "CPUWeigher", "IoOpsWeigher", "NumInstancesWeigher", "BuildFailureWeigher", "BalanceWeigher")
@@ -123,7 +124,7 @@ def totals(hosts: Sequence[Host], asked: RequestSpec) -> list[float]:
 
 
 @given(NODES, st.lists(st.integers(0, 4), min_size=len(NAMES), max_size=len(NAMES)), AGGREGATES, REQUESTS)
-@settings(max_examples=250, deadline=None)
+@examples(250)
 def test_same_hosts_same_scores_same_choice(
     nodes: list[dict[str, Any]], claimed: list[int], sets: list[tuple[set[str], dict[str, str]]], wanted: dict[str, Any]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.group import GroupPolicy, ServerGroup
@@ -16,6 +16,7 @@ from scheduler.plan.alternates import Alternates
 from scheduler.plan.request import Request
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
+from tests.support.examples import examples
 
 HOSTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 16), st.integers(0, 20), st.integers(0, 6)), min_size=1, max_size=12)
 """vCPUs, GiB of memory, GiB of disk, and how much of each is claimed: sometimes more than there is."""
@@ -56,7 +57,7 @@ def asked(
 
 
 @given(fleets(), drivers(), SIZES, st.integers(1, 30))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_plan_never_over_commits_and_places_all_that_fits(
     table: HostTable, driver: SchedulerDriver, size: tuple[int, int, int], count: int
 ) -> None:
@@ -74,7 +75,7 @@ def test_a_plan_never_over_commits_and_places_all_that_fits(
 
 
 @given(fleets(), SIZES, st.integers(1, 20), WEIGHTS, WEIGHTS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_planning_a_batch_at_once_equals_looking_at_all_hosts_for_every_instance(
     table: HostTable, size: tuple[int, int, int], count: int, ram: float, instances: float
 ) -> None:
@@ -102,7 +103,7 @@ def test_planning_a_batch_at_once_equals_looking_at_all_hosts_for_every_instance
     st.sampled_from([GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINITY]),
     st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_groups_hold_within_a_batch_and_with_members_placed_before(
     table: HostTable, size: tuple[int, int, int], count: int, most: int, policy: GroupPolicy, data: st.DataObject
 ) -> None:
@@ -125,7 +126,7 @@ def test_groups_hold_within_a_batch_and_with_members_placed_before(
 
 
 @given(fleets(), SIZES, st.integers(1, 10), st.integers(1, 4), st.sampled_from([None, GroupPolicy.ANTI_AFFINITY]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_alternates_are_other_hosts_of_the_same_cell_with_room(
     table: HostTable, size: tuple[int, int, int], count: int, attempts: int, policy: GroupPolicy | None
 ) -> None:

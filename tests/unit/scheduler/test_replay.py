@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects import stored
@@ -17,6 +17,7 @@ from scheduler.plan.alternates import Alternates
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.attempts import attempt, begun, job
+from tests.support.examples import examples
 
 HOSTS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=10)
 """vCPUs, few enough for many ties, and how many of them are claimed."""
@@ -85,7 +86,7 @@ def choices(table: HostTable, driver: SchedulerDriver, spec: RequestSpec, decisi
 
 
 @given(HOSTS, DRIVERS, st.integers(1, 6), st.integers(1, 2), st.sampled_from([None, None, *GroupPolicy]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_seed_and_table_are_all_it_takes(
     hosts: list[tuple[int, int]], options: dict[str, Any], count: int, vcpus: int, policy: GroupPolicy | None
 ) -> None:

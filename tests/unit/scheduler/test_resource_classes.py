@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.flavor import Flavor
@@ -21,6 +21,7 @@ from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from scheduler.table.resource_classes import ResourceClass
 from tests.support import fleet
+from tests.support.examples import examples
 
 NAMES = ("CUSTOM_A", "CUSTOM_B")
 AMOUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(1, 6))
@@ -52,7 +53,7 @@ def gpus(*amounts: int, **changes: object) -> HostTable:
 
 class TestFilter:
     @given(FLEETS, WANTED, st.integers(0, 2))
-    @settings(max_examples=150, deadline=None)
+    @examples(150)
     def test_against_a_look_at_each_host(
         self, hosts: list[tuple[dict[str, int], dict[str, int]]], wanted: dict[str, int], more: int
     ) -> None:
@@ -168,7 +169,7 @@ GROUPS = st.sampled_from([None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY,
 
 
 @given(FLEETS, WANTED, st.integers(1, 25), GROUPS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_batches_never_take_more_than_there_is_and_all_that_fits(
     hosts: list[tuple[dict[str, int], dict[str, int]]], wanted: dict[str, int], count: int, policy: GroupPolicy | None
 ) -> None:
@@ -191,7 +192,7 @@ def test_batches_never_take_more_than_there_is_and_all_that_fits(
 
 
 @given(FLEETS, WANTED, st.integers(1, 6))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_alternates_have_room_when_the_batch_is_placed(
     hosts: list[tuple[dict[str, int], dict[str, int]]], wanted: dict[str, int], count: int
 ) -> None:

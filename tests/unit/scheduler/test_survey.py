@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.drivers.base import SchedulerDriver
@@ -18,6 +18,7 @@ from scheduler.settings import DEFAULT_FILTERS
 from scheduler.table.columns import CHANGES
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
+from tests.support.examples import examples
 
 HOSTS = 4 * HEAD + 37
 
@@ -66,7 +67,7 @@ def plain(table: HostTable, asked: Request) -> dict[int, float]:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 400]), st.sampled_from([None, None, "east"]), st.integers(1, 8))
-@settings(max_examples=8, deadline=None)
+@examples(8)
 def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
     seed: int, sizes: int, zone: str | None, vcpus: int
 ) -> None:
@@ -89,7 +90,7 @@ def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 50]), st.integers(1, 2 * HEAD))
-@settings(max_examples=8, deadline=None)
+@examples(8)
 def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, sizes: int, count: int) -> None:
     table = big_table(random.Random(seed), sizes)
     asked = fleet.request(fleet.spec(), table, alive_since=1.0, seed=seed)
@@ -109,7 +110,7 @@ def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, s
     st.sampled_from([2, 20, 10**9]),
     st.sampled_from([0.02, 0.6, 1.0]),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_leading_scores_are_among_those_found(seed: int, size: int, count: int, distinct: int, share: float) -> None:
     chance = np.random.default_rng(seed)
     scores = chance.integers(0, distinct, size) / 7.0

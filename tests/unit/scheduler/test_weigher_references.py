@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.group import GroupPolicy
@@ -20,6 +20,7 @@ from scheduler.weighers.cell_capacity import CellCapacityWeigher
 from scheduler.weighers.cell_spread import CellSpreadWeigher
 from scheduler.weighers.io_ops import IoOpsWeigher
 from tests.support import fleet
+from tests.support.examples import examples
 
 HOSTS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(0, 8), st.integers(0, 5)), min_size=1, max_size=10)
 """vCPUs, GiB of memory, GiB of disk, and how much of each is claimed."""
@@ -38,7 +39,7 @@ def fleet_of(hosts: list[tuple[int, int, int, int]], guests: int = 0) -> HostTab
 
 
 @given(HOSTS, st.integers(0, 3), st.integers(0, 3))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_builds_under_way(hosts: list[tuple[int, int, int, int]], guests: int, more: int) -> None:
     table = fleet_of(hosts, guests)
     request = fleet.request(fleet.spec(), table)
@@ -48,7 +49,7 @@ def test_builds_under_way(hosts: list[tuple[int, int, int, int]], guests: int, m
 
 
 @given(HOSTS, SIZES, st.integers(0, 2))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_what_is_left_has_the_shape_of_the_host(
     hosts: list[tuple[int, int, int, int]], size: tuple[int, int, int], more: int
 ) -> None:
@@ -65,7 +66,7 @@ def test_what_is_left_has_the_shape_of_the_host(
 
 
 @given(HOSTS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_share_of_its_cell_that_is_free(hosts: list[tuple[int, int, int, int]]) -> None:
     def share(cell: int) -> float:
         mine = hosts[cell::2]
@@ -80,7 +81,7 @@ def test_the_share_of_its_cell_that_is_free(hosts: list[tuple[int, int, int, int
 
 
 @given(HOSTS, SIZES, st.integers(2, 20), st.sampled_from([-1.0, 0.5, 2.0]), st.sampled_from([0.0, 1.0]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_batch_that_spreads_over_cells_equals_looking_at_all_hosts_for_every_instance(
     hosts: list[tuple[int, int, int, int]], size: tuple[int, int, int], count: int, spread: float, memory: float
 ) -> None:
