@@ -234,22 +234,23 @@ class WorkerPool:
         while True:
             try:
                 call = self._calls.get(timeout=self._idle_s)
+                ends = call is None
             except Empty:
-                call = None
+                call, ends = None, False
             with self._changed:
-                if call is None and self._waiting and not self._dropping:
+                if call is None and not ends and self._waiting and not self._dropping:
                     continue  # something came in this very moment
-                if call is None or self._dropping:
-                    self._idle -= 1
-                    self._threads -= 1
-                    self._tell()
-                    return None
-                if call.given_up:
+                if call is not None and call.given_up and not self._dropping:
                     continue
                 self._idle -= 1
-                self._waiting -= 1
-                call.begun = True
-                return call
+                if call is not None and not self._dropping:
+                    self._waiting -= 1
+                    call.begun = True
+                    return call
+                self._threads -= 1
+                self._staff()  # it may have been told to end before what came last
+                self._tell()
+                return None
 
     def _tell(self) -> None:
         if self._watchers:
