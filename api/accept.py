@@ -48,7 +48,7 @@ class AcceptedBatch(Object, frozen=True, kw_only=True):
     admin_pass: str | None = None
 
     def __repr__(self) -> str:
-        return f"Taken({self.accepted!r})"
+        return f"AcceptedBatch({self.accepted!r})"
 
 
 class Acceptor:

@@ -72,7 +72,7 @@ def step(cells: Iterable[Cell], now: Incarnation, told: Mapping[str, int]) -> se
 def marks_of(registry: CellRegistry, cells: Iterable[Cell]) -> Marks:
     """Ask these cells what they remember, all at the same time."""
     seen: dict[str, KnownMark | None] = {}
-    silent = dict(registry.broken())
+    silent = registry.broken_by_name()
     for answer in fan_out(cells, incarnation_mark.seen):
         if isinstance(answer, Answered):
             seen[answer.cell.uuid] = answer.value

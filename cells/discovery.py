@@ -32,7 +32,7 @@ class HostConflict(Object, frozen=True, kw_only=True):
     def __str__(self) -> str:
         kept = f"stays mapped to cell {self.mapped_to!r}" if self.mapped_to else "is not mapped"
         seen = " and ".join(repr(name) for name in self.seen_in)
-        return f"Host {self.host!r} reports in cell {seen} and {kept}: rename it, or stop its agent and delete its service there."
+        return f"Host {self.host!r} reports in cell {seen} and {kept}: rename it, or stop its agent there."
 
 
 def in_two_cells(agents: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
@@ -85,7 +85,7 @@ def discover(registry: CellRegistry, api_database: ApiDatabase, now: float | Non
     names = {cell.uuid: cell.name for cell in registry.cells()}
     mapped, conflicts = _map(api_database, seen, names, api_database.now() if now is None else now)
     missing = [UnreachableCell(cell=a.cell.name, reason=a.reason) for a in answers if isinstance(a, Unanswered)]
-    missing += [UnreachableCell(cell=uuid, reason=reason) for uuid, reason in registry.broken().items()]
+    missing += [UnreachableCell(cell=name, reason=reason) for name, reason in registry.broken_by_name().items()]
     odd = tuple(refused.values())
     return Discovery(mapped=mapped, conflicts=conflicts, unreachable=tuple(missing), refused=odd, hosts=len(seen) + len(odd))
 

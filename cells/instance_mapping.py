@@ -99,8 +99,8 @@ def _elsewhere(registry: CellRegistry, cell: Cell, uuids: Iterable[str], without
 
 def _others(registry: CellRegistry, cell: Cell, without: Collection[str]) -> Sequence[Cell]:
     """All other cells, cell0 as well if there is one. Raises CellUnavailable where one cannot be used at all."""
-    for uuid, reason in registry.broken().items():
-        if uuid not in without:
+    for name, reason in registry.broken_by_name().items():
+        if name not in without:
             raise errors.CellUnavailable(reason)
     cells = list(registry.cells())
     with contextlib.suppress(errors.NotFound):

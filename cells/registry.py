@@ -70,6 +70,7 @@ class CellRegistry:
         self._cells: dict[str, Cell] = {}
         self._listed: tuple[Cell, ...] = ()
         self._broken: dict[str, str] = {}
+        self._broken_names: dict[str, str] = {}
         self._retired: list[tuple[float, Cell]] = []
         metrics.BREAKER.follow(self._breakers)
 
@@ -130,6 +131,11 @@ class CellRegistry:
         self._follow()
         return dict(self._broken)
 
+    def broken_by_name(self) -> dict[str, str]:
+        """The same by name."""
+        self._follow()
+        return {self._broken_names[uuid]: reason for uuid, reason in self._broken.items()}
+
     def _breakers(self) -> metrics.Values:
         """As they are, without looking for changes: who measures must not wait for a database."""
         return [((cell.name, what), broken) for cell in self._listed for what, broken in cell.refusing().items()]
@@ -175,6 +181,7 @@ class CellRegistry:
             except errors.SuperconductorError as error:  # one malformed URL must not take the other cells from us
                 broken[mapping.uuid] = f"cell {mapping.name!r} cannot be used: {error}"
                 LOG.error("%s", broken[mapping.uuid])
+        self._broken_names |= {mapping.uuid: mapping.name for mapping in mappings if mapping.uuid in broken}
         self._cells, self._broken = cells, broken
         self._listed = tuple(sorted((c for c in cells.values() if not c.mapping.is_cell0), key=lambda c: c.name))
         closing_at = time.monotonic() + self._settings.linger

@@ -20,7 +20,7 @@ class DbRestored(ActionLister):
     Super conductors do so by themselves as soon as they notice, and lease nothing meanwhile. Use this command if a cell is lost for
     which they wait, or if nothing has shown them that a database was restored. The command may be repeated.
 
-    Exit status: 0 done; 3 a cell did not answer, so nothing is leased, or a server is in two cells.
+    Exit status: 0 done; 3 a cell did not answer (with --api nothing is leased until it does), or a server is in two cells.
 
     Examples:
       superconductor db restored --api
@@ -42,7 +42,12 @@ class DbRestored(ActionLister):
         database = self.deployment.api_database
         ledger = Ledger(database, "db restored")
         if parsed_args.cell:
-            return ("Cell", "Rows told again"), [self._cell(ledger, parsed_args.cell)]
+            try:
+                return ("Cell", "Rows told again"), [self._cell(ledger, parsed_args.cell)]
+            except errors.CellUnavailable as silent:
+                self.status = STUCK
+                self.warn(f"{silent}; repeat this when it answers")
+                return ("Cell", "Rows told again"), []
         names = {administration.find_cell(database, name).name for name in parsed_args.without}
         now = database.write(incarnation.advance)
         if not now.comparing:

@@ -208,6 +208,7 @@ def _wait_gone(client: ApiClient, uuid: str) -> None:
         except errors.NotFound:
             return
         time.sleep(POLL)
+    raise errors.SuperconductorError(f"Server {uuid} is still there after {WAIT / 60:.0f} minutes; it will go: wait for it again")
 
 
 def _row(server: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
 """Map hosts to the cell that they report in, when the API level first hears of them.
 
 What tells of a host was read before it is mapped, and an operator may have deleted the host since. Who deletes a host has its cell
-forget it first and its mapping last (``db/host_removal.py``). So the cell is asked once more after the host was mapped: if it still
-knows the host, a delete that comes finds the mapping; if not, the mapping is taken back.
+forget it first and its mapping last (``db/api/host_removal.py``). So the cell is asked once more after the host was mapped: if it
+still knows the host, a delete that comes finds the mapping; if not, the mapping is taken back.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class NotificationSettings(Object, frozen=True, kw_only=True):
         return bool(self.drivers)
 
     def __repr__(self) -> str:
-        return f"Settings(drivers={self.drivers!r}, topics={self.topics!r})"  # the URL may hold a password
+        return f"NotificationSettings(drivers={self.drivers!r}, topics={self.topics!r})"  # the URL may hold a password
 
 
 def list_opts() -> Listing:

@@ -70,7 +70,7 @@ def _judge(
 ) -> Iterator[Finding]:
     names = " and ".join(sorted(places.name(uuid) for uuid in cells))
     if len(cells) > 1:
-        advice = "rename one of them, or stop its agent and delete its service there"
+        advice = "rename one of them, or stop its agent there"
         yield Finding(kind=CONFLICT, key=host, what=f"{host} reports in {names}", advice=advice)
     if mapping is None:
         if len(cells) == 1:

@@ -37,7 +37,7 @@ class NewBatch(Object, frozen=True, kw_only=True):
     sealed: str | None = None
 
     def __repr__(self) -> str:
-        return f"Arrival({self.spec.batch_id}, {len(self.servers)} servers)"
+        return f"NewBatch({self.spec.batch_id}, {len(self.servers)} servers)"
 
 
 class Accepted(Object, frozen=True, kw_only=True):

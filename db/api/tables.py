@@ -234,7 +234,7 @@ cell_silences = table(
     sa.Column("reason", sa.Text, nullable=False),
 )
 
-# -- claims: written only by db/api/claims.py ------------------------------------------------------------------------------------
+# -- claims: written only by claiming.py, claims.py, claim_repair.py, inventories.py and resources.py of db/api -------------------
 
 writers = table(
     "writers",

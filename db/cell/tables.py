@@ -42,7 +42,7 @@ builds = table(
     metadata,
     sa.Column("instance_uuid", Uuid, primary_key=True),
     sa.Column("spec", Json, nullable=False),  # RequestSpec
-    sa.Column("limits", Json),  # Limits of the host in force
+    sa.Column("limits", Json),  # HostCapacity: limits of the host in force
     sa.Column("alternates", Json, nullable=False),  # [Selection...] not tried yet, left to right
     sa.Column("max_attempts", sa.Integer, nullable=False),
     sa.Column("history", Json, nullable=False),  # [Attempt...]

@@ -10,7 +10,7 @@ cimport numpy as cnp
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from scheduler import reference
+from scheduler.table import reference
 
 cnp.import_array()
 

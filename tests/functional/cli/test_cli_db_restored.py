@@ -22,6 +22,8 @@ from tests.support.commands import Shell
 from tests.support.conductor import servers
 from tests.support.databases import closed_port
 
+NAME = tables.cell_mappings.c.name
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
@@ -67,6 +69,26 @@ def test_a_cell_that_does_not_answer_is_waited_for_or_left_out(site: Site, shell
     assert {row["Cell"] for row in shell.json("db restored --api --without west")} == {"cell0", "east"}
     assert leasing(site)
     assert site.mapped() == {uuid(1): site.uuids["east"], uuid(2): site.uuids["east"]}
+
+
+def test_a_cell_whose_url_cannot_be_used_is_left_out_by_its_name(site: Site, shell: Shell) -> None:
+    lost(site, shell)
+    site.cells.api.write(lambda tx: tx.execute(sa.update(tables.cell_mappings).where(NAME == "west").values(database_url="no url")))
+    refused = shell("db restored --api")
+    assert refused.status == 3
+    assert "cell 'west' cannot be used" in refused.err
+    assert not leasing(site)
+    done = shell("db restored --api --without west -f value -c Cell")
+    assert (done.status, done.out.split()) == (0, ["cell0", "east"])
+    assert leasing(site)
+
+
+def test_a_restored_cell_that_does_not_answer_is_told_of_by_the_exit_status(site: Site, shell: Shell) -> None:
+    change_cell(site.cells.api, "west", CellChange(database_url=f"mysql+pymysql://sc:x@127.0.0.1:{closed_port()}/west"))
+    refused = shell("db restored --cell west")
+    assert refused.status == 3
+    assert "west" in refused.err
+    assert "repeat this when it answers" in refused.err
 
 
 def test_a_cell_tells_its_rows_again(site: Site, shell: Shell) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
-from scheduler.plan.ranking import leading
+from scheduler.plan.ranking import WHOLE, leading
 from scheduler.plan.request import Request
 from scheduler.plan.survey import HEAD
 from scheduler.settings import DEFAULT_FILTERS
@@ -20,7 +20,8 @@ from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.examples import examples
 
-HOSTS = 4 * HEAD + 37
+HOSTS = max(4 * HEAD, WHOLE) + 37
+"""Enough that scores are looked at block by block."""
 
 
 def big_table(chance: random.Random, sizes: int) -> HostTable:
