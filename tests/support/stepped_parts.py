@@ -5,6 +5,7 @@ All of it is the real code with a stop before it, and with faults that can be or
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 import time
@@ -23,9 +24,10 @@ from cells.registry import CellRegistry
 from compute.driver import Guest
 from compute.simulated import SimulatedDriver
 from db.api import cell_mappings, host_mappings
+from db.api.cache import EpochReader
 from db.api.claims import Ledger, Stamp
 from db.cell import compute_nodes, services
-from db.sql.engine import Database, OutcomeUnknown
+from db.sql.engine import ApiDatabase, Database, OutcomeUnknown
 from objects import errors
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
 from objects.spec import BootSecrets
@@ -82,8 +84,20 @@ class SteppedLedger(Ledger):
             return super().write(fn, *args, **kwargs)
 
 
+class SteppedEpochs(EpochReader):
+    """Read at every look, whatever the clock says, and as a whole, because that is done under a lock."""
+
+    def read(self, since: float) -> tuple[dict[str, int], float]:
+        with atomic():
+            return super().read(math.inf)
+
+
 class SteppedRegistry(CellRegistry):
     """Its cells are asked in the thread of who asks."""
+
+    def __init__(self, api_database: ApiDatabase, *arguments: Any, **options: Any) -> None:
+        super().__init__(api_database, *arguments, **options)
+        self.epochs = SteppedEpochs(api_database)
 
     def _open(self, mapping: CellMapping) -> Cell:
         cell = super()._open(mapping)
