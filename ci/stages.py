@@ -41,7 +41,7 @@ AGAIN = 10
 unsteady: list[str] = []
 """Tests that failed in company and passed by themselves: named last of all, to be mended."""
 
-SERVED = ("functional",)
+SERVED = ("functional", "matrix")
 """Stages that are given a RabbitMQ, a MariaDB and a PostgreSQL: see ``ci/servers.py``."""
 
 ACCEPT = ("SC_TEST_ACCEPT_MISSING", "ACCEPT_MISSING")
@@ -187,6 +187,11 @@ def installed() -> None:
         run_tests("--import-mode=importlib", *tests, cwd=place, environment={"SUPERCONDUCTOR_CHECKOUT": str(ROOT)})
 
 
+def matrix() -> None:
+    """All functional and fault tests on every server that they name, with all examples of their properties."""
+    run_tests("tests/functional", "tests/faults", environment={"TEST_MATRIX": "all", "TEST_EXAMPLES": "all"})
+
+
 def newest() -> None:
     """Unit and functional tests with the newest release of every dependency, also where ``setup.cfg`` does not allow it yet."""
     with tempfile.TemporaryDirectory(prefix="newest-") as name:
@@ -235,7 +240,7 @@ STAGES: dict[str, Callable[[], None]] = {
     "bench-smoke": bench_smoke,
     "chaos": chaos,
 }
-BY_NAME: dict[str, Callable[[], None]] = {"compiled": compiled, "properties": properties, "newest": newest}
+BY_NAME: dict[str, Callable[[], None]] = {"compiled": compiled, "properties": properties, "matrix": matrix, "newest": newest}
 """Stages that run only where they are named: what they check is built on request, or is more of what the others do."""
 PARTS: dict[str, Callable[[], None]] = {"installed": installed}
 """What can be asked for by name but is part of another stage."""
