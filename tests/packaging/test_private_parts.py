@@ -149,7 +149,11 @@ PRIVATE_MODULES = {
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.behind}: {part.name}")
 def test_it_is_as_we_know_it(part: Part) -> None:
-    where = f"{part.library} {metadata.version(part.library)}"
+    try:
+        where = f"{part.library} {metadata.version(part.library)}"
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"{part.library} is an extra, and is not installed")
+    importlib.import_module(part.behind.removesuffix(".py").replace("/", "."))  # as our processes come to it
     what = f"; {part.behind} needs it: look at what the release does now, mend the file, and raise the pin in setup.cfg"
     assert (ROOT / part.behind).is_file() or not (ROOT / "setup.py").is_file()
     try:
