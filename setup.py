@@ -23,7 +23,6 @@ MODULES = (
     "plan/explain",
     "plan/job",
     "plan/members",
-    "plan/ranking",
     "plan/request",
     "plan/survey",
     "table/columns",

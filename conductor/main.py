@@ -22,9 +22,7 @@ from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
 from conductor.erase import erase_decided
 from conductor.feed_follower import FeedFollower, FeedFollowers
-from conductor.forget import forget_deleted
 from conductor.opts import ConductorSettings, MapHosts
-from conductor.reap import reap
 from conductor.restored import RestoreWatch
 from conductor.roll_back import BatchSweep
 from conductor.set_aside import REFRESH_INTERVAL_S, SetAside
@@ -32,7 +30,7 @@ from conductor.silence import SilenceWatch
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
-from conductor.tidy import tidy
+from conductor.tidy import forget_deleted, reap, tidy
 from conductor.waiting import CellQueue, QueueMetrics
 from db.api import incarnation
 from db.api.claims import Ledger

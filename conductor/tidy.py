@@ -1,16 +1,28 @@
-"""Forget what nobody asks for any more: old decisions, client tokens past their use, processes that died."""
+"""Forget and free what nobody asks for any more: old decisions, client tokens, dead processes, lost claims, deleted servers."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Callable
+from functools import partial
 
+from cells.cell import Cell
 from cells.presence import REMEMBERED
+from cells.registry import CellRegistry
+from conductor.set_aside import SetAside
 from db import processes
-from db.api import builds, decisions
+from db.api import builds, claims, decisions
+from db.api import purge as api_purge
+from db.cell import purge as cell_purge
 from db.sql.engine import ApiDatabase
+from objects import errors
 from service.periodic import Steps
 
 LOG = logging.getLogger(__name__)
+
+REAP = "reap"
+"""The step of dead letters about claims that cannot be freed. Their keys are the uuids of instances."""
 
 
 def tidy(api_database: ApiDatabase, decision_age: float, token_age: float) -> None:
@@ -32,3 +44,41 @@ def _forget_decisions(api_database: ApiDatabase, before: float) -> int:
         gone, after = api_database.write(decisions.trim, before, after)
         forgotten += gone
     return forgotten
+
+
+def reap(api_database: ApiDatabase, ledger: claims.Ledger, aside: SetAside | None = None) -> None:
+    """One round of the claim reaper."""
+    orphans = api_database.read(claims.orphans)
+    if orphans:
+        aside = aside or SetAside(api_database, "api")
+        done = aside.run(REAP, lambda uuids: ledger.write(claims.release, uuids), orphans)
+        LOG.info("freed %d claims whose requests have ended", sum(done.results))
+
+
+def forget_deleted(registry: CellRegistry, api_database: ApiDatabase, age: float) -> None:
+    """One round: servers deleted ``age`` seconds ago. Those of a cell that does not answer wait for a later one."""
+    done: set[str] = set()
+    for cell in _cells(registry):
+        try:
+            _every_page(partial(cell.write, cell_purge.rows, cell.now() - age))
+        except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
+            LOG.info("deleted servers of cell %s are kept for now: %s", cell.name, error)
+            continue
+        done.add(cell.uuid)
+    forgotten = _every_page(partial(api_database.write, api_purge.servers, api_database.now() - age, done))
+    if forgotten:
+        LOG.info("forgot %d servers that were deleted long ago", forgotten)
+
+
+def _cells(registry: CellRegistry) -> list[Cell]:
+    cells = list(registry.cells())
+    with contextlib.suppress(errors.NotFound):
+        cells.append(registry.cell0)
+    return cells
+
+
+def _every_page(page: Callable[[], int]) -> int:
+    total = 0
+    while count := page():
+        total += count
+    return total

@@ -9,15 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from objects.decision import FilterCount
+from scheduler.filters.always import always
 from scheduler.filters.base import Filter
-from scheduler.filters.excluded_cells import ExcludedCells
-from scheduler.filters.excluded_hosts import ExcludedHosts
-from scheduler.filters.force_hosts import ForceHosts
-from scheduler.filters.ignore_hosts import IgnoreHosts
-from scheduler.filters.requested_cell import RequestedCell
-from scheduler.filters.requested_destination import RequestedDestination
-from scheduler.filters.resource_classes import ResourceClassFilter
-from scheduler.filters.source_host import SourceHost
 from scheduler.plan import engine
 from scheduler.plan.criteria import Criteria
 from scheduler.plan.request import Request
@@ -75,9 +68,3 @@ class SchedulerDriver(Criteria, abc.ABC):
 
         ``counts`` are those of the first instance that found none.
         """
-
-
-def always(settings: SchedulerSettings) -> tuple[Filter, ...]:
-    """What the request itself demands, however the site is configured."""
-    places = (ForceHosts, RequestedDestination, RequestedCell, SourceHost, IgnoreHosts, ExcludedCells, ExcludedHosts)
-    return (*(place(settings) for place in places), ResourceClassFilter(settings))

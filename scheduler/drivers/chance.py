@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from objects.decision import FilterCount
-from scheduler.drivers.base import ANY, SchedulerDriver, always
+from scheduler.drivers.base import ANY, SchedulerDriver
+from scheduler.filters.always import always
 from scheduler.filters.base import Filter
 from scheduler.filters.compute import ComputeFilter
 from scheduler.filters.core import CoreFilter

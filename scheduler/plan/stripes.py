@@ -5,8 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 
+import numpy as np
+
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.weighers.stripe import Stripe
+from scheduler.plan.request import Request
+from scheduler.settings import SchedulerSettings
+from scheduler.table.arrays import Floats
+from scheduler.table.hosts import Hosts
+from scheduler.weighers.base import Weigher
 
 RECENT = 10.0
 """Seconds for which a scheduler that has claimed counts as one that claims, and in which hosts are shared after a conflict."""
@@ -54,3 +60,20 @@ def _with_stripe(driver: SchedulerDriver, place: int, of: int) -> tuple[Schedule
     striped = copy.copy(driver)
     striped.weighers = (*driver.weighers, stripe)
     return driver, stripe, striped
+
+
+class Stripe(Weigher):
+    """Every host whose inventory's number leaves ``place`` when divided by ``of`` weighs 1, the others 0. Not to be configured."""
+
+    multiplier = 1.0
+    least = 0.0
+
+    def __init__(self, settings: SchedulerSettings, place: int, of: int) -> None:
+        super().__init__(settings)
+        self.place, self.of = place, of
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats:
+        table = hosts.table
+        numbers = table.inventory[: table.size] if hosts.rows is None else table.inventory[hosts.rows]
+        mine: Floats = (numbers % self.of == self.place).astype(np.float64)
+        return mine

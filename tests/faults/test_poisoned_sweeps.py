@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from conductor.reap import reap
 from conductor.settle import settle
-from conductor.tidy import tidy
+from conductor.tidy import reap, tidy
 from db import dead_letters, outbox
 from db.api.tables import all_or_nothing, notifications, request_specs
 from db.cell.tables import instances as instance_rows

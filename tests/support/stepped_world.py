@@ -30,9 +30,9 @@ from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
 from conductor.feed_follower import FeedFollower
-from conductor.reap import reap
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
+from conductor.tidy import reap
 from db.api import builds, leases, server_groups
 from db.cell import services
 from objects import errors

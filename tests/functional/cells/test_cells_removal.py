@@ -15,7 +15,7 @@ from cells.removal import LOST, RemovalEntry, remove
 from compute.simulated import METADATA_KEY
 from conductor.apply import Applier
 from conductor.delete import Deleter
-from conductor.reap import reap
+from conductor.tidy import reap
 from db.api import aggregates, cell_removal, events, mappings, quotas
 from db.api import tables as api
 from db.api.cell_mappings import HasServers, NotOver

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from conductor import settle as settling
-from conductor.reap import reap
 from conductor.settle import settle
+from conductor.tidy import reap
 from db.api import builds, claims
 from db.api.tables import build_requests, instance_mappings
 from db.cell import feed, staging

@@ -14,7 +14,7 @@ import pytest
 from cells import administration
 from cells.administration import CellChange, NewCell, create_cell
 from cli.archive_file import ArchiveFile
-from conductor.forget import forget_deleted
+from conductor.tidy import forget_deleted
 from db.api import cell_mappings
 from db.api import purge as api_purge
 from db.cell import purge as cell_purge

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from conductor.reap import reap
+from conductor.tidy import reap
 from db.api import claims
 from objects import errors
 from objects.cell import CellState

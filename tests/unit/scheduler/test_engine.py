@@ -12,7 +12,7 @@ from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.filters.ignore_hosts import IgnoreHosts
+from scheduler.filters.always import IgnoreHosts
 from scheduler.plan import engine
 from scheduler.plan.request import Request
 from scheduler.settings import SchedulerSettings

@@ -14,15 +14,13 @@ from objects.inventory import Slot
 from objects.spec import RequestSpec
 from scheduler.filters.adapter import Adapter
 from scheduler.filters.affinity import ServerGroupAffinityFilter
+from scheduler.filters.always import ExcludedCells, ForceHosts, IgnoreHosts
 from scheduler.filters.anti_affinity import ServerGroupAntiAffinityFilter
 from scheduler.filters.availability_zone import AvailabilityZoneFilter
 from scheduler.filters.base import Filter
 from scheduler.filters.compute import ComputeFilter
 from scheduler.filters.core import CoreFilter
 from scheduler.filters.disk import DiskFilter
-from scheduler.filters.excluded_cells import ExcludedCells
-from scheduler.filters.force_hosts import ForceHosts
-from scheduler.filters.ignore_hosts import IgnoreHosts
 from scheduler.filters.ram import RamFilter
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from objects.flavor import Flavor
 from objects.group import GroupPolicy
-from scheduler.filters.resource_classes import ResourceClassFilter
+from scheduler.filters.always import ResourceClassFilter
 from scheduler.plan import engine
 from scheduler.plan.alternates import Alternates
 from scheduler.plan.request import Request

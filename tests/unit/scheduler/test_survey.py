@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
-from scheduler.plan.ranking import WHOLE, leading
 from scheduler.plan.request import Request
-from scheduler.plan.survey import HEAD
+from scheduler.plan.survey import HEAD, WHOLE, leading
 from scheduler.settings import DEFAULT_FILTERS
 from scheduler.table.columns import CHANGES
 from scheduler.table.host_table import HostTable

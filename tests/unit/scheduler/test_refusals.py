@@ -14,8 +14,7 @@ from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
 from scheduler.plan.claim_planner import ClaimPlanner
 from scheduler.plan.job import PlanContext
-from scheduler.plan.refusals import OUTAGE
-from scheduler.plan.silence import unseen
+from scheduler.plan.refusals import OUTAGE, unseen
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.attempts import begun, job

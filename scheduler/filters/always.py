@@ -1,0 +1,141 @@
+"""What the request itself demands of a host: these filters always run, however the site is configured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from objects.move import MoveKind
+from scheduler.filters.base import Filter
+from scheduler.plan.request import Request
+from scheduler.settings import SchedulerSettings
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
+
+
+class ForceHosts(Filter):
+    """Always in force. Host names are compared without case, node names with it."""
+
+    reason = "not the host asked for"
+    guards_host = True
+    on_demand = True
+    applies_when = ("force_hosts", "force_nodes")
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        return hosts.named(request.spec.force_hosts, request.spec.force_nodes) if request.forced else None
+
+
+class RequestedDestination(Filter):
+    """Always in force. All other filters are asked too. Host names are compared without case, node names with it."""
+
+    reason = "not the destination asked for"
+    guards_host = True
+    on_demand = True
+    applies_when = ("requested_destination",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        wanted = request.spec.requested_destination
+        if wanted is None or (wanted.host is None and wanted.node is None):
+            return None
+        return hosts.named((wanted.host,) if wanted.host else (), (wanted.node,) if wanted.node else ())
+
+
+class RequestedCell(Filter):
+    """Always in force. What this cell is open to, ComputeFilter knows."""
+
+    reason = "in another cell"
+    guards_host = True
+    on_demand = True
+    applies_when = ("requested_destination", "move")
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        return None if request.only_cell is None else hosts.cell == request.only_cell
+
+
+class SourceHost(Filter):
+    """Always in force; a resize may stay where it is if ``allow_resize_to_same_host`` says so."""
+
+    reason = "the server is there already"
+    guards_host = True
+    on_demand = True
+    applies_when = ("move",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        move = request.spec.move
+        if move is None or (move.kind is MoveKind.RESIZE and self.settings.allow_resize_to_same_host):
+            return None
+        return ~hosts.named((move.source_host,))
+
+
+class IgnoreHosts(Filter):
+    """Always in force. Host names are compared without case."""
+
+    reason = "ignored by the request"
+    guards_host = True
+    on_demand = True
+    applies_when = ("ignore_hosts",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        return ~hosts.named(request.spec.ignore_hosts) if request.spec.ignore_hosts else None
+
+
+class ExcludedCells(Filter):
+    """Always in force: the conductor names cells it could not reach, under a new fence."""
+
+    reason = "in a cell that cannot take the build now"
+    guards_host = True
+    on_demand = True
+    applies_when = ("excluded_cells",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        if not request.excluded_cells:
+            return None
+        cell = hosts.cell
+        mask = cell >= 0
+        for number in request.excluded_cells:
+            mask &= cell != number
+        return mask
+
+
+class ExcludedHosts(Filter):
+    """Always in force: who asks names hosts of earlier attempts, under a new fence (Nova's RetryFilter)."""
+
+    reason = "tried before"
+    guards_host = True
+    on_demand = True
+    applies_when = ("excluded_hosts",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        return ~hosts.named(request.spec.excluded_hosts) if request.spec.excluded_hosts else None
+
+
+class ResourceClassFilter(Filter):
+    """``resources:CUSTOM_NAME`` = amount in the flavor's extra specs. What of it is claimed, or used by guests we do not know, is
+    not free; there is no over-allocation."""
+
+    reason = "not enough of a custom resource class"
+    guards_host = True
+    on_demand = True
+    applies_when = ("flavor.extra_specs",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        if not request.resources:
+            return None
+        passed = np.ones(len(hosts), dtype=np.bool_)
+        for name, amount in request.resources.items():
+            passed &= hosts.free_resource(name) >= amount
+        return passed
+
+    def refusal(self, hosts: Hosts, request: Request) -> str:
+        """Which class it is for."""
+        asked = request.resources.items()
+        missing = [name for name, _ in asked if not hosts.offered(name).any()]
+        if missing:
+            return f"no host offers {', '.join(missing)}"
+        short = [name for name, amount in asked if not (hosts.free_resource(name) >= amount).any()]
+        return f"not enough {', '.join(short)}" if short else f"not enough {' and '.join(request.resources)} on any host left"
+
+
+def always(settings: SchedulerSettings) -> tuple[Filter, ...]:
+    """What the request itself demands, however the site is configured."""
+    places = (ForceHosts, RequestedDestination, RequestedCell, SourceHost, IgnoreHosts, ExcludedCells, ExcludedHosts)
+    return (*(place(settings) for place in places), ResourceClassFilter(settings))
