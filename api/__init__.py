@@ -1,1 +1,1 @@
-"""The HTTP front door: a subset of the OpenStack Compute API v2.1 that standard clients can drive. Stateless."""
+"""The HTTP API: a stateless subset of the OpenStack Compute API v2.1 for standard clients."""

@@ -1,4 +1,4 @@
-"""Turn a checked body into a batch of build requests: everything it names is looked up, then one transaction makes it durable."""
+"""Turn a validated body into a batch of build requests: look up everything it names, then store it in one transaction."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from service import metrics
 from service.batching import GroupCommit
 
 WINDOW = 0.01
-"""Seconds that a request waits at most for others to share its transaction, where several have come together lately."""
+"""Seconds that a request waits at most for others to share its transaction, if recent transactions were shared."""
 
 
 class ZoneAndHost(Object, frozen=True, kw_only=True):
-    """What ``availability_zone`` asks for: a zone, and for an administrator (``zone:host:node``) a host and node by force."""
+    """The meaning of ``availability_zone``: a zone, and for an administrator (``zone:host:node``) a forced host and node."""
 
     zone: str | None = None
     hosts: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class ZoneAndHost(Object, frozen=True, kw_only=True):
 
 
 class AcceptedBatch(Object, frozen=True, kw_only=True):
-    """A durable batch, and the password to tell whoever asked for it."""
+    """A stored batch, and the admin password to return to the client."""
 
     accepted: Accepted
     admin_pass: str | None = None
@@ -52,7 +52,7 @@ class AcceptedBatch(Object, frozen=True, kw_only=True):
 
 
 class Acceptor:
-    """Looks up, decides, writes. It asks no cell and no scheduler."""
+    """Looks up flavors, zones and groups, decides, and writes. It asks no cell and no scheduler."""
 
     def __init__(self, settings: ApiSettings, database: ApiDatabase, catalog: Catalog, confidence: BootSecretsPolicy) -> None:
         self._settings = settings
@@ -62,13 +62,13 @@ class Acceptor:
         self._together: GroupCommit[NewBatch, Accepted] = GroupCommit(self._accept_all, window=WINDOW, patient=False)
 
     def accept(self, call: Call, body: CreateBody, key: ClientKey | None) -> AcceptedBatch:
-        """Make the batch durable. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.
+        """Store the batch. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.
 
-        With a ``key`` that was used before: errors.KeyReused for another request, errors.Conflict if its servers are purged.
+        If the ``key`` was used before: errors.KeyReused for a different request, errors.Conflict if its servers are purged.
         """
         server = body.server
         least, count = create.counts(server, self._settings.max_servers_per_request)
-        batch_id = call.context.request_id.removeprefix("req-")  # so that a request's id leads to what came of it
+        batch_id = call.context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
         uuids = _new_uuids(count)
         given = self._confidence.given(server)
         sealed = self._confidence.seal(batch_id, given)
@@ -92,13 +92,15 @@ class Acceptor:
         return AcceptedBatch(accepted=accepted, admin_pass=self._confidence.told_again(accepted.batch_id, kept))
 
     def _accept_all(self, arrivals: Sequence[NewBatch]) -> list[Accepted | Exception]:
-        """One transaction for the requests of one moment. Raises where one cannot come in, which alone may have fewer servers."""
+        """One transaction for concurrent requests. Raises if one of several is refused; the caller then retries each alone.
+        Only a request that is alone may be given fewer servers.
+        """
         if len(arrivals) > 1:
             return list(self._database.write(builds.accept_all, arrivals, self._database.now()))
         return [self._database.write(_accept, arrival, None, self._database.now())[0] for arrival in arrivals]
 
     def _spec(self, call: Call, body: CreateBody, counts: tuple[int, int], batch_id: str, *, has_secrets: bool) -> RequestSpec:
-        """``counts``: how many servers at least, and how many there are."""
+        """``counts``: the minimum number of servers, and their number."""
         server, context = body.server, call.context
         least, count = counts
         all_or_nothing = body.all_or_nothing()
@@ -121,7 +123,7 @@ class Acceptor:
             force_hosts=destination.hosts,
             force_nodes=destination.nodes,
             scheduler_hints=hints,
-            # Who names the host wants that host or none.
+            # A retry on another host would ignore the forced host.
             max_attempts=1 if destination.hosts or destination.nodes else self._settings.max_attempts,
             properties=create.properties(server),
             has_secrets=has_secrets,
@@ -163,7 +165,7 @@ class Acceptor:
 
 
 def _accept(tx: ApiTransaction, arrival: NewBatch, key: ClientKey | None, now: float) -> tuple[Accepted, str | None]:
-    """Besides, the sealed secrets of a batch that had been accepted before."""
+    """Returns also the sealed secrets if the batch had been accepted before."""
     accepted = builds.accept(
         tx,
         arrival.spec,
@@ -179,7 +181,7 @@ def _accept(tx: ApiTransaction, arrival: NewBatch, key: ClientKey | None, now: f
 
 
 def _new_uuids(count: int) -> list[str]:
-    """Random uuids, for one system call rather than one each."""
+    """Random uuids, with one system call for all of them."""
     chance = os.urandom(16 * count)
     return [str(UUID(bytes=chance[start : start + 16], version=4)) for start in range(0, len(chance), 16)]
 

@@ -1,4 +1,4 @@
-"""``/servers/{id}/os-instance-actions``: what was asked of a server, every stage of it and every attempt to do it."""
+"""``/servers/{id}/os-instance-actions``: the requests on a server, with their stages and attempts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from objects.action import Action, Event
 
 
 class Actions:
-    """The list, newest first, and one of them by its request with its events, newest first too."""
+    """The list of actions, newest first, and one action by its request ID with its events, also newest first."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
@@ -56,7 +56,7 @@ def _summary(action: Action, found: FoundServer, call: Call) -> dict[str, Any]:
 
 
 def _fault(fault: str | None, call: Call) -> str | None:
-    """Hosts are the administrator's to know."""
+    """Only administrators see hosts."""
     return fault if fault is None or call.may(policies.ACTION_DETAILS) else server_view.tenant_fault(fault, call)
 
 

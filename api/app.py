@@ -1,4 +1,4 @@
-"""The WSGI application: paths, and what serves each."""
+"""The WSGI application: its paths and their handlers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ App = falcon.App[falcon.Request, falcon.Response]
 
 
 def make_app(settings: ApiSettings, database: ApiDatabase, registry: CellRegistry, ledger: Ledger, bell: Bell, vault: Vault) -> App:
-    """The application around these. It may be called from any number of threads. Raises Misconfigured for a wrong policy file."""
+    """The application with these parts. Thread-safe. Raises Misconfigured for an invalid policy file."""
     catalog = Catalog(database)
     watch = HostWatch(registry, settings.service_down_time, settings.cell_timeout)
     doorbell = Doorbell(bell)

@@ -1,4 +1,4 @@
-"""User data and administrators' passwords: what of them is taken, made, sealed, and told back."""
+"""User data and admin passwords: accept, generate, seal, and return them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.vault import API, OPTION, Vault
 LOG = logging.getLogger(__name__)
 
 LENGTH = 16
-"""Characters of a password made here: about 92 bits."""
+"""Characters of a generated password: about 92 bits."""
 
 _ALPHABETS = tuple(
     "".join(c for c in group if c not in "0O1lI") for group in (string.digits, string.ascii_lowercase, string.ascii_uppercase)
@@ -26,14 +26,18 @@ _ALPHABETS = tuple(
 
 
 class BootSecretsPolicy:
-    """Nothing is stored readable: without a key to seal with, no password is made and what brings a secret is refused."""
+    """Secrets are never stored in plain text. Without a master key no password is generated, and requests with secrets are
+    refused.
+    """
 
     def __init__(self, settings: ApiSettings, vault: Vault) -> None:
         self._settings = settings
         self._vault = vault
 
     def given(self, server: ServerBody) -> BootSecrets:
-        """What the guests are to get: as given, with a password made where one can be told. Raises errors.Invalid without keys."""
+        """The secrets for the guests. A password is generated if none was given and the answer can return it. Raises
+        errors.Invalid if secrets are given and there is no master key.
+        """
         asked = create.secrets(server)
         if not self._vault.sealing:
             if asked:
@@ -49,26 +53,26 @@ class BootSecretsPolicy:
         return asked
 
     def seal(self, batch_id: str, given: BootSecrets) -> str | None:
-        """As the API database keeps it; None where there is nothing to keep."""
+        """The sealed secrets for the API database; None if there are none."""
         return self._vault.seal(API, batch_id, given) if given else None
 
     def answered(self, given: BootSecrets) -> str | None:
-        """The password to answer with, if there is one."""
+        """The password to return in the answer, if any."""
         return given.admin_pass if self._settings.enable_instance_password else None
 
     def told_again(self, batch_id: str, sealed: str | None) -> str | None:
-        """The same for a request that was accepted before, if it is still kept."""
+        """The password to return for a request that was accepted before, if it is still stored."""
         if sealed is None or not self._settings.enable_instance_password:
             return None
         try:
             return self._vault.open(batch_id, sealed).admin_pass
-        except errors.Misconfigured as error:  # its servers are accepted all the same
+        except errors.Misconfigured as error:  # its servers are accepted without the password
             LOG.error("The password of a repeated request cannot be told: %s", error)
             return None
 
 
 def new_password() -> str:
-    """Random, with a digit, a small and a capital letter, and none of the characters that are mistaken for each other."""
+    """A random password with a digit, a lower-case and a capital letter, and without characters that look alike."""
     chosen = [secrets.choice(alphabet) for alphabet in _ALPHABETS]
     chosen += [secrets.choice("".join(_ALPHABETS)) for _ in range(LENGTH - len(chosen))]
     secrets.SystemRandom().shuffle(chosen)

@@ -1,4 +1,4 @@
-"""What is known of one HTTP request before its handler runs."""
+"""The state of an HTTP request that is known before its handler runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from objects.base import Object
 from objects.context import RequestContext
 
 ANOTHER = ""
-"""Stands for a project that is not the caller's: no project has this id."""
+"""A placeholder for a project other than the caller's: no project has this ID."""
 
 
 class Call(Object, frozen=True, kw_only=True):
-    """Who asks, in which microversion, and what links in the answer begin with.
+    """The caller, the microversion, and the prefix of links in the answer.
 
-    ``prefix`` is scheme, host and port; ``project_path`` is ``/{project_id}`` where the request's path has it: links keep it.
-    ``rule`` is the one that guards the handler. ``detailed_faults``: tenants read how many hosts each filter left, and by how much
-    a request was too large.
+    ``prefix`` is scheme, host and port. ``project_path`` is ``/{project_id}`` if the request's path has it, so that links keep it.
+    ``rule`` guards the handler. ``detailed_faults``: tenants see how many hosts each filter left, and by how much a request was too
+    large.
     """
 
     context: RequestContext
@@ -37,36 +37,36 @@ class Call(Object, frozen=True, kw_only=True):
         return feature.holds(self.version)
 
     def may(self, rule: str, project_id: str | None = None) -> bool:
-        """Whether the caller may do what ``rule`` guards, to what is of ``project_id`` or else of the own project."""
+        """Whether ``rule`` allows the caller to act on ``project_id``; default: the caller's project."""
         return self.rights.has(rule, project_id)
 
     @property
     def sees_fleet(self) -> bool:
-        """Whether faults and explanations may say how large and how full the fleet is."""
+        """Whether faults and explanations may show the size and usage of the fleet."""
         return self.detailed_faults or self.may(EXPLAIN_ALL)
 
     def under(self, rule: str) -> Call:
-        """The same call, to something that ``rule`` guards."""
+        """The same call with the rule that guards its handler."""
         return msgspec.structs.replace(self, rule=rule)
 
     @property
     def scope(self) -> str | None:
-        """The project whose servers may be named one by one: None, that is any, for whom the rule holds for another's, too."""
+        """The project whose servers the caller may name. None, that is any, if the rule also allows other projects."""
         return None if self.may(self.rule, ANOTHER) else self.context.project_id
 
     def link(self, collection: str, item: str) -> list[dict[str, str]]:
-        """The self and bookmark links of one item."""
+        """The self and bookmark links of an item."""
         return [{"rel": "self", "href": self.url(f"{collection}/{item}")}, self.bookmark(collection, item)]
 
     def bookmark(self, collection: str, item: str) -> dict[str, str]:
-        """The link to an item without a version."""
+        """The link to an item without the API version."""
         return {"rel": "bookmark", "href": f"{self.prefix}{self.project_path}/{collection}/{item}"}
 
     def url(self, path: str) -> str:
-        """The address of ``path``, which stands behind the version and the project."""
+        """The URL of ``path``, which follows the version and the project."""
         return f"{self.prefix}/v2.1{self.project_path}/{path}"
 
 
 def of(request: falcon.Request) -> Call:
-    """The request's Call, put there by the middleware."""
+    """The request's Call, set by the middleware."""
     return cast("Call", request.context.call)

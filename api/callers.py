@@ -1,4 +1,4 @@
-"""Who is served by an API that authenticates nobody: this machine, and no web page that a browser on it has open."""
+"""Access to an API without authentication: allow only this machine, and no web page in a browser on it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from objects import errors
 
 
 class Callers:
-    """Turns away who is not on this machine, and who would use a browser on it.
+    """Refuses callers on other machines, and web pages in a browser on this machine.
 
-    A page from anywhere can make a browser send requests to loopback. Such a request names the page's own host, in ``Origin`` or,
-    where the page has pointed its name to 127.0.0.1 (DNS rebinding), in ``Host``. With ``noauth_anywhere`` everybody is served.
+    Any web page can make a browser send requests to loopback. Such a request names the page's host in ``Origin``, or in ``Host`` if
+    the page's name resolves to 127.0.0.1 (DNS rebinding). With ``noauth_anywhere`` every caller is served.
     """
 
     def __init__(self, settings: ApiSettings) -> None:
@@ -24,7 +24,7 @@ class Callers:
         self._names = {_plain(name) for name in (settings.host, endpoint, *settings.allowed_hosts) if name}
 
     def check(self, req: falcon.Request) -> None:
-        """Raises errors.Forbidden, or errors.Invalid where only the name is wrong."""
+        """Raises errors.Forbidden, or errors.Invalid if only ``Host`` is wrong."""
         if self._anybody:
             return
         peer = req.remote_addr
@@ -41,7 +41,7 @@ class Callers:
             raise errors.Forbidden(f"Origin: pages of {origin[:80]!r} may not use this API, which authenticates nobody.")
 
     def prefix(self, req: falcon.Request) -> str:
-        """Scheme, host and port for links. A name that anyone could have put into ``Host`` is not repeated."""
+        """Scheme, host and port for links. ``Host`` is used only if it is a name of this API, because clients can send any."""
         named = req.get_header("Host")
         if named is None or self._is_ours(_host_of(f"//{named}")):
             return req.prefix
@@ -52,10 +52,10 @@ class Callers:
 
 
 def _host_of(url: str) -> str:
-    """The host that a URL names, "" if it names none or cannot be read."""
+    """The host in a URL; "" if there is none or the URL is invalid."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # read for its check only
+        _ = parts.port  # raises ValueError if it is invalid
         return _plain(parts.hostname or "") if "@" not in parts.netloc else ""
     except ValueError:
         return ""

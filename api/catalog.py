@@ -1,4 +1,4 @@
-"""What a request may name: flavors, zones and server groups, cached until their epochs change."""
+"""Flavors, zones and server groups that a request may name, cached until their epochs change."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from objects.flavor import Flavor
 from objects.group import ServerGroup
 
 POLL = 1.0
-"""Seconds between looks at the epochs."""
+"""Seconds between two reads of the epochs."""
 
 
 class Offer(Object, frozen=True, kw_only=True):
-    """Flavors by id, in their order of size, and by name, and the names of the zones that aggregates make."""
+    """Flavors by ID, sorted by size, and by name; and the names of the zones of aggregates."""
 
     flavors: dict[str, Flavor]
     flavors_by_name: dict[str, Flavor]
@@ -32,7 +32,7 @@ class Groups(Object, frozen=True, kw_only=True):
 
 
 class Catalog:
-    """Answers from the cache; a name it does not know is looked for once more in the database before it is refused."""
+    """Answers from the cache. An unknown name is looked up once more in the database before it is refused."""
 
     def __init__(self, database: ApiDatabase) -> None:
         reader = EpochReader(database)
@@ -40,11 +40,13 @@ class Catalog:
         self._groups = EpochCache(reader, ("groups",), _load_groups, interval=POLL)
 
     def flavors(self, call: Call) -> list[Flavor]:
-        """Those the caller may see: private ones are an administrator's, as no project is given access to any."""
+        """The flavors that the caller may see. Private ones are for administrators only, as projects cannot be given access to
+        them.
+        """
         return [flavor for flavor in self._offer.get().flavors.values() if _visible(flavor, call)]
 
     def flavor(self, flavor_id: str, call: Call) -> Flavor | None:
-        """By id, else by name: who types a flavor knows its name."""
+        """By ID, else by name, because people use flavor names."""
         found = _find_flavor(self._offer.get(), flavor_id)
         if found is None:
             self._offer.refresh()

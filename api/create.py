@@ -1,4 +1,4 @@
-"""The body of ``POST /servers`` as a record, and what each of its fields means for the build."""
+"""The body of ``POST /servers`` as a record, and the meaning of its fields for the build."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BlockDevice(Object, frozen=True, kw_only=True):
         return self.boot_index is not None and int(self.boot_index) == 0
 
     def stored(self) -> dict[str, str | int | bool | None]:
-        """As the request spec keeps it: numbers and booleans as such, nothing that was not given."""
+        """As stored in the request spec: with numbers and booleans converted, and without missing values."""
         clean = msgspec.structs.replace(
             self,
             boot_index=None if self.boot_index is None else int(self.boot_index),
@@ -90,12 +90,12 @@ class ServerBody(Object, frozen=True, kw_only=True):
     disk_config: str = field(name="OS-DCF:diskConfig", default="MANUAL")
 
     def __repr__(self) -> str:
-        """Without what may hold secrets."""
+        """Without fields that may hold secrets."""
         return f"ServerBody(name={self.name!r})"
 
 
 class CreateBody(Object, frozen=True, kw_only=True):
-    """A whole request body that its schema has passed."""
+    """A whole request body after validation by its schema."""
 
     server: ServerBody
     new_hints: dict[str, Hint] | None = field(name=_HINTS, default=None)
@@ -103,15 +103,15 @@ class CreateBody(Object, frozen=True, kw_only=True):
 
     @property
     def hints_field(self) -> str:
-        """The name under which the hints were given."""
+        """The name of the hints field in the request."""
         return _OLD_HINTS if self.new_hints is None and self.old_hints is not None else _HINTS
 
     def hints(self) -> dict[str, tuple[str, ...]]:
-        """Hints for the scheduler, each as a list, as it may be given more than once."""
+        """Scheduler hints, each as a list, because a hint may be given more than once."""
         return {key: tuple(map(str, _listed(value))) for key, value in self._given().items() if value and key != _ALL_OR_NOTHING}
 
     def all_or_nothing(self) -> bool:
-        """Whether the servers of the request stand or fall together. Raises errors.Invalid for what is not a boolean."""
+        """Whether the whole batch fails if one server fails. Raises errors.Invalid for a value that is not a boolean."""
         given = _listed(self._given().get(_ALL_OR_NOTHING, False))
         if len(given) != 1 or given[0] not in schemas.BOOLEANS:
             shown = " and ".join(repr(value)[:80] for value in given) or "an empty list"
@@ -127,7 +127,7 @@ def _listed(hint: Hint) -> tuple[str | bool, ...]:
 
 
 def parse(body: dict[str, Any]) -> CreateBody:
-    """The body, checked by its schema before, as a record."""
+    """The body as a record. It was validated by its schema before."""
     try:
         return typed.convert(body, CreateBody)
     except msgspec.ValidationError as error:
@@ -135,10 +135,10 @@ def parse(body: dict[str, Any]) -> CreateBody:
 
 
 def counts(server: ServerBody, most: int) -> tuple[int, int]:
-    """How many servers to make: ``max_count``, or if the project's quota has no room for so many, fewer down to ``min_count``.
+    """The number of servers to make: ``max_count``, or fewer down to ``min_count`` if the project's quota has no room for more.
 
-    Of what was accepted, as many are built as find a host, if these are ``min_count`` at least.
-    Returns (min_count, max_count). Raises errors.Invalid.
+    Of the accepted servers, those that find a host are built, if they are at least ``min_count``. Returns (min_count, max_count).
+    Raises errors.Invalid.
     """
     least = int(server.min_count) if server.min_count is not None else 1
     wanted = int(server.max_count) if server.max_count is not None else least
@@ -152,14 +152,14 @@ def counts(server: ServerBody, most: int) -> tuple[int, int]:
 
 
 def flavor_ref(server: ServerBody) -> str:
-    """The flavor's id; clients may send its whole URL."""
+    """The flavor's ID; clients may send its URL."""
     reference = str(server.flavor_ref)
     match = _LAST_OF_URL.match(reference)
     return match[1] if match else reference
 
 
 def image(server: ServerBody) -> Image:
-    """What the server boots from: ``imageRef``, or the block device that boots first; both may be given if they agree.
+    """The image to boot from: ``imageRef``, or the block device with boot_index 0. Both may be given if they agree.
 
     Raises errors.Invalid.
     """
@@ -184,12 +184,12 @@ def image(server: ServerBody) -> Image:
 
 
 def secrets(server: ServerBody) -> BootSecrets:
-    """What was given in confidence."""
+    """The user data and the admin password."""
     return BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass)
 
 
 def properties(server: ServerBody) -> ServerProperties:
-    """All that does not bear on placement."""
+    """All properties that do not affect placement."""
     return ServerProperties(
         metadata=server.metadata,
         tags=tuple(dict.fromkeys(server.tags)),
@@ -202,9 +202,9 @@ def properties(server: ServerBody) -> ServerProperties:
 
 
 def names(server: ServerBody, count: int) -> list[str]:
-    """The name itself for one server, ``name-1`` and so on for several.
+    """The name itself for one server; ``name-1`` and so on for several.
 
-    Raises errors.Invalid for a name that leaves no room for the number.
+    Raises errors.Invalid if the name is too long for the number.
     """
     if count == 1:
         return [server.name]

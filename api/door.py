@@ -1,7 +1,7 @@
-"""The HTTP server before the application: waitress with strict framing, deadlines for slow clients and limits per peer.
+"""The HTTP server in front of the application: waitress with strict framing, deadlines for slow clients and limits per peer.
 
-This is the only file that derives from parts of waitress (``HTTPChannel``, ``TcpWSGIServer``, ``HTTPRequestParser``).
-``setup.cfg`` pins the minor version, and ``tests/functional/api/test_http_door.py`` tests what is relied on.
+This is the only file that derives from parts of waitress (``HTTPChannel``, ``TcpWSGIServer``, ``HTTPRequestParser``). ``setup.cfg``
+pins the minor version, and ``tests/functional/api/test_http_door.py`` tests the behaviour that this relies on.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from objects import errors
 from objects.base import Object
 
 BACKLOG = 1024
-"""Connections that the kernel keeps until they are accepted."""
+"""Connections that the kernel queues until they are accepted."""
 MAX_HEADER_BYTES = 65536
-"""A token of an identity service may take a good part of it."""
+"""A token of an identity service may take a large part of it."""
 MAX_BODY_BYTES = 8 * 1024 * 1024
-"""What is read of a request at all, before ``max_body_size`` says in the API's own words that it is too large."""
+"""Bytes that are read at most, before ``max_body_size`` refuses the request with the API's own message."""
 CHECK_INTERVAL_S = 1
-"""How often connections are compared with their deadlines."""
+"""Seconds between two checks of the connections' deadlines."""
 FULL_GRACE_S = 5.0
-"""How long new connections may have to be closed before it counts as trouble."""
+"""Seconds for which new connections may be closed before health checks report it."""
 
 _AMBIGUOUS_PATH = re.compile(r"%2f|%5c|/(\.|%2e){1,2}(/|$)", re.IGNORECASE)
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -40,10 +40,10 @@ Peers = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 
 
 class ConnectionLimits(Object, frozen=True, kw_only=True):
-    """What one process takes. Times in seconds.
+    """The limits of one process. Times in seconds.
 
-    ``header_timeout`` runs from a connection's start, or from the first byte of a later request, to the end of the headers;
-    ``body_timeout`` from there to the end of the body; ``answer_timeout`` until the client has read the whole answer.
+    ``header_timeout`` runs from a connection's start, or from the first byte of a later request, to the end of the headers.
+    ``body_timeout`` runs from there to the end of the body; ``answer_timeout`` until the client has read the whole answer.
     ``trusted_proxies`` (addresses or networks) may open any number of connections.
     """
 
@@ -57,7 +57,7 @@ class ConnectionLimits(Object, frozen=True, kw_only=True):
 
 
 class Parser(HTTPRequestParser):
-    """Refuses, with 400 and a closed connection, what a proxy in front might read in another way."""
+    """Refuses requests that a proxy in front might interpret differently, with 400 and a closed connection."""
 
     request_uri: str
 
@@ -70,7 +70,9 @@ class Parser(HTTPRequestParser):
 
 
 def _check_framing(first: bytes, lines: Sequence[bytes]) -> None:
-    """RFC 9112, sections 5.2 and 6.1. Names with underscores count too, because some proxies take them for dashes."""
+    """Check the framing by RFC 9112, sections 5.2 and 6.1. Underscores in names count as dashes, because some proxies treat
+    them so.
+    """
     if any(line[:1] in (b" ", b"\t") for line in lines):
         raise ParsingError("A header is folded over several lines")
     named = [(name.strip().lower().replace(b"_", b"-"), value) for name, _, value in (line.partition(b":") for line in lines)]
@@ -85,7 +87,7 @@ def _check_framing(first: bytes, lines: Sequence[bytes]) -> None:
 
 
 class Task(WSGITask):
-    """Names the address that the client has reached, as the gateway interface asks for."""
+    """Sets SERVER_NAME and SERVER_PORT to the address that the client has reached, as WSGI requires."""
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
@@ -95,7 +97,7 @@ class Task(WSGITask):
 
 
 class Channel(HTTPChannel):
-    """A connection that knows since when it keeps the server waiting."""
+    """A connection that records since when the server waits for its client."""
 
     parser_class = Parser
     task_class = Task
@@ -111,12 +113,12 @@ class Channel(HTTPChannel):
 
     @property
     def is_served(self) -> bool:
-        """Whether a complete request is under way, or its answer."""
+        """Whether a complete request or its answer is under way."""
         return bool(self.requests) or bool(self.total_outbufs_len)
 
     @property
     def waits_since(self) -> float:
-        """When the server began to wait for the request, or for the rest of it. Seconds of the monotonic clock."""
+        """When the server began to wait for the request or the rest of it, in monotonic seconds."""
         return self._body_since or self._headers_since or self._idle_since
 
     def received(self, data: bytes) -> bool:
@@ -129,13 +131,13 @@ class Channel(HTTPChannel):
         return taken
 
     def service(self) -> None:
-        """Answer the first of the complete requests, in a thread of the pool."""
+        """Answer the first complete request, in a thread of the pool."""
         self._headers_since = self._body_since = None
         super().service()
         self._idle_since = time.monotonic()
 
     def is_overdue(self, now: float, limits: ConnectionLimits) -> bool:
-        """Whether the client has not sent its headers or body, or not read its answer, within the time for it."""
+        """Whether the client has exceeded the time to send its headers or body, or to read the answer."""
         if self.requests:
             self._answer_since = None
             return False
@@ -149,7 +151,7 @@ class Channel(HTTPChannel):
 
 
 class HttpServer(TcpWSGIServer):
-    """Accepts connections and makes room for new ones: the connection that has waited longest without a request is closed."""
+    """Accepts connections. At the limit it closes the connection that has waited longest without a complete request."""
 
     channel_class = Channel
     _map: dict[int, Any]
@@ -191,7 +193,7 @@ class HttpServer(TcpWSGIServer):
             _close_one([channel for channel in channels if not channel.is_served])
 
     def maintenance(self, now: Any) -> None:
-        """Close the connections whose clients are too slow, besides those that are idle."""
+        """Close idle connections and those of clients that are too slow."""
         super().maintenance(now)
         moment = time.monotonic()
         for channel in self._channels():
@@ -200,8 +202,8 @@ class HttpServer(TcpWSGIServer):
         self.look(moment)
 
     def look(self, now: float) -> None:
-        """Note whether a new connection would have to be closed, and whether a request waits for a thread."""
-        at_limit = len(self._map) >= self._limits.max_connections - 1  # a new connection is closed before it is the last one
+        """Record whether new connections would have to be closed, and whether requests wait for a thread."""
+        at_limit = len(self._map) >= self._limits.max_connections - 1  # a new connection is closed before it reaches the limit
         full = at_limit and all(channel.is_served for channel in self._channels())
         self._full_since = (self._full_since or now) if full else None
         if not self.task_dispatcher.queue:
@@ -209,11 +211,13 @@ class HttpServer(TcpWSGIServer):
 
     @property
     def is_sending(self) -> bool:
-        """Whether a client has not read all of its answer yet."""
+        """Whether a client has not yet read its whole answer."""
         return any(channel.total_outbufs_len for channel in self._channels())
 
     def trouble(self, last_begun: float, late: float) -> str:
-        """Why new requests wait for longer than ``late`` seconds; empty if they do not. ``last_begun``: when one was last begun."""
+        """Why new requests wait longer than ``late`` seconds; empty if they do not. ``last_begun``: when the last one was
+        begun.
+        """
         now = time.monotonic()
         full = self._full_since
         if full is not None and now - full > FULL_GRACE_S:
@@ -244,7 +248,7 @@ def networks(given: Sequence[str]) -> Peers:
 
 
 def _close_one(channels: Sequence[Channel]) -> None:
-    """Close the one whose request the server waits for longest; if it waits for none, the newest."""
+    """Close the connection whose request the server has waited for longest; if all are being served, the newest."""
     waiting = [channel for channel in channels if not channel.is_served]
     if waiting:
         min(waiting, key=lambda channel: channel.waits_since).handle_close()

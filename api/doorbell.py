@@ -1,4 +1,4 @@
-"""Tell the conductors that there is work, without a request ever waiting for the bus."""
+"""Notify the conductors of new work, so that requests never wait for the bus."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from service.batching import RoundBatcher
 LOG = logging.getLogger(__name__)
 
 WAITING = 1000
-"""Rings kept while the bus is slow. Beyond that they are dropped: whoever could not keep up has sweeps that find the rows."""
+"""Maximum number of rings queued while the bus is slow. Further ones are dropped: the conductors' sweeps find the rows."""
 PACE = 0.02
-"""Seconds from one ring to the next, at least."""
+"""Minimum seconds between two rings."""
 TOGETHER = 50
-"""Rings that may be one."""
+"""Maximum number of rings in one message."""
 
 
 class Bell(Protocol):
-    """What rings: ``rpc.super_conductor.SuperConductorClient``."""
+    """The interface of ``rpc.super_conductor.SuperConductorClient`` that sends the messages."""
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None: ...
 
@@ -31,7 +31,7 @@ class Bell(Protocol):
 
 
 class Ring(NamedTuple):
-    """One of the two is given: a batch that waits, or a server that is to go."""
+    """A notification of either a waiting batch or a server to be deleted."""
 
     context: RequestContext
     batch_id: str = ""
@@ -39,10 +39,10 @@ class Ring(NamedTuple):
 
 
 class Doorbell:
-    """Rings from a thread of its own, started with the first ring (so after a server has forked).
+    """Sends notifications from a separate thread, which starts with the first one (so after a server has forked).
 
-    What is rung for is committed already. A broker that hangs would otherwise hold up every request for as long as a send may take.
-    The batches of one moment share a ring: the first rings at once, and those that come within ``PACE`` after it are rung together.
+    The work is already committed. If a request sent the notification itself, a hanging broker would delay every request. Concurrent
+    batches share a message: the first is sent at once, those of the next ``PACE`` seconds together.
     """
 
     def __init__(self, bell: Bell) -> None:
@@ -54,7 +54,7 @@ class Doorbell:
         self._rings.add([Ring(context, batch_id=batch_id)])
 
     def deleted(self, context: RequestContext, uuid: str) -> None:
-        """This server is to go, and its cell does not know yet."""
+        """This server must be deleted, and its cell does not know yet."""
         self._rings.add([Ring(context, deleted=uuid)])
 
     def _ring(self, rings: Sequence[Ring]) -> None:

@@ -1,6 +1,6 @@
-"""Why servers went where they are, or nowhere: of one server, and of a request. Ours, not the Compute API's.
+"""Explain the placement of a server, or of the servers of a request. This is our own extension of the Compute API.
 
-A tenant reads sentences that name no host and no cell; an administrator every decision and every attempt.
+A tenant reads sentences that name no host and no cell; an administrator sees every decision and every attempt.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Explanation:
 
 
 class RequestExplanation:
-    """``GET /superconductor/requests/{id}/explanation``: by the id of the request that asked for servers, or their reservation id.
+    """``GET /superconductor/requests/{id}/explanation``: by the ID of the request that asked for servers, or by reservation ID.
 
-    What it says of servers is what lists say: no cell is asked.
+    The servers are described as in lists: no cell is asked.
     """
 
     def __init__(self, database: ApiDatabase) -> None:
@@ -74,7 +74,7 @@ class RequestExplanation:
 
 
 def batch_of(request_id: str) -> str | None:
-    """The batch that a request id (``req-UUID``), a reservation id (``r-HEX``) or its own uuid names."""
+    """The batch of a request ID (``req-UUID``), a reservation ID (``r-HEX``) or a batch uuid."""
     try:
         return str(UUID(request_id.removeprefix("req-").removeprefix("r-")))
     except ValueError:
@@ -102,7 +102,7 @@ def _message(server: Server, made: Sequence[Decision], call: Call) -> str:
 
 
 def _words(made: Sequence[Decision], call: Call) -> list[str] | None:
-    """What would have been enough, as a tenant may know it; None where that was not looked into, or is not needed."""
+    """Changes to the request that would have found hosts, in words for tenants. None if this was not examined or not needed."""
     if not made or made[-1].relaxations is None:
         return None
     told = [relaxation for relaxation in made[-1].relaxations if relaxation.is_for_tenants]
@@ -120,7 +120,7 @@ def _everything(found: FoundServer, made: Sequence[Decision]) -> dict[str, Any]:
         "availability_zone": server.availability_zone,
         "fault": server.fault,
         "decisions": made,
-        # None: the cell does not answer, so nobody can say
+        # None: unknown, because the cell does not answer
         "attempts": None if found.silent else _attempts(found),
     }
 

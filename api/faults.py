@@ -1,4 +1,4 @@
-"""Errors as the Compute API words them: ``{"itemNotFound": {"code": 404, "message": ...}}``."""
+"""Errors in the format of the Compute API: ``{"itemNotFound": {"code": 404, "message": ...}}``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES = {
     501: "notImplemented",
     503: "serviceUnavailable",
 }
-"""Keys of the error body; any other status is a ``computeFault``."""
+"""Keys of the error body by status; any other status is a ``computeFault``."""
 
 _STATUS: tuple[tuple[type[errors.SuperconductorError], int], ...] = (
     (errors.Invalid, 400),
@@ -47,18 +47,18 @@ _HIDDEN = {
     500: "Unexpected API error. The log of the service says more, under the request id in this answer's headers.",
     503: "The service cannot reach one of its databases. Try again in a moment.",
 }
-"""Said instead of the error itself, which may name machines."""
+"""Messages that replace the error's own, which may name machines."""
 
 _FULL = (
     "The service has no room left to store anything. What it has accepted goes on, and it takes requests again, "
     "once its operator has freed space; the log says where."
 )
 RETRY_AFTER = 5
-"""Seconds after which a client whose request met a database that is away may try again."""
+"""Seconds after which a client may retry a request that failed because a database was unavailable."""
 
 
 def install(app: falcon.App[falcon.Request, falcon.Response]) -> None:
-    """Make every error of the app leave in this form."""
+    """Return every error of the app in this format."""
     app.set_error_serializer(_serialize)
     app.add_error_handler(errors.SuperconductorError, partial(_ours, RateLimitedLog(LOG)))
     app.add_error_handler(Exception, _unexpected)
@@ -73,7 +73,7 @@ def write(resp: falcon.Response, status: int, message: str) -> None:
 
 def _serialize(req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
     message = error.description
-    if error.status_code in (404, 405):  # of a path, or of a method of a path, that has no handler
+    if error.status_code in (404, 405):  # a path without a handler, or a method without one
         message = message or f"{req.method} {req.path[:200]} is not offered by this service."
     write(resp, error.status_code, message or error.title or "")
 

@@ -1,4 +1,4 @@
-"""The filters of a list of servers, as its query string names them."""
+"""The filters of a server list, from the names in its query string."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ EQUAL = {
     "key_name": "key_name",
     "user_id": "user_id",
 }
-"""Parameters that name one value, and the fields they are."""
+"""Parameters that must equal one field, with the names of the fields."""
 
 ALIASES = {"display_name": "name", "display_description": "description", "image_ref": "image", "tenant_id": "project_id"}
-"""Other names of parameters; where both are given the first one counts."""
+"""Other names of parameters, each with its main name. If both are given, the main name takes precedence."""
 
 EMPTY_HERE = frozenset({
     "access_ip_v4", "access_ip_v6", "ip", "ip6", "kernel_id", "locked_by", "ramdisk_id", "root_device_name",
 })  # fmt: skip
-"""Properties that no server here has: whoever filters by one finds none."""
+"""Properties that no server here has: a filter by one finds nothing."""
 
 NOT_OFFERED = frozenset({
     "auto_disk_config", "block_device_mapping", "created_at", "info_cache", "launched_at", "pci_devices", "progress",
     "security_groups", "services", "system_metadata", "terminated_at",
 })  # fmt: skip
-"""Filters that clients know and that are not offered here: refused, as a list that ignored one would be wrong."""
+"""Filters that clients know but that are not offered here. They are refused, because ignoring one would make the list wrong."""
 
 KNOWN = (
     EQUAL.keys() | ALIASES.keys() | EMPTY_HERE | NOT_OFFERED | {
@@ -48,7 +48,7 @@ KNOWN = (
         "reservation_id", "soft_deleted", "sort_dir", "sort_key", "status", "tags", "tags-any", "task_state", "uuid", "vm_state",
     }
 )  # fmt: skip
-"""All parameters of a list."""
+"""All parameters of a server list."""
 
 TRUE = frozenset({"", "1", "t", "true", "on", "y", "yes"})
 _FALSE = frozenset({"0", "f", "false", "off", "n", "no"})
@@ -58,13 +58,13 @@ _MOST_TAGS, _LONGEST_TAG, _MOST_METADATA = 50, 60, 128
 
 
 def value_of(req: falcon.Request, name: str) -> str | None:
-    """What a parameter says, under this name or its other one; None where it says nothing."""
+    """The value of a parameter, given by its name or its alias; None if it is missing or empty."""
     other = next((alias for alias, known in ALIASES.items() if known == name), None)
     return req.get_param(name) or (req.get_param(other) if other else None) or None
 
 
 def boolean(req: falcon.Request, name: str) -> bool:
-    """False where it is not given. Raises errors.Invalid."""
+    """The value of a boolean parameter; False if it is missing. Raises errors.Invalid."""
     given = req.get_param(name)
     word = "0" if given is None else given.strip().lower()
     if word not in TRUE | _FALSE:
@@ -73,7 +73,7 @@ def boolean(req: falcon.Request, name: str) -> bool:
 
 
 def filters_of(req: falcon.Request, call: Call) -> Filters | None:
-    """What limits the list besides state, project and deletion; None where no server can pass. Raises errors.Invalid."""
+    """The filters besides state, project and deletion. None if no server can match. Raises errors.Invalid."""
     found: Filters = {}
     for part in (_impossible, _plain, _expressions, _places, _request, _tags, _metadata, _times):
         more = part(req, call)
@@ -84,7 +84,7 @@ def filters_of(req: falcon.Request, call: Call) -> Filters | None:
 
 
 def states_of(req: falcon.Request, names: str, states: dict[str, tuple[str, ...]]) -> set[str] | None:
-    """The states that these values of a parameter stand for; None where it is not given."""
+    """The states that the values of a parameter stand for; None if it is missing."""
     given = [value for value in req.get_param_as_list(names) or () if value]
     return {state for value in given for state in states.get(value, ())} if given else None
 
@@ -128,7 +128,7 @@ def _expressions(req: falcon.Request, call: Call) -> Filters:
 
 
 def _places(req: falcon.Request, call: Call) -> Filters:
-    """Where servers are. Their hosts are an administrator's business; others get their list as if they had not asked."""
+    """Filters by host and node are for administrators. For others they are ignored."""
     found: Filters = {}
     if call.may(policies.ALL_FILTERS):
         found |= {name: given for name in ("host", "node") if (given := req.get_param(name))}
@@ -139,7 +139,7 @@ def _places(req: falcon.Request, call: Call) -> Filters:
 
 
 def _request(req: falcon.Request, call: Call) -> Filters | None:
-    """Which request they come from, and which of its servers they are."""
+    """The filters by request and by the server's index in it."""
     found: Filters = {}
     if given := req.get_param("reservation_id"):
         batch = given.removeprefix("r-")
@@ -189,7 +189,7 @@ def _time(req: falcon.Request, name: str) -> float | None:
     if not given:
         return None
     try:
-        at = datetime.fromisoformat(given.strip().replace(" ", "+"))  # a plus that was not escaped arrives as a blank
+        at = datetime.fromisoformat(given.strip().replace(" ", "+"))  # an unescaped plus sign arrives as a space
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
         raise errors.Invalid(f"{name}: {given[:40]!r} is not a time like 2026-01-31T12:00:00Z") from error

@@ -1,4 +1,4 @@
-"""One server, as fresh as it can be had: the mapping says where it is, its cell says how it is."""
+"""Find one server with its latest state: the mapping names its cell, and the cell knows its state."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _STATES = {
 
 
 class FoundServer(Object, frozen=True, kw_only=True):
-    """``row`` is what the cell holds; None where there is nothing to ask, or where the cell does not answer.
+    """``row`` is the cell's row; None if there is no cell to ask, or if it does not answer.
 
-    ``silent`` is then that cell's uuid, with since when it does not (seconds since the epoch).
+    ``silent`` is then that cell's uuid, with the time since when it has not answered (seconds since the epoch).
     """
 
     server: Server
@@ -52,7 +52,7 @@ class FoundServer(Object, frozen=True, kw_only=True):
 
 
 class Finder:
-    """Looks servers up, one at a time."""
+    """Finds one server at a time."""
 
     def __init__(self, settings: ApiSettings, database: ApiDatabase, registry: CellRegistry) -> None:
         self._settings = settings
@@ -61,7 +61,7 @@ class Finder:
         self._complaints = RateLimitedLog(LOG)
 
     def find(self, uuid: str, call: Call, *, deleted: bool = False) -> FoundServer:
-        """The server, if the caller may see it. Raises errors.NotFound, for a deleted one too unless ``deleted``."""
+        """The server, if the caller may see it. Raises errors.NotFound; also for a deleted server unless ``deleted``."""
         server = self._database.read(mappings.get, uuid, call.scope) if is_uuid(uuid) else None
         if server is None or (server.deleted and not deleted):
             raise missing(uuid)
@@ -69,9 +69,9 @@ class Finder:
         return self._ask_cell(server, spec)
 
     def actions(self, found: FoundServer) -> list[Action]:
-        """What was asked of the server, oldest first.
+        """The actions of the server, oldest first.
 
-        Where its cell has nothing to say, by silence or because there is none yet, that it was asked for is known all the same.
+        If its cell does not answer or none is assigned yet, the list still has the create action, from the request spec.
         """
         started: list[Started] = []
         if found.row is not None:
@@ -85,7 +85,7 @@ class Finder:
             asked = Started(kind=ActionKind.CREATE, request_id=found.spec.request_id, started_at=found.server.created_at)
             started.insert(0, asked)
         server = found.server
-        if server.deleted_at is not None:  # what its cell knows of it is when it came there
+        if server.deleted_at is not None:  # the cell only knows when the delete arrived there
             asked = Started(kind=ActionKind.DELETE, request_id=server.deleted_by, started_at=server.deleted_at)
             started = [*(each for each in started if each.kind is not ActionKind.DELETE), asked]
         made = about(self._database.read(decisions.of_batch, server.batch_id), server.uuid)
@@ -94,17 +94,17 @@ class Finder:
     def _ask_cell(self, server: Server, spec: RequestSpec | None) -> FoundServer:
         if (
             server.cell_uuid is None or server.cell_uuid == CELL0_UUID
-        ):  # what is buried was decided with its reason, in the API database
+        ):  # the API database holds the decision and the reason for a server in cell0
             return FoundServer(server=server, spec=spec)
         try:
             cell = self._registry.get(server.cell_uuid)
             row = cell.within(self._settings.cell_timeout).read(instances.get, server.uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
-            if isinstance(error, errors.NotFound) and server.state == "error":  # it ended when its cell was removed
+            if isinstance(error, errors.NotFound) and server.state == "error":  # it went to ERROR when its cell was removed
                 return FoundServer(server=server, spec=spec)
             self._complaints(str(error), logging.WARNING, "instance %s is shown from its summary: %s", server.uuid, error)
             return FoundServer(server=server, spec=spec, silent={server.cell_uuid: self._silent_since(server.cell_uuid)})
-        except (*stored.UNREADABLE, ValueError) as error:  # its row holds what no release has written
+        except (*stored.UNREADABLE, ValueError) as error:  # no release has written such a row
             self._complaints("row", logging.ERROR, "instance %s is shown from its summary: %s", server.uuid, error)
             return FoundServer(server=server, spec=spec)
         if row is None:
@@ -112,14 +112,14 @@ class Finder:
         return FoundServer(server=_overlaid(server, row), spec=spec, row=row)
 
     def _silent_since(self, cell_uuid: str) -> float:
-        """What conductors have noted may be older than what this process knows."""
+        """The earlier of the times that the conductors and this process have noted."""
         noted = [each.since for each in self._database.read(silences.read) if each.cell_uuid == cell_uuid]
         own = [cell.database_silent_since for cell in self._registry.cells() if cell.uuid == cell_uuid]
         return min((since for since in (*noted, *own) if since is not None), default=time.time())
 
 
 def about(made: Sequence[Decision], uuid: str) -> list[Decision]:
-    """Those that decided about this server, without what they say of its siblings."""
+    """The decisions about this server, without those about its siblings."""
     choices = [tuple(choice for choice in decision.choices if choice.instance_uuid == uuid) for decision in made]
     return [msgspec.structs.replace(decision, choices=own) for decision, own in zip(made, choices, strict=True) if own]
 

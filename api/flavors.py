@@ -1,4 +1,4 @@
-"""``GET /flavors``: the sizes a server can have."""
+"""``GET /flavors``: the sizes of servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FALSE = ("0", "f", "false", "off", "n", "no")
 
 
 class Flavors:
-    """The collection: short, and with all details."""
+    """The collection: the short list and the detailed one."""
 
     def __init__(self, settings: ApiSettings, catalog: Catalog) -> None:
         self._settings = settings
@@ -54,7 +54,7 @@ class Flavors:
 
 
 class OneFlavor:
-    """One flavor, and its extra specs."""
+    """One flavor and its extra specs."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -91,7 +91,7 @@ def _detail(flavor: Flavor, call: Call) -> dict[str, Any]:
 
 
 def _is_public(req: falcon.Request, call: Call) -> bool | None:
-    """Which kind is asked for (None: both). Anybody but an administrator sees the public ones whatever is asked."""
+    """The requested kind (None: both). Callers who are not administrators always get the public flavors."""
     given = req.get_param("is_public")
     if not call.may(policies.PRIVATE_FLAVORS) or given is None:
         return True

@@ -1,4 +1,4 @@
-"""How the cells do, as far as one API process can see: asked all at once, and never for longer than it waits for a cell."""
+"""Health of the cells, as this API process sees it: all are asked at once, within the time-out for one cell."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ T = TypeVar("T")
 
 
 class Reached(Object, frozen=True, kw_only=True):
-    """Whether a cell's database, or its bus, answers; if not, why, and since when this process knows (seconds since the epoch)."""
+    """Whether a cell's database or bus answers. If not: the reason, and since when this process knows (seconds since the
+    epoch).
+    """
 
     reason: str | None = None
     since: float | None = None
 
 
 class CellReport(Object, frozen=True, kw_only=True):
-    """What a cell's database says of its conductors, of how far the API level has read its feed, and of its dead letters."""
+    """From a cell's database: its conductors, how far the API level has read its feed, and its dead letters."""
 
     conductors: list[Process]
     lag: feed.Lag
@@ -32,7 +34,7 @@ class CellReport(Object, frozen=True, kw_only=True):
 
 
 class CellAnswer(Object, frozen=True, kw_only=True):
-    """Of one cell; no ``report`` where its database does not answer."""
+    """The state of one cell; ``report`` is None if its database does not answer."""
 
     database: Reached
     bus: Reached
@@ -40,7 +42,9 @@ class CellAnswer(Object, frozen=True, kw_only=True):
 
 
 def of_cells(cells: Iterable[Cell], cursors: Mapping[str, int], timeout: float) -> dict[str, CellAnswer]:
-    """By the cells' uuid. ``cursors``: how far each feed was applied. Takes about ``timeout`` seconds where one does not answer."""
+    """The states by cell uuid. ``cursors``: how far each feed was applied. Takes about ``timeout`` seconds if a cell does not
+    answer.
+    """
     asked = []
     for cell in cells:
         patient = cell.within(timeout)

@@ -1,4 +1,4 @@
-"""Which hosts are up, for display only: whoever decides by it judges heartbeats by a clock of its own."""
+"""Which hosts are up, for display only: code that acts on it judges heartbeats by its own clock."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from objects.base import Object
 
 BINARY = "superconductor-compute"
 LIFETIME = 5.0
-"""Seconds that an answer of the cells is used again."""
+"""Seconds that the cells' answers are cached."""
 OLD = 60.0
-"""Seconds after which it is waited for a new one."""
+"""Seconds after which a caller waits for new answers."""
 
 
 class CellView(Object, frozen=True, kw_only=True):
-    """The agents of one cell, by host; ``silent`` is why they are not known."""
+    """The agents of one cell, by host. ``silent``: why they are unknown."""
 
     cell_uuid: str
     agents: dict[str, SeenService] = field(default_factory=dict)
@@ -31,10 +31,10 @@ class CellView(Object, frozen=True, kw_only=True):
 
 
 class HostWatch:
-    """What the cells say of their agents.
+    """The cells' records of their agents, cached.
 
-    ``patience``: the longest that somebody waits for it, in seconds, and that only where nothing is known, or what is known is old:
-    else it is used once more, and a thread asks the cells for those who come later.
+    ``patience``: the longest that a caller waits, in seconds. Callers wait only if the cache is empty or older than ``OLD``.
+    Otherwise they use the cache, and a thread refreshes it.
     """
 
     def __init__(self, registry: CellRegistry, down_time: float, patience: float) -> None:
@@ -57,16 +57,16 @@ class HostWatch:
         return self._statuses.get(host, "UNKNOWN")
 
     def views(self) -> tuple[CellView, ...]:
-        """Every cell but cell0."""
+        """Every cell except cell0."""
         self._look()
         return self._views
 
     def tally(self, view: CellView) -> dict[str, int]:
-        """Hosts of a cell by their status."""
+        """The number of hosts of a cell by status."""
         return dict(Counter(self._judge(agent) for agent in view.agents.values()))
 
     def in_two_cells(self) -> dict[str, tuple[str, ...]]:
-        """Hosts of which agents are up in several cells, with the uuids of these."""
+        """Hosts that have running agents in several cells, with the uuids of these cells."""
         return in_two_cells(
             (host, view.cell_uuid)
             for view in self.views()
@@ -75,7 +75,7 @@ class HostWatch:
         )
 
     def elsewhere(self) -> dict[str, tuple[str, str]]:
-        """Hosts of which an agent is up in one cell, which is not theirs: the uuids of that cell and of theirs."""
+        """Hosts whose agent runs in one cell but that belong to another: the uuids of both, in this order."""
         up = [
             (host, view.cell_uuid)
             for view in self.views()
@@ -116,13 +116,13 @@ class HostWatch:
             host: self._judge(agent)
             for view in views
             for host, agent in view.agents.items()
-            if self._registry.home_of(host) in (None, view.cell_uuid)  # no cell speaks for another's host
+            if self._registry.home_of(host) in (None, view.cell_uuid)  # ignore what a cell reports about another cell's host
         }
         self._views = tuple(views)
         self._asked_at = time.monotonic()
 
     def _judge(self, agent: SeenService) -> str:
-        """As it was when its cell was asked."""
+        """The status at the time when the cell was asked."""
         if agent.service.forced_down or agent.service.stopping:
             return "DOWN"
         if agent.age > self._down_time:

@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: a request that is repeated with its key is answered with the servers of the first time."""
+"""``Idempotency-Key``: a request repeated with the same key gets the servers of the first one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLAIN = "plain"
 
 
 class ClientKey(Object, frozen=True, kw_only=True):
-    """A client's key and the digests of the request that it came with: ``KEY.DIGEST`` by each key of the vault."""
+    """A client's key, and the digests of its request: one ``KEY.DIGEST`` per key of the vault."""
 
     value: str
     digests: tuple[str, ...]
@@ -27,8 +27,8 @@ class ClientKey(Object, frozen=True, kw_only=True):
 def client_key(given: str | None, user_id: str, document: dict[str, Any], vault: Vault) -> ClientKey | None:
     """The key of a request, bound to its user and its body. Raises errors.Invalid.
 
-    The order of a JSON object's members and its blanks do not count. Digests are keyed where the service has keys, because a body
-    may hold a password, which a plain digest would let readers of the database guess. Without keys no body holds one.
+    Whitespace and the order of members in a JSON object do not matter. Digests use the vault's keys if there are any: a body may
+    hold a password, which database readers could guess from a plain digest. Without keys no body holds one.
     """
     if given is None:
         return None

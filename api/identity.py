@@ -1,4 +1,6 @@
-"""Who asks: out of headers that anyone may write (noauth), or that keystonemiddleware has written after it checked a token."""
+"""Identify the caller: from unverified headers (noauth), or from headers that keystonemiddleware sets after it validated a
+token.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +15,31 @@ from objects import errors
 from objects.ids import checked_identifier
 
 PUBLIC_PATHS = frozenset({"/", "/v2.1", "/v2.1/", "/identity/v3", "/identity/v3/"})
-"""Version documents, which clients read before they have a token. Compared exactly."""
+"""Version documents, which clients read without a token. Compared exactly."""
 
 CHECKED = "superconductor.checked"
-"""The key of a request's environment that the guard alone can write, and no header: whether its token was found valid."""
+"""Key in the request's environment: whether its path required a valid token. Only the guard can set it, no header can."""
 
 ANYBODY = Caller(project_id="", user_id="", roles=frozenset())
-"""Who reads those where callers are authenticated."""
+"""The caller of public paths if callers are authenticated."""
 
 IMPLIED = {"admin": ("admin", "member", "reader"), "member": ("member", "reader")}
-"""Roles that come with a role, as the identity service has it by default."""
+"""Roles that a role implies, as in the identity service's defaults."""
 
 
 class Identity(Protocol):
-    """How callers are known."""
+    """The way in which callers are identified."""
 
     def caller(self, req: falcon.Request, in_path: str | None) -> Caller:
-        """``in_path``: the project that the path names. Raises errors.Forbidden, Invalid or falcon.HTTPUnauthorized."""
+        """``in_path``: the project in the path. Raises errors.Forbidden, Invalid or falcon.HTTPUnauthorized."""
         ...
 
 
 class Nobody:
-    """Nobody is authenticated, so callers are this machine's only.
+    """No authentication; only callers on this machine are served.
 
-    The project out of the path or ``X-Project-Id``, the user out of ``X-User-Id``; an administrator unless ``X-Roles`` is sent.
-    Any token is accepted.
+    The project comes from the path or ``X-Project-Id``, the user from ``X-User-Id``. The caller is an administrator unless
+    ``X-Roles`` is sent. Any token is accepted.
     """
 
     def __init__(self, settings: ApiSettings) -> None:
@@ -55,14 +57,16 @@ class Nobody:
 
 
 class Keystone:
-    """What keystonemiddleware found out of the caller's token. The guard (``api/keystone.py``) decides which path needs none."""
+    """The identity that keystonemiddleware read from the caller's token. The guard (``api/keystone.py``) decides which paths
+    need none.
+    """
 
     def caller(self, req: falcon.Request, in_path: str | None) -> Caller:
         if req.env.get(CHECKED) is False:
             return ANYBODY
         if (
             req.env.get(CHECKED) is not True or req.get_header("X-Identity-Status") != "Confirmed"
-        ):  # it lets nobody else through; should it ever
+        ):  # defence in depth: the middleware should have refused it
             raise falcon.HTTPUnauthorized(description="The request you have made requires authentication.")
         project, user = _identifier(req, "X-Project-Id"), _identifier(req, "X-User-Id")
         if not project or not user:

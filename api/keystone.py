@@ -1,4 +1,4 @@
-"""Have tokens checked by an identity service, where that is configured: keystonemiddleware around the application."""
+"""Validate tokens with keystonemiddleware around the application, if an identity service is configured."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ Application = Callable[[dict[str, Any], Any], Any]
 
 GROUP = "keystone_authtoken"
 TIMEOUT = 5
-"""Seconds that one question to the identity service may take, where the configuration says nothing else."""
+"""Default seconds that one request to the identity service may take."""
 AWAY = b'{"serviceUnavailable": {"code": 503, "message": "The identity service cannot be asked. Try again in a moment."}}'
 _KEPT = ("HTTP_X_AUTH_TOKEN", "HTTP_X_SERVICE_TOKEN", "HTTP_X_OPENSTACK_")
-"""Of the headers X-..., those that clients may send; all others are the middleware's to write, or nobody's."""
+"""The X- headers that clients may send; all others are removed, so that only the middleware can set them."""
 MISSING = "[api] auth_strategy = keystone needs the Python package keystonemiddleware: pip install 'superconductor[keystone]'"
 
 
 def list_opts() -> Listing:
-    """All that may stand in our group, for those who show configuration; nothing where keystonemiddleware is not installed."""
+    """All options of our group, for displaying the configuration; empty if keystonemiddleware is not installed."""
     found = {option.dest: option for option in _own_options()}
     if found:
         from keystoneauth1 import loading
 
         for option in map(copy.copy, loading.get_auth_plugin_conf_options("password")):
-            option.required = False  # of an API that checks no tokens
+            option.required = False  # an API without token validation does not need it
             found[option.dest] = option
     return [(GROUP, list(found.values()))] if found else []
 
 
 def _own_options() -> list[cfg.Opt]:
-    """keystonemiddleware's, without those of the way in which it gets its own token: these it registers itself."""
+    """keystonemiddleware's options, without those of its authentication plugin, which it registers itself."""
     try:
         from keystonemiddleware.opts import list_auth_token_opts
     except ImportError:
@@ -50,7 +50,7 @@ def _own_options() -> list[cfg.Opt]:
 
 
 def check(conf: cfg.ConfigOpts) -> None:
-    """Raises Misconfigured where tokens could not be checked with this configuration."""
+    """Raises Misconfigured if tokens cannot be validated with this configuration."""
     options = _own_options()
     if not options:
         raise errors.Misconfigured(MISSING)
@@ -64,9 +64,9 @@ def check(conf: cfg.ConfigOpts) -> None:
 
 
 def guarded(application: Application, conf: cfg.ConfigOpts, public: Collection[str]) -> Application:
-    """``application`` with every request's token checked, except that ``public`` paths need none.
+    """``application`` with token validation for every request, except on ``public`` paths.
 
-    Without a token, or with one that is not valid, the answer is 401; 503 if the identity service cannot be asked.
+    The answer is 401 if the token is missing or invalid, and 503 if the identity service is unavailable.
     """
     from keystoneauth1.exceptions import ClientException
     from keystonemiddleware.auth_token import AuthProtocol
@@ -83,7 +83,7 @@ def guarded(application: Application, conf: cfg.ConfigOpts, public: Collection[s
             return application(environ, start_response)
         try:
             return checked(environ, start_response)
-        except ClientException as error:  # of this service's own way to the identity service: the middleware lets some through
+        except ClientException as error:  # from our own access to the identity service: the middleware does not catch all
             complaints(type(error).__name__, logging.WARNING, "no token can be checked: %s: %s", type(error).__name__, error)
             start_response("503 Service Unavailable", [("Content-Type", "application/json"), ("Content-Length", str(len(AWAY)))])
             return [] if environ.get("REQUEST_METHOD") == "HEAD" else [AWAY]

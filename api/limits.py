@@ -1,4 +1,4 @@
-"""``/limits``: the same as the quotas of the caller's project, in the words of another resource."""
+"""``/limits``: the quotas of the caller's project, in another format."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ UNCOUNTED_USES = ("totalServerGroupsUsed",)
 NETWORK_LIMITS = ("maxSecurityGroupRules", "maxSecurityGroups", "maxTotalFloatingIps")
 NETWORK_USES = ("totalFloatingIpsUsed", "totalSecurityGroupsUsed")
 IMAGE_LIMITS = ("maxImageMeta",)
-"""What the Compute API limits besides, and nobody here counts; those of networks and images in older versions only."""
+"""Further limits of the Compute API, which are not counted here; those of networks and images exist in older versions only."""
 
 
 class ProjectLimits:
-    """Of the caller's project; who is allowed to, an administrator, may name another in ``tenant_id``."""
+    """Limits of the caller's project. An administrator may name another project in ``tenant_id``."""
 
     def __init__(self, settings: ApiSettings, database: ApiDatabase) -> None:
         self._settings = settings

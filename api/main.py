@@ -1,4 +1,4 @@
-"""Composition root of the API: the WSGI application for any server, and a server of its own."""
+"""Compose the API: the WSGI application for any server, and our own HTTP server."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ LOG = logging.getLogger(__name__)
 Guard = Callable[[Application], Application]
 
 POLL = 1.0
-"""Seconds after which the loop looks whether it is to end, should the wake-up be lost."""
+"""Seconds after which the loop checks whether to stop, in case the wake-up was lost."""
 DRAIN = 20
-"""Rounds of the loop, of 50 ms at most, that the last answers have to leave."""
+"""Rounds of the loop, each at most 50 ms, for sending the last answers."""
 
 
 def build_app(
     settings: ApiSettings, registry: CellRegistry, api_database: ApiDatabase, bus: Bus, vault: Vault | None = None
 ) -> App:
-    """The WSGI callable, for any server. Without a vault that has a master key it takes no user data and no password."""
+    """The WSGI application, for any server. Without a vault with a master key it accepts no user data and no password."""
     ledger = Ledger(api_database, "superconductor-api")
     return make_app(settings, api_database, registry, ledger, SuperConductorClient(bus), vault or Vault())
 
@@ -58,9 +58,9 @@ class ApiService:
         vault: Vault | None = None,
         guard: Guard | None = None,
     ) -> None:
-        """``listener``: a bound socket that is shared with other processes; None: one is made as ``settings`` say.
+        """``listener``: a bound socket shared with other processes; None: make one from ``settings``.
 
-        ``guard`` puts around the application what authenticates callers. Raises Misconfigured for a wrong policy file.
+        ``guard`` wraps the application to authenticate callers. Raises Misconfigured for an invalid policy file.
         """
         self._settings = settings
         self._listener = listener
@@ -82,7 +82,7 @@ class ApiService:
 
     @property
     def name(self) -> str:
-        """What health reports call it."""
+        """Its name in health reports."""
         return "API"
 
     def trouble(self) -> str:
@@ -99,10 +99,12 @@ class ApiService:
         return self._port
 
     def start(self) -> None:
-        """Listen and serve. Raises errors.Misconfigured for an address that cannot be listened on, or that others can reach."""
-        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits for a thread
+        """Listen and serve. Raises errors.Misconfigured if it cannot listen on the address, or if other machines can reach it
+        without authentication.
+        """
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns about every request that waits for a thread
         listener = self._listener or bind(self._settings)
-        listener.listen(BACKLOG)  # not before: a client should be refused rather than wait for what has not started
+        listener.listen(BACKLOG)  # only now: a client should be refused rather than wait for a service that has not started
         self._port = listener.getsockname()[1]
         self._server = HttpServer(self._answer, self._sockets, listener, limits_of(self._settings))
         self._turned_at = time.monotonic()
@@ -111,7 +113,7 @@ class ApiService:
         LOG.info("API listens on %s port %d", self._settings.host, self._port)
 
     def reload(self, settings: ApiSettings) -> None:
-        """Go on with ``settings``; requests under way end with those they began with. Where it listens stays as it is."""
+        """Use ``settings`` for new requests; requests under way keep the old ones. The address and port stay the same."""
         self._app = self._guard(self._build(settings))
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
@@ -120,20 +122,20 @@ class ApiService:
             return self._app(environ, start_response)
 
     def stop(self) -> None:
-        """Take no more connections, answer what is under way, and end."""
+        """Accept no more connections, answer the requests under way, and end."""
         if self._server is None:
             return
         health.BOARD.forget(self)
         with self._ending:
             self._stopping = True
-            if not self._ended:  # else the trigger is closed, and its number may be another file's by now
+            if not self._ended:  # otherwise the trigger is closed, and its descriptor may be reused
                 self._server.pull_trigger()
         self._thread.join()
         self._server = None
 
     def _serve(self) -> None:
         server = self._server
-        assert server is not None  # noqa: S101 - this thread is started behind it
+        assert server is not None  # noqa: S101 - start() sets it before it starts this thread
         while not self._stopping:
             wasyncore.loop(timeout=POLL, use_poll=True, map=self._sockets, count=1)
             self._turned_at = time.monotonic()
@@ -150,7 +152,7 @@ class ApiService:
 
 
 def limits_of(settings: ApiSettings) -> ConnectionLimits:
-    """What the server before the application takes. Raises Misconfigured."""
+    """The limits of the HTTP server. Raises Misconfigured."""
     networks(settings.trusted_proxies)
     return ConnectionLimits(
         threads=settings.threads,
@@ -161,7 +163,9 @@ def limits_of(settings: ApiSettings) -> ConnectionLimits:
 
 
 def bind(settings: ApiSettings) -> socket.socket:
-    """A socket bound as ``settings`` say. Raises Misconfigured for an address that is taken, or that others can reach."""
+    """A socket bound as ``settings`` say. Raises Misconfigured if the address is in use, or if other machines can reach it
+    without authentication.
+    """
     host, port = settings.host, settings.port
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]

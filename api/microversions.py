@@ -1,4 +1,4 @@
-"""Microversions: which are spoken, how one is asked for, and what each one changed in the parts of the API served here."""
+"""Microversions: the range served, how a request selects one, and what each changed in the parts of the API served here."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _FORM = re.compile(r"([1-9]\d{0,8})\.(0|[1-9]\d{0,8})", re.ASCII)
 
 
 class Since(enum.Enum):
-    """The first version in which something is so. ``Since.TAGS.holds(version)`` is the only question asked about versions."""
+    """The first version of each change. ``Since.TAGS.holds(version)`` is the only test of versions."""
 
-    SERVER_ATTRIBUTES = (2, 3)  # hostname, reservation_id and so on; volumes tell whether they go with the server
+    SERVER_ATTRIBUTES = (2, 3)  # hostname, reservation_id and so on; volumes show delete_on_termination
     LOCKED = (2, 9)
     HOST_STATUS = (2, 16)
     DESCRIPTION = (2, 19)
     ACTIONS_OF_DELETED = (2, 21)
     TAGS = (2, 26)
-    NETWORK_LIMITS_GONE = (2, 36)  # quotas and limits of addresses and security groups
+    NETWORK_LIMITS_GONE = (2, 36)  # quotas and limits of addresses and security groups are removed
     NETWORKS_REQUIRED = (2, 37)  # and the words auto and none
     STATUS_CHECKED = (2, 38)  # a filter by an unknown status is an error, no longer an empty list
     IMAGE_LIMITS_GONE = (2, 39)
     FLAVOR_EMBEDDED = (2, 47)
     ACTION_EVENTS = (2, 51)  # for everyone; administrators had them before
     TAGS_AT_CREATE = (2, 52)
-    DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are shown as UNKNOWN, with what is certain only
-    QUERY_CHECKED = (2, 75)  # a parameter of a list that nobody knows is an error
+    DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are UNKNOWN, with constant fields only
+    QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error
 
     def holds(self, version: Version) -> bool:
         first: Version = self.value
@@ -43,7 +43,7 @@ class Since(enum.Enum):
 
 
 DEVICE_TAGS = (((2, 32), (2, 32)), ((2, 42), MAXIMUM))
-"""Versions in which a block device may carry a tag: taken back once, as it broke with 2.33."""
+"""Versions in which a block device may have a tag: 2.33 removed it by mistake, and 2.42 restored it."""
 
 NETWORK_TAGS = (((2, 32), (2, 36)), ((2, 42), MAXIMUM))
 
@@ -53,7 +53,7 @@ def within(ranges: tuple[tuple[Version, Version], ...], version: Version) -> boo
 
 
 class Refusal(Object, frozen=True, kw_only=True):
-    """Why a version cannot be served. ``known``: well-formed, but not one of ours (406 rather than 400)."""
+    """Why a version cannot be served. ``known``: well-formed but outside our range (406 rather than 400)."""
 
     reason: str
     known: bool
@@ -64,7 +64,9 @@ def text(version: Version) -> str:
 
 
 def requested(header: str | None, legacy: str | None) -> Version | Refusal:
-    """The version that the two headers ask for; the first one wins, none of them means 2.1, ``latest`` the newest served."""
+    """The version that the two headers select: the first header wins; without any it is 2.1; ``latest`` is the newest one
+    served.
+    """
     wanted = _of_service(header) or (legacy or "").strip()
     if not wanted:
         return MINIMUM
@@ -81,7 +83,7 @@ def requested(header: str | None, legacy: str | None) -> Version | Refusal:
 
 
 def _of_service(header: str | None) -> str:
-    """``compute 2.53`` out of a header that may list several services."""
+    """The version in a header such as ``compute 2.53``, which may list several services."""
     for part in (header or "").split(","):
         service, _, version = part.strip().partition(" ")
         if service.lower() == SERVICE:

@@ -1,4 +1,4 @@
-"""What happens to every request before its handler and to every answer after it."""
+"""Processing of every request before its handler, and of every answer after it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from objects.ids import checked_identifier
 from service import logs, metrics
 
 COLLECTIONS = frozenset({"servers", "flavors", "limits", "os-quota-sets", "extensions", "images", "superconductor"})
-"""First words of our paths behind /v2.1; a word that stands before one of them is a project id."""
+"""First words of our paths after /v2.1; a word before one of them is a project ID."""
 
 
 class Intake:
-    """Gives the request its id, its caller with what that one may do, and its microversion."""
+    """Sets the ID, the caller with its rights, and the microversion of each request."""
 
     def __init__(self, settings: ApiSettings, policy: PolicyRules) -> None:
         self._settings = settings
@@ -40,7 +40,7 @@ class Intake:
         logs.bind(request_id)
         req.context.is_head = req.method == "HEAD"
         if req.context.is_head:
-            req.method = "GET"  # until the answer is made, without its body
+            req.method = "GET"  # until the answer is ready; its body is then dropped
         _check_texts(req)
         in_path = _take_project(req)
         caller = self._identity.caller(req, in_path)
@@ -76,7 +76,7 @@ class Intake:
 
 
 def _check_texts(req: falcon.Request) -> None:
-    """Raises errors.Invalid for a path or a parameter that no database could be asked for."""
+    """Raises errors.Invalid for a path or a parameter that a database query cannot contain."""
     if not text.is_safe(req.path):
         raise errors.Invalid(f"The path {UNSAFE}")
     for name, given in req.params.items():
@@ -94,12 +94,12 @@ def _version(req: falcon.Request) -> microversions.Version:
 
 
 def _method(req: falcon.Request) -> str:
-    """For a label: clients may send any."""
+    """The method as a metric label: clients may send any text."""
     return req.method if req.method in falcon.HTTP_METHODS else "other"
 
 
 def _take_project(req: falcon.Request) -> str | None:
-    """``/v2.1/{project_id}/servers`` is ``/v2.1/servers`` for that project."""
+    """Remove the project from ``/v2.1/{project_id}/servers`` and return it."""
     parts = req.path.split("/", 4)
     if len(parts) < 4 or parts[1] != "v2.1" or parts[2] in COLLECTIONS or parts[3] not in COLLECTIONS:
         return None

@@ -11,9 +11,9 @@ _MAX_DIGITS = len(str(MAX_INTEGER))
 
 
 def whole_number(name: str, given: str) -> int:
-    """The number that the parameter ``name`` gives; MAX_INTEGER for a larger one. Raises errors.Invalid for anything else.
+    """The value of the parameter ``name``; MAX_INTEGER if it is larger. Raises errors.Invalid for anything else.
 
-    Python converts at most 4,300 digits, and takes time that grows with their square.
+    Python converts at most 4,300 digits, in time that grows with their square.
     """
     if not (given.isascii() and given.isdigit()):
         raise errors.Invalid(f"{name}: {given[:40]!r} is not a whole number of 0 or more")

@@ -221,7 +221,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 
 def settings(conf: cfg.ConfigOpts) -> ApiSettings:
-    """The options as a frozen record. Registers them where that has not been done."""
+    """The options as a frozen record. Registers them if necessary."""
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
     values: dict[str, Any] = {option.dest: group[option.dest] for option in OPTIONS}
@@ -242,14 +242,14 @@ def settings(conf: cfg.ConfigOpts) -> ApiSettings:
 
 
 def default_limits(conf: cfg.ConfigOpts) -> QuotaLimits:
-    """What holds for a project that has no limits of its own. Registers the options where that has not been done."""
+    """The limits of a project without limits of its own. Registers the options if necessary."""
     conf.register_opts(QUOTAS, group=QUOTA_GROUP)
     group = conf[QUOTA_GROUP]
     return QuotaLimits(instances=group.instances, cores=group.cores, ram=group.ram)
 
 
 def policy_files(conf: cfg.ConfigOpts) -> tuple[str, ...]:
-    """The paths of the policy files, weakest first. Raises Misconfigured for one that is named and not there."""
+    """The paths of the policy files, weakest first. Raises Misconfigured if a configured file does not exist."""
     conf.register_opts(POLICY, group=POLICY_GROUP)
     group = conf[POLICY_GROUP]
     file = conf.find_file(group.policy_file)

@@ -1,4 +1,4 @@
-"""How fast one project may boot and list servers: a token bucket for each."""
+"""Rate limits of boots and lists per project: a token bucket for each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections import OrderedDict
 from objects import errors
 
 PROJECTS = 10_000
-"""Buckets that are kept. The one longest unused goes first: by then it is full again, or nearly so."""
+"""Maximum number of buckets. The least recently used is dropped first: it is full again by then, or nearly so."""
 
 
 class TooFast(errors.SuperconductorError):
-    """``retry_after``: whole seconds after which the project may ask again."""
+    """``retry_after``: whole seconds after which the project may retry."""
 
     def __init__(self, retry_after: int) -> None:
         super().__init__("This project sends such requests faster than it may. Try again later.")
@@ -22,17 +22,17 @@ class TooFast(errors.SuperconductorError):
 
 
 class RequestRateLimit:
-    """At most ``burst`` requests at once and ``rate`` per second in the long run, for each project and in this process."""
+    """At most ``burst`` requests at once and ``rate`` per second on average, per project and process."""
 
     def __init__(self, rate: float, burst: int) -> None:
-        """``rate`` 0: as many as anyone likes."""
+        """``rate`` 0: no limit."""
         self._rate = rate
         self._burst = float(max(burst, 1))
         self._lock = threading.Lock()
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # project: (what was left, when)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # project: (tokens left, monotonic time)
 
     def take(self, project_id: str) -> None:
-        """One request of this project. Raises TooFast."""
+        """Count one request of this project. Raises TooFast."""
         if not self._rate:
             return
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Pages of a list: ``limit``, ``marker`` and the link to the next one."""
+"""Pages of a list: ``limit``, ``marker`` and the link to the next page."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from objects.base import Object
 _OURS = ("marker", "position")
 
 MAX_EXACT_FLOAT = 2**53
-"""Seconds since the epoch, and other numbers, that a float holds exactly are below this."""
+"""Whole numbers below this limit are exact as floats."""
 
 
 class Page(Object, frozen=True, kw_only=True):
-    """``limit`` items at most, those behind the one that the marker names, or behind where it stood when it was listed."""
+    """At most ``limit`` items after the marker item, or after ``position``, where that item was when it was listed."""
 
     limit: int
     marker: str | None = None
@@ -31,14 +31,14 @@ class Page(Object, frozen=True, kw_only=True):
 
 
 class Position(Object, frozen=True, kw_only=True):
-    """Where an item stood in a list: the names of the keys that the list is sorted by, and the item's value of each."""
+    """The position of an item in a list: the names of the sort keys, and the item's value for each."""
 
     keys: tuple[str, ...]
     values: tuple[Value, ...]
 
 
 def page_of(req: falcon.Request, most: int) -> Page:
-    """What the query string asks for, ``most`` items where it names no limit or a larger one. Raises errors.Invalid."""
+    """The page that the query string asks for; at most ``most`` items. Raises errors.Invalid."""
     given = req.get_param("limit")
     limit = most
     if given is not None:
@@ -47,7 +47,7 @@ def page_of(req: falcon.Request, most: int) -> Page:
 
 
 def next_link(req: falcon.Request, path: str, marker: str, position: Position | None = None) -> dict[str, str]:
-    """The list at ``path``, asked for as it was, from behind ``marker`` on, or from behind where that item stood: ``position``."""
+    """The link to the rest of the list at ``path``, with the same query: after ``marker``, or after its ``position``."""
     query = [(key, value) for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key not in _OURS]
     query.append(("marker", marker))
     if position is not None:
@@ -56,7 +56,7 @@ def next_link(req: falcon.Request, path: str, marker: str, position: Position | 
 
 
 def unpack(packed: str, keys: Sequence[tuple[str, type]]) -> tuple[Value, ...]:
-    """The values of a link's position, for a list that is sorted by these keys, of these types. Raises errors.Invalid."""
+    """The values in a link's position, for a list with these sort keys and types. Raises errors.Invalid."""
     try:
         position = msgspec.json.decode(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), type=Position)
     except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError):
@@ -68,7 +68,7 @@ def unpack(packed: str, keys: Sequence[tuple[str, type]]) -> tuple[Value, ...]:
 
 
 def _is(value: Value, kind: type) -> bool:
-    """Whether a column of this kind can be compared with the value."""
+    """Whether the value can be compared with a column of this type."""
     if isinstance(value, str):
         return kind is str and text.is_safe(value)
     if kind is int:

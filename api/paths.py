@@ -1,4 +1,4 @@
-"""The paths of the application, and the policy rule that guards each method of each."""
+"""The paths of the application, and the policy rule for each method."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METHODS = ("get", "put", "post", "delete", "patch", "head")
 
 
 class Paths:
-    """Adds routes; as falcon's middleware, lets nobody through to a handler whom its rule does not allow."""
+    """Adds routes. As falcon's middleware, refuses callers that the rule of the route does not allow."""
 
     def __init__(self) -> None:
         self.rules: dict[tuple[str, str], str] = {}
@@ -23,7 +23,7 @@ class Paths:
     def add(
         self, app: falcon.App[falcon.Request, falcon.Response], path: str, resource: Any, suffix: str = "", **rules: str
     ) -> None:
-        """Serve ``path`` with ``resource``. ``rules``: by method in lower case, one for each that the resource has.
+        """Serve ``path`` with ``resource``. ``rules``: one per method of the resource, by method in lower case.
 
         Raises ValueError for a handler without a rule, or a rule without a handler.
         """
@@ -35,7 +35,7 @@ class Paths:
         self.rules |= {(method.upper(), path): rule for method, rule in rules.items()}
 
     def process_resource(self, req: falcon.Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Raises errors.Forbidden. A method without a handler goes on, to be told which ones there are."""
+        """Raises errors.Forbidden. A method without a handler passes, so that the answer lists the allowed methods."""
         rule = self.rules.get((req.method, req.uri_template or ""))
         if rule is None or rule == PUBLIC:
             return

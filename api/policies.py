@@ -1,6 +1,6 @@
-"""Who may do what by default: oslo.policy rules in the Compute API's names, each with what it guards.
+"""The default policy: oslo.policy rules with the Compute API's names, each with a description.
 
-``superconductor:`` begins the names of what the Compute API does not have.
+Names of rules that the Compute API does not have begin with ``superconductor:``.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from oslo_policy.policy import DocumentedRuleDefault, RuleDefault
 
 ADMIN = "context_is_admin"
-"""Who may see and do everything: callers for whom this holds are served servers, hosts and faults of all projects."""
+"""Callers for whom this holds may see and do everything, with servers, hosts and faults of all projects."""
 
 READER = "project_reader_or_admin"
 MEMBER = "project_member_or_admin"
 
 PUBLIC = "@"
-"""The rule of what needs no identity: version documents, which clients read before they have a token."""
+"""The rule for paths that need no identity: version documents, which clients read without a token."""
 
 RULES: tuple[RuleDefault, ...] = (
     RuleDefault(ADMIN, "role:admin", "An administrator."),
@@ -23,11 +23,11 @@ RULES: tuple[RuleDefault, ...] = (
     RuleDefault(READER, "rule:project_reader or rule:context_is_admin", "Default rule for reading."),
     RuleDefault(MEMBER, "rule:project_member or rule:context_is_admin", "Default rule for changes."),
 )
-"""What the rules below are made of."""
+"""The building blocks of the rules below."""
 
 
 def _of(name: str, check: str, description: str, *operations: str) -> DocumentedRuleDefault:
-    """``operations``: ``METHOD /path`` each."""
+    """``operations``: each as ``METHOD /path``."""
     pairs = [operation.split(" ", 1) for operation in operations]
     return DocumentedRuleDefault(name, f"rule:{check}", description, [{"method": method, "path": path} for method, path in pairs])
 
@@ -111,9 +111,9 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     ),
     _of(STATUS, ADMIN, "See the state of the deployment.", "GET /superconductor/status"),
 )
-"""A rule for each thing that can be asked of the API."""
+"""One rule for each operation of the API."""
 
 
 def list_rules() -> list[RuleDefault]:
-    """For the generator of the sample policy file, and for the enforcer."""
+    """For the generator of the sample policy file and for the enforcer."""
     return [*RULES, *DOCUMENTED]

@@ -1,4 +1,4 @@
-"""Decide by oslo.policy whether a caller may do something. An operator's file overrides the defaults, live."""
+"""Decide with oslo.policy whether a caller may do something. An operator's file overrides the defaults without a restart."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from objects.base import Object
 LOG = logging.getLogger(__name__)
 
 DECISIONS = 4096
-"""Decisions that are remembered: they follow from the rules and the caller, unless a rule asks another service."""
+"""Decisions that are cached: they depend on the rules and the caller only, unless a rule asks another service."""
 
 LOOK_AGAIN = 1.0
-"""Seconds after which the files are looked at again."""
+"""Seconds between two checks whether the files have changed."""
 
 
 class Caller(Object, frozen=True, kw_only=True):
-    """Who asks, as rules see it. ``roles`` are in lower case."""
+    """The caller as the rules see it. ``roles`` are in lower case."""
 
     project_id: str
     user_id: str
@@ -38,10 +38,10 @@ class Caller(Object, frozen=True, kw_only=True):
 
 
 class PolicyRules:
-    """The rules in force. Safe to be used from several threads."""
+    """The rules in force. Thread-safe."""
 
     def __init__(self, files: tuple[str, ...] = ()) -> None:
-        """``files`` are read in order, the later ones winning; one that is gone counts as empty. Raises Misconfigured."""
+        """``files`` are read in order, later ones override earlier ones; a missing file counts as empty. Raises Misconfigured."""
         self._files = tuple(Path(file) for file in files)
         self._looking = threading.Lock()
         self._seen = self._stamps()
@@ -49,7 +49,7 @@ class PolicyRules:
         self._look_at = time.monotonic() + LOOK_AGAIN
 
     def allows(self, rule: str, caller: Caller, project_id: str | None = None) -> bool:
-        """Whether ``caller`` may do what ``rule`` guards to something of ``project_id``, of the caller's own project by default."""
+        """Whether ``rule`` allows ``caller`` to act on something of ``project_id``; default: the caller's project."""
         self._look()
         return self._judge(rule, caller, caller.project_id if project_id is None else project_id)
 
@@ -57,7 +57,7 @@ class PolicyRules:
         return Rights(self, caller)
 
     def _look(self) -> None:
-        """Take up changed files. What cannot be read leaves the rules as they were."""
+        """Reload changed files. If they are invalid, the previous rules stay in force."""
         if not self._files or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
             return
         try:
@@ -77,7 +77,7 @@ class PolicyRules:
 
 
 class Rights:
-    """What one caller may do, while one request is served: each rule is asked once."""
+    """The rights of one caller during one request: each rule is evaluated once."""
 
     def __init__(self, policy: PolicyRules, caller: Caller) -> None:
         self._policy = policy
@@ -85,7 +85,7 @@ class Rights:
         self._answers: dict[tuple[str, str | None], bool] = {}
 
     def has(self, rule: str, project_id: str | None = None) -> bool:
-        """As ``PolicyRules.allows``."""
+        """Like ``PolicyRules.allows``, cached."""
         known = self._answers.get((rule, project_id))
         if known is None:
             known = self._answers[rule, project_id] = self._policy.allows(rule, self._caller, project_id)
@@ -120,7 +120,7 @@ def _read(files: tuple[Path, ...]) -> dict[str, str]:
 
 
 def _judge(given: Mapping[str, str]) -> Callable[[str, Caller, str], bool]:
-    """Decides by the defaults with ``given`` over them. Raises Misconfigured."""
+    """A function that decides by the defaults overridden with ``given``. Raises Misconfigured."""
     enforcer = _enforcer(given)
 
     def judge(rule: str, caller: Caller, project_id: str) -> bool:
@@ -133,7 +133,7 @@ def _judge(given: Mapping[str, str]) -> Callable[[str, Caller, str], bool]:
 
 
 def _enforcer(given: Mapping[str, str]) -> policy.Enforcer:
-    """An enforcer with the defaults, ``given`` over them. Raises Misconfigured for rules that mean nothing."""
+    """An enforcer with the defaults overridden by ``given``. Raises Misconfigured for invalid or unused unknown rules."""
     checks: dict[str, BaseCheck] = {default.name: default.check for default in list_rules()}
     known = list(checks)
     for name, text in given.items():
@@ -147,7 +147,7 @@ def _enforcer(given: Mapping[str, str]) -> policy.Enforcer:
         raise errors.Misconfigured(f"Policy: {error}") from error
     used = " ".join(given.values())
     for name in given.keys() - set(known):
-        if f"rule:{name}" not in used:  # not a part of other rules either
+        if f"rule:{name}" not in used:  # no other rule refers to it
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise errors.Misconfigured(f"Policy: {name}: there is no such rule{hint}")

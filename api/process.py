@@ -1,4 +1,4 @@
-"""``superconductor-api``: the API as a process of its own. Its workers share one listening socket."""
+"""``superconductor-api``: the API as a process. Its workers share one listening socket."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ApiRole:
         self._presence = Presence(level.database, "api", presence.API, conf.report_interval)
 
     def start(self, stopped: threading.Event) -> None:
-        """The bus is not waited for: what is accepted without it is found by the conductors' sweeps."""
+        """Does not wait for the bus: the conductors' sweeps find requests accepted without it."""
         if self._level.wait(stopped, for_bus=False):
             self._service.start()
             self._presence.start()
@@ -54,7 +54,7 @@ class ApiRole:
 
 
 def plan(conf: cfg.ConfigOpts) -> Plan:
-    """Binds, so that an address that is taken is told at once. Raises Misconfigured."""
+    """Binds the socket, so that an address in use is reported at once. Raises Misconfigured."""
     api_level.check(conf)
     check_callers(conf)
     vault, listener = Vault(conf.secrets["keys"]), bind(opts.settings(conf))
@@ -64,7 +64,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
 
 
 def check_callers(conf: cfg.ConfigOpts) -> None:
-    """Raises Misconfigured where callers could not be authenticated, or a policy rule is wrong."""
+    """Raises Misconfigured if callers cannot be authenticated or a policy rule is invalid."""
     settings = opts.settings(conf)
     PolicyRules(settings.policy_files)
     if settings.auth_strategy == "keystone":
@@ -72,7 +72,7 @@ def check_callers(conf: cfg.ConfigOpts) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """The entry point of the command."""
     return process.main("superconductor-api", argv, [opts.list_opts(), cells_opts.list_opts()], plan)
 
 

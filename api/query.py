@@ -1,4 +1,4 @@
-"""The query string of a list of servers: whose, in which states, and what else it asks for."""
+"""Parse the query string of a server list: project, states and filters."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _OTHER_STATUSES = frozenset({
     "HARD_REBOOT", "MIGRATING", "PASSWORD", "PAUSED", "REBOOT", "REBUILD", "RESCUE", "RESIZE", "REVERT_RESIZE", "SHELVED",
     "SHELVED_OFFLOADED", "SHUTOFF", "SOFT_DELETED", "SUSPENDED", "UNKNOWN", "VERIFY_RESIZE",
 })  # fmt: skip
-"""Statuses of the Compute API that no server here ever has: a list by one of them is empty."""
+"""Statuses of the Compute API that no server here ever has: a list filtered by one is empty."""
 
 
 def server_query(req: falcon.Request, call: Call, page: Page) -> ServerQuery | None:
-    """What is asked for; None if the answer can only be empty. One more than the page is read, to know whether there is a next one.
+    """The query; None if the answer can only be empty. It asks for one more item than the page, to detect a next page.
 
     Raises errors.Invalid and errors.Forbidden, naming the parameter.
     """
@@ -45,7 +45,7 @@ def server_query(req: falcon.Request, call: Call, page: Page) -> ServerQuery | N
 
 
 def _check_names(req: falcon.Request, call: Call) -> None:
-    """What is not known is passed over up to the version that refuses it; what is known and not offered is refused in all."""
+    """Ignore unknown parameters in versions that allow them, and refuse those that are known but not offered in all versions."""
     for name in req.params:
         if name in filters.NOT_OFFERED or name.startswith("_"):
             raise errors.Invalid(f"{name[:40]}: lists cannot be filtered by it")
@@ -63,7 +63,7 @@ def _project(req: falcon.Request, call: Call) -> str | None:
 
 
 def _states(req: falcon.Request, call: Call) -> frozenset[str] | None:
-    """States to list, none of them for all; None: no server is in such a state."""
+    """The states to list; empty means all. None: no server can be in such a state."""
     wanted = [
         given
         for given in (_of_status(req, call), filters.vm_states(req), filters.task_states(req), filters.power_states(req))
@@ -85,12 +85,13 @@ def _of_status(req: falcon.Request, call: Call) -> set[str] | None:
 
 
 def _life(req: falcon.Request, call: Call, states: frozenset[str], by_change: bool) -> Filters | None:
-    """Whether deleted servers are listed, or no others; None: neither can be in these states.
+    """Whether to list deleted servers, or only those; None: no server can match.
 
-    By when they changed everybody lists deleted ones too. An administrator may say otherwise, and list them without that.
+    Lists by time of change include deleted servers for every caller. An administrator may override this, and list deleted servers
+    without it.
     """
     said = req.get_param("deleted") if call.may(policies.ALL_TENANTS) else None
-    asked = said is not None and said.strip().lower() in filters.TRUE  # what is neither true nor false counts as false, as ever
+    asked = said is not None and said.strip().lower() in filters.TRUE  # an invalid value counts as false, as in the Compute API
     if "deleted" in states and not call.may(policies.ALL_TENANTS):
         states -= {"deleted"}
         if not states:

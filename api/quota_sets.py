@@ -1,4 +1,4 @@
-"""``/os-quota-sets/{project}``: what a project may have at once, and what it has."""
+"""``/os-quota-sets/{project}``: the limits and usage of a project."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ UNCOUNTED = (
     "server_group_members",
     "server_groups",
 )
-"""What the Compute API has quotas of besides, and nobody here counts."""
+"""Further quotas of the Compute API, which are not counted here."""
 
 NETWORK = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups")
-"""The same, in its older versions."""
+"""Further quotas of its older versions, which are not counted here."""
 
 
 class QuotaSets:
-    """By default anyone may read the quotas of the own project, and the rest is for administrators."""
+    """By default callers may read the quotas of their own project; the rest is for administrators."""
 
     def __init__(self, settings: ApiSettings, database: ApiDatabase) -> None:
         self._settings = settings
@@ -92,7 +92,7 @@ def _check(req: falcon.Request, project_id: str) -> None:
 
 
 def _limits_in(body: dict[str, Any]) -> OwnLimits:
-    """Raises errors.Invalid: a schema compares only numbers that are no text."""
+    """Raises errors.Invalid: a JSON schema does not compare numbers given as text."""
     limits = {name: int(body[name]) for name in RESOURCES if name in body}
     for name, limit in limits.items():
         if limit > schemas.MOST:
@@ -101,6 +101,6 @@ def _limits_in(body: dict[str, Any]) -> OwnLimits:
 
 
 def _numbers(limits: QuotaLimits, call: Call) -> dict[str, int]:
-    """Every limit that the Compute API knows in this version, by its name."""
+    """Every limit of the Compute API in this version, by name."""
     names = UNCOUNTED if call.has(Since.NETWORK_LIMITS_GONE) else (*UNCOUNTED, *NETWORK)
     return dict.fromkeys(names, UNLIMITED) | msgspec.structs.asdict(limits)

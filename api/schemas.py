@@ -1,4 +1,4 @@
-"""JSON schemas of request bodies, by microversion: what the Compute API takes, less what is not offered here."""
+"""JSON schemas of request bodies by microversion: those of the Compute API without the parts that are not offered here."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BOOLEANS: dict[str | bool, bool] = {
     **dict.fromkeys(("True", "TRUE", "true", "1", "ON", "On", "on", "YES", "Yes", "yes"), True),
     **dict.fromkeys(("False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no"), False),
 }
-"""The spellings of a boolean in a request."""
+"""The spellings of booleans in a request."""
 
 CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37), (2, 42), (2, 52))
-"""Versions in which the body of a create took another form."""
+"""Versions that changed the body of a create."""
 
 MOST = 2**31 - 1
 """The largest limit of a quota."""
@@ -59,7 +59,7 @@ _HINT: Schema = {
 _HINTS: Schema = {
     "type": "object",
     "properties": {
-        # of a list, as clients make of any hint, and of the spelling what reads it says more than a schema could
+        # clients may send any hint as a list; CreateBody.all_or_nothing gives a clearer error than a schema
         "all_or_nothing": _HINT | {"type": ["boolean", "string", "array"], "items": {"type": ["boolean", "string"]}},
         "query": _HINT | {"maxLength": 4096, "items": {"type": "string", "maxLength": 4096}},
     },

@@ -1,4 +1,4 @@
-"""A server as the Compute API shows it, in every microversion served."""
+"""A server in the format of the Compute API, in every microversion served."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ STATUSES = {
     "rolling-back": "BUILD",
     "deleted": "DELETED",
 }
-"""State of a server as the API level knows it -> status."""
+"""State of a server at the API level -> status."""
 UNKNOWN_STATUS = "UNKNOWN"
-"""The status of a server whose stored state is none of these."""
+"""The status of a server with any other stored state."""
 _LATEST = 253_402_300_799.0
 """The last second of the year 9999, in seconds since the epoch."""
 
@@ -37,19 +37,19 @@ _FLEET = re.compile(
     r": (?:of \d+ hosts (?:none fits|\d+ were left by [^,()]+?(?:, \d+ by [^,()]+?)*)(?: \((.+?)\))?|no host is known yet)"
     r"\.(?=\s|$)"
 )
-"""What the scheduler's driver says of its hosts; the last filter's reason is the group."""
+"""The part of a scheduler's message that counts hosts; the group is the last filter's reason."""
 _ATTEMPTS = re.compile(r"\s*Attempt \d+ on .*", re.DOTALL)
 
 
 def summary(server: Server, call: Call, *, unknown: bool = False) -> Document:
-    """An entry of the short list. ``unknown``: its cell does not answer, in a version that says so."""
+    """An entry of the short list. ``unknown``: its cell does not answer, and the microversion shows this."""
     if unknown:
         return {"id": server.uuid, "status": "UNKNOWN", "links": call.link("servers", server.uuid)}
     return {"id": server.uuid, "name": server.name, "links": call.link("servers", server.uuid)}
 
 
 def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: str) -> Document:
-    """The whole server. ``host_status`` is shown to administrators, in the versions that have it."""
+    """The whole server. Only administrators see ``host_status``, in versions that have it."""
     asked = spec.properties if spec is not None else ServerProperties()
     document = summary(server, call) | {
         "status": status_of(server),
@@ -86,9 +86,9 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
 
 
 def down(server: Server, call: Call, spec: RequestSpec | None = None) -> Document:
-    """A server of a cell that does not answer, as the Compute API has it since 2.69: only what cannot have changed.
+    """A server of a cell that does not answer, as in the Compute API since 2.69: only fields that cannot have changed.
 
-    With its spec as it is shown alone, without as in a list.
+    With its spec as shown alone, without it as in a list.
     """
     document = summary(server, call, unknown=True) | {"tenant_id": server.project_id, "created": iso(server.created_at)}
     if spec is None:
@@ -125,7 +125,7 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
             "kernel_id": "",
             "ramdisk_id": "",
             "root_device_name": None,
-            "user_data": None,  # a secret: not kept once the server is built, and not shown before
+            "user_data": None,  # a secret: never shown, and deleted once the server is built
         }
     document |= {f"OS-EXT-SRV-ATTR:{name}": value for name, value in attributes.items()}
     if call.has(Since.HOST_STATUS):
@@ -133,22 +133,22 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
 
 
 def reservation_id(batch_id: str) -> str:
-    """What all servers of one request have in common."""
+    """An ID that all servers of one request share."""
     return f"r-{batch_id.replace('-', '')}"
 
 
 def iso(at: float) -> str:
-    """Seconds since the epoch as ``2026-01-31T12:00:00Z``. A time that has no date is shown as the nearest one that has."""
+    """Seconds since the epoch as ``2026-01-31T12:00:00Z``. A time out of range is shown as the nearest valid one."""
     return _datetime(at).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _datetime(at: float) -> datetime:
-    """Rows may hold any number: one must not cost a project its list."""
+    """Rows may hold any number: an invalid one must not break the whole list."""
     return datetime.fromtimestamp(0.0 if math.isnan(at) else min(max(at, 0.0), _LATEST), UTC)
 
 
 def tenant_fault(fault: str, call: Call) -> str:
-    """The fault without the attempts, which name hosts, and for most callers without the numbers of hosts."""
+    """The fault without the attempts, which name hosts, and for most callers without numbers of hosts."""
     shown = _ATTEMPTS.sub("", fault)
     return shown if call.sees_fleet else _FLEET.sub(_without_numbers, shown)
 
@@ -162,7 +162,7 @@ def _without_numbers(found: re.Match[str]) -> str:
 
 
 def micro(at: float | None) -> str | None:
-    """The same with microseconds and without a zone, as the Compute API has it in some places. None stays."""
+    """The time with microseconds and without a zone, as some fields of the Compute API have it. None stays None."""
     return None if at is None else _datetime(at).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
@@ -177,7 +177,7 @@ def _task(server: Server) -> str | None:
 
 
 def _host_id(server: Server) -> str:
-    """The same for two servers of one project on one host, and tells nobody which host."""
+    """A digest that is equal for servers of one project on one host, and does not reveal the host."""
     return hashlib.sha224((server.project_id + server.host).encode()).hexdigest() if server.host else ""
 
 

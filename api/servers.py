@@ -39,7 +39,7 @@ LOG = logging.getLogger(__name__)
 
 
 class BootServers:
-    """``POST /servers``: 202 is safe to return once the batch is durable; the doorbell only saves the conductor's next sweep."""
+    """``POST /servers``: 202 is safe once the batch is stored; the doorbell only saves waiting for the conductor's next sweep."""
 
     def __init__(self, settings: ApiSettings, pace: RequestRateLimit, acceptor: Acceptor, doorbell: Doorbell, vault: Vault) -> None:
         self._settings = settings
@@ -85,7 +85,7 @@ class BootServers:
 
 
 class Servers:
-    """The collection: boot, and the short and the detailed list, which are made of summaries and ask no cell how a server is."""
+    """The collection: boot, and the short and detailed lists, which use summaries in the API database and ask no cell."""
 
     def __init__(
         self, settings: ApiSettings, database: ApiDatabase, boot: BootServers, watch: HostWatch, silences: Silences
@@ -139,24 +139,24 @@ class Servers:
         return _ServerPage(servers=shown, links=links, silent=silent)
 
     def _read(self, tx: ApiTransaction, query: ServerQuery, met: Silent) -> tuple[listing.Listed, dict[str, float]]:
-        """Both of one moment: what had been told of a cell, and whether that was all."""
+        """Read both in one transaction: the servers, and which cells were silent at that time."""
         return listing.page(tx, query), self._silences.read(tx, met, query.project_id)
 
 
 class _ServerPage(Object, frozen=True, kw_only=True):
-    """What is listed, the link to more, and the cells that do not answer."""
+    """The listed servers, the link to the next page, and the cells that do not answer."""
 
     servers: tuple[Server, ...] = ()
     links: dict[str, Any] = {}  # noqa: RUF012 - copied by msgspec
     silent: dict[str, float] = {}  # noqa: RUF012 - the same
 
     def is_unknown(self, server: Server, call: Call) -> bool:
-        """Whether it is shown as UNKNOWN. What was deleted here is known to be that."""
+        """Whether it is shown as UNKNOWN. A server deleted at the API level is known to be deleted."""
         return call.has(Since.DOWN_CELLS) and server.cell_uuid in self.silent and not server.deleted
 
 
 class OneServer:
-    """Show and delete."""
+    """Show and delete one server."""
 
     def __init__(self, finder: Finder, watch: HostWatch, ledger: Ledger, doorbell: Doorbell, silences: Silences) -> None:
         self._finder = finder
@@ -192,12 +192,12 @@ class OneServer:
 
 
 def host_status(watch: HostWatch, server: Server, call: Call) -> str:
-    """Asked for only where it is shown."""
+    """The host status, read only if it is shown."""
     if not call.may(policies.HOST_STATUS) or not call.has(Since.HOST_STATUS):
         return ""
     return watch.status_of(server.host)
 
 
 def _settled(server: Server) -> Server:
-    """A deleted server is shown as deleted, however far its cell has got with that."""
+    """Show a deleted server as deleted, even if its cell has not finished the delete."""
     return msgspec.structs.replace(server, state="deleted") if server.deleted else server

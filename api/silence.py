@@ -1,4 +1,4 @@
-"""Cells that do not answer: which of them a list or a server is concerned by, and how the answer says so."""
+"""Cells that do not answer: which of them affect a list or a server, and how the answer shows this."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ Silent = Mapping[str, float]
 
 
 class Silences:
-    """What the conductors have noted, and what this process has found out itself."""
+    """Silent cells that the conductors have recorded, and those that this process has found itself."""
 
     def __init__(self, registry: CellRegistry) -> None:
         self._registry = registry
 
     def met(self) -> dict[str, float]:
-        """Cells that did not answer this process when it asked them last."""
+        """Cells that did not answer this process's last request to them."""
         return {cell.uuid: since for cell in self._registry.cells() if (since := cell.database_silent_since) is not None}
 
     def read(self, tx: ApiTransaction, met: Silent, project_id: str | None) -> dict[str, float]:
-        """Those met and those noted, where the project has servers (None: all of them). One statement while all cells answer."""
+        """The silent cells in ``met`` or on record in which the project has servers (None: all). One statement while all cells
+        answer.
+        """
         since = dict(met)
         for each in silences.read(tx):
             since[each.cell_uuid] = min(each.since, since.get(each.cell_uuid, each.since))
@@ -40,7 +42,7 @@ class Silences:
         return {uuid: at for uuid, at in since.items() if uuid in concerned}
 
     def tell(self, resp: falcon.Response, call: Call, silent: Silent) -> None:
-        """Put it into the answer's headers."""
+        """Name the silent cells in a header of the answer."""
         if not silent:
             return
         if call.may(policies.ATTRIBUTES):
@@ -53,7 +55,7 @@ class Silences:
             resp.set_header(UNKNOWN_CELLS_HEADER, f"*;since={iso(min(silent.values()))}")
 
     def refuse(self, call: Call, silent: Silent) -> None:
-        """Raise HTTP 500 where any is silent."""
+        """Raise HTTP 500 if any cell is silent."""
         if silent:
             names = self._names()
             which = ", ".join(sorted(names.get(uuid, uuid) for uuid in silent))

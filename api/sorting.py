@@ -1,4 +1,4 @@
-"""The order of a list of servers, as its query string asks for it."""
+"""The order of a server list, from its query string."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _NUMBERS = ("launch_index", "power_state", "config_drive")
 _CONSTANT = frozenset({
     "access_ip_v4", "access_ip_v6", "auto_disk_config", "kernel_id", "locked_by", "progress", "ramdisk_id", "root_device_name",
 })  # fmt: skip
-"""Keys of the Compute API in which all servers here are equal: to sort by one changes nothing."""
+"""Sort keys of the Compute API whose value is the same for all servers here, so they change nothing."""
 
 _IGNORED = frozenset({
     "architecture", "cell_name", "cleaned", "default_ephemeral_device", "default_swap_device", "deleted", "deleted_at",
     "disable_terminate", "ephemeral_gb", "ephemeral_key_uuid", "id", "key_data", "launched_on", "locked", "memory_mb", "os_type",
     "reservation_id", "root_gb", "shutdown_terminate", "user_data", "vcpus", "vm_mode",
 })  # fmt: skip
-"""Keys that the Compute API once had, and passes over up to the version that refuses what it does not know."""
+"""Former sort keys of the Compute API, ignored in versions that do not yet refuse unknown ones."""
 
 _ADMINISTRATORS = frozenset({"host", "node"})
 
 
 def sort_of(req: falcon.Request, call: Call) -> tuple[tuple[str, str], ...]:
-    """Keys of ``db.api.listing`` with their directions. A direction that is missing is the first one given, or descending.
+    """Keys of ``db.api.listing`` with their directions. A missing direction is the first one given, or descending.
 
-    Raises errors.Invalid and errors.Forbidden; a key that nobody knows is refused by the database room.
+    Raises errors.Invalid and errors.Forbidden. The database layer refuses unknown keys.
     """
     keys = req.get_param_as_list("sort_key") or ["created_at"]
     directions = req.get_param_as_list("sort_dir") or ["desc"]
@@ -44,12 +44,12 @@ def sort_of(req: falcon.Request, call: Call) -> tuple[tuple[str, str], ...]:
     sort: dict[str, str] = {}
     for key, direction in zip(keys, directions, strict=True):
         if not _passed_over(key, call):
-            sort.setdefault(key, direction)  # what was sorted by once is in order
+            sort.setdefault(key, direction)  # a repeated key changes nothing
     return tuple(sort.items()) or (("created_at", directions[0]),)
 
 
 def kind_of(key: str) -> type:
-    """What the values of a sort key are."""
+    """The type of a sort key's values."""
     return float if key in _TIMES else int if key in _NUMBERS else str
 
 

@@ -1,4 +1,4 @@
-"""``GET /superconductor/status``: the deployment at a glance, for administrators. Ours, not the Compute API's."""
+"""``GET /superconductor/status``: an overview of the deployment for administrators. Our own extension of the Compute API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from objects.process import Process
 
 
 class ApiLevelCounts(NamedTuple):
-    """What the API database knows; ``now`` is its clock."""
+    """The contents of the API database; ``now`` is its clock."""
 
     counts: list[StateCount]
     queue: Queue
@@ -42,7 +42,7 @@ class ApiLevelCounts(NamedTuple):
 
 
 class Status:
-    """Counts come from the API database. Cells are asked for what only they know, each within the time that one may take."""
+    """Counts come from the API database. Cells are asked only for data that they alone have, each within its time-out."""
 
     def __init__(self, settings: ApiSettings, database: ApiDatabase, registry: CellRegistry, watch: HostWatch) -> None:
         self._settings = settings
@@ -127,7 +127,7 @@ def _level(tx: ApiTransaction) -> ApiLevelCounts:
 
 
 def _leasing(found: Incarnation | None) -> dict[str, Any]:
-    """Whether requests are leased, and why not. None: no super conductor has run yet."""
+    """Whether requests may be leased, and if not, why. None: no super conductor has run yet."""
     return {"allowed": found is None or not found.comparing, "reason": found.reason if found is not None else ""}
 
 

@@ -1,4 +1,4 @@
-"""Check a request body against its schema, and say in one sentence which field is wrong and why."""
+"""Validate a request body against its schema; an error says in one sentence which field is wrong and why."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _SECRET = frozenset({"user_data", "metadata", "adminPass", "personality"})
 """Fields whose value is not repeated in a message."""
 
 UNSAFE = "has a control character; only tab, newline and carriage return are allowed"
-"""What is said of a text that ``text.is_safe`` refuses."""
+"""The message for a text that ``text.is_safe`` refuses."""
 
 _LONGEST = 80
-"""Characters of a wrong value that a message quotes."""
+"""Maximum number of characters of an invalid value that a message quotes."""
 
 
 def read_body(req: falcon.Request, limit: int) -> dict[str, Any]:
     """The body as JSON. Raises errors.Invalid, or falcon's errors for a body too large or of another media type."""
-    # Named, not guessed: a web page can make a browser post to this machine anything but what says that it is JSON.
+    # Required, not guessed: a web page can make a browser post anything to this machine, except with the JSON media type.
     kind = (req.content_type or "").split(";")[0].strip().lower()
     if kind != falcon.MEDIA_JSON:
         raise falcon.HTTPUnsupportedMediaType(description=f"Content-Type: {kind[:40]!r} is not application/json")
@@ -48,7 +48,7 @@ def read_body(req: falcon.Request, limit: int) -> dict[str, Any]:
 
 
 class Validator:
-    """One schema, ready to be used from several threads."""
+    """One schema. Thread-safe."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._validator = jsonschema.Draft202012Validator(schema, format_checker=_formats())
@@ -139,7 +139,7 @@ def _formats() -> jsonschema.FormatChecker:
 
 
 def is_uuid(value: object) -> bool:
-    """A uuid in its usual form, or one without dashes. What is no text is left to the check of types."""
+    """A uuid in its usual form, or one without dashes. Values that are not strings pass: the type check handles them."""
     if not isinstance(value, str):
         return True
     try:
@@ -173,5 +173,5 @@ def _is_printable(value: object) -> bool:
 
 
 def _is_name(value: object) -> bool:
-    """Printable, and neither blank nor with blanks at an end."""
+    """Printable, not blank, and without leading or trailing whitespace."""
     return not isinstance(value, str) or (value.isprintable() and value == value.strip())

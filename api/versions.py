@@ -1,4 +1,6 @@
-"""Version documents: what a client reads first. And the identity document that some clients ask for without an identity service."""
+"""Version documents, which a client reads first, and an identity document for clients that ask for one without an identity
+service.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ class ComputeVersion:
 
 
 class IdentityVersion:
-    """``GET /identity/v3``: enough for clients that look for an identity service although nobody is authenticated."""
+    """``GET /identity/v3``: enough for clients that look for an identity service even without authentication."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         link = {"rel": "self", "href": f"{call.of(req).prefix}/identity/v3/"}
@@ -63,7 +65,7 @@ class Extensions:
 
 
 class NoImages:
-    """``/v2.1/images``: where clients look that are given an image as a name. There is no image service to ask."""
+    """``/v2.1/images``: clients look up image names here. There is no image service to ask."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, image_id: str = "") -> None:
         raise errors.NotFound(

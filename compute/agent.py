@@ -1,4 +1,4 @@
-"""Orders in, guests and reports out: ``Builds``, ``Guests`` and ``Ends`` decide, this carries it out."""
+"""Receives orders, and carries out what ``Builds``, ``Guests`` and ``Ends`` decide: spawns, destroys and reports."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from service.worker_pool import WorkerPool
 LOG = logging.getLogger(__name__)
 
 DESTROYERS = 4
-"""Destroys under way at once."""
+"""Concurrent destroys."""
 
 NO_RECORD = "no record"
-"""Why the cell's records do not account for a guest that they do not name at all."""
+"""The reason for a guest that the cell has no record of at all."""
 
 FIRST_PAUSE = 1.0
-"""Seconds until a build that met a service that is down is tried again for the first time; doubled from then on."""
+"""Seconds before the first retry of a build that met an unavailable service; doubled for each further one."""
 
 
 class Agent:
-    """Everything one host does for its cell. Every method returns soon; what takes time happens in threads of its own.
+    """Everything that one host does for its cell. Every method returns soon; long work runs in separate threads.
 
-    An order is a claim, then a question: the driver is asked to spawn only after the cell accepted the attempt for this very start
-    of the agent. A failed or refused guest is destroyed before a word is said about it, so what the cell hears is always true.
+    An order first makes a claim on the host, then asks the cell. The driver spawns only after the cell has accepted the attempt for
+    this start of the agent. A failed or refused guest is destroyed before it is reported, so every report to the cell is true.
     """
 
     def __init__(self, settings: ComputeSettings, driver: ComputeDriver, entries: Entries, reporter: Reporter) -> None:
@@ -73,7 +73,7 @@ class Agent:
         return [((host, "queued"), self._spawners.waiting), ((host, "spawning"), self._spawners.busy)]
 
     def build(self, orders: BuildOrders) -> None:
-        """Start what is new among these orders: one accept for all of them."""
+        """Start the new ones among these orders, with one accept for all of them."""
         builds = []
         for order in orders.orders:
             if order.host != self._settings.host:
@@ -81,14 +81,14 @@ class Agent:
                 continue
             try:
                 build = self._begin(order, orders.spec)
-            except Exception as error:  # the other orders of the message must still be carried out
+            except Exception as error:  # carry out the other orders of the message all the same
                 LOG.exception("The order to build instance %s cannot be carried out", order.instance_uuid)
                 build = self._builds.refuse(order, failures.classify(error, time.time()))
             builds += [build] if build is not None else []
         self._report(builds)
 
     def _begin(self, order: BuildOrder, spec: RequestSpec) -> Build | None:
-        """What is to be reported of the order: its build, or that its attempt is over here."""
+        """The build to report for this order: either a new one, or a failed one if its attempt has already ended here."""
         guest = guest_of(order, spec, self._builder)
         build = self._builds.begin(guest, order.limits, wants_secrets=spec.has_secrets)
         if build is not None:
@@ -98,7 +98,7 @@ class Agent:
         return self._builds.repeated(guest)
 
     def delete(self, orders: Sequence[DeleteOrder]) -> None:
-        """End whatever runs for these instances, destroy their guests, and answer that they are gone."""
+        """End builds and destroy guests of these instances, and report them gone."""
         for order in orders:
             if order.builds_only and self._guests.runs(order.instance_uuid):
                 self.doubt([order.instance_uuid])
@@ -108,12 +108,12 @@ class Agent:
                 self._destroyers.post(self._destroy, build)
 
     def found(self, guests: Sequence[Guest]) -> None:
-        """Guests are on the host that no order of this start made: the cell decides whether they may stay."""
+        """Report guests on the host that this start of the agent did not spawn: the cell decides whether they may stay."""
         builds = []
         for guest in guests:
             try:
                 build = self._guests.found(guest)
-            except Exception as error:  # noqa: BLE001 - a driver's guest may be odd: it stays, and the others are reported
+            except Exception as error:  # noqa: BLE001 - a driver's guest may be invalid: it stays, and the others are reported
                 text = "A guest on host %s cannot be reported and is left alone: %s: %s"
                 name = type(error).__name__
                 self._complaints(f"guest {name}", logging.ERROR, text, self._settings.host, name, error, exc_info=error)
@@ -122,11 +122,13 @@ class Agent:
         self._report(builds)
 
     def doubt(self, uuids: Sequence[str]) -> None:
-        """Report these guests again: the cell's records do not show them as they should."""
+        """Report these guests again, because the cell's records do not show them as expected."""
         self._report([build for uuid in uuids if (build := self._guests.doubted(uuid)) is not None])
 
     def question(self, uuids: Sequence[str]) -> None:
-        """Ask once more whether these builds are ours: the cell's records do not show them. Those that are not are cancelled."""
+        """Ask again whether these builds are still ours, because the cell's records do not show them. Cancel those that are
+        not.
+        """
         reports: list[tuple[Report, Answer | None]] = []
         for uuid in uuids:
             build = self._builds.begun(uuid)
@@ -135,14 +137,14 @@ class Agent:
         self._reporter.submit(reports)
 
     def hand_back(self, uuid: str, fence: int, attempt: int, builder: str) -> None:
-        """A build that died with an earlier start."""
+        """Report a build as failed that died with an earlier start of the agent."""
         build = self._ends.hand_back(uuid, fence, attempt, builder)
         if build is not None:
             LOG.info("Handing back attempt %d of instance %s: its build died with an earlier start", attempt, uuid)
             self._destroyers.post(self._destroy, build)
 
     def keep_up(self) -> None:
-        """Cancel spawns whose time is over, try failed destroys again, and go on with what waited. Called every second or so."""
+        """Cancel overdue spawns, retry failed destroys, and resume builds whose wait is over. Called about once a second."""
         failure = failures.timed_out(self._settings.spawn_timeout, time.time())
         for build in self._builds.overdue(time.monotonic(), failure):
             LOG.warning("Instance %s: %s Cancelling its spawn", build.uuid, failure.message)
@@ -151,11 +153,11 @@ class Agent:
         self._report(self._builds.resumed(time.monotonic()))
 
     def hand_over(self) -> None:
-        """The agent is about to stop: give back to the cell what was not begun, and whatever is ordered from now on."""
+        """The agent is about to stop: hand back to the cell builds that have not begun, and all later orders."""
         self._report(self._builds.stop())
 
     def drain(self, timeout: float) -> bool:
-        """Give what spawns up to ``timeout`` seconds, then cancel it; return whether all came to its end by itself."""
+        """Wait up to ``timeout`` seconds for running spawns, then cancel them; return whether all work ended without that."""
         if self._spawners.drain(timeout):
             return self._destroyers.drain(timeout)
         self._spawners.stop()
@@ -164,14 +166,14 @@ class Agent:
         return False
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin no more work."""
         self._spawners.stop()
         self._destroyers.stop()
 
     # -- one build ------------------------------------------------------------------------------------------------------
 
     def _report(self, builds: Sequence[Build], *, at_once: bool = False) -> None:
-        """Ask or tell what each of these is at, all in one message. ``at_once``: there are no others to wait for."""
+        """Send the report that each build owes in its phase, all in one message. ``at_once``: do not wait for others."""
         reports: list[tuple[Report, Answer | None]] = []
         for build in builds:
             report = self._builds.report(build)
@@ -180,7 +182,7 @@ class Agent:
         self._reporter.submit(reports, at_once=at_once)
 
     def _answered(self, build: Build, report: Report, verdict: Verdict) -> None:
-        """The cell's verdict on a report of ``_report``."""
+        """Act on the cell's verdict on a report of ``_report``."""
         match report.kind:
             case "accept" if verdict.accepted:
                 if self._builds.granted(build, verdict.secrets):
@@ -204,7 +206,7 @@ class Agent:
                 self._ends.settled(build)
 
     def _questioned(self, build: Build, verdict: Verdict) -> None:
-        """The cell's verdict on a build under way. A yes changes nothing: it was granted before."""
+        """Act on the cell's verdict on a build under way. Acceptance changes nothing, because it was granted before."""
         if not verdict.accepted and self._builds.abandon(build):
             LOG.warning(
                 "Attempt %d of instance %s is no longer ours to build (%s): cancelling it",
@@ -214,7 +216,7 @@ class Agent:
             )
 
     def _keep(self, build: Build, record: str) -> None:
-        """The cell's record is another one, and does not prove that this guest is superseded: it may be all that is left."""
+        """The cell's record differs but does not prove that this guest is superseded. It stays, because it may be the only one."""
         if self._guests.kept(build, f"on record: {record}"):
             LOG.error(
                 "Instance %s is %s on record, and its guest of attempt %d runs here. It stays: see 'superconductor guest list'",
@@ -222,7 +224,7 @@ class Agent:
             )
 
     def _removes(self, build: Build) -> bool:
-        """Whether a guest that the cell has no record of is to go now, by the operator's policy."""
+        """Whether to remove a guest now that the cell has no record of, by ``[compute] unknown_guests``."""
         first = build.unknown_since is None
         age = self._guests.unknown(build, time.monotonic())
         policy = self._settings.unknown_guests
@@ -255,7 +257,7 @@ class Agent:
             self._builds.postponed(build, self._resume_at)
             self._destroy(build)
             return
-        except Exception as error:  # noqa: BLE001 - drivers raise what they like; the table of failures takes them all
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything; failures.classify handles every error
             failure = failures.classify(error, time.time(), secrets)
         if self._builds.spawned(build, failure):
             self._step("spawned", build)
@@ -269,7 +271,7 @@ class Agent:
     def _destroy(self, build: Build) -> None:
         try:
             self._driver.destroy(build.uuid)
-        except Exception:  # nothing is reported that is not so: the entry stays, and keep_up comes back to it
+        except Exception:  # not reported, as it is not destroyed: the entry stays, and keep_up retries
             LOG.exception("The guest of instance %s could not be destroyed, trying again", build.uuid)
             self._ends.not_destroyed(build)
             return
@@ -283,7 +285,7 @@ class Agent:
 
 
 def guest_of(order: BuildOrder, spec: RequestSpec, builder: str) -> Guest:
-    """The guest that an order asks for, under this start's name."""
+    """The guest that an order asks for, with this agent start as its builder."""
     return Guest(
         uuid=order.instance_uuid,
         name=order.name,

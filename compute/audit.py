@@ -1,12 +1,14 @@
-"""Compare the host with what its cell has on record, and set going what does not agree.
+"""Compare the host's guests and builds with the cell's records, and act on the differences.
 
-The records are read in one call per period and are a snapshot that may be stale by the time it is looked at, so they only
-decide WHAT TO ASK. Whether a guest may stay is always decided by the transaction behind a report: a guest that the snapshot
-confirms (ACTIVE, and the same fence, attempt and builder: exactly what ``active`` would find) has nothing to ask; any other is
-reported ``active`` once more and destroyed if the answer proves that it is superseded; a build under way that is not BUILDING on
-record is asked for with ``accept`` once more and cancelled if that is refused; a build that nobody here has is reported ``failed``
-under the builder that the record names, which the cell refuses if the record has moved on. At the start of the agent every guest is
-reported, confirmed or not.
+The agent reads the records in one call per period. They are a snapshot that may be stale, so they only decide WHAT TO ASK. The
+transaction behind a report always decides whether a guest may stay:
+- A guest that the snapshot confirms (ACTIVE, with the same fence, attempt and builder, as ``active`` would find) is not reported.
+- Any other guest is reported ``active`` again. It is destroyed if the answer proves that it is superseded.
+- A build under way that is not BUILDING on record asks ``accept`` again. It is cancelled if that is refused.
+- A recorded build without an entry here is reported ``failed`` under the recorded builder. The cell refuses this if the record has
+  moved on.
+
+When the agent starts, it reports every guest, confirmed or not.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ LOG = logging.getLogger(__name__)
 
 
 class Findings(Object, frozen=True, kw_only=True):
-    """What does not agree. ``doubted``: guests, ``questioned``: builds under way that the records do not show.
-
-    ``missing``: uuids that are ACTIVE on record without a guest here.
+    """The differences. ``doubted``: uuids of guests that the records do not confirm. ``questioned``: uuids of such builds under
+    way. ``deleted``: instances that the cell is deleting. ``handed_back``: recorded builds without an entry here. ``missing``:
+    uuids that are ACTIVE on record without a guest here.
     """
 
     doubted: tuple[str, ...] = ()
@@ -41,7 +43,7 @@ class Findings(Object, frozen=True, kw_only=True):
 
 
 def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterable[Holding]) -> Findings:
-    """What to do about an agent's entries and the cell's records of its host."""
+    """The differences between an agent's entries and the cell's records of its host."""
     records = {holding.instance_uuid: holding for holding in holdings}
     return Findings(
         doubted=tuple(
@@ -69,7 +71,7 @@ def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterabl
 
 
 class GuestAudit:
-    """The comparison as a periodic piece of work of one agent."""
+    """The comparison as periodic work of one agent."""
 
     def __init__(
         self, agent: Agent, guests: Guests, driver: ComputeDriver, client: CellConductorClient, context: RequestContext
@@ -82,7 +84,7 @@ class GuestAudit:
         self._missing: frozenset[str] = frozenset()
 
     def run(self) -> None:
-        """Ask the cell once. Raises what the call raises: nothing is concluded from no answer, every guest stays."""
+        """Ask the cell once. Raises the errors of the call: without an answer nothing is concluded and every guest stays."""
         holdings = self._client.holdings(self._context, self._guests.host)
         self._guests.on_record({holding.instance_uuid: holding for holding in holdings})
         entries = self._guests.snapshot()
@@ -97,7 +99,7 @@ class GuestAudit:
         self._say_missing(findings.missing)
 
     def _say_missing(self, missing: frozenset[str]) -> None:
-        """Said at the second sight: at the first it may be a guest whose delete is on its way."""
+        """Log a missing guest when it is missing for the second time in a row: at first, its delete may be under way."""
         for uuid in sorted(missing & self._missing):
             LOG.error("Instance %s is ACTIVE on record, but this host has no guest of it: delete it, or restore its guest", uuid)
         self._missing = missing

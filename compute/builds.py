@@ -1,12 +1,14 @@
-"""From the order to a guest that is reported: what is begun, granted, spawned, put off, called off.
+"""From the order to a reported guest: begin, grant, spawn, postpone, cancel.
 
-A queued build has been accepted. The protocol lets any time pass between the grant and the spawn, so a queue there adds no new
-case: dying with the queue is dying before the spawn (the next start hands back), and a delete, a deadline or a false death meets
-a queued build as it would meet a spawning one (``active`` is refused and the guest destroyed). Asking only when a thread is free
-would leave the row SCHEDULED: the cell would send the order again and again, and each build would cost a call of its own.
+A queued build has been accepted. The protocol allows any time between the grant and the spawn, so the queue adds no new case. If
+the agent dies with the queue, that is like dying before the spawn: the next start hands the builds back. A delete, a deadline or a
+host wrongly called down ends a queued build like a spawning one: ``active`` is refused and the guest destroyed.
 
-The row of a build may end while the driver is at it: its time is over, or the host was called dead. Then the cell says so, by a
-delete or by refusing an accept that is asked for once more, and the spawn is cancelled and cleaned up without a word.
+Asking only when a thread is free would leave the row SCHEDULED. The cell would send the order again and again, and each build would
+cost a separate call.
+
+The row of a build may end during the spawn, because its deadline has passed or the host was called down. The cell then sends a
+delete or refuses the next accept. The spawn is cancelled and cleaned up without a report.
 """
 
 from __future__ import annotations
@@ -30,17 +32,18 @@ _REPORTS = {Phase.ACCEPTING: ReportKind.ACCEPT, Phase.REPORTING: ReportKind.ACTI
 
 
 class Builds:
-    """The entries from ``begin`` to REPORTING, and those that are to be reported. Every method is one short step without I/O."""
+    """The entries from ``begin`` to REPORTING, and their reports. Every method is one short step without I/O."""
 
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
 
     def begin(self, guest: Guest, limits: HostCapacity | None, *, wants_secrets: bool = False) -> Build | None:
-        """Start the attempt once, with its claim or (no room, stopping) as failed.
+        """Start the attempt once: with its claim, or as failed if there is no room or the agent stops.
 
-        None: started or passed before, by fence and attempt, or a guest is held. ``wants_secrets``: it must not be spawned without
-        those that come with the grant.
-        The order of a later attempt may overtake the answer to the report that called for it: that report has done its work.
+        Returns None if this or a later attempt (by fence and attempt) was started before, or a guest exists. ``wants_secrets``: do
+        not spawn it without the secrets of the grant.
+
+        The order of a later attempt may overtake the answer to the ``failed`` report that caused it. That report is then done.
         """
         with self._entries as entries:
             earlier = entries.get(guest.uuid)
@@ -61,9 +64,10 @@ class Builds:
             return build
 
     def repeated(self, guest: Guest) -> Build | None:
-        """An order that was not begun asks for an attempt that is over here: report it failed. None: an entry is at it.
+        """Report an attempt as failed that has already ended here but was ordered again. None: an entry exists.
 
-        Usually the cell has moved on, and refuses. If its database lost that, this moves it on again.
+        Usually the cell has moved on and refuses the report. If its database lost the end of the attempt, this makes it move on
+        again.
         """
         with self._entries as entries:
             if guest.uuid in entries or not entries.bars(guest.uuid, guest.fence, guest.attempt):
@@ -73,12 +77,12 @@ class Builds:
             return build
 
     def refuse(self, order: BuildOrder, failure: Failure) -> Build | None:
-        """An order that cannot be carried out is to be reported as failed. None: the instance has an entry or a later attempt."""
+        """Report an order as failed that cannot be carried out. None: the instance has an entry or a later attempt."""
         with self._entries as entries:
             number = (order.fence, order.attempt)
             earlier = entries.get(order.instance_uuid)
             if earlier is not None and (earlier.fence, earlier.attempt) == number and earlier.phase is Phase.ACCEPTING:
-                entries.forget(earlier)  # entered just now, before it went wrong
+                entries.forget(earlier)  # ``begin`` entered it before it failed
             if order.instance_uuid in entries or entries.bars(order.instance_uuid, *number):
                 return None
             build = Build(
@@ -92,7 +96,7 @@ class Builds:
             return entries.enter(build)
 
     def granted(self, build: Build, secrets: BootSecrets | None = None) -> bool:
-        """The cell accepted. False: the build was deleted meanwhile, so the grant is for nobody; or the agent stops: FAILED."""
+        """The cell accepted. False: the build was deleted meanwhile, or the agent stops and the build is now FAILED."""
         with self._entries as entries:
             if not entries.move(build, Phase.ACCEPTING, Phase.QUEUED):
                 return False
@@ -103,7 +107,7 @@ class Builds:
             return True
 
     def refused(self, build: Build) -> bool:
-        """The cell refused the accept: forget it."""
+        """Forget the build, because the cell refused the accept. False: it has left ACCEPTING."""
         with self._entries as entries:
             if not entries.at(build, Phase.ACCEPTING):
                 return False
@@ -111,15 +115,15 @@ class Builds:
             return True
 
     def spawn(self, build: Build, overdue_at: float | None) -> bool:
-        """A thread takes the build out of the queue. False: it was deleted meanwhile."""
+        """A thread takes the build from the queue. False: it was deleted meanwhile."""
         with self._entries as entries:
             build.overdue_at = overdue_at
             return entries.move(build, Phase.QUEUED, Phase.SPAWNING)
 
     def take_secrets(self, build: Build) -> BootSecrets | None:
-        """What the guest is to be given, once: nothing of it stays here.
+        """The secrets for the guest, returned only once and not kept here.
 
-        Raises ``errors.BuildFailed`` where there should be some: the cell's conductor is too old to have sent them.
+        Raises ``errors.BuildFailed`` if required secrets are missing: the cell's conductor is too old to send them.
         """
         with self._entries:
             secrets, build.secrets = build.secrets, None
@@ -128,9 +132,9 @@ class Builds:
             return secrets
 
     def spawned(self, build: Build, failure: Failure | None) -> bool:
-        """The driver returned. True: the guest runs and is to be reported. False: destroy now, whatever there is."""
+        """The driver returned. True: the guest runs; report it. False: destroy it now."""
         with self._entries as entries:
-            build.failure = build.failure or failure  # a time-out was noted first and is the cause of what the driver raised
+            build.failure = build.failure or failure  # an earlier time-out caused the driver's error
             unwanted = build.delete_attempt is not None or build.abandoned
             if not unwanted and build.failure is None and build.guest is not None:
                 entries.tracker.hold(build.guest)
@@ -142,10 +146,10 @@ class Builds:
             return False
 
     def postponed(self, build: Build, resume_at: Callable[[int], float]) -> None:
-        """The driver returned because a service that the hosts share is down: destroy now, then wait.
+        """The driver returned because a shared service is down: destroy now, then wait.
 
-        ``resume_at``: when to ask the cell again, told how often in a row this has happened. A time-out, a delete or the agent's
-        stop that came first counts instead.
+        ``resume_at`` returns when to ask the cell again, given the number of consecutive outages. A time-out, a delete or a stop of
+        the agent that came first takes precedence.
         """
         with self._entries:
             build.phase = Phase.DESTROYING
@@ -154,7 +158,7 @@ class Builds:
             build.resume_at = resume_at(build.outages)
 
     def resumed(self, now: float) -> list[Build]:
-        """The builds whose wait is over at ``now``, each handed out once: the cell is to be asked about them again."""
+        """The builds whose wait is over at ``now``; ask the cell about them again. Each is returned once."""
         with self._entries as entries:
             due = [build for build in entries if build.phase is Phase.WAITING and build.resume_at <= now]
             for build in due:
@@ -168,12 +172,12 @@ class Builds:
             return build if build is not None and build.phase in _BEGUN and not build.abandoned else None
 
     def question(self, build: Build) -> Report:
-        """Is this still ours to build? The secrets that came with the first answer are not asked for again."""
+        """The ``accept`` report that asks whether the build is still ours. It does not ask for the secrets again."""
         with self._entries as entries:
             return msgspec.structs.replace(entries.report(ReportKind.ACCEPT, build), wants_secrets=False)
 
     def abandon(self, build: Build) -> bool:
-        """The cell has taken a granted build away: cancel it. False: it came to its end before."""
+        """The cell has revoked a granted build: cancel it. False: it had already ended."""
         with self._entries as entries:
             if not entries.at(build, *_BEGUN, Phase.WAITING):
                 return False
@@ -185,7 +189,7 @@ class Builds:
             return True
 
     def overdue(self, now: float, failure: Failure) -> list[Build]:
-        """Cancel the spawns whose time is over; ``now`` on the clock of ``spawn``'s ``overdue_at``."""
+        """Cancel overdue spawns and return them. ``now``: on the same clock as ``overdue_at``."""
         with self._entries as entries:
             late = [
                 build
@@ -201,7 +205,9 @@ class Builds:
             return late
 
     def stop(self) -> list[Build]:
-        """Begin nothing from now on. Returns what no thread had taken, as FAILED, to be reported: others need not wait for us."""
+        """Begin no more builds. Returns the builds that no thread had taken, as FAILED, to be reported, so that other hosts can
+        take them.
+        """
         with self._entries as entries:
             entries.stopping = True
             waiting = [build for build in entries if build.phase in (Phase.QUEUED, Phase.WAITING)]
@@ -210,7 +216,7 @@ class Builds:
             return waiting
 
     def cancel_all(self) -> None:
-        """The agent is stopping and its time is over: let every spawn return, as failed for this reason."""
+        """The drain time-out of a stopping agent is over: cancel every spawn, as failed for this reason."""
         with self._entries as entries:
             for build in entries:
                 if build.phase is Phase.SPAWNING and not build.cancel.is_set():
@@ -218,14 +224,14 @@ class Builds:
                     build.cancel.set()
 
     def report(self, build: Build) -> Report | None:
-        """What the entry has to ask or tell in its phase."""
+        """The report that the entry owes in its phase; None if it owes none."""
         with self._entries as entries:
             kind = _REPORTS.get(build.phase)
             return entries.report(kind, build) if kind is not None else None
 
 
 def _hand_over(entries: Entries, build: Build) -> None:
-    """The agent stops before this build has begun: the cell is to have it back."""
+    """The agent stops before this build has begun: fail it, so that the cell gets it back."""
     build.phase = Phase.FAILED
     build.failure = failures.stopping(entries.clock())
     build.secrets = None

@@ -1,4 +1,4 @@
-"""What a driver says of its host, checked before it goes into a message: an odd guest or node must not cost the host the others."""
+"""Validate what a driver reports before it goes into a message, so that one invalid guest or node does not affect the others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LOG = logging.getLogger(__name__)
 
 
 class CheckedDriver:
-    """A driver whose guests and nodes have names and texts that every database and codec takes.
+    """A driver whose guests and nodes have names and texts that every database and codec accepts.
 
-    A guest or a node with another name is left out, with a line in the log: it stays on the host, and nobody counts or reports it.
-    Other texts are cleaned. What the driver raises goes to the caller as it is.
+    A guest or node with an invalid name is logged and left out: it stays on the host, uncounted and unreported. Other texts are
+    cleaned. Errors of the driver are passed on unchanged.
     """
 
     def __init__(self, driver: ComputeDriver) -> None:

@@ -1,4 +1,4 @@
-"""What the agent needs from a hypervisor."""
+"""The interface between the agent and a hypervisor."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from objects.spec import BootSecrets
 
 
 class Guest(Object, frozen=True, kw_only=True):
-    """One instance as a hypervisor holds it: vCPUs, MiB, GiB; ``resources`` by resource class, as its flavor asks for them.
+    """One instance on a hypervisor: vCPUs, MiB, GiB; ``resources`` by resource class, as its flavor requests them.
 
-    ``fence``, ``attempt`` and ``builder`` are the order's and the agent start's: a driver stores them with the guest, because an
-    agent that restarts answers for its guests with them. ``metadata`` is the tenant's and may hold secrets.
+    The order gives ``fence`` and ``attempt``, the agent start gives ``builder``. A driver stores them with the guest, because a
+    restarted agent needs them to report its guests. ``metadata`` is the tenant's and may hold secrets.
     """
 
     uuid: str
@@ -37,7 +37,7 @@ class Guest(Object, frozen=True, kw_only=True):
 
     @property
     def takes(self) -> Amounts:
-        """What it counts as on its node."""
+        """The resources that it uses on its node."""
         return Amounts.of(self.vcpus, self.memory_mb, self.disk_gb, self.resources)
 
     def __repr__(self) -> str:
@@ -46,44 +46,49 @@ class Guest(Object, frozen=True, kw_only=True):
 
 
 def builder_of(host: str) -> str:
-    """A name for one start of the host's agent. It begins with the host's name, which a guest remembers that way."""
+    """A name for one start of the host's agent. It begins with the host name, so a guest keeps the name of its host."""
     return f"{host}:{uuid.uuid4().hex[:12]}"
 
 
 def host_of(builder: str) -> str:
-    """The name that the host had when this start of its agent began; empty where the text tells of none."""
+    """The host name in a builder; empty if the text contains none."""
     return builder.rpartition(":")[0]
 
 
 class ComputeDriver(Protocol):
-    """A hypervisor. Called from several threads, for one uuid never by two at once (``destroy`` comes after ``spawn`` returned).
+    """A hypervisor. Called from several threads, but never by two at once for one uuid (``destroy`` comes after ``spawn``
+    returned).
 
-    While a driver is open no other agent may hold the same host; whatever it keeps survives the agent's death.
+    While a driver is open, no other agent may hold the same host. Its data survives the agent's death.
     """
 
     def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
-        """Make the guest run, and return when it does. Must return or raise soon after ``cancel`` is set.
+        """Start the guest, and return when it runs. Must return or raise soon after ``cancel`` is set.
 
-        ``secrets`` are for the guest alone: they go neither into a log nor into a file that outlives the guest's start.
-        Raises ``errors.BuildFailed`` (another host may succeed), ``errors.BuildAborted`` (no other host would),
-        ``errors.PolicyViolated`` (another host may do, and this one is not at fault) or ``errors.ServiceUnavailable`` (no host
-        could now: it is called again after a while). The agent calls ``destroy`` after any error, so what is half made may be left
-        to that.
+        ``secrets`` are for the guest alone: never write them to a log, nor to a file that outlives the guest's start.
+
+        Raises:
+        - ``errors.BuildFailed``: another host may succeed.
+        - ``errors.BuildAborted``: no other host would succeed.
+        - ``errors.PolicyViolated``: another host may succeed, and this one is not at fault.
+        - ``errors.ServiceUnavailable``: no host could succeed now. The agent calls again later.
+
+        The agent calls ``destroy`` after any error, so ``spawn`` may leave a partial guest.
         """
         ...
 
     def destroy(self, uuid: str) -> None:
-        """Leave nothing of this uuid on the host. Idempotent: an unknown uuid is no error."""
+        """Remove everything of this uuid from the host. Idempotent: an unknown uuid is no error."""
         ...
 
     def guests(self) -> list[Guest]:
-        """Every guest that was spawned and not destroyed, by whichever agent start."""
+        """Every guest that was spawned and not destroyed, by any start of the agent."""
         ...
 
     def nodes(self) -> list[ComputeNode]:
-        """The host's nodes with what they offer; what is used and the allocation ratios are filled in by the agent."""
+        """The host's nodes with their capacity. The agent fills in usage and allocation ratios."""
         ...
 
     def close(self) -> None:
-        """Let go of the host. Guests keep running."""
+        """Release the host. Guests keep running."""
         ...

@@ -18,11 +18,11 @@ NAMESPACE = "superconductor.compute.drivers"
 Factory = Callable[[opts.ComputeSettings], ComputeDriver]
 
 BUILT_IN: Mapping[str, Factory] = {"simulated": SimulatedDriver}
-"""Drivers that need no installed package metadata, so a source checkout works; the entry points name them too."""
+"""Drivers that work in a source checkout without installed package metadata; the entry points name them too."""
 
 
 def find(name: str) -> Factory:
-    """What makes the driver of this name. Raises ``errors.Misconfigured`` with the names there are."""
+    """The factory of the driver with this name. Raises ``errors.Misconfigured`` with the names of all drivers."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     found: stevedore.ExtensionManager[ComputeDriver] = stevedore.ExtensionManager(NAMESPACE)
@@ -33,5 +33,5 @@ def find(name: str) -> Factory:
 
 
 def load(settings: opts.ComputeSettings) -> ComputeDriver:
-    """Open the driver that ``[compute] driver`` names. Raises ``errors.Misconfigured`` with the names there are."""
+    """Open the driver that ``[compute] driver`` names. Raises ``errors.Misconfigured`` with the names of all drivers."""
     return find(settings.driver)(settings)

@@ -1,4 +1,4 @@
-"""How entries end: by a delete, by a destroy that left nothing, by the answer to a failure."""
+"""How entries end: by a delete, by a completed destroy, or by the answer to a ``failed`` report."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from objects.build import Report, ReportKind
 
 
 class Ends:
-    """The entries in DESTROYING, and FAILED once that is answered. Every method is one short step without I/O."""
+    """The entries in DESTROYING, and those in FAILED when their report is answered. Every method is one short step without I/O."""
 
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
 
     def delete(self, uuid: str, attempt: int, fence: int = 0) -> Build | None:
-        """A delete arrived: end whatever runs, unless it is of a later attempt. ``fence`` 0: whatever the fence is.
+        """End what runs for this uuid, unless it is of a later attempt. ``fence`` 0: any fence.
 
-        The entry to destroy now; None: who is at it will see to it.
+        Returns the entry to destroy now. None if the entry is later, or if the thread that spawns or destroys it will finish the
+        delete.
         """
         with self._entries as entries:
             build = entries.get(uuid)
@@ -35,7 +36,7 @@ class Ends:
             return build
 
     def hand_back(self, uuid: str, fence: int, attempt: int, builder: str) -> Build | None:
-        """The cell has a build here, and neither guest nor entry is: destroy (what may be half made) and report it failed."""
+        """The cell has a build here without a guest or an entry: destroy what may be left of it, and report it failed."""
         with self._entries as entries:
             if uuid in entries:
                 return None
@@ -44,9 +45,9 @@ class Ends:
             return entries.enter(build)
 
     def destroyed(self, build: Build) -> Report | None:
-        """Nothing is left of it: give its claim back, and return what the cell is owed: ``gone``, ``failed`` or nothing.
+        """Nothing is left of the guest: release its claim, and return the report that is due: ``gone``, ``failed`` or None.
 
-        Where it is to wait for a shared service, it keeps its claim and nothing is owed.
+        If it waits for a shared service, it keeps its claim and no report is due.
         """
         with self._entries as entries:
             if not entries.at(build, Phase.DESTROYING):
@@ -71,12 +72,12 @@ class Ends:
             return None
 
     def not_destroyed(self, build: Build) -> None:
-        """The driver could not: keep the entry, and the claim, for another try."""
+        """The driver failed to destroy it: keep the entry and its claim for a retry."""
         with self._entries:
             build.stuck = True
 
     def stuck(self) -> list[Build]:
-        """The entries whose destroy is to be tried again, each handed out once."""
+        """The entries whose destroy must be retried. Each is returned once."""
         with self._entries as entries:
             stuck = [build for build in entries if build.stuck]
             for build in stuck:
@@ -84,7 +85,7 @@ class Ends:
             return stuck
 
     def settled(self, build: Build) -> None:
-        """``failed`` was answered: whatever the answer, this attempt is over here."""
+        """``failed`` was answered: whatever the answer, this attempt has ended here."""
         with self._entries as entries:
             if entries.at(build, Phase.FAILED):
                 entries.forget(build)

@@ -1,7 +1,7 @@
-"""What this start of the agent is doing, per instance: the agent's half of the boot protocol, without any I/O.
+"""The work of this agent start, per instance: the agent's half of the boot protocol, without any I/O.
 
-An entry is its uuid's lock: while one exists nothing else can begin for that uuid, and whoever moved it into a phase carries that
-phase out alone. So no lock is ever held across a spawn, a destroy or a call, and yet the driver never has two hands on one guest.
+An entry locks its uuid: while it exists, nothing else can begin for that uuid. The thread that moved it into a phase does that
+phase's work alone. So no lock is held during a spawn, a destroy or a call, yet two threads never work on one guest.
 
                  +---------------- WAITING                                a service that hosts share is down: ask again later
                  v                    ^
@@ -11,7 +11,7 @@ phase out alone. So no lock is ever held across a spawn, a destroy or a call, an
                  |           v          |                                 (from SPAWNING: when the spawn has returned)
               (forgotten)  FAILED <-----+---> (forgotten), WAITING
 
-Who moves them: ``Builds`` from the order to the guest that is reported, ``Guests`` by what the cell says of that guest, ``Ends``
+``Builds`` moves them from the order to the reported guest, ``Guests`` by the cell's answers about that guest, ``Ends``
 into DESTROYING by a delete, and out of it.
 """
 
@@ -27,16 +27,16 @@ from compute.tracker import ResourceTracker
 from objects.build import Report, ReportKind
 
 BARRED_LIMIT = 10_000
-"""Ended builds that are remembered per host. An order older than that is still refused, by its ``accept``."""
+"""Ended builds that are remembered per host. For older ones, the answer to ``accept`` still refuses the order."""
 
 ANY_FENCE = sys.maxsize
-"""A delete by a sender that names no fence bars every order that is still on its way: a delete is for good."""
+"""A delete without a fence bars every order that is still on its way, because a delete is final."""
 
 
 class Entries:
     """The entries of one start of the agent on one host. ``builder`` names that start.
 
-    They are looked at and changed only inside ``with entries:``, which holds the lock, for one short step.
+    Read and change them only inside ``with entries:``, which holds the lock, for one short step.
     """
 
     def __init__(self, host: str, builder: str, tracker: ResourceTracker, clock: Callable[[], float]) -> None:
@@ -46,11 +46,11 @@ class Entries:
         self.tracker = tracker
         self.clock = clock
         self.stopping = False
-        """Nothing is to be begun any more."""
+        """Whether the agent stops: nothing more may begin."""
         self._lock = threading.Lock()
         self._builds: dict[str, Build] = {}
         self._barred: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        """By uuid, the fence and the attempt up to which orders are refused; the oldest first."""
+        """By uuid, the highest fence and attempt whose orders are refused; oldest first."""
 
     def __enter__(self) -> Entries:
         self._lock.acquire()
@@ -70,29 +70,29 @@ class Entries:
         return self._builds.get(uuid)
 
     def enter(self, build: Build) -> Build:
-        """A new entry, whose attempt is not begun again from now on."""
+        """Add a new entry; its attempt cannot begin again."""
         self._builds[build.uuid] = build
         self.bar(build.uuid, build.fence, build.attempt)
         return build
 
     def at(self, build: Build, *phases: Phase) -> bool:
-        """Whether it is still its uuid's entry, and in one of these phases."""
+        """Whether the build is still the entry of its uuid, and in one of these phases."""
         return build.phase in phases and self._builds.get(build.uuid) is build
 
     def move(self, build: Build, before: Phase, after: Phase) -> bool:
-        """From one phase into another. False, and nothing is changed, where it is not in the first one."""
+        """Move the build from one phase to another. Returns False, without a change, if it is not in the first one."""
         if not self.at(build, before):
             return False
         build.phase = after
         return True
 
     def forget(self, build: Build) -> None:
-        """Give its claim back and end the entry: its uuid is free again."""
+        """Release its claim and end the entry: its uuid is free again."""
         self.tracker.release(build.uuid)
         del self._builds[build.uuid]
 
     def bar(self, uuid: str, fence: int, attempt: int) -> None:
-        """Refuse orders of this attempt and of those before, also when the entry is gone."""
+        """Refuse orders of this attempt and of earlier ones, even after the entry has ended."""
         self._barred[uuid] = max((fence, attempt), self._barred.get(uuid, (0, 0)))
         self._barred.move_to_end(uuid)
         if len(self._barred) > BARRED_LIMIT:
@@ -103,7 +103,7 @@ class Entries:
         return (fence, attempt) <= self._barred.get(uuid, (0, 0))
 
     def report(self, kind: ReportKind, build: Build, *, attempt: int | None = None) -> Report:
-        """What the cell is to be told or asked of it. ``attempt`` None: the build's own."""
+        """A report of ``kind`` on this build. ``attempt`` None: the build's own."""
         return Report(
             kind=kind,
             instance_uuid=build.uuid,

@@ -1,6 +1,6 @@
-"""Whose fault a failed spawn is: a table, so that a new cause is one more line.
+"""Classify spawn errors by the party at fault, in a table: a new cause is one more line.
 
-``errors.ServiceUnavailable`` is not in it: that is nobody's failure yet, and the agent tries again by itself.
+``errors.ServiceUnavailable`` is not in the table: it is not a failure yet, and the agent itself retries.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ CLASSES: tuple[tuple[type[Exception], FailureClass], ...] = (
     (errors.PolicyViolated, FailureClass.POLICY),
     (errors.Unsupported, FailureClass.HOST),  # this host's driver cannot, another's may
     (errors.BuildFailed, FailureClass.HOST),
-    (Exception, FailureClass.HOST),  # a driver's own error, an OSError, a bug: says nothing about other hosts
+    (Exception, FailureClass.HOST),  # a driver's own error, an OSError or a bug says nothing about other hosts
 )
-"""First match wins. A cause that nobody foresaw lets another host try: aborting would punish the tenant for our surprise."""
+"""The first match wins. An unknown error lets another host try: aborting would punish the tenant for our oversight."""
 
 
 def classify(error: Exception, now: float, secrets: BootSecrets | None = None) -> Failure:
-    """Turn what ``Driver.spawn`` raised into the failure that the attempt is reported with. ``now``: seconds since the epoch.
+    """Turn an error of ``Driver.spawn`` into the failure to report for the attempt. ``now``: seconds since the epoch.
 
-    The text ends in logs and in the server's fault: a driver that quotes what it was given tells none of ``secrets`` there.
+    The message goes to logs and the server's fault, so ``secrets`` are masked in it: a driver may quote its arguments.
     """
     kind = next(kind for cause, kind in CLASSES if isinstance(error, cause))
     message = _told_by(error) or type(error).__name__
@@ -40,7 +40,7 @@ def _told_by(error: Exception) -> str:
 
 
 def no_room(reason: str, now: float) -> Failure:
-    """The host's own claim refused."""
+    """The host's own claim was refused."""
     return Failure(kind=FailureClass.NO_ROOM, error="NoRoom", message=reason, at=now)
 
 
@@ -55,10 +55,12 @@ def restarted(now: float) -> Failure:
 
 
 def repeated(now: float) -> Failure:
-    """The cell orders an attempt that is over here, so its database has lost that: this host may try again, as another attempt."""
+    """The cell orders an attempt that has ended here, so its database has lost that end. This host may try again, as another
+    attempt.
+    """
     return Failure(kind=FailureClass.RESTARTED, error="OrderRepeated", message="The host had ended this attempt before.", at=now)
 
 
 def stopping(now: float) -> Failure:
-    """The agent is about to stop: it hands back what it has not begun, and what it could not finish in time."""
+    """The agent is about to stop: it hands back builds that have not begun, and those that it could not finish in time."""
     return Failure(kind=FailureClass.STOPPING, error="AgentStopping", message="The agent of this host was told to stop.", at=now)

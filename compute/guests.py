@@ -1,4 +1,4 @@
-"""Guests that run on the host, and what the cell says of them."""
+"""Guests that run on the host, and the cell's answers about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Guests:
         self._entries = entries
 
     def found(self, guest: Guest) -> Build | None:
-        """A guest is on the host that no entry knows: count it and report it. None: an entry knows it."""
+        """Count and report a guest on the host that has no entry. None: it has an entry."""
         with self._entries as entries:
             if guest.uuid in entries:
                 return None
@@ -29,13 +29,13 @@ class Guests:
             return entries.enter(build_of(guest, Phase.REPORTING))
 
     def doubted(self, uuid: str) -> Build | None:
-        """The cell's records do not confirm a guest of ours: report it once more. None: it is not at rest, or gone."""
+        """Report a guest again that the cell's records do not confirm. None: it is not in RUNNING, or gone."""
         with self._entries as entries:
             build = entries.get(uuid)
             return build if build is not None and entries.move(build, Phase.RUNNING, Phase.REPORTING) else None
 
     def runs(self, uuid: str) -> bool:
-        """Whether there is a guest, rather than a build on its way to one."""
+        """Whether the guest runs, rather than being built."""
         with self._entries as entries:
             build = entries.get(uuid)
             return build is not None and build.phase in (Phase.REPORTING, Phase.RUNNING)
@@ -53,7 +53,7 @@ class Guests:
             return entries.move(build, Phase.REPORTING, Phase.DESTROYING)
 
     def unknown(self, build: Build, now: float) -> float:
-        """The cell has no record of the guest; return for how many seconds it has been saying so."""
+        """The cell has no record of the guest; return for how many seconds it has said so."""
         with self._entries:
             if build.unknown_since is None:
                 build.unknown_since = now
@@ -69,20 +69,20 @@ class Guests:
                     build.unaccounted = ""
 
     def kept(self, build: Build, reason: str) -> bool:
-        """A guest that the cell's records do not account for stays. True: for this ``reason`` for the first time."""
+        """Keep a guest that the cell's records do not account for. True: this is a new ``reason``."""
         with self._entries as entries:
             first, build.unaccounted = build.unaccounted != reason, reason
             entries.move(build, Phase.REPORTING, Phase.RUNNING)
             return first
 
     def unaccounted(self) -> list[tuple[Guest, str]]:
-        """The guests that the cell's records do not account for, each with the reason, by uuid."""
+        """The guests that the cell's records do not account for, each with the reason, sorted by uuid."""
         with self._entries as entries:
             found = [(build.guest, build.unaccounted) for build in entries if build.guest is not None and build.unaccounted]
         return sorted(found, key=lambda pair: pair[0].uuid)
 
     def unknown_guests(self) -> Counter[str]:
-        """How many guests of each node the cell's records do not account for."""
+        """By node, the number of guests that the cell's records do not account for."""
         return Counter(guest.node for guest, _ in self.unaccounted())
 
     def snapshot(self) -> dict[str, tuple[Phase, Guest | None]]:
@@ -92,9 +92,9 @@ class Guests:
 
 
 def confirms(record: Holding | None, guest: Guest, state: State) -> bool:
-    """Whether the record is of this very guest, in this state. One that is being deleted has nothing to be asked about.
+    """Whether the record is of this very guest, in this state. A guest that is being deleted counts as confirmed.
 
-    A delete of an earlier attempt than the guest's does not reach it: the cell has to say that it is meant as well.
+    A delete of an earlier attempt does not cover the guest: the cell has to say that it covers this one too.
     """
     if record is None:
         return False

@@ -1,8 +1,8 @@
-"""The guests of one simulated host: a file that lives outside every database and survives the agent's death.
+"""The guests of one simulated host, in a file outside every database that survives the agent's death.
 
-One JSON line per change, handed to the kernel before the change counts, so ``kill -9`` loses nothing that was reported. (A power
-cut may: it would also have ended real guests.) The file is rewritten without its past at start. Nothing here keeps a uuid from
-being added twice: a doubled guest is to be seen, not hidden.
+It has one JSON line per change. The kernel gets the line before the change counts, so ``kill -9`` loses nothing that was reported.
+(A power cut may, but it would also end real guests.) The file is compacted at start. A uuid may be added twice on purpose: a
+duplicate guest must be visible, not hidden.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 class Received(Object, frozen=True, kw_only=True):
-    """Which secrets a guest was given: the SHA-256 of its user data as base64 text, and whether a password was set."""
+    """The secrets that a guest received: the SHA-256 of its user data as base64 text, and whether a password was set."""
 
     user_data_sha256: str | None = None
     admin_pass_set: bool = False
@@ -42,9 +42,9 @@ class JournalEntry(Object, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read_entries(path: Path) -> list[JournalEntry]:
-    """Every complete line, oldest first; no file means none. Readable beside a running agent.
+    """Every complete line, oldest first; empty if there is no file. Can be read while an agent runs.
 
-    The last line is ignored while it has no end: it was never finished. A broken line elsewhere raises ``errors.Misconfigured``.
+    An incomplete last line is ignored: its write was not finished. A broken line elsewhere raises ``errors.Misconfigured``.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -63,9 +63,10 @@ def read_entries(path: Path) -> list[JournalEntry]:
 
 
 def open_entries(path: Path) -> list[JournalEntry]:
-    """The entries of the host's own journal; a damaged one is copied to ``NAME.damaged`` first, and its readable lines count.
+    """The entries of the host's own journal. A damaged file is first copied to ``NAME.damaged-N``, then its readable lines are
+    used.
 
-    Its agent has to start: the host's other guests, and the cell's orders, must not wait for one line.
+    The agent must start: the host's other guests and the cell's orders must not wait for one line.
     """
     try:
         return read_entries(path)
@@ -79,7 +80,7 @@ def open_entries(path: Path) -> list[JournalEntry]:
 
 
 def has_guests(path: Path) -> bool:
-    """Whether the journal, as far as it can be read, has guests."""
+    """Whether the readable part of the journal has guests."""
     return bool(replay(_readable_entries(path))) if path.exists() else False
 
 
@@ -106,12 +107,12 @@ def replay(entries: list[JournalEntry]) -> list[Guest]:
 
 
 def read_guests(path: Path) -> list[Guest]:
-    """The guests on the host whose journal this is."""
+    """The guests in this journal."""
     return replay(read_entries(path))
 
 
 class Journal:
-    """The file, open for appending. The caller sees to it that only one process does this (``simulated.py`` holds the lock)."""
+    """The file, open for appending. The caller ensures that only one process writes it (``simulated.py`` holds the lock)."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -144,7 +145,7 @@ class Journal:
                 self._file = None
 
     def _compact(self, path: Path, received: Mapping[str, Received | None]) -> None:
-        """Replace the file by one that only spawns what is left: atomic, so a death on the way leaves the old or the new one."""
+        """Atomically replace the file by one with only the remaining guests: a crash leaves either the old or the new file."""
         fresh = path.with_name(path.name + ".new")
         with fresh.open("wb") as file:
             entries = (JournalEntry(spawned=guest, received=received.get(guest.uuid)) for guest in self._guests)
@@ -154,7 +155,7 @@ class Journal:
         fresh.replace(path)
 
     def _append(self, entry: JournalEntry) -> None:
-        """One write for the whole line; a line that did not fit (disk full) is taken back, or the next one would be glued to it."""
+        """Write the whole line at once. A partial line (disk full) is removed, or the next one would be appended to it."""
         if self._file is None:
             raise errors.BuildFailed("The host's journal is closed.")
         line = msgspec.json.encode(entry) + b"\n"

@@ -1,4 +1,4 @@
-"""Compose the agent of one host: the only place where its parts meet."""
+"""Compose the agent of one host from its parts."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ LOG = logging.getLogger(__name__)
 
 BINARY = "superconductor-compute"
 VERSION = 1
-"""The agent's service version: rises when it speaks something that older cell conductors or conductors do not."""
+"""The agent's service version. Raise it when the agent sends something that older cell conductors or conductors do not know."""
 
 FAREWELL = 2.0
-"""Seconds, beyond the time to drain, that the last reports of a stopping agent may take."""
+"""Seconds, beyond the drain time-out, that the last reports of a stopping agent may take."""
 
 
 class AgentEndpoint:
-    """What the bus may call on this host."""
+    """The methods that the bus may call on this host."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
     def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
-        """Build these instances here. Doubled and stale orders are ignored."""
-        del context  # the orders carry all there is to know
+        """Build these instances here. Duplicate and stale orders are ignored."""
+        del context  # the orders hold everything needed
         self._agent.build(orders)
 
     def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
@@ -65,12 +65,12 @@ class AgentEndpoint:
 
 
 class ComputeService:
-    """One agent. ``bus`` is its cell's and stays the caller's to close; so does a ``reporter`` that several agents share.
+    """One agent. ``bus`` is its cell's. The caller closes the bus, and a ``reporter`` that several agents share.
 
-    Raises Misconfigured where the host has guests that were built under another name of it.
+    Raises Misconfigured if the host has guests that were built under another host name.
 
-    ``stop`` lets what was begun come to its end within the drain time-out. Leaving it out, as ``kill -9`` does, loses nothing:
-    guests stay, and the next start reports them and hands back what was building.
+    ``stop`` lets running work finish within the drain time-out. Without it, as after ``kill -9``, nothing is lost: guests stay, and
+    the next start reports them and hands back unfinished builds.
     """
 
     def __init__(
@@ -114,7 +114,9 @@ class ComputeService:
         self._began = time.monotonic()
 
     def start(self) -> None:
-        """Report the guests that are there, take orders, and keep looking for the cell conductor. Does not wait for any of it."""
+        """Report existing guests, take orders, and look for the cell conductor until it answers. Does not wait for any of
+        these.
+        """
         if not self._shared:
             self._reporter.start()
         guests = self._driver.guests()
@@ -124,14 +126,15 @@ class ComputeService:
         self._rounds.start()
 
     def check(self) -> None:
-        """Raise Unreachable while the bus does not bring it any orders."""
+        """Raise Unreachable while the bus delivers no orders."""
         self._server.check()
 
     def stop(self, timeout: float | None = None) -> None:
-        """Say so, hand over what was not begun, finish the rest within ``timeout`` seconds, let go of the host.
+        """Announce the stop, hand over builds that have not begun, finish the rest within ``timeout`` seconds, and release the
+        host.
 
-        ``timeout`` None is the drain time-out. What could not be finished is cancelled and reported, for which there are
-        ``FAREWELL`` seconds more. With a ``timeout`` of 0 nothing waits, for answers neither.
+        ``timeout`` None: the drain time-out. Unfinished builds are cancelled and reported, within ``FAREWELL`` seconds more. With a
+        ``timeout`` of 0, nothing waits, not even for answers.
         """
         end = time.monotonic() + (self._settings.drain_timeout if timeout is None else timeout)
         farewell = FAREWELL if timeout is None or timeout > 0.0 else 0.1
@@ -143,7 +146,7 @@ class ComputeService:
         self._rounds.stop()
         if not self._reporter.flush(self._settings.host, max(0.0, end - time.monotonic()) + farewell):
             LOG.warning("Host %s stops with reports unanswered: its next start makes them again", self._settings.host)
-        self._announce()  # the first one may have been overtaken by a heartbeat on its way
+        self._announce()  # an earlier heartbeat may have arrived after the first one
         if not self._shared:
             self._reporter.stop()
         self._agent.stop()
@@ -151,19 +154,19 @@ class ComputeService:
         LOG.info("Host %s has stopped", self._settings.host)
 
     def _first(self) -> None:
-        """What must have worked once before anything else by the clock makes sense."""
+        """Steps that must succeed once before the periodic rounds begin."""
         self._audit.run()
         self._report_state()
         self._introduce()
 
     def _introduce(self) -> None:
-        with contextlib.suppress(errors.Unsupported):  # a conductor of an older release asks for no more
+        with contextlib.suppress(errors.Unsupported):  # a conductor of an older release needs no introduction
             self._client.introduce(self._context, self._settings.host, BINARY, _about(), time.monotonic() - self._began)
 
     def _beat(self) -> None:
         try:
             self._agent.keep_up()
-        finally:  # a host that cannot keep up with one build is not dead
+        finally:  # send a heartbeat even if keep_up fails: the host is not down
             if self._heartbeat_due():
                 self._report_state()
 
@@ -171,7 +174,7 @@ class ComputeService:
         self._client.report_state(self._context, self._settings.host, BINARY, VERSION, stopping=self._stopping)
 
     def _announce(self) -> None:
-        """The host takes no more orders. Where nobody hears it, its silence will tell."""
+        """Tell the cell that the host takes no more orders. If the message is lost, the missing heartbeats will show it."""
         try:
             self._report_state()
         except errors.SuperconductorError as error:
@@ -179,9 +182,10 @@ class ComputeService:
 
 
 def check_name(host: str, guests: Sequence[Guest]) -> None:
-    """Raise Misconfigured if guests were built here under another host name: to the cell, this would be another host with them.
+    """Raise Misconfigured if guests here were built under another host name: the cell would see a different host with these
+    guests.
 
-    A guest remembers the name in its builder, which every driver stores with it.
+    The name is part of the guest's builder, which every driver stores with it.
     """
     built = Counter(name for guest in guests if (name := host_of(guest.builder)) and name != host)
     if built:
@@ -193,7 +197,7 @@ def check_name(host: str, guests: Sequence[Guest]) -> None:
 
 
 def make_reporter(settings: ComputeSettings, bus: Bus) -> Reporter:
-    """A reporter for one agent, or to be shared (and started and stopped by whoever shares it) by agents on one bus."""
+    """A reporter for one agent, or for several agents on one bus; the caller then starts and stops it."""
     context = RequestContext(request_id="req-reports", is_admin=True)
     client = CellConductorClient(bus, timeout=settings.call_timeout)
     return Reporter(client, context, window=settings.report_window, longest_pause=settings.report_retry_max)
@@ -204,7 +208,7 @@ def _about() -> About:
 
 
 def _offer(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:
-    """The driver knows the hardware; what of it is offered is the operator's to say."""
+    """Apply the operator's ratios and reservations to the hardware that the driver reports."""
     return msgspec.structs.replace(
         node,
         cpu_allocation_ratio=settings.cpu_allocation_ratio,

@@ -157,14 +157,14 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
     shared_folder: bool = False
 
     def told(self) -> dict[str, Any]:
-        """``attributes``, read. Raises Misconfigured."""
+        """``attributes``, parsed. Raises Misconfigured."""
         try:
             return typed.decode(self.attributes, dict[str, Any])
         except msgspec.MsgspecError:
             raise errors.Misconfigured(f"[simulated] attributes: {self.attributes[:80]!r} is not a JSON object") from None
 
     def offered(self) -> dict[str, int]:
-        """``resources``, read. Raises Misconfigured."""
+        """``resources``, parsed. Raises Misconfigured."""
         try:
             offered = typed.decode(self.resources, dict[str, int])
             extra_specs.check_offer(offered)
@@ -205,12 +205,12 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
 
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
-    """Groups and options, for the generated sample and for whoever loads a configuration."""
+    """Groups and options, for the generated sample and for loading a configuration."""
     return [("compute", list(COMPUTE)), ("simulated", list(SIMULATED))]
 
 
 def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
-    """Read both groups once. Raises ``errors.Misconfigured`` for values that do not go together."""
+    """Read both groups once. Raises ``errors.Misconfigured`` for invalid values or combinations."""
     try:
         checked_name("[compute] host", conf.compute.host)
     except errors.Invalid as error:

@@ -1,4 +1,4 @@
-"""``superconductor-compute``: the agent of this host as a process of its own."""
+"""``superconductor-compute``: the process of this host's agent."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NOT_HERE = "an agent runs beside tenants' guests, and whoever breaks out of one
 
 
 CLEARING_UP = 2 * FAREWELL
-"""Seconds of ``graceful_shutdown_timeout`` that are left for cancelling what did not end in time, and for its reports."""
+"""Seconds of ``graceful_shutdown_timeout`` reserved for cancelling unfinished builds and reporting them."""
 
 
 class ComputeRole:
-    """The one worker: a host has one agent."""
+    """The only worker: a host has one agent."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         settings = opts.settings(conf)
@@ -36,7 +36,7 @@ class ComputeRole:
         self._begun = False
 
     def start(self, stopped: threading.Event) -> None:
-        """The cell's conductors need not be there: what is told to them is told again until one answers."""
+        """Does not wait for the cell's conductors: messages to them are repeated until one answers."""
         if wait_for("the bus of the cell", self._bus.check, stopped):
             self._begun = True
             self._service.start()
@@ -52,7 +52,7 @@ class ComputeRole:
 
 
 def plan(conf: cfg.ConfigOpts) -> Plan:
-    """Raises Misconfigured for an agent that holds credentials it must not have."""
+    """Raises Misconfigured if the agent holds credentials that it must not have."""
     required(conf, "transport_url", "the URL of the cell's bus")
     for option in ("api_database.connection", "cell_database.connection", "api_transport_url", "secrets.keys"):
         refuse(conf, option, _NOT_HERE)
@@ -61,7 +61,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """The entry point of the command."""
     return process.main("superconductor-compute", argv, [opts.list_opts()], plan)
 
 

@@ -1,4 +1,4 @@
-"""The way back to the cell: every report is repeated until it is answered."""
+"""Reports to the cell: each is repeated until it is answered."""
 
 from __future__ import annotations
 
@@ -24,41 +24,42 @@ Answer = Callable[[Verdict], None]
 Send = Callable[[Sequence[Report]], Sequence[Verdict]]
 
 LIMIT = 500
-"""Reports in one message: what one transaction of the cell takes in its stride."""
+"""Reports per message: one transaction of the cell handles this many easily."""
 
 WEATHER = (Timeout, Unreachable, errors.CellUnavailable, errors.DatabaseUnavailable)
-"""Errors that say nothing about a message. After any other its reports go one by one: a bad one must not hold up the good."""
+"""Errors that are independent of the message. After any other error its reports go one by one: a bad one must not delay the
+others."""
 
 NOT_TOLD = "The host reported that the build failed. Its error message could not be sent."
-"""The failure message of a report whose own was refused..."""
+"""The failure message that replaces a refused one."""
 REFUSALS = 2
-"""...this often, alone."""
+"""How often a report sent alone must be refused before its failure message is replaced."""
 
 FIRST_PAUSE = 0.1
-"""Seconds before a report is repeated for the first time; doubled from then on."""
+"""Seconds before a report is first repeated; doubled for each further time."""
 
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """One report on its way."""
+    """One report that is not answered yet."""
 
     report: Report
     answer: Answer | None
     due: float
     tries: int = 0
-    alone: bool = False  # its message was refused as a whole: the next one carries nothing else
-    refusals: int = 0  # of messages that carried nothing else
+    alone: bool = False  # its message was refused as a whole: send it alone
+    refusals: int = 0  # how often it was refused when sent alone
 
 
 class Reporter:
-    """One thread that sends what all others submit: accepts at once, the rest after a short window, together in one message.
+    """One thread that sends the reports of all others: accepts at once, the rest after a short window, together in one message.
 
-    While a message is under way the next one fills up, so under load messages grow instead of multiplying. Nothing is dropped while
-    the process lives: a report that got no answer is sent again after a pause that doubles up to ``longest_pause`` seconds, with
-    jitter. A repeated report is harmless: the cell judges it by fence, attempt and builder, and says the same again.
+    While a message is under way, the next one collects reports, so under load messages grow instead of multiplying. Nothing is
+    dropped while the process lives. An unanswered report is repeated after a pause that doubles up to ``longest_pause`` seconds,
+    with jitter. Repeated reports are harmless: the cell judges each by fence, attempt and builder, and gives the same answer.
 
-    A failure that is refused for its text is sent with a fixed sentence: the cell must hear of it to try the next host. Several
-    agents of one cell in one process may share one reporter, since every report names its host.
+    If the text of a failure is refused, a fixed sentence replaces it: the cell must learn of the failure to try the next host.
+    Several agents of one cell in one process may share a reporter, since every report names its host.
     """
 
     def __init__(self, client: CellConductorClient, context: RequestContext, *, window: float, longest_pause: float) -> None:
@@ -70,9 +71,10 @@ class Reporter:
         self._pending: dict[tuple[str, str, ReportKind, int], Pending] = {}
         self._stopped = False
         self._alone_next = False
-        """Those that go alone and the others take turns, so that many bad reports do not hold up the good ones."""
+        """Whether the next message is a report sent alone. Single reports and groups alternate, so bad reports do not delay
+        good ones."""
         self._complaints: RateLimitedLog | None = None
-        """Made anew with each failure after a success."""
+        """Created on the first failure after a success."""
         self._thread = threading.Thread(target=self._run, name="compute-reports", daemon=True)
 
     def start(self) -> Reporter:
@@ -80,9 +82,9 @@ class Reporter:
         return self
 
     def submit(self, reports: Sequence[tuple[Report, Answer | None]], *, at_once: bool = False) -> None:
-        """Send these soon; each answer is called once, in the reporter's thread, and must not block.
+        """Send these soon. Each answer is called once, in the reporter's thread, and must not block.
 
-        ``at_once``: no others are about to come that could share their message.
+        ``at_once``: do not wait for others to share the message.
         """
         now = time.monotonic()
         with self._changed:
@@ -94,9 +96,9 @@ class Reporter:
                 self._changed.notify_all()
 
     def flush(self, host: str, timeout: float) -> bool:
-        """Wait up to ``timeout`` seconds until every report of ``host`` was answered; return whether that came true.
+        """Wait up to ``timeout`` seconds until every report of ``host`` is answered; return whether all are.
 
-        What is left is dropped: the host's agent has stopped, and its next start reports again what still matters.
+        The rest is dropped: the host's agent has stopped, and its next start reports again what still matters.
         """
         with self._changed:
             done = self._changed.wait_for(lambda: not any(key[0] == host for key in self._pending), timeout)
@@ -104,13 +106,13 @@ class Reporter:
             return done
 
     def stop(self) -> None:
-        """End the thread, after the message that is under way."""
+        """End the thread after the current message."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def send(self, group: Sequence[Pending]) -> None:
-        """Send these now, and act on the answers. Called by the reporter's thread."""
+        """Send these now, and handle the answers. Called by the reporter's thread."""
         failed = [pending for pending in group if pending.report.kind is ReportKind.FAILED]
         others = [pending for pending in group if pending.report.kind is not ReportKind.FAILED]
         self._send(others, lambda reports: self._client.report(self._context, reports))
@@ -121,7 +123,7 @@ class Reporter:
             self.send(group)
 
     def _next(self) -> list[Pending] | None:
-        """Wait until a report is due, and take along all that were not sent before. None: stop."""
+        """Wait until a report is due, and return it together with all reports not sent before. None: stop."""
         with self._changed:
             while True:
                 if self._stopped:
@@ -133,7 +135,7 @@ class Reporter:
                 self._changed.wait(None if first is None else first - now)
 
     def _group(self, now: float) -> list[Pending]:
-        """One message's worth: one report on each instance at most, so that no verdict can be taken for another's."""
+        """The reports of one message: at most one per instance, so that each verdict belongs to one report."""
         group: dict[str, Pending] = {}
         alone: Pending | None = None
         due = False
@@ -157,7 +159,7 @@ class Reporter:
             verdicts = send([pending.report for pending in group])
             if [verdict.instance_uuid for verdict in verdicts] != [pending.report.instance_uuid for pending in group]:
                 raise errors.Unsupported("The cell conductor's answer does not match the reports.")
-        except Exception as error:  # noqa: BLE001 - whatever it was, the reports are still owed; the error is logged
+        except Exception as error:  # noqa: BLE001 - after any error the reports must be repeated; the error is logged
             self._postpone(group, error)
             return
         if self._complaints is not None:
@@ -173,7 +175,7 @@ class Reporter:
     def _remove(self, pending: Pending) -> None:
         report = pending.report
         key = (report.host, report.instance_uuid, report.kind, report.attempt)
-        if self._pending.get(key) is pending:  # else the same was submitted again meanwhile, and waits for its own answer
+        if self._pending.get(key) is pending:  # otherwise it was submitted again meanwhile and waits for another answer
             del self._pending[key]
 
     def _postpone(self, group: Sequence[Pending], error: Exception) -> None:
@@ -194,7 +196,7 @@ class Reporter:
 
 
 def _reduced(report: Report, refusals: int) -> Report:
-    """A failure that was refused alone again and again, with a fixed sentence instead of the host's own."""
+    """Replace the text of a failure that was refused repeatedly when sent alone by a fixed sentence."""
     if report.failure is None or refusals < REFUSALS:
         return report
     failure = msgspec.structs.replace(report.failure, error="BuildFailed", message=NOT_TOLD)
@@ -206,5 +208,5 @@ def _answer(pending: Pending, verdict: Verdict) -> None:
         return
     try:
         pending.answer(verdict)
-    except Exception:  # the other answers of the message must still be heard
+    except Exception:  # handle the other answers of the message all the same
         LOG.exception("The answer to %s of instance %s could not be acted upon", pending.report.kind, verdict.instance_uuid)

@@ -1,4 +1,4 @@
-"""What an agent does by the clock: one thread that ticks, and borrowed ones for calls that may block."""
+"""Periodic work of an agent: one thread for the heartbeat, and a worker pool for calls that may block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_PAUSE = 5.0
 
 @dataclass(eq=False, slots=True)
 class Round:
-    """One piece of periodic work: its function, its interval and when it is next due, in seconds."""
+    """One piece of periodic work: its function, its interval in seconds, and when it is next due (monotonic seconds)."""
 
     name: str
     interval: float
@@ -33,10 +33,10 @@ class Round:
 
 
 class Rounds:
-    """Runs ``beat`` in the ticking thread and each round in a thread of its own, never twice at once.
+    """Runs ``beat`` in the ticking thread, and each round in a worker thread, never twice at once.
 
-    The heartbeat must not wait for a call that hangs, or a slow conductor would make the whole cell look dead; so whatever asks
-    for an answer is a round. Rounds begin when ``first`` has succeeded: it is tried until the cell conductor answers.
+    The heartbeat must not wait for a hanging call, or a slow conductor would make the whole cell look down. So all work that waits
+    for an answer is a round. Rounds begin after ``first`` has succeeded; it is retried until the cell conductor answers.
     """
 
     def __init__(self, host: str, beat: Callable[[], None], first: Callable[[], None], rounds: Sequence[Round]) -> None:
@@ -92,7 +92,7 @@ class Rounds:
 
         try:
             keep_trying(self._first, first=FIRST_PAUSE, longest=LONGEST_PAUSE, stopping=self._stopping, failed=failed)
-        except Exception as error:  # noqa: BLE001 - it was told of when it came first, and the agent stops
+        except Exception as error:  # noqa: BLE001 - the first failure was logged, and the agent stops
             LOG.debug("Host %s was never served by its cell conductor: %s", self._host, error)
             return
         LOG.info("Host %s is served by its cell conductor", self._host)

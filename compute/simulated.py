@@ -1,7 +1,7 @@
-"""A hypervisor without machines: capacity from the configuration, guests in a journal, failures on demand.
+"""A simulated hypervisor: capacity from the configuration, guests in a journal, failures on demand.
 
-What fails is no accident: ``scripted_outcome`` tells anyone beforehand, so that a deployment of simulated hosts can be judged from
-outside: which boot must have failed where, and which guest must be on which host.
+Failures are deterministic: ``scripted_outcome`` predicts them. So tests can check from outside which boot must have failed on which
+host, and which guest must be on which host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
 
 METADATA_KEY = "simulated:outcome"
-"""Server metadata that scripts the outcome on every host: a value of ``SpawnOutcome``. ``fail:h1,h2``: on these hosts only."""
+"""Server metadata key that scripts the outcome on every host: a value of ``SpawnOutcome``. ``fail:h1,h2``: on these hosts only."""
 
 
 class SpawnOutcome(enum.StrEnum):
@@ -32,11 +32,11 @@ class SpawnOutcome(enum.StrEnum):
 
     OK = "ok"
     FAIL = "fail"  # the host's fault: another one may succeed
-    ERROR = "error"  # the same, but as an error that no driver should raise
+    ERROR = "error"  # the host's fault too, but raised as an error that no driver should raise
     ABORT = "abort"  # the request's fault: no host would succeed
     POLICY = "policy"  # a placement policy would be broken here
     UNAVAILABLE = "unavailable"  # a service that all hosts share does not answer
-    HANG = "hang"  # never, until cancelled
+    HANG = "hang"  # does not end until it is cancelled
 
 
 RAISED: Mapping[SpawnOutcome, tuple[type[Exception], str]] = {
@@ -49,13 +49,13 @@ RAISED: Mapping[SpawnOutcome, tuple[type[Exception], str]] = {
 
 
 def draw(host: str, uuid: str, purpose: str) -> float:
-    """A number in [0, 1) that depends on nothing but its arguments."""
+    """A number in [0, 1) that depends only on the arguments."""
     digest = hashlib.blake2b(f"{purpose}\n{host}\n{uuid}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64
 
 
 def scripted_outcome(host: str, uuid: str, rate: float, metadata: Mapping[str, str]) -> SpawnOutcome:
-    """What spawning this instance on this host will do. Metadata decides if it names an outcome, else the host's failure rate."""
+    """The outcome of spawning this instance on this host: from its metadata if that names one, else from the failure rate."""
     wanted, _, hosts = metadata.get(METADATA_KEY, "").partition(":")
     if wanted in set(SpawnOutcome):
         return SpawnOutcome(wanted) if not hosts or host in hosts.split(",") else SpawnOutcome.OK
@@ -70,7 +70,7 @@ def journal_path(state_path: str, host: str) -> Path:
 class SimulatedDriver:
     """The driver ``simulated``.
 
-    Opening it raises ``errors.Misconfigured`` if another agent holds the host, or the state path cannot be used.
+    Raises ``errors.Misconfigured`` if another agent holds the host, or if the state path cannot be used.
     """
 
     def __init__(self, settings: opts.ComputeSettings) -> None:
@@ -98,7 +98,7 @@ class SimulatedDriver:
         if outcome in RAISED:
             error, text = RAISED[outcome]
             raise error(text)
-        # A tenant's metadata is not ours to leave in a file; nor is a secret, but that it has come can be told without it.
+        # Neither a tenant's metadata nor its secrets may stay in a file; a digest shows that the secrets arrived.
         self._journal.add(msgspec.structs.replace(guest, metadata={}), _received(secrets))
 
     def destroy(self, uuid: str) -> None:
@@ -137,7 +137,7 @@ def _received(secrets: BootSecrets | None) -> Received | None:
 
 
 def _machines_journal(settings: opts.SimulatedSettings, host: str) -> Path:
-    """The file with this machine's guests. They stay its guests when the host gets another name, as those of a hypervisor do."""
+    """The file with this machine's guests. As with a hypervisor, they stay when the host is renamed."""
     own = journal_path(settings.state_path, host)
     try:
         if settings.shared_folder or has_guests(own):
@@ -152,7 +152,7 @@ def _unusable(folder: Path, error: OSError) -> errors.Misconfigured:
 
 
 def _hold(path: Path) -> int:
-    """Take the host's lock file for as long as the descriptor is open: the kernel lets go of it when the process dies, however."""
+    """Take the host's lock file while the descriptor is open: the kernel releases the lock whenever the process dies."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)

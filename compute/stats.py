@@ -1,4 +1,4 @@
-"""Tell the scheduler what the host offers and holds, through the one call there is for it."""
+"""Send the host's capacity and usage to the scheduler."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rpc.scheduler import SchedulerClient
 LOG = logging.getLogger(__name__)
 
 ORDER = 1e-5
-"""Seconds by which a report is later than the one before at least, if the clock stood still or was set back."""
+"""Minimum seconds between the times of two reports, even if the clock stood still or was set back."""
 
 
 class StatsSender:
-    """Remembers what was last taken by the other side, so that only changes are sent, and a change until it is taken.
+    """Remembers the last stats that were accepted, and sends only changes, each until it is accepted.
 
-    ``unknown_guests``: by node, the guests that the cell has no record of; told as an attribute of the node where there are any.
-    Every ``full_interval`` seconds all is sent, changed or not: the cell may have lost it (a database restored, a host deleted).
+    ``unknown_guests``: by node, the number of guests that the cell has no record of. If there are any, the node's attributes show
+    it. Every ``full_interval`` seconds all stats are sent, because the cell may have lost them (database restored, host deleted).
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class StatsSender:
         self._reported_at = 0.0
 
     def send(self) -> None:
-        """Send what changed. Raises what the call raises, and sends the same again next time."""
+        """Send changes. Raises the errors of the call; the next call then sends the same again."""
         now = time.monotonic()
         if now >= self._full_at:
             self._taken.clear()

@@ -1,4 +1,4 @@
-"""What the host can hold, and what it holds: the last word against over-commit."""
+"""The capacity and usage of the host: the final check against over-commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from objects.selection import HostCapacity
 
 
 class NodeClaim(Object, frozen=True, kw_only=True):
-    """What one guest, or one build on its way to a guest, takes of its node."""
+    """The resources that a guest, or a build under way, takes of its node."""
 
     node: str
     takes: Amounts
@@ -27,7 +27,7 @@ class NodeClaim(Object, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class NodeUsage:
-    """What some claims on one node take together, kept as they come and go: a full host answers as fast as an empty one."""
+    """The sum of some claims on one node, updated incrementally: a full host answers as fast as an empty one."""
 
     claims: int = 0
     vcpus: int = 0
@@ -36,7 +36,7 @@ class NodeUsage:
     resources: dict[str, int] = field(default_factory=dict)
 
     def add(self, takes: Amounts, sign: int = 1) -> None:
-        """Count one claim more, or with ``sign`` -1 one less."""
+        """Add one claim, or with ``sign`` -1 subtract one."""
         self.claims += sign
         self.vcpus += sign * takes.vcpus
         self.memory_mb += sign * takes.memory_mb
@@ -52,13 +52,15 @@ class NodeUsage:
 class ResourceTracker:
     """Counts guests and builds under way per node. Every method is one short step under one lock, without I/O.
 
-    A claim is tested against the order's limits AND the node's own capacity, whichever is less: limits were computed from what some
-    scheduler knew of this host some time ago, and this host is where an over-commit would hurt.
+    A claim is tested against the lower of the order's limits and the node's own capacity. A scheduler computed the limits earlier,
+    from what it then knew of this host; only this check can prevent an over-commit.
     """
 
     def __init__(self, nodes: Sequence[ComputeNode], half_life: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
-        """``half_life``: seconds after which a failed build counts half in ``failed_builds``: a host that was mended is not shunned
-        for ever. ``clock``: seconds, of which only differences matter.
+        """``half_life``: seconds after which a failed build counts half in ``failed_builds``, so that a repaired host is used
+        again.
+
+        ``clock``: seconds; only differences matter.
         """
         self._lock = threading.Lock()
         self._half_life = half_life
@@ -66,14 +68,14 @@ class ResourceTracker:
         self._nodes = {node.node: node for node in nodes}
         self._claims: dict[str, NodeClaim] = {}
         self._used: defaultdict[str, NodeUsage] = defaultdict(NodeUsage)
-        """By node, what all claims take."""
+        """By node, the sum of all claims."""
         self._spawned: defaultdict[str, NodeUsage] = defaultdict(NodeUsage)
-        """By node, what those take whose guest runs."""
+        """By node, the sum of the claims whose guest runs."""
         self._failed = 0.0
         self._failed_at = 0.0
 
     def claim(self, guest: Guest, limits: HostCapacity | None = None) -> str | None:
-        """Take the guest's resources; or return, as one sentence, why they are refused, and take nothing."""
+        """Take the guest's resources. If they are refused, take nothing and return the reason as one sentence."""
         with self._lock:
             node = self._nodes.get(guest.node)
             if node is None:
@@ -85,12 +87,12 @@ class ResourceTracker:
             return refusal
 
     def hold(self, guest: Guest) -> None:
-        """Count a guest that runs: always recorded, over-full or not, because it is a fact."""
+        """Count a running guest. It is always recorded, even if the node is then over-committed."""
         with self._lock:
             self._replace(guest.uuid, _claim_of(guest, spawned=True))
 
     def release(self, uuid: str) -> None:
-        """Give back what this uuid took, if anything."""
+        """Release the resources of this uuid, if any."""
         with self._lock:
             self._replace(uuid, None)
 
@@ -102,9 +104,9 @@ class ResourceTracker:
             self._failed_at = now
 
     def stats(self, queued_builds: int) -> list[ComputeNode]:
-        """The nodes as the scheduler should know them. Used is what guests take; a build under way is the claims' to count.
+        """The nodes as reported to the scheduler. Usage counts running guests only; the claims count builds under way.
 
-        Failed builds are told in whole numbers, so that their fading alone is not a change every few seconds.
+        Failed builds are rounded to whole numbers, so that their decay alone is not a change every few seconds.
         """
         with self._lock:
             failed = float(round(self._failed_by(self._clock())))
@@ -124,7 +126,7 @@ class ResourceTracker:
         )
 
     def _replace(self, uuid: str, claim: NodeClaim | None) -> None:
-        """``claim`` is now what this uuid takes; None: nothing."""
+        """Set the claim of this uuid; None removes it."""
         before = self._claims.pop(uuid, None)
         for one, sign in ((before, -1), (claim, 1)):
             if one is not None:
@@ -139,7 +141,7 @@ class ResourceTracker:
 
 
 def _refusal(wanted: Amounts, used: NodeUsage, offered: HostCapacity, limits: HostCapacity | None) -> str | None:
-    """Why a guest does not fit, naming everything that is short. Nothing is short of what it takes nothing of."""
+    """Why a guest does not fit, with every resource that is short. A resource that the guest does not use is never short."""
     limits = limits or offered
     rows: list[tuple[str, int, int, float]] = [
         ("vCPUs", used.vcpus, wanted.vcpus, min(offered.vcpus, limits.vcpus)),

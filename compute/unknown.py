@@ -1,4 +1,4 @@
-"""Tell the cell which guests of the host its records do not account for, so that operators can list and adopt them."""
+"""Report to the cell the guests that its records do not account for, so that operators can list and adopt them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from rpc.cell_conductor import CellConductorClient
 
 
 class UnknownGuestsSender:
-    """Sends nothing where there are none, which is the usual case: the cell forgets at an agent's start what it knew before.
+    """Sends all such guests when they change, and every ``full_interval`` seconds, as the cell's database may have been
+    restored.
 
-    Else it sends all of them when they change, and every ``full_interval`` seconds: the cell's database may have been restored.
+    Without any it sends nothing, which is the usual case: when an agent starts, the cell forgets its earlier list.
     """
 
     def __init__(self, client: CellConductorClient, context: RequestContext, guests: Guests, full_interval: float) -> None:
@@ -28,7 +29,7 @@ class UnknownGuestsSender:
         self._full_at = 0.0
 
     def send(self) -> None:
-        """Raises what the call raises, and sends the same again next time."""
+        """Send the list if due. Raises the errors of the call; the next call then sends the same again."""
         found = tuple(_told(guest, reason) for guest, reason in self._guests.unaccounted()[:REPORTED_LIMIT])
         now = time.monotonic()
         if found == self._sent and (not found or now < self._full_at):

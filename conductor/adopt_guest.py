@@ -1,4 +1,4 @@
-"""Adopt a guest whose record is lost: its row in the cell, and all that the API level keeps of a server."""
+"""Adopt a guest whose record is lost: restore its row in the cell, and the API level's records of the server."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from objects.spec import Image, RequestSpec
 
 
 class Owner(Object, frozen=True, kw_only=True):
-    """Whose server it is, where both databases have lost that."""
+    """The owner of a server, given by the operator if both databases have lost it."""
 
     project_id: str
     user_id: str
 
 
 def listed(places: Places) -> dict[str, list[Reported]]:
-    """The unknown guests of every cell that answers, by the cell's uuid."""
+    """The unknown guests of every cell that answers, by cell UUID."""
     asked = {cell.uuid: places.ask(cell.uuid, unknown_guests.list_all) for cell in places.builders}
     return {uuid: found for uuid, found in asked.items() if found is not None}
 
 
 def adopt(places: Places, uuid: str, host: str | None, owner: Owner | None) -> tuple[str, Reported]:
-    """Make the reported guest of this instance the instance's; returns its cell's uuid and the report.
+    """Make the reported guest the guest of this instance; returns the cell UUID and the report.
 
-    May be repeated. Raises NotFound where no agent reports such a guest, Conflict where the records forbid it, with what to do, and
-    CellUnavailable where a cell that has to be asked does not answer.
+    May be repeated. Raises NotFound if no agent reports such a guest, Conflict with advice if the records forbid it, and
+    CellUnavailable if a cell that must be asked does not answer.
     """
     cell_uuid, reported = _reported(places, uuid, host)
     record = places.api.read(servers.records, [uuid])[1].get(uuid)
@@ -74,7 +74,7 @@ def _reported(places: Places, uuid: str, host: str | None) -> tuple[str, Reporte
 
 
 def _check_mapping(places: Places, uuid: str, cell_uuid: str, record: Record | None) -> None:
-    """Raises Conflict where the server was deleted, or is another cell's or may be."""
+    """Raises Conflict if the server was deleted or is in another cell, CellUnavailable if a silent cell may have it."""
     if record is not None and record.deleted:
         raise errors.Conflict(f"Server {uuid} was deleted by its user: remove the guest on its host instead")
     if record is not None and record.cell_uuid == cell_uuid:
@@ -91,7 +91,7 @@ def _check_mapping(places: Places, uuid: str, cell_uuid: str, record: Record | N
 
 
 def _lost(places: Places, reported: Reported, record: Record | None, owner: Owner | None) -> Lost:
-    """As the API level has it; else of the guest itself, for the owner that is named. Raises Conflict where nobody is."""
+    """The lost record, from the API database or else from the guest and ``owner``. Raises Conflict if no owner is known."""
     guest = reported.guest
     server = places.api.read(mappings.get, guest.uuid)
     batch_id = record.batch_id if record else guest.batch_id or guest.uuid
@@ -112,7 +112,7 @@ def _owner(server: Server | None, owner: Owner | None, uuid: str) -> Owner:
 
 
 def _rebuilt(reported: Reported, batch_id: str, owner: Owner) -> RequestSpec:
-    """What a guest's own record tells of what was asked for: its size and its image."""
+    """The request as far as the guest's own record shows it: size and image."""
     guest = reported.guest
     flavor = Flavor(
         flavor_id="adopted",

@@ -1,4 +1,4 @@
-"""Apply one cell's change feed to the API database: summaries, claims that moved or ended, capacities."""
+"""Apply one cell's change feed to the API database: summaries, claims that move or end, capacities."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ LOG = logging.getLogger(__name__)
 PAGE = 500
 
 STEP = "feed"
-"""The step of dead letters about instances whose events cannot be applied. Their keys are the uuids."""
+"""The step of dead letters about instances whose events cannot be applied. Their keys are the UUIDs of the instances."""
 HOST_STEP = "feed host"
-"""The same about hosts whose capacities cannot be. They are told again with the host's next report."""
+"""The step of dead letters about hosts whose capacities cannot be applied. The host's next report brings them again."""
 INSTANCE_EVENTS = frozenset((EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED))
 TRANSIENT = (errors.Transient, errors.Conflict)
-"""What says nothing about an event: a server is away, or another applier was quicker."""
+"""Errors that no event causes: a database does not answer, or another applier was quicker."""
 
 
 class Applier:
-    """Keeps the API database level with one cell. Several may run for one cell: the cursor lets one win each page."""
+    """Keeps the API database up to date with one cell. Several may run for one cell: only one can move the cursor past a page."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Applier:
         *,
         page: int = PAGE,
     ) -> None:
-        """``newcomers`` is told of hosts of the cell that are not mapped to it, before events of them count as read.
+        """``newcomers``: called with hosts of the cell that are not mapped to it, before the cursor moves past their events.
 
-        ``page``: events that are read and applied at once.
+        ``page``: number of events that are read and applied at once.
         """
         self._aside = aside or SetAside(api_database, "api")
         self._page = page
@@ -64,7 +64,7 @@ class Applier:
         self._looked = False
         self._complaints = RateLimitedLog(LOG)
         self.pages = 0
-        """Pages of events that were applied from here."""
+        """Number of pages that this applier has applied."""
         self._behind, self._level_at = 0, time.monotonic()
         metrics.FEED_BEHIND.follow(self._lag_events)
         metrics.FEED_LAG.follow(self._lag_seconds)
@@ -91,13 +91,13 @@ class Applier:
         return page.count == self._page
 
     def retry(self) -> None:
-        """Apply the rows of instances that were set aside and are due, as their cell has them now."""
+        """Apply the current rows of instances that were set aside and are due."""
         due = self._aside.again(STEP)[: self._page]
         if not due:
             return
         fates = self._database.read(mappings.fates, due)
         nobodys = [uuid for uuid in due if (fate := fates.get(uuid)) is None or fate.cell_uuid is None]
-        self._aside.succeeded(STEP, nobodys)  # what is in no cell has nothing to be told
+        self._aside.succeeded(STEP, nobodys)  # an instance in no cell has no events
         mine = [uuid for uuid in due if uuid not in nobodys and fates[uuid].cell_uuid == self._cell.uuid]
         if not mine:
             return
@@ -110,7 +110,7 @@ class Applier:
         self._aside.succeeded(STEP, set(mine) - failed - odd - set(snapshot.unreadable))
 
     def _checked(self, events: Sequence[FeedEvent]) -> list[FeedEvent]:
-        """The events that say what an instance can be. The others' instances are set aside, to be read from their rows later."""
+        """The valid instance events. Instances with an invalid event are set aside, to be read from their rows later."""
         good: list[FeedEvent] = []
         odd: dict[str, Exception] = {}
         for event in events:
@@ -126,13 +126,13 @@ class Applier:
         self._aside.failed(STEP, {uuid: errors.Invalid(reason) for uuid, reason in snapshot.unreadable.items()})
 
     def forget(self) -> None:
-        """Others may have gone on meanwhile: begin where the cursor is now."""
+        """Read the cursor again at the next call, as other appliers may have moved it."""
         self._cursor = None
 
     def _rebuild(self, cursor: int, head: int) -> None:
-        """The feed was trimmed behind our cursor, or restored from a backup: take every row's state instead, page by page.
+        """Apply every row's state, page by page: the feed was trimmed beyond the cursor, or restored from a backup.
 
-        The cursor goes to where the feed stood before the first row was read, so what changes meanwhile is read again.
+        The cursor moves to the feed's end as of before the first row was read, so later changes are read again.
         """
         LOG.warning("cell %s: its feed no longer holds what follows event %d: rebuilding from its rows", self._cell.name, cursor)
         after: str | None = ""
@@ -144,28 +144,29 @@ class Applier:
         self._mapped, self._looked = frozenset(), False  # capacities are read anew as well
 
     def map_hosts(self, hosts: frozenset[str]) -> None:
-        """The hosts mapped to this cell changed (or are told for the first time): take their capacities from the cell's records.
+        """Set the hosts mapped to this cell. If they changed, take capacities from the cell's records.
 
-        Only a host's own cell may say what it offers: a namesake in another cell is kept out. Raises ``errors.Conflict`` as above.
+        Only a host's own cell reports what it offers; a host of the same name in another cell is ignored. Raises
+        ``errors.Conflict`` as ``apply`` does.
         """
         if hosts == self._mapped and (self._looked or self._newcomers is None):
             return
         cursor = self._position()
         added = hosts - self._mapped
-        if self._looked and len(added) <= self._page:  # hosts that come one by one cost what they are, not what the cell has
+        if self._looked and len(added) <= self._page:  # read a few new hosts, not the whole cell
             known = self._cell.read(compute_nodes.of_hosts, added)
         else:
             known = self._cell.read(compute_nodes.list_all)
         nodes = [node for node in known if node.host in hosts]
         for key in [key for key in self._capacities if key[0] in hosts ^ self._mapped]:
-            del self._capacities[key]  # another cell may have had the host meanwhile
+            del self._capacities[key]  # the host may have been in another cell meanwhile
         self._write(cursor, cursor, (), nodes)
         self._mapped = hosts
         self._meet(node.host for node in known)
         self._looked = True
 
     def _refuse(self, events: Sequence[FeedEvent]) -> None:
-        """These were not applied: the cell spoke of another cell's host. They are set aside, until the row says something else."""
+        """Set aside the instances of these events, which place them on another cell's host and were not applied."""
         faults: dict[str, Exception] = {}
         for event in events:
             metrics.FEED_REFUSED.labels(self._cell.name).inc()
@@ -179,7 +180,7 @@ class Applier:
             self._newcomers(strangers)
 
     def _note(self, head: int, applied: int) -> None:
-        """For who measures: how far behind the cell this is now."""
+        """Note the lag for the metrics. ``head``, ``applied``: event numbers."""
         self._behind = max(0, head - applied)
         if not self._behind:
             self._level_at = time.monotonic()
@@ -191,14 +192,14 @@ class Applier:
         return [((self._cell.name,), time.monotonic() - self._level_at)]
 
     def _position(self) -> int:
-        """The cursor. Where it had to be looked up, others may have written capacities that we know nothing of."""
+        """The cursor. Reading it clears the cached capacities, as other appliers may have written newer ones."""
         if self._cursor is None:
             self._cursor = self._database.write(events.cursor, self._cell.uuid)
             self._capacities.clear()
         return self._cursor
 
     def _write(self, cursor: int, upto: int, page: Sequence[FeedEvent], nodes: Iterable[ComputeNode] = ()) -> None:
-        """Events and capacities that are new, in the transaction that moves the cursor: who was overtaken puts no old one back."""
+        """Write events and changed capacities in the transaction that moves the cursor: a stale applier cannot write old ones."""
         latest = {(node.host, node.node): node for node in nodes}
         changed = {key: node for key, node in latest.items() if self._capacities.get(key) != node.capacity}
         if not page and not changed and upto == cursor:
@@ -208,7 +209,7 @@ class Applier:
             self._commit(cursor, upto, page, list(changed.values()))
         except (errors.Transient, errors.Conflict):
             raise
-        except Exception as error:  # noqa: BLE001 - an event's, or a node's: each is tried alone, and what fails is set aside
+        except Exception as error:  # noqa: BLE001 - one event or node causes it: each is tried alone, and set aside if it fails
             text = "cell %s: %d events cannot be applied together: %s"
             self._complaints("together", logging.WARNING, text, self._cell.name, len(page), reason_of(error))
             self._apply_alone(cursor, page)
@@ -219,9 +220,9 @@ class Applier:
         self._capacities |= {key: node.capacity for key, node in changed.items()}
 
     def _apply_alone(self, cursor: int, page: Sequence[FeedEvent]) -> set[str]:
-        """Apply the events where the cursor stays, in smaller and smaller groups, and set aside the instances that fail alone.
+        """Apply the events in smaller and smaller groups without moving the cursor. Set aside the instances that fail alone.
 
-        Returns their uuids. It may be repeated: an event counts once.
+        Returns the UUIDs of those that failed or were refused. It may be repeated: an event counts once.
         """
         by_uuid: dict[str, list[FeedEvent]] = {}
         for event in page:
@@ -239,7 +240,7 @@ class Applier:
         return set(faults) | refused
 
     def _commit(self, cursor: int, upto: int, page: Sequence[FeedEvent], nodes: Sequence[ComputeNode]) -> set[str]:
-        """Returns the instances of which an event was refused: the cell spoke of another cell's host."""
+        """Apply in one transaction. Returns the UUIDs of refused instances, which an event places on another cell's host."""
         position = events.FeedPosition(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
         refused = self._ledger.write(events.apply, position, page, nodes, self._mapped, now=self._database.now())
         self._refuse(refused)

@@ -1,4 +1,4 @@
-"""A batch's secrets on their way from the queue into the cells: opened with the API level's key, sealed again with each cell's."""
+"""Transfer a batch's secrets from the queue to the cells: decrypt with the API level's key, encrypt with each cell's key."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from service.vault import OPTION, Vault
 
 
 class BatchSecrets:
-    """Opens and seals; what it opened is kept nowhere."""
+    """Decrypts and encrypts secrets, and stores none of them."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
     def of(self, batch: leases.LeasedBatch) -> BootSecrets | None:
-        """The secrets of a leased batch; None where it has none.
+        """The secrets of a leased batch; None if it has none.
 
-        Raises errors.NotFound if there should be some and none are kept, errors.Misconfigured if no key opens them.
+        Raises errors.NotFound if they are no longer stored, errors.Misconfigured if no key opens them.
         """
         if not batch.spec.has_secrets:
             return None
@@ -30,5 +30,5 @@ class BatchSecrets:
         return self._vault.open(batch.batch_id, batch.sealed)
 
     def sealed_for(self, cell_uuid: str, batch_id: str, content: BootSecrets | None) -> str | None:
-        """As that cell is to keep them. None for None."""
+        """The secrets encrypted for that cell; None for None."""
         return self._vault.seal(cell_uuid, batch_id, content) if content is not None else None

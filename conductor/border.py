@@ -1,7 +1,7 @@
-"""What an agent may say to its cell's conductor: it speaks of its own host, and of nobody else's.
+"""Access control for the agents' messages: an agent may report about its own host only.
 
-Who speaks is the broker's to say (``rpc.sender``), never the message's. A message that is refused raises, so that whoever sent it
-gets no verdict: an agent takes a verdict as the cell's word on its guests.
+The broker identifies the sender (``rpc.sender``), never the message. A refused message raises, so that its sender gets no verdict:
+an agent acts on its guests according to verdicts.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ ADVICE = "'superconductor host user HOST' says how to give a host a user"
 
 
 class Border:
-    """The endpoint of topic ``cell-conductor``: the conductor behind a check of who speaks.
+    """The endpoint of topic ``cell-conductor``: checks the sender, then calls the conductor.
 
-    A user of a host speaks for that host only. Other users may speak for any host unless agents must have users of their own.
+    A host's broker user may speak for that host only. Other users may speak for any host, unless agents must have their own users.
     """
 
     def __init__(self, conductor: CellConductor, users: AgentUsers, who: Callable[[], MessageSender] = sender.current) -> None:
-        """``who``: tells who sent the message that is handled now."""
+        """``who``: returns the sender of the current message."""
         self._conductor = conductor
         self._users = users
         self._who = who
         self._complaints = RateLimitedLog(LOG)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
-        """See ``CellConductor.report``. Raises Forbidden, as every method here does, where a report is on another host."""
+        """See ``CellConductor.report``. Like every method here, raises Forbidden if a report is about another host."""
         self._admit("report", (report.host for report in reports))
         return self._conductor.report(context, reports)
 
@@ -53,7 +53,7 @@ class Border:
         return self._conductor.build_instances(context, reports)
 
     def holdings(self, context: RequestContext, host: str) -> list[Holding]:
-        """See ``CellConductor.holdings``. A sender that may be any host gets digests in the place of builders."""
+        """See ``CellConductor.holdings``. A sender that is not identified gets digests instead of builders."""
         is_known = self._admit("holdings", [host])
         found = self._conductor.holdings(context, host)
         return found if is_known else [_without_builder(holding) for holding in found]
@@ -69,7 +69,7 @@ class Border:
         self._conductor.report_state(context, host, binary, version, stopping)
 
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
-        """See ``CellConductor.introduce``. On record is also whether the broker vouches for the host."""
+        """See ``CellConductor.introduce``. Also records whether the broker identifies the host."""
         is_known = self._admit("introduce", [host])
         self._conductor.introduce(context, host, binary, about, uptime, identified=is_known)
 
@@ -79,7 +79,7 @@ class Border:
         self._conductor.unknown_guests(context, host, guests)
 
     def _admit(self, method: str, hosts: Iterable[str]) -> bool:
-        """Return whether the sender is known to be the host that it speaks of. Raises Forbidden."""
+        """Return whether the sender is identified as the host it speaks for. Raises Forbidden."""
         who = self._who()
         if who.is_local:
             return True
@@ -101,7 +101,7 @@ class Border:
 
 
 def _unidentified(user: str | None, prefix: str) -> str:
-    """Why a sender that is no host's user may not speak, and what to do."""
+    """Why a sender without a host's broker user is refused, and what to do."""
     if user is None:
         start = "the message names no broker user: upgrade its sender, and have it log in as"
     else:

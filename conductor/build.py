@@ -1,7 +1,7 @@
 """The super conductor's main job: leased batches become instances in their cells.
 
-``docs/life-of-a-boot.md`` walks the hops. Whoever loses - a delete came first, a successor holds a newer fence - is left alone:
-what a losing conductor staged is settled by a sweep that reads the decided mapping.
+``docs/life-of-a-boot.md`` describes the steps. A conductor loses an instance if a delete came first or a successor holds a newer
+fence. It then does nothing more: the settler reads the decided mapping and removes the staged row.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from service.vault import Vault
 LOG = logging.getLogger(__name__)
 
 LARGE = 50
-"""Servers of a batch that is not built together with others: they would wait for it."""
+"""Batches of this many servers or more are built alone, so that small batches do not wait for them."""
 
 SOON = 0.5
-"""Seconds after which builds that their cells have taken are handed over without waiting for those of a cell that is slower."""
+"""Seconds to wait for all cells to stage. Staged builds are then handed over without waiting for slower cells."""
 
 STEP = "build"
-"""The step of dead letters about requests, whose keys are the uuids of their instances."""
+"""The step of dead letters about requests. Their keys are the UUIDs of the instances."""
 
 NONE: Mapping[str, BootSecrets | None] = MappingProxyType({})
 
 
 class Builder:
-    """Drives leased batches. Stateless between two calls: everything that must survive is in rows."""
+    """Drives leased batches. Stateless between calls: everything that must survive is in the databases."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Builder:
         aside: SetAside | None = None,
         restored: RestoreWatch | None = None,
     ) -> None:
-        """``restored``: says of which API database requests may be leased; None: of any."""
+        """``restored``: knows which incarnation of the API database requests may be leased from; None: any."""
         self._database = api_database
         self._aside = aside or SetAside(api_database, "api")
         self._registry = registry
@@ -83,28 +83,28 @@ class Builder:
         self._owner = owner
         self.lease_seconds = lease_seconds
         self.driving = LeaseRenewer(api_database, lease_seconds)
-        """What is under way here; its owner calls ``renew``."""
+        """Requests in progress here. The builder's owner calls ``renew`` periodically."""
         self._retry_pause = retry_pause
         self._restored = restored
         self._whereabouts = Whereabouts(undertaker.ledger, registry)
         self._complaints = RateLimitedLog(LOG)
 
     def schedule_and_build(self, batch_ids: Sequence[str]) -> None:
-        """Lease what nobody drives of these batches, and build it: small ones together, a large one holds up none of them."""
+        """Lease those of these batches that no conductor drives, and build them. Large batches do not delay small ones."""
         if self._is_held:
-            return  # the queue's sweep finds them when the API database has been compared with its cells
+            return  # the queue's sweep finds them after the API database has been compared with its cells
         found = isolate(self._lease, batch_ids)
         self._aside.failed("lease", dict(found.failed))
         self._begin([batch for batches in found.results for batch in batches])
 
     def refresh(self) -> None:
-        """Read the dead letters again, without those about requests that are gone. To be called now and then."""
+        """Remove the dead letters of requests that are gone, and read the others again. Call it periodically."""
         if self._aside.holds(STEP):
             self._database.write(dead_letters.forget_ended_builds, STEP)
         self._aside.refresh()
 
     def end_without_spec(self) -> None:
-        """End requests past their deadline whose spec is gone: nothing else leases them."""
+        """End requests past their deadline whose spec is missing: nothing else leases them."""
         if self._is_held:
             return
         args = (self._owner, self._database.now(), self.lease_seconds, LARGE, self._known)
@@ -121,7 +121,7 @@ class Builder:
 
     @property
     def _is_held(self) -> bool:
-        """Whether the API database has still to be compared with its cells."""
+        """Whether the API database has yet to be compared with its cells."""
         return self._restored is not None and self._known is None
 
     def _begin(self, leased: Sequence[leases.LeasedBatch]) -> None:
@@ -137,10 +137,10 @@ class Builder:
     def build(self, *batches: leases.LeasedBatch, excluded_cells: tuple[str, ...] = ()) -> None:
         """One scheduler call for these batches, one transaction per cell, one hand-over, one cast per host and batch.
 
-        Each stands or falls by itself: where something fails that was not foreseen, they are tried in smaller and smaller groups,
-        which repeats nothing that counts twice. One that fails alone is set aside; at its deadline it ends.
+        Batches do not affect each other: after an unexpected error they are retried in smaller and smaller groups. Every step can
+        safely be repeated. A batch that fails alone is set aside, and ends at its deadline.
         """
-        with self.driving.each(batches):  # under new fences, where it comes from elsewhere
+        with self.driving.each(batches):  # ``_go_elsewhere`` calls with new fences
             done = isolate(lambda some: self._drive(some, excluded_cells), batches)
             for batch, error in done.failed:
                 self._set_aside(dict.fromkeys(batch.requests, error))
@@ -158,7 +158,7 @@ class Builder:
                 self._go_elsewhere(members, excluded_cells)
 
     def _ready(self, batch: leases.LeasedBatch, secrets: dict[str, BootSecrets | None]) -> leases.LeasedBatch | None:
-        """What of the batch may be built now, its secrets put with the others'; None: nothing."""
+        """The requests of the batch that may be built now; None if there are none. Adds the batch's secrets to ``secrets``."""
         if adopted := self._whereabouts.adopt_found(batch.requests):
             left = tuple(request for request in batch.requests if request.instance_uuid not in adopted)
             batch = msgspec.structs.replace(batch, requests=left)
@@ -171,14 +171,14 @@ class Builder:
             self._set_aside(dict.fromkeys(timely.requests, errors.Invalid(timely.unreadable)))
             return None
         try:
-            secrets[batch.batch_id] = self._confidential.of(timely)  # before anything is claimed that could not be built
+            secrets[batch.batch_id] = self._confidential.of(timely)  # before claiming for a batch that cannot be built
         except (errors.NotFound, errors.Misconfigured) as error:
             self._withhold(timely, error)
             return None
         return timely
 
     def _without_skipped(self, batch: leases.LeasedBatch) -> leases.LeasedBatch:
-        """Without requests that are to wait longer, as others have noted, or that an operator has skipped: up to their deadline."""
+        """The batch without requests that have a dead letter and are not due for a retry, or that an operator has skipped."""
         due = self._aside.due(STEP, batch.requests, key=_uuid)
         if len(due) == len(batch.requests):
             return batch
@@ -190,7 +190,7 @@ class Builder:
     # -- the steps, in their order ---------------------------------------------------------------------------------------------
 
     def _bury_rolled_back(self, batch: leases.LeasedBatch) -> bool:
-        """Nothing more is built of an all-or-nothing batch that has failed. One that fails later is found in its cell."""
+        """Bury an all-or-nothing batch that has failed; return whether it has. If it fails later, its cells roll it back."""
         if batch.unreadable is not None:
             return False
         fault = self._database.read(batches.fault_of, batch.batch_id) if batch.spec.all_or_nothing else None
@@ -199,7 +199,7 @@ class Builder:
         return fault is not None
 
     def _bury_overdue(self, batch: leases.LeasedBatch) -> leases.LeasedBatch:
-        """The deadline is owned here until hand-over: what is late ends as ERROR, whatever held it up."""
+        """Until hand-over the super conductor enforces the deadline: bury overdue requests, return the batch without them."""
         now = self._database.now()
         late = {r: "Build timed out in scheduling." for r in batch.requests if r.deadline < now}
         if late:
@@ -210,13 +210,13 @@ class Builder:
     def _select_all(
         self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]
     ) -> Sequence[list[list[Selection]] | None]:
-        """The scheduler's answers, each in request order; None where there is nothing to go on with now."""
+        """The scheduler's answers by batch, each in request order; None for a batch that cannot continue now."""
         if len(batches) < 2:
             return [self._select(batch, excluded_cells) for batch in batches]
         specs = [asked(batch, excluded_cells) for batch in batches]
         try:
             choices = self._scheduler.select_for_each(context_of(specs[0]), specs)
-        except (errors.Unsupported, RemoteFault) as trouble:  # a scheduler of the release before; or one of them is at fault
+        except (errors.Unsupported, RemoteFault) as trouble:  # an older scheduler, or one batch fails all
             LOG.info("%d batches are scheduled one by one: %s", len(batches), trouble)
             return [self._select(batch, excluded_cells) for batch in batches]
         except errors.SuperconductorError as trouble:
@@ -234,22 +234,22 @@ class Builder:
     def _answered(
         self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...], answer: Callable[[], list[list[Selection]]]
     ) -> list[list[Selection]] | None:
-        """What the scheduler answers, in request order; None if there is nothing to go on with now."""
+        """The scheduler's answer in request order; None if the batch cannot continue now."""
         try:
             return answer()
         except errors.NoValidHost as refusal:
-            if excluded_cells:  # a cell that cannot be reached may be the one with room: wait for it, up to the deadline
+            if excluded_cells:  # an unreachable cell may have room: wait for it, up to the deadline
                 self._leave(batch, f"{refusal} (without {len(excluded_cells)} unreachable cells)")
             else:
                 self._bury(batch, dict.fromkeys(batch.requests, str(refusal)))
-        except errors.SuperconductorError as trouble:  # no answer in time, or one that says "come again"
+        except errors.SuperconductorError as trouble:  # no answer in time, or a request to retry
             self._leave(batch, str(trouble))
         return None
 
     def _spare(
         self, batch: leases.LeasedBatch, answers: Sequence[Sequence[Selection]], excluded_cells: tuple[str, ...]
     ) -> list[tuple[leases.LeasedRequest, Sequence[Selection]]]:
-        """The servers that found a host, with it. Of a batch that may be smaller the others end: it goes on without them."""
+        """The requests that got selections, with these. If the batch may be smaller (``min_count``), the others are buried."""
         pairs = list(zip(batch.requests, answers, strict=True))
         found = [(request, selections) for request, selections in pairs if selections]
         without = tuple(request for request, selections in pairs if not selections)
@@ -258,7 +258,7 @@ class Builder:
         elif without and excluded_cells:  # as in _select
             rest = msgspec.structs.replace(batch, requests=without)
             self._leave(rest, f"{len(without)} servers find no host without {len(excluded_cells)} unreachable cells")
-        elif without:  # one whose request is gone is not buried: its fence is old
+        elif without:  # a request that is gone is not buried: its fence is old
             why = f"No valid host was found: {len(without)} of the {batch.spec.num_instances} servers of the request fit nowhere."
             self._bury(batch, dict.fromkeys(without, why))
         return found
@@ -266,9 +266,10 @@ class Builder:
     def _map_to_cells(
         self, batch: leases.LeasedBatch, answers: Iterable[tuple[leases.LeasedRequest, Sequence[Selection]]]
     ) -> list[Placed]:
-        """host -> host mapping -> cell. A Selection that names another cell than the mapping is refused: that instance only.
+        """Find each host's cell by its host mapping.
 
-        A host that was moved just now may be known here in its old cell still: after another look it is asked for again.
+        If the Selection names another cell, the mappings are read again, as the host may just have moved. If they still differ,
+        only that instance waits for a new Selection. Instances whose host has no mapping are buried.
         """
         placed: list[Placed] = []
         moving: list[leases.LeasedRequest] = []
@@ -299,9 +300,10 @@ class Builder:
     def _stage(
         self, placed: Sequence[Placed], secrets: Mapping[str, BootSecrets | None] = NONE
     ) -> Iterator[tuple[list[Placed], list[Placed]]]:
-        """One transaction per cell, all at the same time. ``secrets``: by batch.
+        """Stage in one transaction per cell, all concurrently. ``secrets``: by batch ID.
 
-        Yields (staged, in a cell that could not take them): of all cells that answer soon together, then of each other by itself.
+        Yields (staged, refused): once for all cells that answer within ``SOON``, then once for each slower cell. Refused are the
+        instances whose cell could not take them.
         """
         under_way = []
         for cell, members in by_cell(placed).items():
@@ -321,7 +323,7 @@ class Builder:
         began: float,
         secrets: Mapping[str, BootSecrets | None],
     ) -> tuple[list[Placed], list[Placed]]:
-        """What became of one cell's transaction."""
+        """Wait for one cell's transaction; return (staged, refused)."""
         try:
             accepted = self._accepted(cell, members, written, secrets)
         except errors.Transient as error:
@@ -340,12 +342,12 @@ class Builder:
     def _accepted(
         self, cell: Cell, members: list[Placed], written: Begun[list[str]], secrets: Mapping[str, BootSecrets | None]
     ) -> set[str]:
-        """The uuids that stand in the cell as asked. A row that the cell refuses is set aside, the others are written."""
+        """The UUIDs staged in the cell as requested. A row that the cell refuses is set aside, the others are written."""
         try:
             return set(written())
         except errors.Transient:
             raise
-        except Exception as error:  # noqa: BLE001 - it is a row's: each half is tried, and what fails alone keeps its error
+        except Exception as error:  # noqa: BLE001 - one row causes it: halves are retried, a row that fails alone is set aside
             if len(members) == 1:
                 self._set_aside({members[0].request: error})
                 return set()
@@ -363,7 +365,7 @@ class Builder:
         return staging.StagedPart(spec=batch.spec, news=tuple(p.new_instance for p in members), sealed=sealed)
 
     def _hand_over(self, staged: Sequence[Placed]) -> None:
-        """The point of no return, for all of them in one transaction; then the orders, one cast per host and batch."""
+        """Decide the cell of each instance, finally and in one transaction. Then send the orders, one cast per host and batch."""
         if not staged:
             return
         with metrics.STAGE["hand_over"].time():
@@ -384,7 +386,7 @@ class Builder:
         return self._database.write(builds.hand_over, [p.hand_over for p in staged], self._database.now())
 
     def _go_elsewhere(self, refused: Sequence[Placed], excluded_cells: tuple[str, ...]) -> None:
-        """A new fence before a new Selection: a copy left in the first cell can then never be handed over."""
+        """Build in other cells, under new fences: a copy left in the first cell can then never be handed over."""
         batch = refused[0].batch
         fences = self._database.write(leases.refence, {p.request.instance_uuid: p.request.fence for p in refused})
         requests = tuple(
@@ -396,15 +398,15 @@ class Builder:
     # -- not now, or never -------------------------------------------------------------------------------------------------------
 
     def _withhold(self, batch: leases.LeasedBatch, error: errors.SuperconductorError) -> None:
-        """No guest is built without its secrets. A missing key can be added, up to the deadline; what is not stored is lost."""
+        """Do not build without the secrets. If a key is missing, wait for it up to the deadline; if secrets are lost, bury."""
         if isinstance(error, errors.Misconfigured):
             LOG.error("batch %s cannot be built: %s", batch.batch_id, error)
             self._leave(batch, "its secrets cannot be opened")
-        else:  # unless it was decided meanwhile: then the fence is old, and the burial is refused
+        else:  # if it was decided meanwhile, the fence is old and the burial is refused
             self._bury(batch, dict.fromkeys(batch.requests, f"Build aborted: {error}."))
 
     def _bury(self, batch: leases.LeasedBatch, reasons: Mapping[leases.LeasedRequest, str]) -> None:
-        """Past its deadline a request ends whatever is wrong with it, or with cell0."""
+        """Bury these requests. Past its deadline a request ends even if it or cell0 is faulty."""
         now = self._database.now()
         late = {request: reason for request, reason in reasons.items() if request.deadline < now}
         timely = {request: reason for request, reason in reasons.items() if request not in late}
@@ -424,7 +426,7 @@ class Builder:
         self._aside.succeeded(STEP, [request.instance_uuid for request in reasons if request not in refused])
 
     def _set_aside(self, faults: Mapping[leases.LeasedRequest, Exception]) -> None:
-        """Leave these requests to a later try, at the latest at their deadline, where they end."""
+        """Postpone these requests to a later try, at the latest at their deadline, when they end."""
         if not faults:
             return
         self._aside.failed(STEP, {request.instance_uuid: error for request, error in faults.items()})
@@ -432,7 +434,7 @@ class Builder:
             self._leave_until(request, self._aside.wait(STEP, request.instance_uuid))
 
     def _leave_until(self, request: leases.LeasedRequest, wait: float) -> None:
-        """Let its lease run out after so many seconds, or when it counts as over, or at its deadline, whatever comes first."""
+        """Let the lease expire after ``wait`` seconds, after the longest valid lease or at the deadline, whichever is first."""
         now = self._database.now()
         until = min(now + wait, leases.furthest(now, self.lease_seconds) - leases.LEASE_SLACK_S)
         if until > request.deadline > now:
@@ -440,7 +442,7 @@ class Builder:
         self.driving.leave({request.instance_uuid: request.fence}, until)
 
     def _leave(self, batch: leases.LeasedBatch, why: str) -> None:
-        """Let the lease run out soon, so that the queue's sweep tries again."""
+        """Let the lease expire after ``retry_pause``, so that the queue's sweep tries again."""
         self._complaints(why, logging.WARNING, "batch %s waits, and is tried again and again: %s", batch.batch_id, why)
         self.driving.leave({r.instance_uuid: r.fence for r in batch.requests}, self._database.now() + self._retry_pause)
 
@@ -450,13 +452,13 @@ def _uuid(request: leases.LeasedRequest) -> str:
 
 
 def _grouped(leased: Sequence[leases.LeasedBatch]) -> list[list[leases.LeasedBatch]]:
-    """The small batches together, each large one by itself after them."""
+    """All small batches in one group, then each large one alone."""
     small = [batch for batch in leased if len(batch.requests) < LARGE]
     return [*([small] if small else []), *([batch] for batch in leased if len(batch.requests) >= LARGE)]
 
 
 def _stage(tx: CellTransaction, database: Database, parts: Sequence[staging.StagedPart], api_now: float) -> list[str]:
-    """The transaction in a cell. What is left until a deadline is left there too, by the clock of the cell's own database."""
+    """The transaction in a cell. Deadlines are converted to the clock of the cell's database: the remaining time stays the same."""
     now = database.now()
     parts = [part.postponed(now - api_now) for part in parts]
     if len(parts) == 1:

@@ -1,4 +1,4 @@
-"""What never gets a host ends in cell0, as ERROR, with the reason."""
+"""Requests that get no host end in cell0 as ERROR, with the reason."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LOG = logging.getLogger(__name__)
 
 
 class Undertaker:
-    """Stage in cell0, hand over to cell0, activate to ERROR: the same three steps as for any cell, with no host at the end.
+    """Stage in cell0, hand over to cell0, activate to ERROR: the same three steps as for any cell, without a host.
 
-    The second step decides, and needs columns of ours only: the mapping and the fault. The row in cell0 is there for those who read
-    cells; where cell0 refuses it the request ends without.
+    The second step decides, and needs only the mapping and the fault in the API database. The row in cell0 is for readers of cells:
+    if cell0 refuses it, the request ends without a row.
     """
 
     def __init__(self, ledger: Ledger, registry: CellRegistry) -> None:
@@ -38,10 +38,10 @@ class Undertaker:
     def bury(
         self, spec: RequestSpec | None, reasons: Mapping[leases.LeasedRequest, str], *, forced: bool = False
     ) -> list[tuple[leases.LeasedRequest, Exception]]:
-        """Bury each request with its reason; one that was lost to a delete or a successor is left alone.
+        """End each request with its reason. Requests lost to a delete or a successor do not change.
 
-        ``spec``: None where it cannot be read: there will be no row in cell0. ``forced``: the deadline has passed, so it ends also
-        where cell0 is missing, does not answer, or holds a row that is in the way.
+        ``spec``: None if it cannot be read; then there will be no row in cell0. ``forced``: the deadline has passed, so the request
+        ends even if cell0 is missing, does not answer, or holds a conflicting row.
 
         Returns the requests that the API database refused to end, with its errors. Raises ``errors.CellUnavailable`` or
         ``errors.DatabaseUnavailable`` if cell0 or the API database cannot be written, ``errors.NotFound`` if there is no cell0:
@@ -65,7 +65,7 @@ class Undertaker:
     def _stage(
         self, spec: RequestSpec | None, faults: Mapping[leases.LeasedRequest, str], *, forced: bool
     ) -> tuple[set[str], set[leases.LeasedRequest]]:
-        """Write rows in cell0. Returns the uuids that stand there as asked, and the requests of which cell0 refuses the row."""
+        """Write rows in cell0. Returns the UUIDs staged there as requested, and the requests whose row cell0 refuses."""
         if spec is None:
             return set(), set(faults)
         rows = {request.instance_uuid: _new_instance(spec, request, fault) for request, fault in faults.items()}
@@ -86,7 +86,7 @@ class Undertaker:
         return staged, {request for request in faults if request.instance_uuid in refused}
 
     def _adopt(self, refused: Sequence[str]) -> None:
-        """Rows of cell0 that refused to be staged over: buried before, if the API database has lost that."""
+        """Adopt cell0 rows that could not be overwritten: they were buried before, and the API database has lost that."""
         if not refused:
             return
         try:
@@ -97,13 +97,13 @@ class Undertaker:
     def _end(
         self, requests: Sequence[leases.LeasedRequest], faults: Mapping[leases.LeasedRequest, str], now: float
     ) -> list[leases.LeasedRequest]:
-        """The decision, in the API database. Returns the requests that were won."""
+        """Decide in the API database. Returns the requests that this call ended."""
         burials = [builds.Burial(instance_uuid=r.instance_uuid, fence=r.fence, fault=faults[r]) for r in requests]
         won = set(self.ledger.write(builds.bury, burials, now))
         return [request for request in requests if request.instance_uuid in won]
 
     def _activate(self, fences: Mapping[str, int]) -> None:
-        """What fails here is done by the settler, who reads what was decided."""
+        """Activate the rows in cell0. If that fails, the settler does it: it reads the decided mappings."""
         if not fences:
             return
 
@@ -113,7 +113,7 @@ class Undertaker:
         try:
             cell0 = self._registry.cell0
             cell0.write(instances.transition, list(fences), decide, cell0.now())
-        except Exception as error:  # noqa: BLE001 - all is decided; the error is logged
+        except Exception as error:  # noqa: BLE001 - the requests are decided; the error is logged
             text = "%d rows in cell0 are left to the settler: %s"
             self._complaints(f"activate {type(error).__name__}", logging.WARNING, text, len(fences), reason_of(error))
 

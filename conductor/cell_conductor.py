@@ -1,4 +1,4 @@
-"""What a cell's conductor answers to: reports of agents, failed builds, heartbeats and stats. It never calls upward."""
+"""The RPC endpoint of a cell's conductor: agents' reports, failed builds, heartbeats, stats. It never calls the API level."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from service.vault import Vault
 LOG = logging.getLogger(__name__)
 
 REPORTS_WINDOW = 0.03
-"""Seconds that reports wait at most for others to share their transaction, where several have come together lately."""
+"""Longest time in seconds that a report waits for others to share its transaction, if several came together lately."""
 
 
 REPORTS = "reports"
-"""What dead letters call the step that writes reports."""
+"""The step of dead letters about reports. Their keys are the UUIDs of the instances."""
 
 NOT_STORED = "The build failed on its host. The host's error message could not be stored."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Settled:
-    """What became of reports, by instance, and what is kept in confidence for those that were granted.
+    """The outcomes of reports and the stored secrets of granted builds, by instance UUID.
 
-    ``faults``: of reports that cannot be written.
+    ``faults``: errors of reports that cannot be written.
     """
 
     outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)
@@ -60,12 +60,12 @@ class Settled:
 
 
 class CellConductor:
-    """The endpoint of topic ``cell-conductor``. Reports of one moment share a transaction."""
+    """The endpoint of topic ``cell-conductor``. Concurrent reports share a transaction."""
 
     def __init__(
         self, database: CellDatabase, sender: OrderSender, vault: Vault | None = None, limits: HostLimits | None = None
     ) -> None:
-        """``limits``: what a host may offer at most; None: anything."""
+        """``limits``: the most that a host may offer; None: no limits."""
         self._database = database
         self._limits = limits
         self._sender = sender
@@ -75,10 +75,10 @@ class CellConductor:
         self._heartbeat: GroupCommit[Beat, None] = GroupCommit(self._heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
-        """Agents say accept, active or gone; the verdicts come in the same order.
+        """Agents report accept, active or gone; the verdicts come in the same order.
 
-        Raises errors.Misconfigured where no key opens the secrets of a build that was accepted. Nothing is spawned without an
-        answer; the agent asks again, alone, until this or another conductor of the cell has the key, or the deadline ends it.
+        Raises errors.Misconfigured if no key opens the secrets of an accepted build. The agent spawns nothing without an answer.
+        It asks again for that build alone, until a conductor of the cell has the key or the deadline ends the build.
         """
         check_reports(reports)
         settled = self._settle(reports)
@@ -92,18 +92,18 @@ class CellConductor:
         return [released.attached(verdict) for verdict in verdicts]
 
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
-        """Failed builds: on to the next alternate of this cell, left to right, or ERROR with the attempts' whole history."""
+        """Retry failed builds on their next alternate in this cell, in order, or end them as ERROR with the history of attempts."""
         check_reports(reports)
         outcomes = self._settle(reports).outcomes
         self.resend([uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)])
         return self._verdicts(reports, outcomes)
 
     def holdings(self, context: RequestContext, host: str) -> list[Holding]:
-        """What the records of this cell say is on a host."""
+        """The instances that this cell's records place on a host."""
         return self._database.read(instances.holdings, checked_name("host", host))
 
     def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
-        """A heartbeat. Orders that a stopping host has not accepted go on to other hosts at once."""
+        """A heartbeat. Builds that a stopping host has not accepted move to their alternates at once."""
         check_service(host, binary, version)
         self._heartbeat(Beat(host=host, binary=binary, version=version, stopping=stopping))
         if stopping:
@@ -112,20 +112,20 @@ class CellConductor:
     def introduce(
         self, context: RequestContext, host: str, binary: str, about: About, uptime: float, *, identified: bool = False
     ) -> None:
-        """An agent that has started says what it is. ``identified``: the broker says that it is the host's.
+        """An agent that has started describes itself. ``identified``: the broker confirms that it is the host's agent.
 
-        Which guests it does not know it says after that.
+        This removes the host's unknown guests from the records: the agent reports them again afterwards.
         """
         check_service(host, binary)
         about = checked_about(about, uptime)
         self._database.write(_introduce, Beat(host=host, binary=binary), about, uptime, identified=identified)
 
     def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
-        """An agent says which guests it holds that the records of this cell do not account for."""
+        """An agent reports the guests it holds that have no record in this cell."""
         self._database.write(unknown_guests.replace, checked_name("host", host), guests)
 
     def move_off(self, context: RequestContext, hosts: Sequence[str]) -> int:
-        """Builds that wait for these hosts, whose agents are stopping, go on to their next alternates. Return how many did."""
+        """Move builds that wait for these hosts, whose agents are stopping, to their next alternates. Return how many moved."""
         rows = {found.uuid: found for found in self._database.read(instances.movable, hosts)}
         if not rows:
             return 0
@@ -142,23 +142,23 @@ class CellConductor:
         return len(moved)
 
     def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
-        """What a node offers and has in use: stored, and told to the feed where it changed.
+        """Store what a node offers and uses, and write a feed event if it changed.
 
-        Raises errors.Invalid for numbers that cannot be, errors.Conflict where newer ones of the node are known.
+        Raises errors.Invalid for impossible numbers, errors.Conflict if newer ones of the node are stored.
         """
         stats.check(node)
         if self._database.write(compute_nodes.store, node, self._database.now(), self._limits) is None:
             raise errors.Conflict(f"stats of {node.host}, {node.node}: newer ones are known already, these are ignored")
 
     def resend(self, uuids: Iterable[str]) -> None:
-        """Send the orders in force of these instances to the hosts their rows name."""
+        """Send the current orders of these instances to the hosts in their rows."""
         if wanted := list(uuids):
-            send_orders(self._sender, self._database.read(instances.orders, wanted).orders)  # the sweep sees to the others
+            send_orders(self._sender, self._database.read(instances.orders, wanted).orders)  # the sweep handles unreadable rows
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     def _give_up(self, reports: Sequence[Report]) -> None:
-        """Builds whose secrets are gone: no host can build them. One that was deleted meanwhile is left as it is."""
+        """End builds whose secrets are lost: no host can build them. Instances that were deleted meanwhile do not change."""
         now = self._database.now()
         failure = Failure(kind=FailureClass.REQUEST, error="SecretsLost", message=LOST, at=now)
         self._settle([msgspec.structs.replace(r, kind=ReportKind.FAILED, failure=failure) for r in reports])
@@ -166,9 +166,9 @@ class CellConductor:
             LOG.error("instance %s: %s", report.instance_uuid, LOST)
 
     def _write(self, groups: Sequence[Sequence[Report]]) -> list[Settled | Exception]:
-        """One transaction for every group in which no instance is reported on twice; a second report waits for the next.
+        """Write all reports together, one per instance; a second report on an instance goes into the next transaction.
 
-        A report that cannot be written costs its own caller an answer, and nobody else.
+        If a report cannot be written, only its own caller gets an error.
         """
         results: list[Settled | Exception] = [Settled() for _ in groups]
         left = [(index, report) for index, group in enumerate(groups) for report in group]
@@ -190,7 +190,7 @@ class CellConductor:
         return results
 
     def _settle_each(self, reports: Mapping[str, Report]) -> Settled:
-        """The outcomes of these reports, by instance. What cannot be written is written in a minimal form, if it has one."""
+        """Write these reports, by instance UUID. A report that cannot be written is retried in a minimal form, if it has one."""
         now = self._database.now()
         settled = Settled()
 
@@ -214,7 +214,7 @@ class CellConductor:
         return settled
 
     def _end_deletes(self, uuids: Sequence[str], reports: Mapping[str, Report], settled: Settled) -> None:
-        """Deletes that were carried out, and whose end cannot be written in full."""
+        """End deletes that were carried out and cannot be written in full."""
         for uuid in uuids:
             report = reports[uuid]
             done = self._database.write(minimal_end.gone, uuid, report.host, report.attempt, self._database.now())
@@ -231,7 +231,7 @@ class CellConductor:
         return verdicts
 
     def _say(self, report: Report, verdict: Verdict, outcome: Outcome) -> None:
-        """What was reported, and where that ends the build: how."""
+        """Log the report and its verdict, and the fault if the build ended in ERROR."""
         row = outcome.row if isinstance(outcome, Change) else None
         about = (report.instance_uuid, request_of(row.batch_id) if row is not None else None)
         what = report.kind if verdict.accepted else f"{report.kind} refused"
@@ -242,7 +242,7 @@ class CellConductor:
 
 
 def transition(tx: CellTransaction, reports: Mapping[str, Report], now: float) -> tuple[dict[str, Outcome], dict[str, Kept]]:
-    """What these reports, by instance, come to; and of those that are granted with secrets, what is kept of these."""
+    """Apply these reports, by instance UUID. Returns the outcomes, and the stored secrets of the builds that were granted."""
     outcomes = instances.transition(tx, reports, lambda row: decide(row, reports[row.uuid], now), now)
     granted = [uuid for uuid, report in reports.items() if _asks(report) and _verdict(report, outcomes[uuid]).accepted]
     if not granted:
@@ -263,12 +263,12 @@ def decide(row: Instance, report: Report, now: float) -> Outcome:
     failure = report.failure or Failure(kind=FailureClass.HOST, error="Unknown", message="The host gave no reason.", at=now)
     builder = report.builder
     if row.builder is not None and builder_digest.is_same(builder, row.builder, row.uuid):
-        builder = row.builder  # handed back by an agent that was told no more of it
+        builder = row.builder  # the agent knows and reports only its digest
     return lifecycle.failed(row, report.host, report.fence, report.attempt, builder, failure)
 
 
 def _asks(report: Report) -> bool:
-    """Whether it asks for secrets. Only who begins a build, or asks again whether it may, needs them."""
+    """Whether it asks for secrets. An agent needs them only when it asks for permission to build, for the first time or again."""
     return report.wants_secrets and report.kind is ReportKind.ACCEPT
 
 
@@ -278,7 +278,7 @@ def _introduce(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, 
 
 
 def _without_text(report: Report, now: float) -> Report:
-    """A failure without what the host has said of it."""
+    """The failure report without the host's message."""
     kind = report.failure.kind if report.failure is not None else FailureClass.HOST
     failure = Failure(kind=kind, error="BuildFailed", message=NOT_STORED, at=now)
     return msgspec.structs.replace(report, failure=failure)

@@ -1,4 +1,4 @@
-"""Deletes decided at the API level, carried into the cells until each cell has them."""
+"""Send deletes decided at the API level to the cells, until each cell has confirmed them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOG = logging.getLogger(__name__)
 PAGE = 500
 
 STEP = "delete"
-"""The step of dead letters about deletes that a cell cannot carry out. Their keys are the uuids of instances."""
+"""The step of dead letters about deletes that a cell cannot carry out. Their keys are the UUIDs of the instances."""
 
 
 class Deleter:
@@ -40,7 +40,7 @@ class Deleter:
         *,
         page: int = PAGE,
     ) -> None:
-        """``resend_age``: seconds that the sweep gives the cell to carry out what it was just told. ``page``: deletes at once."""
+        """``resend_age``: seconds that the sweep waits for a cell to confirm a delete. ``page``: deletes read at once."""
         self._aside = aside or SetAside(api_database, "api")
         self._page = page
         self._database = api_database
@@ -49,12 +49,12 @@ class Deleter:
         self._complaints = RateLimitedLog(LOG)
 
     def carry_out(self, uuids: Iterable[str], request_id: str | None = None) -> None:
-        """Deletes that were just decided, by this request."""
+        """Carry out deletes that were just decided, by the request ``request_id``."""
         found = [self._database.read(mappings.get, uuid) for uuid in uuids]
         self._carry([server for server in found if server is not None and server.deleted], request_id)
 
     def sweep(self) -> None:
-        """Every delete that no cell has confirmed for a while, one page of uuids after the other."""
+        """Send again every delete that its cell has not confirmed within ``resend_age``, page by page."""
         after = ""
         while servers := self._database.read(mappings.deleting, self._page, after):
             told_before = self._database.now() - self._resend_age
@@ -68,7 +68,7 @@ class Deleter:
                 by_cell[server.cell_uuid].append(server.uuid)
         for cell_uuid, uuids in by_cell.items():
             try:
-                cell = self._registry.get(cell_uuid)  # that it is gone is no fault of an item
+                cell = self._registry.get(cell_uuid)  # a missing cell is not an item's fault
                 self._aside.run(STEP, partial(self._carry_into, cell, request_id), uuids)
             except errors.NotFound as error:
                 if not self._database.write(mappings.ended_with_cell, uuids, self._database.now()):
@@ -78,7 +78,7 @@ class Deleter:
 
     def _carry_into(self, cell: Cell, request_id: str | None, uuids: Sequence[str]) -> None:
         rows = cell.write(instances.delete, uuids, cell.now(), request_id)
-        if cell.mapping.is_cell0:  # it has no feed that would tell
+        if cell.mapping.is_cell0:  # it has no feed to confirm the deletes
             gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
             self._database.write(mappings.ended, gone, self._database.now())
             return

@@ -1,4 +1,4 @@
-"""The API level's sweeps over the cells: one thread for each cell, so that a sick cell holds up nobody else."""
+"""The API level's sweeps over the cells: one thread per cell, so that a failing cell does not delay the others."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from service.periodic import Every, Periodic, Steps
 LOG = logging.getLogger(__name__)
 
 EPOCH_AGE_S = 1.0
-"""Seconds after which a position that somebody set is followed. The registry looks as often, so this costs no statement."""
+"""Seconds within which a feed position set from outside is noticed. The registry reads epochs as often: no extra statement."""
 
 
 class FeedFollower:
     """Follows one cell's feed and settles its STAGED rows.
 
-    Several conductors keep a cell, and one of them is enough for its feed. Who is overtaken leaves it to the other, looks now and
-    then whether anything is left undone, and is again the one to follow where there is.
+    Several conductors follow each cell, and one of them is enough for its feed. A follower that is overtaken pauses for ``rests``
+    rounds, then looks for events that were not applied. If there are any, it follows the feed again.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class FeedFollower:
         rests: int = 0,
         aside: SetAside | None = None,
     ) -> None:
-        """``map_hosts``: map the hosts that report in the cell, rather than leave that to 'host discover'. ``identified_only``: of
-        these only the ones that the broker shows to be what they say.
+        """``map_hosts``: map the hosts that report in the cell; otherwise 'host discover' does it.
 
-        ``rests``: rounds for which the feed is left to another that was quicker, or that has left nothing to do.
+        ``identified_only``: map only hosts whose identity the broker confirms. ``rests``: rounds to pause after another follower
+        was quicker or has left nothing to do.
         """
         self._database = api_database
         self._registry = registry
@@ -64,7 +64,7 @@ class FeedFollower:
         self._settle_now = Every(settle_age)
 
     def keep(self) -> bool:
-        """One round; returns whether there is more to do at once. What fails in it keeps nothing that follows from being done."""
+        """One round; returns whether there is more to do at once. The steps after a failed one run nonetheless."""
         with Steps() as steps:
             more = steps.run(self._round) or False
             if self._settle_now():
@@ -90,7 +90,7 @@ class FeedFollower:
         return self._left >= 0
 
     def _is_set_elsewhere(self) -> bool:
-        """Whether the position may have been set otherwise than by applying. In an idle cell nothing else would show it."""
+        """Whether something other than an applier may have set the feed position. In an idle cell nothing else shows this."""
         every, _ = self._registry.epochs.read(time.monotonic() - EPOCH_AGE_S)
         before, self._epoch = self._epoch, every.get(Epoch.FEEDS, 0)
         return before != self._epoch
@@ -111,7 +111,7 @@ class FeedFollower:
 
 
 class FeedFollowers:
-    """One running keeper per cell of the registry, cell0 included; cells that come and go are followed."""
+    """Runs one ``FeedFollower`` per cell of the registry, cell0 included, also for cells added later."""
 
     def __init__(self, registry: CellRegistry, keeper: Callable[[Cell], FeedFollower], interval: float) -> None:
         self._registry = registry
@@ -120,11 +120,11 @@ class FeedFollowers:
         self._running: dict[str, tuple[Cell, Periodic]] = {}
 
     def follow(self) -> None:
-        """Start keepers of new or changed cells, stop those of cells that are gone."""
+        """Start the followers of new or changed cells, and stop those of removed cells."""
         wanted = {cell.uuid: cell for cell in self._registry.cells()}
         try:
             wanted[CELL0_UUID] = self._registry.cell0
-        except errors.NotFound as missing:  # the other cells are kept all the same
+        except errors.NotFound as missing:  # the other cells are followed nonetheless
             LOG.warning("%s", missing)
         for uuid, (cell, periodic) in list(self._running.items()):
             if wanted.get(uuid) is not cell:

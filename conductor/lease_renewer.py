@@ -1,4 +1,4 @@
-"""What this process drives just now, and the leases that say so to the other conductors."""
+"""The requests that this process drives, and the renewal of their leases."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from db.sql.engine import ApiDatabase
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Drive:
-    """Requests under way.
+    """Requests in progress.
 
-    ``began``: seconds of this process's steady clock. ``deadline``: until when it is worth going on, by the API database's clock.
+    ``fences``: by instance UUID. ``began``: seconds of the monotonic clock. ``deadline``: when renewal stops, by the API database's
+    clock.
     """
 
     fences: dict[str, int]
@@ -25,10 +26,10 @@ class Drive:
 
 
 class LeaseRenewer:
-    """Extends the leases of requests that are under way for longer than expected, so that a lease may be short.
+    """Renews the leases of requests that take longer than expected, so that leases can be short.
 
-    Whoever is killed is succeeded soon; who is only slow, with a large batch or a slow server, keeps what it drives. A step that
-    never ends is given up at the deadline of its requests. Safe for threads.
+    Another conductor soon takes over from one that was killed; one that is only slow keeps its requests. Renewal stops at the
+    deadline of the requests, in case a step never ends. Thread-safe.
     """
 
     def __init__(self, api_database: ApiDatabase, lease_seconds: float) -> None:
@@ -39,7 +40,7 @@ class LeaseRenewer:
 
     @contextmanager
     def of(self, requests: Iterable[leases.LeasedRequest]) -> Iterator[None]:
-        """While these requests are under way."""
+        """Renew the leases of these requests inside the ``with`` block."""
         found = list(requests)
         deadline = min((r.deadline for r in found), default=0.0)
         drive = Drive(fences={r.instance_uuid: r.fence for r in found}, began=time.monotonic(), deadline=deadline)
@@ -53,16 +54,16 @@ class LeaseRenewer:
 
     @contextmanager
     def each(self, batches: Iterable[leases.LeasedBatch]) -> Iterator[None]:
-        """While these batches are under way, each up to its own deadline."""
+        """Renew the leases of these batches inside the ``with`` block, each up to its own deadline."""
         with ExitStack() as stack:
             for batch in batches:
                 stack.enter_context(self.of(batch.requests))
             yield
 
     def leave(self, fences: Mapping[str, int], until: float) -> None:
-        """Let the leases of these requests run out at ``until``, by the API database's clock: not extended from now on.
+        """Let the leases of these requests expire at ``until``, by the API database's clock: they are not renewed any more.
 
-        An extension that is being written at this moment may come last: then they run out a lease later.
+        A concurrent renewal may be written last: then they expire one lease time later.
         """
         with self._lock:
             for drive in self._drives:
@@ -71,12 +72,12 @@ class LeaseRenewer:
         self._database.write(leases.renew, fences, until)
 
     def renew(self) -> None:
-        """To be called every third of a lease, or so. It writes only where something takes that long."""
+        """Renew leases; call it about every third of a lease. It writes only for requests older than a quarter of a lease."""
         with self._lock:
             slow = [drive for drive in self._drives if drive.began < time.monotonic() - self._lease_seconds / 4]
             now = self._database.now() if slow else 0.0
             fences: dict[str, int] = {}
-            for drive in slow:  # a later fence of the same request comes later
+            for drive in slow:  # in order, so the later fence of a request wins
                 if now < drive.deadline:
                     fences |= drive.fences
         if fences:

@@ -70,7 +70,7 @@ class SuperConductorService:
         builder = Builder(
             api_database,
             registry,
-            SchedulerClient(bus, timeout=settings.lease_seconds),  # asked again, it answers the same
+            SchedulerClient(bus, timeout=settings.lease_seconds),  # a repeated request gets the same answer
             Undertaker(ledger, registry),
             owner=owner,
             lease_seconds=settings.lease_seconds,
@@ -123,18 +123,18 @@ class SuperConductorService:
             self._sweeps.append(Periodic("purge", TIDY_INTERVAL, forget, at_once=False))
 
     def start(self) -> None:
-        with contextlib.suppress(errors.DatabaseUnavailable):  # the sweep looks again
+        with contextlib.suppress(errors.DatabaseUnavailable):  # the sweep tries again
             self._restored.look()
         self._server = super_conductor.serve(self._bus, SERVER, self._endpoint, threads=self._settings.workers)
         for sweep in self._sweeps:
             sweep.start()
 
     def check(self) -> None:
-        """Raise Unreachable while the bus does not bring it any doorbells."""
+        """Raise Unreachable while the bus delivers no doorbells."""
         self._server.check()
 
     def stop(self) -> None:
-        """Take no new work, finish what is under way within a few seconds; whatever is cut off goes on elsewhere."""
+        """Take no new work, and finish current work within a few seconds. Other conductors continue interrupted work."""
         self._server.stop()
         for sweep in self._sweeps:
             sweep.stop()
@@ -144,7 +144,7 @@ class SuperConductorService:
 
 
 class _OwnCell:
-    """The cell a conductor lives in, as somewhere to send orders to."""
+    """The conductor's own cell, as an ``OrderSender``."""
 
     def __init__(self, name: str, bus: Bus) -> None:
         self.name = name
@@ -156,7 +156,7 @@ class _OwnCell:
 
 
 class CellConductorService:
-    """One cell's conductor: serves topic ``cell-conductor`` and runs the cell's sweeps. It knows its own cell only."""
+    """One cell's conductor: serves topic ``cell-conductor`` and runs the cell's sweeps. It knows only its own cell."""
 
     def __init__(
         self, settings: ConductorSettings, name: str, cell_database: CellDatabase, bus: Bus, vault: Vault | None = None
@@ -182,7 +182,7 @@ class CellConductorService:
         self._sweep.start()
 
     def check(self) -> None:
-        """Raise Unreachable while the bus does not bring it any reports."""
+        """Raise Unreachable while the bus delivers no reports."""
         self._server.check()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Count what became of builds in a cell, once it is committed."""
+"""Count the outcomes of builds in a cell after they are committed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from service import metrics
 
 
 def measure(outcomes: Iterable[Outcome], now: float) -> None:
-    """``outcomes`` of transitions of builds, made at ``now``: how long steps took, what goes on to another host, and what ends."""
+    """Measure transitions of builds made at ``now``: durations of steps, retries on other hosts, and ended builds."""
     for outcome in outcomes:
         if isinstance(outcome, Change):
-            with contextlib.suppress(TypeError):  # SQLite lets a column of times hold what is no number
+            with contextlib.suppress(TypeError):  # SQLite allows non-numbers in a column of times
                 _count(outcome.row, now)
 
 

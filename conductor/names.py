@@ -1,4 +1,4 @@
-"""Names that agents send, checked before they are written: one that a database refuses would cost others in its transaction."""
+"""Check names that agents send before they are written: a name that a database refuses fails the whole transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from objects.process import About
 BINARY_LENGTH = 64
 RELEASE_LENGTH = 64
 MESSAGES_LENGTH = 16
-"""Characters that the columns hold."""
+"""Lengths of the columns, in characters."""
 
 _LARGEST = 2**31 - 1
 
@@ -38,7 +38,7 @@ def check_service(host: str, binary: str, version: int = 1) -> None:
 
 
 def checked_about(about: About, uptime: float) -> About:
-    """What a process says of itself, as columns hold it. Raises errors.Invalid for numbers that they do not hold."""
+    """A process's description, cleaned to fit its columns. Raises errors.Invalid for a pid or uptime that cannot be."""
     if not 0 <= about.pid <= _LARGEST or not math.isfinite(uptime):
         raise errors.Invalid(f"pid {about.pid}, uptime {uptime}: are not numbers that a process has")
     release, messages = text.clean(about.release, RELEASE_LENGTH), text.clean(about.messages, MESSAGES_LENGTH)

@@ -1,8 +1,8 @@
 """Map hosts to the cell that they report in, when the API level first hears of them.
 
-What tells of a host was read before it is mapped, and an operator may have deleted the host since. Who deletes a host has its cell
-forget it first and its mapping last (``db/api/host_removal.py``). So the cell is asked once more after the host was mapped: if it
-still knows the host, a delete that comes finds the mapping; if not, the mapping is taken back.
+An operator may delete a host between its report and its mapping. A delete removes the host from its cell first, and its mapping
+last (``db/api/host_removal.py``). So the cell is asked again after the host was mapped. If it still knows the host, a later delete
+finds the mapping; if not, the mapping is removed again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LOG = logging.getLogger(__name__)
 
 
 class Newcomers:
-    """Hosts of one cell. The first cell that a host name is heard of in keeps it; agents elsewhere are complained of."""
+    """Maps new hosts of one cell. The first cell that reports a host name keeps it; agents in other cells are logged as errors."""
 
     def __init__(self, api_database: ApiDatabase, registry: CellRegistry, cell: Cell, *, identified_only: bool = False) -> None:
-        """``identified_only``: leave hosts whose agents share a broker user to an operator."""
+        """``identified_only``: do not map hosts whose agents share a broker user; an operator must map them."""
         self._identified_only = identified_only
         self._database = api_database
         self._registry = registry
@@ -36,9 +36,9 @@ class Newcomers:
         self._complaints = RateLimitedLog(LOG)
 
     def __call__(self, hosts: Collection[str]) -> None:
-        """These hosts of the cell are not mapped to it, as far as is known. Safe beside others who do the same.
+        """Map these hosts of the cell, which are not known to be mapped to it. Safe to run concurrently.
 
-        Raises CellUnavailable where the cell cannot be asked whether it still knows them: they are mapped when it tells again.
+        Raises CellUnavailable if the cell cannot be asked whether it still knows them: they are mapped when it reports them again.
         """
         new = {host for host in hosts if self._home(host) is None}
         elsewhere = {host for host in hosts if self._home(host) not in (None, self._cell.uuid)}
@@ -67,7 +67,10 @@ class Newcomers:
         return shown
 
     def _take_back_unknown(self, mapped: Collection[str], now: float) -> set[str]:
-        """Of the hosts that were mapped just now, those that were deleted meanwhile: their mappings go as they came."""
+        """Remove the mappings of those just mapped hosts that were deleted meanwhile; return these.
+
+        Raises CellUnavailable, after removing all of these mappings.
+        """
         try:
             gone = set(mapped) - self._cell.read(compute_nodes.known, mapped)
         except errors.CellUnavailable:
@@ -83,7 +86,7 @@ class Newcomers:
 
 
 def _add(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], now: float) -> set[str] | None:
-    """Map them; return those that another cell has. None: the cell was removed a moment ago, and gets no hosts any more."""
+    """Map them; return those that are mapped to another cell. None: the cell was just removed, and nothing is mapped."""
     if not cell_mappings.hold(tx, cell_uuid):
         return None
     new = [HostMapping(host=host, cell_uuid=cell_uuid) for host in sorted(hosts)]

@@ -1,4 +1,4 @@
-"""Send what the outboxes hold: the conductors', as they are there anyway, and hold up nobody."""
+"""Send the notifications in the outboxes. Conductors do it, in threads of their own, so that it delays nothing else."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 PAGE = 200
 LEASE = 60.0
-"""Seconds that one sender has a page for. It stops after half of them, whatever is left: a broker may be slow."""
+"""Seconds for which one sender leases a page. It stops sending after half of that, as a broker may be slow."""
 INTERVAL = 1.0
 PUBLISHER = socket.gethostname()
-"""Who says what no agent says."""
+"""Publisher host of notifications that no agent causes."""
 
 
 class Place(Protocol):
-    """A database, or a cell with its deadlines."""
+    """A database, or a cell with its timeouts."""
 
     def now(self) -> float: ...
 
@@ -43,10 +43,10 @@ class Place(Protocol):
 
 
 class NotificationSender:
-    """Sends from one outbox. Several may run for it: one at a time has a page, and what it does not get done the next one sends."""
+    """Sends from one outbox. Several may run for it: each leases a page at a time, and the next one sends what it leaves."""
 
     def __init__(self, place: Callable[[], Place], kind: outbox.Kind, notifier: Notifier, keep: float) -> None:
-        """``place`` is asked for anew each time. ``keep``: seconds until what cannot be sent is dropped."""
+        """``place``: called for every page. ``keep``: seconds after which unsent notifications are dropped."""
         self._place = place
         self._kind = kind
         self._notifier = notifier
@@ -71,7 +71,7 @@ class NotificationSender:
         return len(sent) == PAGE
 
     def _send(self, page: Sequence[outbox.NumberedNotice], subjects: dict[str, Subject]) -> list[int]:
-        """In their order, as far as the bus takes them."""
+        """Send in order until the bus fails or half the lease is over. Returns the IDs of those sent or dropped."""
         sent: list[int] = []
         end = time.monotonic() + LEASE / 2
         for waiting in page:
@@ -82,7 +82,7 @@ class NotificationSender:
             except errors.SuperconductorError as error:
                 self._complaints(str(error), logging.WARNING, "notifications wait to be sent: %s", error)
                 break
-            except Exception as error:  # noqa: BLE001 - it can never be sent, and those behind it must not wait; it is logged
+            except Exception as error:  # noqa: BLE001 - it can never be sent and must not block later ones; it is logged
                 text = "a notification of %s cannot be sent and is dropped: %s: %s"
                 self._complaints("odd", logging.ERROR, text, notice.event_type, type(error).__name__, error)
             sent.append(waiting.id)
@@ -97,9 +97,9 @@ class NotificationSender:
 
 
 class NotificationService:
-    """The senders of one process, each in a thread of its own. Where notifications are off there is nothing to start.
+    """The senders of one process, each in its own thread; none if notifications are off.
 
-    Raises Misconfigured where a driver or the bus cannot be used.
+    Raises Misconfigured if a driver or the bus cannot be used.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class NotificationService:
 
 
 def of_api_level(settings: NotificationSettings, bus_url: str, database: Database, registry: CellRegistry) -> NotificationService:
-    """What the API level tells, and what is told of servers in cell0, which has no conductor."""
+    """Notifications of the API level, and of servers in cell0, which has no conductor."""
     return NotificationService(settings, bus_url, [("api", "api", lambda: database), ("cell0", "cell", lambda: registry.cell0)])
 
 
 def of_cell(settings: NotificationSettings, bus_url: str, database: Database) -> NotificationService:
-    """What a cell tells."""
+    """Notifications of a cell."""
     return NotificationService(settings, bus_url, [(database.name, "cell", lambda: database)])

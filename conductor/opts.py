@@ -1,4 +1,4 @@
-"""Options of the conductors: groups [conductor], and where the databases and the bus are."""
+"""Options of the conductors: group [conductor]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY = 86400.0
 
 
 class MapHosts(enum.StrEnum):
-    """Which hosts are mapped to the cell that they report in, without being asked."""
+    """Which hosts are mapped automatically to the cell they report in."""
 
     AUTO = "auto"
     TRUE = "true"
@@ -24,7 +24,7 @@ class MapHosts(enum.StrEnum):
 
 
 class _MapHostsType(types.ConfigType):
-    """auto, or one of the words for true and false."""
+    """auto, or a boolean as oslo.config spells it."""
 
     def __init__(self) -> None:
         super().__init__(type_name="auto or boolean value")
@@ -145,7 +145,7 @@ CONDUCTOR_OPTS = [
 
 
 class ConductorSettings(Object, frozen=True, kw_only=True):
-    """Settings of both conductors; the meaning of each is its option's help. Times in seconds."""
+    """Settings of both conductors; each option's help gives its meaning. Times in seconds."""
 
     workers: int = 8
     lease_seconds: float = 10.0
@@ -172,18 +172,18 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     host_max_allocation_ratio: float = 256.0
 
     def users(self, vhost: str) -> AgentUsers:
-        """Who may speak for a host on this virtual host."""
+        """Which broker users may speak for a host on this virtual host."""
         return AgentUsers(required=self.agent_users == "required", prefix=self.agent_user_prefix or agents.prefix_of(vhost))
 
     @property
     def host_limits(self) -> HostLimits:
-        """What a host may offer at most."""
+        """The most that a host may offer."""
         names = ("vcpus", "memory_mb", "disk_gb", "resource", "allocation_ratio")
         return HostLimits(**{name: getattr(self, f"host_max_{name}") for name in names})
 
     @property
     def step_time(self) -> float:
-        """Longer than any step of the protocol takes while somebody works on it, sweeps that repeat a lost one included."""
+        """Seconds; longer than any protocol step takes, including the sweep that repeats a lost step."""
         sweeps = self.settle_age + self.resend_age + self.reap_interval + self.sweep_interval + self.feed_interval
         return 2 * (self.lease_seconds + sweeps)
 

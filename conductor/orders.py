@@ -1,4 +1,4 @@
-"""Build and delete orders on their way to hosts. A lost order costs seconds: the cell's sweeps send it again."""
+"""Send build and delete orders to hosts. The cell's sweeps send a lost order again within seconds."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 
 CASTS_AT_ONCE = 100
-"""Casts that are sent in one go: the broker confirms them while the next are on their way, and nobody waits for each."""
+"""Casts sent in one group: the broker confirms them while the next are sent, so none is waited for alone."""
 
 
 class OrderSender(Protocol):
-    """Where orders can be sent: a cell, with its deadlines and breaker, or a cell conductor's own bus.
+    """Sends orders: a cell with its timeouts and circuit breaker, or a cell conductor's own bus.
 
-    ``complaints`` remembers what was said of it already.
+    ``complaints``: rate-limited log of this sender's errors.
     """
 
     compute: ComputeClient | None
@@ -45,7 +45,7 @@ class OrderSender(Protocol):
 
 
 class Recipient(Protocol):
-    """What a delete order is made of: an instance, and where its guest may be."""
+    """The fields of a delete order: an instance, and the host of its guest."""
 
     @property
     def uuid(self) -> str: ...
@@ -62,10 +62,10 @@ class Recipient(Protocol):
 
 @metrics.stage("order")
 def send_orders(to: OrderSender, orders: Iterable[Order], *, apart: bool = False) -> dict[str, Exception]:
-    """One cast per host and batch, in the name of who asked for it. What cannot be sent is left to the sweep.
+    """Send one cast per host and batch, in the requester's context. The sweep sends orders that could not be sent now.
 
-    ``apart``: one cast per order, so that one that its host cannot read costs no other. Returns, by instance, the errors of orders
-    that the bus will never take.
+    ``apart``: one cast per order, so that an order that its host cannot read does not affect others. Returns the errors of orders
+    that the bus will never accept, by instance UUID.
     """
     groups: dict[tuple[str, str, str], list[Order]] = defaultdict(list)
     for order in orders:
@@ -84,9 +84,9 @@ def send_orders(to: OrderSender, orders: Iterable[Order], *, apart: bool = False
 def send_deletes(
     to: OrderSender, context: RequestContext, rows: Iterable[Recipient], *, builds_only: bool = False
 ) -> dict[str, Exception]:
-    """One cast per host. ``builds_only``: these were builds when their rows ended; a guest that runs has to ask for itself.
+    """Send one cast per host. ``builds_only``: end builds only; if the guest already runs, its agent asks the cell about it.
 
-    Returns, by instance, the errors of orders that the bus will never take.
+    Returns the errors of orders that the bus will never accept, by instance UUID.
     """
     by_host: dict[str, list[DeleteOrder]] = defaultdict(list)
     for row in rows:
@@ -96,9 +96,9 @@ def send_deletes(
 
 
 def _cast_all(to: OrderSender, casts: Sequence[HostOrders]) -> dict[str, Exception]:
-    """Where the bus is down, the rest is left to the sweep, without waiting for it again and again.
+    """Send the casts in groups. If the bus is down, stop at once: the sweep sends the rest.
 
-    An order that a broker refuses, as it refuses one that is too large, is no reason not to send the others.
+    If the broker refuses an order, because it is too large for example, the others are sent nonetheless.
     """
     if to.compute is None:
         raise RuntimeError(f"{to.name} has no bus, and so no hosts to send orders to")

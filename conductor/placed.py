@@ -1,4 +1,4 @@
-"""Requests with the hosts they were given, on their way into the cells of these."""
+"""Requests with their selected hosts, before hand-over to the hosts' cells."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from objects.spec import RequestSpec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Placed:
-    """One request of a batch with the host it was given, and the cell that host is mapped to."""
+    """One request of a batch with its selected host and the cell that the host is mapped to."""
 
     batch: leases.LeasedBatch
     request: leases.LeasedRequest
@@ -31,7 +31,7 @@ class Placed:
 
     @property
     def instance(self) -> Instance:
-        """Its row before hand_over."""
+        """The instance's row before hand-over."""
         spec, selection = self.batch.spec, self.selection
         return Instance(
             uuid=self.request.instance_uuid,
@@ -78,7 +78,7 @@ def by_cell(placed: Iterable[Placed]) -> dict[Cell, list[Placed]]:
 
 
 def by_batch(placed: Iterable[Placed]) -> dict[str, list[Placed]]:
-    """By the batch's id, in the order in which they come."""
+    """By batch ID, in the given order."""
     groups: dict[str, list[Placed]] = defaultdict(list)
     for p in placed:
         groups[p.batch.batch_id].append(p)
@@ -86,11 +86,11 @@ def by_batch(placed: Iterable[Placed]) -> dict[str, list[Placed]]:
 
 
 def context_of(spec: RequestSpec) -> RequestContext:
-    """The identity under which the work for a request goes on."""
+    """The request context of the user who made the request."""
     return RequestContext(request_id=spec.request_id, project_id=spec.project_id, user_id=spec.user_id)
 
 
 def asked(batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> RequestSpec:
-    """What the scheduler is asked for a batch."""
+    """The request spec to send to the scheduler for a batch."""
     fences = {r.instance_uuid: r.fence for r in batch.requests}
     return msgspec.structs.replace(batch.spec, fences=fences, excluded_cells=excluded_cells)

@@ -27,12 +27,15 @@ from service.waiting import wait_for
 SUPER, CELL = "super", "cell"
 
 SWEEPS = 4
-"""Connections kept for what runs on the clock: one that is not kept is opened for a single transaction, which costs less."""
+"""Pooled connections for the periodic sweeps. A sweep beyond them opens one for a single transaction, cheaper than keeping it."""
 _OWN_CELL_ONLY = "a conductor of a cell that does not serve the API level holds its own cell's credentials only"
 
 
 class ConductorRole:
-    """One level's conductor. ``ready`` waits for what it needs, and returns False if stopped before that; ``close`` gives it up."""
+    """One level's conductor.
+
+    ``ready`` waits for its dependencies, and returns False if stopped before. ``close`` closes its connections.
+    """
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class ConductorRole:
         self._close()
 
     def reload(self) -> None:
-        """None of its own options can change while it runs."""
+        """Does nothing: none of its own options can change at run time."""
 
 
 def super_role(conf: cfg.ConfigOpts) -> ConductorRole:
@@ -86,7 +89,7 @@ def cell_role(conf: cfg.ConfigOpts) -> ConductorRole:
 
 
 class Conductors:
-    """The roles of one worker. Each starts when what it needs is there, whatever the others wait for."""
+    """The roles of one worker. Each starts as soon as its own dependencies are ready."""
 
     def __init__(self, roles: Sequence[Role]) -> None:
         self._roles = roles
@@ -100,7 +103,7 @@ class Conductors:
             thread.join()
 
     def stop(self) -> None:
-        """All at the same time, as they share one bound."""
+        """Stop all roles concurrently, as they share one time limit."""
         threads = [threading.Thread(target=role.stop) for role in self._roles]
         for thread in threads:
             thread.start()

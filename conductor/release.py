@@ -1,4 +1,4 @@
-"""The secrets of builds that were just accepted: given out with the verdicts, and in no other way."""
+"""Release the secrets of builds that were just accepted: agents get them with the verdicts, and in no other way."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LOST = "The user data and password of this build are no longer stored."
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Released:
-    """What goes with the verdicts of one answer: each batch's secrets once, with its first instance."""
+    """The secrets for the verdicts of one answer: each batch's secrets once, with its first instance."""
 
     carried: Mapping[str, BootSecrets]
     referring: Mapping[str, str]  # instance -> the instance whose verdict has the secrets of its batch
     lost: frozenset[str]
 
     def attached(self, verdict: Verdict) -> Verdict:
-        """The verdict with what belongs to it; a refusal for an instance whose secrets are lost."""
+        """The verdict with its secrets; a refusal for an instance whose secrets are lost."""
         uuid = verdict.instance_uuid
         if uuid in self.lost:
             return msgspec.structs.replace(verdict, accepted=False, reason=LOST)
@@ -36,13 +36,13 @@ class Released:
 
 
 class Release:
-    """Opens, once per batch and answer."""
+    """Decrypts secrets, once per batch and answer."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
     def of(self, uuids: Iterable[str], kept: Mapping[str, Kept]) -> Released:
-        """The secrets for these instances, of what is ``kept`` for them.
+        """Decrypt the stored secrets (``kept``, by instance UUID) of these instances.
 
         Raises errors.Misconfigured if no key opens one of them, and logs which batch.
         """

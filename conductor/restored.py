@@ -1,4 +1,4 @@
-"""Recognise a database that was restored: nothing is leased until the queue has been compared with the cells."""
+"""Detect a restored database: nothing is leased until the queue has been compared with the cells."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ WAITS = "; its queue cannot be compared with all cells: "
 
 
 class RestoreWatch:
-    """Compares the API database's mark with what the cells remember of it, every few seconds.
+    """Compares the API database's mark with the marks stored in the cells, every few seconds.
 
-    ``known`` is what a lease must match; None until a first look has found that all agrees, and while it does not.
+    ``known``: the incarnation that a lease must match. It is None before the first agreement, and while the databases disagree.
     """
 
     def __init__(self, api_database: ApiDatabase, ledger: Ledger, registry: CellRegistry) -> None:
@@ -36,17 +36,20 @@ class RestoreWatch:
         self._registry = registry
         self._complaints = RateLimitedLog(LOG)
         self._last: Known | None = None
-        """The latest mark that this process has seen, whatever became of it since."""
+        """The latest mark on which the databases agreed; unlike ``known`` it is kept until a comparison."""
         self._asked: set[str] = set()
-        """Cells that were asked about the queue since this process has had the API database."""
+        """UUIDs of cells that were asked about the queue since the API database was last unavailable."""
         self.known: Known | None = None
         self.reason = "the API database has not been compared with its cells yet"
-        """Why nothing is leased; empty: it is."""
+        """Why nothing is leased; empty while requests are leased."""
 
     name = "restored databases"
 
     def look(self) -> None:
-        """One look, and the comparison where it is due. Raises DatabaseUnavailable; who was away may come back older."""
+        """Check the marks, and compare if that is due.
+
+        Raises DatabaseUnavailable. Then nothing is leased until the next check: the database may return in an older state.
+        """
         try:
             self._look()
         except errors.DatabaseUnavailable:
@@ -78,14 +81,14 @@ class RestoreWatch:
             self._agree(now, cells, marks, told, stepped)
 
     def _advance(self) -> tuple[Incarnation, bool]:
-        """The incarnation, and whether this process has raised its mark: the one that does compares it with all cells."""
+        """Return the incarnation, and whether this process has raised its mark. The process that does checks all cells."""
         now = self._database.read(incarnation.read)
         if now is not None and not now.due and self.known is not None:
             return now, False
         return self._database.write(incarnation.advance), True
 
     def _why_queued(self, cells: Mapping[str, Cell]) -> str:
-        """Each cell is asked once about what is queued: a loss that is younger than a mark shows there only."""
+        """Ask each cell once about the queued requests: only this shows a loss after the latest mark. Empty: no loss found."""
         unasked = [cell for uuid, cell in cells.items() if uuid not in self._asked]
         if not unasked:
             return ""
@@ -118,7 +121,7 @@ class RestoreWatch:
         self._complaints(reason, logging.WARNING, "nothing is leased: %s", reason)
 
     def _compare(self, now: Incarnation, why: str) -> None:
-        """Close the queue, compare it with every cell, and let it be leased again. A cell that does not answer is waited for."""
+        """Close the queue, compare it with every cell, and open it. It stays closed while a cell does not answer."""
         self._hold(f"{why}: its queue is compared with the cells")
         if not now.comparing:
             self._database.write(incarnation.close, now.uuid, why)
@@ -137,7 +140,7 @@ class RestoreWatch:
         self.reason = "the comparison has just been done"
 
     def _retell(self, cell: Cell) -> None:
-        """The cell's database is older than it was: what it knows in an older state is told, and its feed is read anew."""
+        """The cell's database was restored: write its outdated rows to its feed again, and have the feed read from the rows."""
         text = (
             "cell %s: its database was restored to an older state: its rows are told again; 'superconductor verify' shows lost ones"
         )
@@ -152,6 +155,6 @@ class RestoreWatch:
 
 
 def _is_nobody_heard(cells: Mapping[str, Cell], marks: Marks) -> bool:
-    """There are cells with hosts, and none of them answers."""
+    """Whether there are cells besides cell0 and none of them answers."""
     builders = [uuid for uuid, cell in cells.items() if not cell.mapping.is_cell0]
     return (bool(builders) or bool(marks.silent)) and not any(uuid in marks.seen for uuid in builders)

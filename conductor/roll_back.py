@@ -1,7 +1,7 @@
-"""All-or-nothing batches: settled when all their servers are ACTIVE, rolled back whole when one has failed.
+"""All-or-nothing batches: settled when all their servers are ACTIVE, rolled back when one has failed.
 
-Only summaries are read, which feeds and burials write, and every call may be repeated at any time. A failed batch is decided in its
-row; the orders to roll back are carried into the cells until each cell's feed has told of the end, like deletes.
+Only summaries are read, which feeds and burials write, and every call may be repeated. The failure is recorded in the batch's row.
+Like deletes, roll-backs are sent to the cells until each cell's feed reports the end.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ LOG = logging.getLogger(__name__)
 PAGE = 200
 
 STEP = "batch"
-"""The step of dead letters about batches that cannot be decided. Their keys are the batches' ids."""
+"""The step of dead letters about batches that cannot be decided. Their keys are the IDs of the batches."""
 SERVER_STEP = "roll back"
-"""The same about servers that a cell cannot roll back. Their keys are the uuids of instances."""
+"""The step of dead letters about servers that a cell cannot roll back. Their keys are the UUIDs of the instances."""
 
 Reasons = Mapping[str, str]
-"""Servers to be rolled back, and what each is told."""
+"""Servers to roll back: UUID -> fault message."""
 
 
 class BatchSweep:
-    """Often while a batch is open, else every ``idle`` seconds; a roll-back is repeated no more often than that."""
+    """Sweeps at every call while a batch is open, else every ``idle`` seconds. Repeats roll-backs every ``idle`` seconds."""
 
     def __init__(self, api_database: ApiDatabase, registry: CellRegistry, idle: float, aside: SetAside | None = None) -> None:
         self._aside = aside or SetAside(api_database, "api")
@@ -51,15 +51,15 @@ class BatchSweep:
         self._open = False
 
     def look(self) -> None:
-        """A round, if it is time."""
+        """Sweep if it is due."""
         due = self._due()
         if due or self._open:
             self._open = self.sweep(repeat=due)
 
     def sweep(self, *, repeat: bool = True) -> bool:
-        """Decide every batch that can be decided, and roll back those that fail by this, or (``repeat``) have failed before.
+        """Decide every batch that can be decided. Roll back those that fail now and, with ``repeat``, those that failed before.
 
-        Return whether one is open.
+        Return whether a batch is still open.
         """
         last, is_open = "", False
         while found := self._database.read(batches.after, PAGE, last):
@@ -91,7 +91,7 @@ class BatchSweep:
         for row in changed:
             step(LOG, "rolled back", row.uuid, request_of(row.batch_id), cell=cell.name, host=row.host, note=reasons[row.uuid])
         deleting = [row for row in changed if row.state is State.DELETING]
-        send_deletes(cell, RequestContext(request_id=f"roll-back-{cell.name}"), deleting)  # lost? the cell's sweep sends them
+        send_deletes(cell, RequestContext(request_id=f"roll-back-{cell.name}"), deleting)  # the cell's sweep resends lost ones
 
 
 def _batch_id(batch: AllOrNothingBatch) -> str:
@@ -99,7 +99,7 @@ def _batch_id(batch: AllOrNothingBatch) -> str:
 
 
 def judge(api_database: ApiDatabase, undecided: Sequence[AllOrNothingBatch]) -> list[AllOrNothingBatch]:
-    """Settle or fail each of these open batches that can be decided; return those that failed by this."""
+    """Settle or fail each of these open batches that can be decided; return those that this call failed."""
     left = api_database.read(batches.members, [batch.batch_id for batch in undecided], ("building", "error"))
     settled = [batch.batch_id for batch in undecided if batch.batch_id not in left]
     faults: dict[str, str] = {}
@@ -119,9 +119,9 @@ def judge(api_database: ApiDatabase, undecided: Sequence[AllOrNothingBatch]) -> 
 
 
 def standing(api_database: ApiDatabase, failed: Sequence[AllOrNothingBatch]) -> dict[str, dict[str, str]]:
-    """What is left of failed batches in the cells, by cell. A batch of which nothing is left is done with.
+    """The remaining servers of failed batches: cell UUID -> instance UUID -> fault. Finishes batches that have none left.
 
-    What is still queued is in no cell; whoever leases it buries it.
+    Queued requests are in no cell: the conductor that leases them buries them.
     """
     left = api_database.read(batches.members, [batch.batch_id for batch in failed], ("building", "active"))
     done = [batch.batch_id for batch in failed if batch.batch_id not in left]
@@ -136,5 +136,5 @@ def standing(api_database: ApiDatabase, failed: Sequence[AllOrNothingBatch]) -> 
 
 
 def roll_back(tx: CellTransaction, reasons: Reasons, now: float) -> dict[str, Outcome]:
-    """The transaction in a cell; what has ended there, or is being deleted, is left as it is."""
+    """The transaction in a cell. Instances that have ended or are being deleted do not change."""
     return instances.transition(tx, reasons, lambda row: lifecycle.roll_back(row, reasons[row.uuid]), now)

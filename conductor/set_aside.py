@@ -1,8 +1,8 @@
-"""Set aside what a step cannot process, so that its neighbours go on, and try it again later.
+"""Set aside items that a step cannot process, so that the others continue, and retry them later.
 
-One bad row must not stop a sweep, and must not cost a failing transaction in every round. So an item that fails alone becomes a
-dead letter (``db/dead_letters.py``) and is left out until it is due. What this process knows of the table is in memory: as long as
-nothing fails, a step costs no statement more.
+One bad row must not stop a sweep, nor cause a failing transaction in every round. So an item that fails alone becomes a dead
+letter (``db/dead_letters.py``) and is left out until its retry is due. The process caches the letters in memory: while nothing
+fails, a step needs no extra statement.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 REFRESH_INTERVAL_S = 30.0
-"""Seconds after which a process reads the letters again that others, or an operator, may have changed."""
+"""Seconds between reads of the letters, which other processes or an operator may change."""
 
 
 class TransactionRunner(Protocol):
-    """A database, or a cell with its deadlines."""
+    """A database, or a cell with its timeouts."""
 
     @property
     def name(self) -> str: ...
@@ -46,7 +46,7 @@ class TransactionRunner(Protocol):
 
 
 class _Held(NamedTuple):
-    """A letter as this process knows it. ``due`` and ``noted`` in seconds of the monotonic clock."""
+    """A cached letter. ``due`` (next retry) and ``noted`` (last change): seconds of the monotonic clock."""
 
     tries: int
     due: float
@@ -54,7 +54,7 @@ class _Held(NamedTuple):
 
 
 class SetAside:
-    """The dead letters of one place, and how steps run beside them. Safe for threads."""
+    """The dead letters of one database. Runs steps without the items that are set aside. Thread-safe."""
 
     def __init__(self, place: TransactionRunner, level: Level, clock: Callable[[], float] = time.monotonic) -> None:
         self._place = place
@@ -67,11 +67,11 @@ class SetAside:
 
     @property
     def holds_letters(self) -> bool:
-        """Whether this process knows of a letter."""
+        """Whether this process knows of any letter."""
         return bool(self._held)
 
     def refresh(self) -> None:
-        """Read the letters. To be called when a process starts, and every ``REFRESH_INTERVAL_S``."""
+        """Read the letters. Call it when a process starts, and every ``REFRESH_INTERVAL_S``."""
         began = self._clock()
         if self._held:
             self._place.write(dead_letters.forget_stale, self._level)
@@ -91,9 +91,9 @@ class SetAside:
         key: Callable[[T], str] = str,
         transient: Transient = (errors.Transient,),
     ) -> Isolated[T, R]:
-        """``work(items)``, without those that are set aside; each item that fails alone is set aside.
+        """Call ``work`` with the items that are not set aside; set aside each item that fails alone.
 
-        ``work`` is as for ``isolate``, and so are ``transient`` errors: they are raised.
+        ``work`` and ``transient`` are as for ``isolate``. Raises ``transient`` errors.
         """
         due = self.due(step, items, key=key)
         done = isolate(work, due, transient=transient)
@@ -104,7 +104,7 @@ class SetAside:
         return done
 
     def due(self, step: str, items: Sequence[T], *, key: Callable[[T], str] = str) -> Sequence[T]:
-        """The items without those that are to wait longer, or are skipped."""
+        """The items without those that wait for a retry or are skipped."""
         if not self._held:
             return items
         now = self._clock()
@@ -113,7 +113,7 @@ class SetAside:
         return [item for item in items if dead_letters.key_of(key(item)) not in waiting] if waiting else items
 
     def again(self, step: str) -> list[str]:
-        """Keys of the letters of this step that are due: for a step that is not brought to them by its own reading."""
+        """Keys of this step's letters that are due, for a step that does not read these items itself."""
         if not self._held:
             return []
         now = self._clock()
@@ -126,12 +126,12 @@ class SetAside:
             return any(held_by == step for held_by, _ in self._held)
 
     def wait(self, step: str, key: str) -> float:
-        """Seconds until this item is to be tried again; 0.0 where it is not set aside, and infinite where it is skipped."""
+        """Seconds until this item is retried; 0.0 if it is not set aside, infinite if it is skipped."""
         held = self._held.get((step, dead_letters.key_of(key)))
         return max(0.0, held.due - self._clock()) if held is not None else 0.0
 
     def failed(self, step: str, faults: Mapping[str, Exception]) -> None:
-        """Set these items aside. It raises nothing: where no letter can be written, this process remembers them."""
+        """Set these items aside. Raises nothing: if the letters cannot be written, this process remembers them in memory."""
         if not faults:
             return
         now = self._clock()
@@ -151,7 +151,7 @@ class SetAside:
             self._complaints("put", logging.WARNING, "%s: a dead letter cannot be written: %s", self._place.name, reason_of(error))
 
     def succeeded(self, step: str, keys: Iterable[str]) -> None:
-        """These items were processed, or need no processing any more: remove the letters that are known of them."""
+        """Remove the known letters of these items: they were processed, or need no processing any more."""
         with self._lock:
             mine = sorted({name for name in map(dead_letters.key_of, keys) if (step, name) in self._held})
         if not mine:
@@ -169,6 +169,6 @@ class SetAside:
 
 
 def reason_of(error: Exception) -> str:
-    """One line on what went wrong, without the statement and its parameters."""
+    """One line about the error, without the SQL statement and its parameters."""
     cause = retry.cause(error)
     return clean(f"{type(cause).__name__}: {' '.join(str(cause).split())}", dead_letters.REASON_SIZE)

@@ -1,4 +1,4 @@
-"""Settle STAGED rows: what a conductor left behind is activated or removed by reading the decided mapping."""
+"""Settle STAGED rows that a conductor left behind: activate or remove them according to the decided mapping."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PAGE = 200
 
 
 STEP = "settle"
-"""The step of dead letters about rows that cannot be settled. Their keys are the uuids of their instances."""
+"""The step of dead letters about rows that cannot be settled. Their keys are the UUIDs of the instances."""
 
 
 def settle(api_database: ApiDatabase, cell: Cell, age: float, aside: SetAside | None = None) -> None:
-    """Settle rows of ``cell`` that have been STAGED for ``age`` seconds, one page after the other: many may have to wait.
+    """Settle rows of ``cell`` that have been STAGED for ``age`` seconds, page by page.
 
-    The mapping is read after the row was seen, and what it says is final once decided, so acting on it late is harmless. A row
-    whose request is still queued or driven is left alone, and one that the cell refuses to write is set aside.
+    The mapping is read after the row. A decided mapping is final, so acting on it late is harmless. A row whose request is still
+    queued or driven does not change; a row that the cell refuses to write is set aside.
     """
     aside = aside or SetAside(api_database, "api")
     before, after = cell.now() - age, ""
@@ -37,7 +37,7 @@ def settle(api_database: ApiDatabase, cell: Cell, age: float, aside: SetAside | 
 
 
 def settle_rows(api_database: ApiDatabase, cell: Cell, found: Collection[str]) -> None:
-    """Settle those of these rows that are STAGED still and whose mapping is decided."""
+    """Settle those of these rows that are still STAGED and whose mapping is decided."""
     fates = api_database.read(mappings.fates, found)
     fences: dict[str, int] = {}
     astray: list[str] = []
@@ -52,7 +52,7 @@ def settle_rows(api_database: ApiDatabase, cell: Cell, found: Collection[str]) -
         cell.write(staging.remove_staged, astray)
     if fences:
         done = cell.write(instances.transition, fences, lambda row: _activate(row, fences, cell), now)
-        if cell.mapping.is_cell0:  # a request past its deadline ends without a row there: a copy of an earlier try is inert
+        if cell.mapping.is_cell0:  # an overdue request may end without a row: remove copies of earlier tries
             refused = [uuid for uuid, outcome in done.items() if isinstance(outcome, lifecycle.Refused) and outcome.known]
             cell.write(staging.remove_staged, refused, fences)
     for uuid in fences:

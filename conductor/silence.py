@@ -1,4 +1,4 @@
-"""Note which cells do not answer, where lists of servers find it: they ask no cell, and show what its feed told last."""
+"""Record in the API database which cells do not answer. Server lists read it there: they ask no cell and show summaries."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LOG = logging.getLogger(__name__)
 
 
 class SilenceWatch:
-    """One statement a look, whatever the number of cells, while nothing changes."""
+    """Watches which cells answer. While nothing changes, a look costs one statement, regardless of the number of cells."""
 
     def __init__(self, api_database: ApiDatabase, registry: CellRegistry) -> None:
         self._database = api_database
         self._registry = registry
         self._heads: dict[str, int] = {}
-        """Of cells that are back: where their feeds ended when they answered first."""
+        """By UUID of cells that answer again: the end of their feed at the first answer."""
 
     def look(self) -> None:
-        """Note cells that have fallen silent, and take back what was noted of those that are back and caught up with."""
+        """Record cells that stopped answering. Remove the record of cells that answer again and whose feed was caught up with."""
         known = {each.cell_uuid for each in self._database.read(silences.read)}
         cells = {cell.uuid: cell for cell in self._registry.cells()}
         broken = self._registry.broken()
@@ -49,7 +49,7 @@ class SilenceWatch:
             LOG.info("cells %s are known again", ", ".join(sorted(cells[u].name if u in cells else u for u in over)))
 
     def _is_followed(self, cell: Cell) -> bool:
-        """Whether it answers, and the summaries hold all that happened in it until it did so first."""
+        """Whether the cell answers, and the summaries include all events up to its first answer."""
         try:
             head = cell.read(feed.head)
         except errors.CellUnavailable:

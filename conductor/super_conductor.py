@@ -1,4 +1,4 @@
-"""What the API level's conductor answers to. All methods are doorbells: what they announce is in rows already."""
+"""The RPC endpoint of the API level's conductor. Its methods are doorbells: what they announce is already in the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from objects.context import RequestContext
 
 
 class SuperConductor:
-    """The endpoint of topic ``super-conductor``. ``build``: what is told of batches that were rung for; None: build at once."""
+    """The endpoint of topic ``super-conductor``. ``build``: called with the IDs of accepted batches; None: build them at once."""
 
     def __init__(self, builder: Builder, deleter: Deleter, build: Callable[[Sequence[str]], None] | None = None) -> None:
         self._build = build or builder.schedule_and_build
@@ -21,9 +21,9 @@ class SuperConductor:
         self._build([batch_id])
 
     def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
-        """Several batches were accepted in one moment."""
+        """Several batches were accepted together."""
         self._build(batch_ids)
 
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
-        """Deletes were decided: carry them into their cells now rather than at the next sweep."""
+        """Deletes were decided: send them to their cells now rather than at the next sweep."""
         self._deleter.carry_out(uuids, context.request_id)

@@ -1,4 +1,4 @@
-"""A cell's own sweeps: orders and deletes that were lost, hosts that died, builds that took too long."""
+"""A cell's own sweeps: lost orders and deletes, dead hosts, overdue builds."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PAGE = 200
 COMPUTE = "superconductor-compute"
 
 DEADLINES, DEAD_HOSTS, DELETES, ORDERS = "deadlines", "dead hosts", "deletes", "orders"
-"""Steps, as dead letters name them."""
+"""The steps of the sweep's dead letters. Their keys are the UUIDs of the instances."""
 
 
 class CellSweep:
-    """Every round may be repeated or run early: each write is conditional on what was read.
+    """A round may be repeated or run early: each write is conditional on what was read.
 
-    A row that cannot be written costs itself only: it is set aside, its neighbours go on, and past its deadline it is ended with
-    columns of our own alone (``db/cell/minimal_end.py``).
+    A row that cannot be written does not affect others: it is set aside. Past its deadline it is ended by a write of the essential
+    columns only (``db/cell/minimal_end.py``).
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class CellSweep:
         self._context = RequestContext(request_id=f"sweep-{sender.name}")
 
     def sweep(self) -> None:
-        """One round of all steps, as far as there is anything to do.
+        """Run all steps that have something to do.
 
-        A step that fails does not keep the following ones from running. Raises the first error at the end.
+        The steps after a failed one run nonetheless. Raises the first error at the end.
         """
         failed: list[Exception] = []
         self._try(self.dead_hosts, failed)
@@ -89,7 +89,7 @@ class CellSweep:
             failed.append(error)
 
     def _due(self) -> list[Callable[[], None]]:
-        """The steps that have something to do, by one statement."""
+        """The steps that have something to do, found with one statement."""
         now = self._database.now()
         found = self._database.read(due.look, now, now - self._resend_age)
         steps: list[tuple[bool, Callable[[], None]]] = [
@@ -104,22 +104,22 @@ class CellSweep:
         return [each for wanted, each in steps if wanted]
 
     def orders(self) -> None:
-        """SCHEDULED and not accepted for a while: the order was lost, or its host is slow; sending it again is harmless.
+        """Send again the orders of rows that stay SCHEDULED: the order was lost or the host is slow. A repeated order is harmless.
 
-        Each goes in a message of its own: its host may have refused the first one because of another order in it.
+        Each goes in its own message: the host may have refused the first message because of another order in it.
         """
         now = self._database.now()
         found = self._database.read(instances.unaccepted, now - self._resend_age, PAGE)
         uuids = [*found.unreadable, *(order.instance.uuid for order in found.orders)]
         if not uuids:
             return
-        self._database.write(instances.sent, uuids, now)  # those that cannot be read as well, or they would fill every page
+        self._database.write(instances.sent, uuids, now)  # unreadable ones too, or they would fill every page
         wanted = set(self._aside.due(ORDERS, uuids))
         refused = send_orders(self._sender, [order for order in found.orders if order.instance.uuid in wanted], apart=True)
         self._settle(ORDERS, wanted, {uuid: found.unreadable[uuid] for uuid in found.unreadable if uuid in wanted} | refused)
 
     def deletes(self) -> None:
-        """DELETING for a while: the delete order or its answer was lost. What no agent can ever answer for is gone."""
+        """Send again the deletes of rows that stay DELETING: order or answer was lost. Rows that can have no agent end."""
         now = self._database.now()
         before = now - self._resend_age
         for page in _pages(lambda after: self._database.read(instances.in_state, [State.DELETING], before, PAGE, after)):
@@ -130,19 +130,19 @@ class CellSweep:
             self._settle(DELETES, map(_uuid, wanted), refused)
 
     def deadlines(self) -> None:
-        """Builds whose time is over end as ERROR, under a new attempt that fences their agent off."""
+        """End overdue builds as ERROR, under a new attempt that fences off their agent."""
         now = self._database.now()
         before = now - self._resend_age
         for page in _pages(lambda after: self._database.read(instances.overdue, now, before, PAGE, after)):
             ended = self._carry_out(DEADLINES, page, lambda row, found: _deadline(row, found, now), now)
             self._settle(ORDERS, ended, {})
             building = [found for found in page if found.state == State.BUILDING and found.uuid in ended]
-            send_deletes(self._sender, self._context, building, builds_only=True)  # lost? then the agent's audit finds out
+            send_deletes(self._sender, self._context, building, builds_only=True)  # if lost, the agent's audit finds the guests
 
     def dead_hosts(self) -> None:
-        """Builds on a host that is down go on to their alternates; guests being deleted there are called gone.
+        """Move builds from hosts that are down to their alternates, and end deletes there.
 
-        From a host whose agent is stopping, the builds go that it has not accepted.
+        Builds that a stopping host has not accepted move as well.
         """
         found = [service for service in self._database.read(services.list_all) if service.binary == COMPUTE]
         down = self._liveness.down(found, time.monotonic())
@@ -164,9 +164,9 @@ class CellSweep:
     def _carry_out(
         self, name: str, rows: Sequence[DueRow], decide: Callable[[Instance, DueRow], Outcome], now: float
     ) -> dict[str, Instance | None]:
-        """Transitions of these rows as ``decide`` says, those that have changed, by instance; None: it could only be ended.
+        """Apply ``decide`` to these rows. Returns the changed rows by instance UUID; None for a row that could only be ended.
 
-        A row whose transition cannot be written is ended with our own columns, unless it is a build that has time left.
+        A row whose transition cannot be written is ended with a minimal write, unless it is a build that has time left.
         """
         wanted = self._aside.due(name, rows, key=_uuid)
         read = {found.uuid: found for found in wanted}
@@ -190,7 +190,7 @@ class CellSweep:
         return changed
 
     def _end(self, rows: Sequence[DueRow], faults: dict[str, Exception], now: float) -> list[str]:
-        """End these with columns of our own alone. Returns those that were still as they were read."""
+        """End these rows with a minimal write. Returns the UUIDs of those that had not changed since they were read."""
         states = self._database.write(minimal_end.end_all, rows, now)
         for found in rows:
             if (state := states.get(found.uuid)) is not None:
@@ -200,7 +200,7 @@ class CellSweep:
         return list(states)
 
     def _settle(self, name: str, wanted: Iterable[str], faults: dict[str, Exception]) -> None:
-        """Set aside what failed, and take back what was set aside and has gone well."""
+        """Set aside the items that failed, and remove the dead letters of those that succeeded."""
         self._aside.failed(name, faults)
         if self._aside.holds_letters:
             self._aside.succeeded(name, [uuid for uuid in wanted if uuid not in faults])
@@ -224,7 +224,7 @@ class CellSweep:
 
 
 def _pages(read: Callable[[str], list[DueRow]]) -> Iterable[list[DueRow]]:
-    """Pages by uuid: rows that stay as they are do not hide those behind them."""
+    """Pages by UUID, so that rows that do not change do not hide the following ones."""
     after = ""
     while (page := read(after)) and page[-1].uuid != after:
         after = page[-1].uuid
@@ -236,7 +236,7 @@ def _uuid(found: DueRow) -> str:
 
 
 def _has_agent(found: DueRow) -> bool:
-    """Whether there can be an agent that is told of this row and answers for it."""
+    """Whether there can be an agent that gets an order for this row and answers it."""
     try:
         checked_name("host", found.host)
     except errors.Invalid:

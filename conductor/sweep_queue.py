@@ -1,4 +1,4 @@
-"""The queue's sweep: builds whose doorbell was lost, and builds whose driver died."""
+"""The queue's sweep: builds whose doorbell was lost, and builds whose conductor died."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from service.periodic import Every
 
 PAGE = 50
 TOGETHER = 10
-"""Batches that are built together: who is slow holds up no more of them."""
+"""Batches that are built as one group; a slow batch delays only its group."""
 
 
 class QueueSweep:
-    """Lease and build what waits for ``age`` seconds or was left, a bounded number of batches at a time.
+    """Leases and builds batches that wait for ``age`` seconds or whose lease has expired, a bounded number at a time.
 
-    ``specless_interval``: seconds between looks for requests past their deadline whose spec is gone.
+    ``specless_interval``: seconds between looks for requests past their deadline whose spec is missing.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class QueueSweep:
         builds: list[Future[None]] = [self._pool.submit(self._builder.schedule_and_build, group) for group in groups]
         if self._look_for_specless():
             builds.append(self._pool.submit(self._builder.end_without_spec))
-        wait(builds)  # all of them, before the error of one is raised
+        wait(builds)  # wait for all before raising the error of one
         for build in builds:
             build.result()
         return len(batch_ids) == PAGE

@@ -1,4 +1,4 @@
-"""Forget and free what nobody asks for any more: old decisions, client tokens, dead processes, lost claims, deleted servers."""
+"""Remove outdated records: old decisions, client tokens, dead processes, orphaned claims, deleted servers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from service.periodic import Steps
 LOG = logging.getLogger(__name__)
 
 REAP = "reap"
-"""The step of dead letters about claims that cannot be freed. Their keys are the uuids of instances."""
+"""The step of dead letters about claims that cannot be released. Their keys are the UUIDs of the instances."""
 
 
 def tidy(api_database: ApiDatabase, decision_age: float, token_age: float) -> None:
-    """One round; ages in seconds."""
+    """Remove old decisions, client tokens and process records; ages in seconds."""
     now = api_database.now()
     with Steps() as steps:
         forgotten = steps.run(_forget_decisions, api_database, now - decision_age)
@@ -37,7 +37,7 @@ def tidy(api_database: ApiDatabase, decision_age: float, token_age: float) -> No
 
 
 def _forget_decisions(api_database: ApiDatabase, before: float) -> int:
-    """In many small transactions: an hour of a busy region leaves a lot of them."""
+    """Remove decisions in many small transactions: a busy region makes a lot of them in an hour."""
     forgotten = 0
     after: str | None = ""
     while after is not None:
@@ -47,7 +47,7 @@ def _forget_decisions(api_database: ApiDatabase, before: float) -> int:
 
 
 def reap(api_database: ApiDatabase, ledger: claims.Ledger, aside: SetAside | None = None) -> None:
-    """One round of the claim reaper."""
+    """Release orphaned claims."""
     orphans = api_database.read(claims.orphans)
     if orphans:
         aside = aside or SetAside(api_database, "api")
@@ -56,7 +56,7 @@ def reap(api_database: ApiDatabase, ledger: claims.Ledger, aside: SetAside | Non
 
 
 def forget_deleted(registry: CellRegistry, api_database: ApiDatabase, age: float) -> None:
-    """One round: servers deleted ``age`` seconds ago. Those of a cell that does not answer wait for a later one."""
+    """Remove servers deleted ``age`` seconds ago. Those of a cell that does not answer wait for a later round."""
     done: set[str] = set()
     for cell in _cells(registry):
         try:

@@ -1,4 +1,4 @@
-"""What waits at the API level and in a cell, for who measures: looked at now and then, and only if somebody asks."""
+"""Metrics of waiting requests at the API level and in a cell. They are sampled only when read, and cached for a while."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from service import metrics
 from service.sample import Sample
 
 PROJECTS = 20
-"""Projects that are told by name, those with most in the queue: names are the projects' own, and may be any number."""
+"""Number of projects shown by name, those with the most queued requests. The limit bounds the number of time series."""
 OTHERS = "other"
 
 
 class QueueMetrics:
-    """The durable queue, by project."""
+    """Depth and age of the request queue, by project."""
 
     def __init__(self, api_database: ApiDatabase) -> None:
         self._database = api_database
@@ -33,7 +33,7 @@ class QueueMetrics:
 
 
 class CellQueue:
-    """The instances of a cell that are on their way."""
+    """Number and age of a cell's instances in transitional states."""
 
     def __init__(self, name: str, cell_database: CellDatabase) -> None:
         self._name = name

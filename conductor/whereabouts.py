@@ -1,4 +1,4 @@
-"""Where servers are whose requests have waited for long: one that a cell has already is neither built again nor buried."""
+"""Look in the cells for servers whose requests have waited long: a server that a cell has is neither built again nor buried."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from objects import errors
 LOG = logging.getLogger(__name__)
 
 OLD_AGE_S = 120.0
-"""Seconds in the queue after which the cells are asked once: a restore that no mark has shown leaves such requests."""
+"""Seconds in the queue after which the cells are asked once. A restore that no mark revealed leaves such requests."""
 REMEMBERED = 10_000
-"""Requests that are remembered as looked for."""
+"""Largest number of requests remembered as already looked for."""
 
 
 class Whereabouts:
-    """Asks all cells that answer. The usual boot is younger than that and costs nothing."""
+    """Asks all cells that answer. A usual boot is younger than ``OLD_AGE_S`` and costs nothing."""
 
     def __init__(self, ledger: Ledger, registry: CellRegistry) -> None:
         self._ledger = ledger
@@ -31,7 +31,7 @@ class Whereabouts:
         self._asked: set[str] = set()
 
     def adopt_found(self, requests: Sequence[leases.LeasedRequest]) -> set[str]:
-        """Adopt those of these that a cell has a row of, past STAGED; returns them. They are nobody's requests any more."""
+        """Adopt requests that have a row beyond STAGED in a cell; returns their UUIDs. They are no requests any more."""
         now = self._ledger.database.now()
         old = [r for r in requests if r.deadline < now or (r.created_at < now - OLD_AGE_S and r.instance_uuid not in self._asked)]
         uuids = [request.instance_uuid for request in old]
@@ -49,7 +49,7 @@ class Whereabouts:
         return adopted
 
     def adopt_refused(self, cell: Cell, uuids: Sequence[str]) -> None:
-        """Rows of a cell that refused to be staged over: one that lives was handed over, if nobody has decided otherwise."""
+        """Adopt rows that could not be overwritten by staging: a live one was handed over, unless its server is decided."""
         try:
             adopted = adopt(self._ledger, cell, uuids)
         except errors.CellUnavailable as error:

@@ -1,1 +1,1 @@
-"""Frozen data and errors that every room shares. Nothing here does input or output."""
+"""Frozen data and errors that all packages share. Nothing here does input or output."""

@@ -1,7 +1,7 @@
-"""What was asked of a server, and how it went: a start that is stored, and the rest read off rows that are there anyway.
+"""Actions on a server and their progress. Only the start of an action is stored; the rest is derived from other rows.
 
-Nothing is written when an action ends, a stage is passed or an attempt fails that is not written anyway: the mapping has the
-hand-over, decisions have their times, and the instance's row has its launch, its end, its fault and the history of its attempts.
+Nothing extra is written when an action ends, a stage is passed or an attempt fails. The mapping has the time of the hand-over, and
+decisions have their times. The instance's row has its launch, its end, its fault and the history of its attempts.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from objects.instance import Attempt, Instance, Server, State
 
 
 class ActionKind(enum.StrEnum):
-    """The actions there are."""
+    """The kinds of actions."""
 
     CREATE = "create"
     DELETE = "delete"
 
 
 class Stage(enum.StrEnum):
-    """What events are called. The field's own names where it has the same, else names made like them: who, and which call."""
+    """The names of events: those of Nova where it has the same event, otherwise similar ones (service and call)."""
 
     ACCEPT = "api_accept_build_request"
     SCHEDULE = "scheduler_select_destinations"
     STAGE = "conductor_stage_instance"
     HAND_OVER = "conductor_schedule_and_build_instances"  # from the request to its hand-over to a cell, or to cell0
-    ORDER = "conductor_build_instances"  # from the order to its host until that begins to build
+    ORDER = "conductor_build_instances"  # from the order until its host begins to build
     BUILD = "compute__do_build_and_run_instance"
     DELETE = "compute_terminate_instance"
 
 
 class Started(Object, frozen=True, kw_only=True):
-    """An action as it is stored. ``request_id`` None: a sweep carried it into the cell. Seconds since the epoch.
+    """A stored action. ``request_id`` None: a sweep brought it to the cell. Times in seconds since the epoch.
 
-    ``written_at``: when the cell was told of it; None: it was not, or that was not noted yet.
+    ``written_at``: when it was written in the cell; None: it was not, or an older release did not record it.
     """
 
     kind: ActionKind
@@ -48,7 +48,7 @@ class Started(Object, frozen=True, kw_only=True):
 
 
 class Event(Object, frozen=True, kw_only=True):
-    """One stage, or one attempt on one host. ``finished_at`` None: under way; ``error`` None: no failure."""
+    """One stage, or one attempt on one host. ``finished_at`` None: under way. ``error`` None: no failure."""
 
     stage: Stage
     started_at: float
@@ -60,7 +60,7 @@ class Event(Object, frozen=True, kw_only=True):
 
 
 class Action(Object, frozen=True, kw_only=True):
-    """``fault`` is why a creation ended in ERROR. ``finished_at`` None: under way. Events in the order in which they began."""
+    """``fault``: why a creation ended in ERROR. ``finished_at`` None: under way. ``events``: by attempt and stage."""
 
     kind: ActionKind
     request_id: str | None
@@ -74,7 +74,7 @@ _CURRENT = (State.SCHEDULED, State.BUILDING, State.ACTIVE)
 
 
 def told(started: Started, server: Server, row: Instance | None, decisions: Iterable[Decision] = ()) -> Action:
-    """The action with what is known of it. ``row`` None: its cell has none, or is silent; ``decisions``: about this server."""
+    """The action with its events. ``row`` None: the cell has none or does not answer. ``decisions``: those about this server."""
     begun = Action(kind=started.kind, request_id=started.request_id, started_at=started.started_at)
     if started.kind is ActionKind.DELETE:
         return _deletion(begun, server, row)
@@ -103,7 +103,7 @@ def _deletion(begun: Action, server: Server, row: Instance | None) -> Action:
 
 
 def _before_its_cell(started: Started, server: Server, decisions: Iterable[Decision]) -> Iterable[Event]:
-    """What the API level did, up to the hand-over: that one has the reason where no host was found."""
+    """The work of the API level up to the hand-over, whose event has the reason if no host was found."""
     at = started.started_at
     yield Event(stage=Stage.ACCEPT, started_at=at, finished_at=at)
     staging_from = at
@@ -126,7 +126,7 @@ def _before_its_cell(started: Started, server: Server, decisions: Iterable[Decis
 
 
 def _attempts(row: Instance, handed_over: float) -> Iterable[Event]:
-    """Each attempt begins where the one before has ended, with its order; its host begins to build when it is granted the build."""
+    """Each attempt begins with its order, when the previous one has ended. Its host begins to build when the build is granted."""
     at = handed_over
     for attempt in row.history:
         yield from _failed(attempt, at)
@@ -156,5 +156,5 @@ _ORDER = {stage: number for number, stage in enumerate(Stage)}
 
 
 def _in_order(events: Sequence[Event]) -> list[Event]:
-    """By attempt, and each stage behind the one that leads to it; the hand-over spans its parts, and ends behind them."""
+    """By attempt, with each stage after the one that leads to it. The hand-over spans its parts and comes after them."""
     return sorted(events, key=lambda event: (event.attempt or 0, _ORDER[event.stage], event.started_at))

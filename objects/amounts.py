@@ -1,4 +1,4 @@
-"""What one server takes of a host: of the three things every host has, and of custom resource classes."""
+"""The resources that one server takes of a host: vCPUs, memory, disk, and custom resource classes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from objects.base import Object
 
 STANDARD = ("VCPU", "MEMORY_MB", "DISK_GB")
-"""Placement's names of what every host offers: virtual CPUs, MiB, GiB."""
+"""Placement's names of the resources that every host offers: virtual CPUs, MiB, GiB."""
 
 
 class Amounts(Object, frozen=True, kw_only=True):
-    """vCPUs, MiB, GiB, and by their names the custom resource classes of which anything is taken."""
+    """vCPUs, MiB, GiB; ``resources``: amounts by custom resource class."""
 
     vcpus: int
     memory_mb: int
@@ -20,7 +20,9 @@ class Amounts(Object, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, vcpus: int, memory_mb: int, disk_gb: int, asked: Mapping[str, int]) -> Amounts:
-        """Of a server of this size. ``asked`` are amounts by resource class: a standard one takes the place of the size's."""
+        """The amounts for a server of this size. ``asked``: amounts by resource class; a standard class overrides the size's
+        value.
+        """
         if not asked:
             return cls(vcpus=vcpus, memory_mb=memory_mb, disk_gb=disk_gb)
         return cls(

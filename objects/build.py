@@ -1,4 +1,4 @@
-"""Orders to agents, and what agents report back."""
+"""Orders to agents, and the agents' reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from objects.spec import BootSecrets, RequestSpec
 
 
 class BuildOrder(Message, frozen=True, kw_only=True):
-    """Build this instance on this host, as this attempt under this fence. Doubled and stale orders are ignored by the agent."""
+    """Build this instance on this host, as this attempt under this fence. The agent ignores duplicate and stale orders."""
 
     VERSION: ClassVar[str] = "1.1"
 
@@ -29,7 +29,7 @@ class BuildOrder(Message, frozen=True, kw_only=True):
 
 
 class BuildOrders(Message, frozen=True, kw_only=True):
-    """All orders of one batch for one host: one cast. No secrets: a cast may wait on a broker's disk."""
+    """All orders of one batch for one host, in one cast. It holds no secrets, because a broker may store a cast on disk."""
 
     VERSION: ClassVar[str] = "2.2"
 
@@ -38,10 +38,10 @@ class BuildOrders(Message, frozen=True, kw_only=True):
 
 
 class DeleteOrder(Message, frozen=True, kw_only=True):
-    """Destroy the guest of this instance, whatever it is doing, and answer ``gone`` with this attempt.
+    """Destroy the guest of this instance in any phase, and answer ``gone`` with this attempt.
 
-    What is of a later attempt than the order stays. ``fence`` 0: from a sender that does not say; whatever the fence.
-    ``builds_only``: end a build under way; about a guest that runs, ask the cell by another ``active`` instead.
+    A guest or build of a later attempt than the order's stays. ``fence`` 0: the sender names none; any fence matches.
+    ``builds_only``: end a build under way; for a running guest, send another ``active`` to the cell instead.
     """
 
     VERSION: ClassVar[str] = "1.2"
@@ -53,17 +53,18 @@ class DeleteOrder(Message, frozen=True, kw_only=True):
 
 
 class ReportKind(enum.StrEnum):
-    ACCEPT = "accept"  # may I spawn? (also: is this still mine to build?)
+    ACCEPT = "accept"  # asks whether to spawn, or whether the build is still its own
     ACTIVE = "active"  # the guest runs
     FAILED = "failed"  # this attempt is over, its guest destroyed
     GONE = "gone"  # a delete was carried out
 
 
 class Report(Message, frozen=True, kw_only=True):
-    """One agent's report on one attempt; ``builder`` is the agent's start that speaks (or, handing back, that had built).
+    """One agent's report on one attempt. ``builder``: the agent start that reports, or when handing back, the one that had
+    built.
 
-    ``wants_secrets``: with an ``accept`` of a build whose spec says that there are some. ``confirmed``: with an ``active`` that the
-    cell has accepted before, from this start of the agent.
+    ``wants_secrets``: with an ``accept`` of a build whose spec has secrets. ``confirmed``: with an ``active`` that the cell has
+    accepted before from this start of the agent.
     """
 
     VERSION: ClassVar[str] = "1.4"
@@ -80,12 +81,15 @@ class Report(Message, frozen=True, kw_only=True):
 
 
 class Verdict(Message, frozen=True, kw_only=True):
-    """The cell's answer to a report. Refused: forget the build, and destroy its guest if there is one, unless ``keep`` is true.
+    """The cell's answer to a report. If it refuses, the agent forgets the build and destroys its guest, if any, unless ``keep``
+    is true.
 
-    ``secrets``: what a granted ``accept`` asked for. On the wire those of a batch are in one verdict of the answer, and the others
-    name its instance in ``secrets_with``. ``known`` false: refused because the cell has no record of the instance, not even of its
-    end; what becomes of a guest of it is the operator's to say. ``keep``: the record does not prove that the guest is superseded,
-    so it stays. ``known`` is false with it: an older agent then keeps the guest as well.
+    ``secrets``: those that a granted ``accept`` asked for. On the wire, one verdict of the answer has the secrets of a batch, and
+    the others name its instance in ``secrets_with``.
+
+    ``known`` false: refused because the cell has no record of the instance, not even of its end. The operator then decides what
+    happens to its guest. ``keep``: the record does not prove that the guest is superseded, so it stays. ``known`` is then false
+    too, so that an older agent also keeps the guest.
     """
 
     VERSION: ClassVar[str] = "1.3"
@@ -100,7 +104,7 @@ class Verdict(Message, frozen=True, kw_only=True):
 
 
 def with_secrets(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts of one answer, each with its own secrets rather than a reference to another's."""
+    """The verdicts of one answer, with references to another verdict's secrets replaced by the secrets."""
     carried = {verdict.instance_uuid: verdict.secrets for verdict in verdicts if verdict.secrets is not None}
     return [
         msgspec.structs.replace(verdict, secrets=carried.get(verdict.secrets_with), secrets_with=None)
@@ -111,9 +115,9 @@ def with_secrets(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 class Holding(Message, frozen=True, kw_only=True):
-    """What the cell's records say about one instance on a host: all an agent needs to compare with its guests.
+    """The cell's record of one instance on a host, for comparison with the agent's guests.
 
-    ``builder``: to an agent that shares its broker user a digest of it (``objects.builder_digest``).
+    ``builder``: a digest of it (``objects.builder_digest``) if the agent shares its broker user.
     """
 
     instance_uuid: str

@@ -1,4 +1,4 @@
-"""Cells and host mappings as the API database records them."""
+"""Cells and host mappings in the API database."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import enum
 from objects.base import Object
 
 CELL0_UUID = "00000000-0000-0000-0000-000000000000"
-"""The fixed uuid of cell0, the cell database without hosts or bus that holds what never got a host."""
+"""The fixed uuid of cell0, a cell database without hosts or bus. It holds servers that never got a host."""
 
 UNKNOWN_CELLS_HEADER = "Superconductor-Unknown-Cells"
-"""Of an HTTP answer that shows what was known of some cells last: ``east;since=2026-01-31T12:00:00Z``, separated by commas,
-names percent-encoded.
+"""Header of an HTTP answer with outdated data of some cells: ``east;since=2026-01-31T12:00:00Z``, separated by commas, with
+percent-encoded names.
 
-Those who are not told which cells there are read ``*;since=...``, with the longest silence.
-"""
+Callers who may not know the cells get ``*;since=...``, with the longest silence."""
 
 
 class CellState(enum.StrEnum):
@@ -24,7 +23,7 @@ class CellState(enum.StrEnum):
 
 
 class CellMapping(Object, frozen=True, kw_only=True):
-    """A cell: where its database and its bus are. The URLs may hold passwords: show them only through ``objects.mask``."""
+    """A cell with the URLs of its database and its bus. The URLs may hold passwords: show them only through ``objects.mask``."""
 
     uuid: str
     name: str
@@ -42,7 +41,7 @@ class CellMapping(Object, frozen=True, kw_only=True):
 
 
 class HostMapping(Object, frozen=True, kw_only=True):
-    """Which cell a host belongs to. ``id`` is what claims and the host table call the host's (host, node) inventories by."""
+    """The cell that a host belongs to."""
 
     host: str
     cell_uuid: str

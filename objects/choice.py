@@ -1,4 +1,4 @@
-"""The scheduler's answer about one of several batches that were asked about together."""
+"""The scheduler's answer for one of several batches in one call."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ REFUSALS: dict[str, type[errors.SuperconductorError]] = {
         errors.DatabaseUnavailable,
     )
 }
-"""What a scheduler may answer instead of hosts."""
+"""Errors that a scheduler may return instead of hosts."""
 
 
 class Choice(Message, frozen=True, kw_only=True):
-    """What ``select_destinations`` would have returned for this batch, or the name and text of what it would have raised."""
+    """The result of ``select_destinations`` for this batch, or the name and text of the error that it would have raised."""
 
     selections: tuple[tuple[Selection, ...], ...] = ()
     refusal: str | None = None
@@ -29,7 +29,7 @@ class Choice(Message, frozen=True, kw_only=True):
     decision_id: str | None = None
 
     def answer(self) -> list[list[Selection]]:
-        """Raises what the scheduler did."""
+        """The selections. Raises the scheduler's error if it refused."""
         if self.refusal is None:
             return [list(selections) for selections in self.selections]
         if self.refusal == errors.NoValidHost.__name__:
@@ -38,7 +38,7 @@ class Choice(Message, frozen=True, kw_only=True):
 
 
 def refused(error: errors.SuperconductorError) -> Choice:
-    """A choice that raises ``error``, or what it is a kind of."""
+    """A choice that raises ``error``, or its base class in ``REFUSALS``."""
     name = next((cls.__name__ for cls in type(error).__mro__ if cls.__name__ in REFUSALS), errors.Conflict.__name__)
     decision_id = error.decision_id if isinstance(error, errors.NoValidHost) else None
     return Choice(refusal=name, message=str(error), decision_id=decision_id)

@@ -1,4 +1,4 @@
-"""Hosts, their nodes and the services on them, as a cell records them."""
+"""Hosts, their nodes and their services, as a cell records them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from objects.selection import HostCapacity
 
 
 class ComputeNode(Message, frozen=True, kw_only=True):
-    """What one hypervisor node offers and what its agent counts as used: vCPUs, MiB, GiB.
+    """The capacity of one hypervisor node, and the usage counted by its agent: vCPUs, MiB, GiB.
 
-    The field names are the ``stats`` of ``update_resource_stats``. ``*_used`` is the agent's own count over all guests on the node,
-    whether our records know them or not. ``resources`` and ``resources_used`` are the same by custom resource class, whose names
-    are ``CUSTOM_`` and then A-Z, 0-9 and _. ``reported_at`` is when it counted, in seconds since the epoch by its own clock, 0 if
-    it does not say: it tells the order of the reports on one node, and nothing else.
+    The field names are the ``stats`` of ``update_resource_stats``. ``*_used`` is the agent's count over all guests on the node,
+    whether the cell has records of them or not. ``resources`` and ``resources_used`` are the same by custom resource class; its
+    name is ``CUSTOM_`` followed by A-Z, 0-9 and _. ``reported_at``: when the agent counted, in seconds since the epoch by its own
+    clock; 0: unknown. It only orders the reports on one node.
     """
 
     VERSION: ClassVar[str] = "1.1"
@@ -44,7 +44,9 @@ class ComputeNode(Message, frozen=True, kw_only=True):
 
     @property
     def capacity(self) -> HostCapacity:
-        """What the node may hold in all: what is reserved taken off first, then the allocation ratio, as Placement has it."""
+        """The node's total capacity: the reserved amount is subtracted first, then the allocation ratio applied, as in
+        Placement.
+        """
         return HostCapacity(
             vcpus=self.vcpus * self.cpu_allocation_ratio,
             memory_mb=max(0, self.memory_mb - self.reserved_memory_mb) * self.ram_allocation_ratio,
@@ -54,11 +56,11 @@ class ComputeNode(Message, frozen=True, kw_only=True):
 
 
 class Service(Object, frozen=True, kw_only=True):
-    """One process of a role. ``report_count`` rises with every heartbeat: readers judge by their own clock when it last rose.
+    """One process of a role. ``report_count`` rises with every heartbeat: readers note by their own clock when it last rose.
 
-    ``stopping``: its last heartbeat said that it takes no more orders. ``last_seen`` and ``started_at`` are of the database's
-    clock, as is all they may be compared with. ``release``, ``messages``, ``pid``: what its process said of itself, if it did.
-    ``identified``: whether the broker showed the process to be the host's when it started; None: it did not introduce itself.
+    ``stopping``: its last heartbeat said that it takes no more orders. ``last_seen`` and ``started_at`` are times of the database's
+    clock; compare them only with that clock. ``release``, ``messages``, ``pid``: reported by its process, if at all.
+    ``identified``: whether the broker confirmed at start that the process is the host's; None: it did not introduce itself.
     """
 
     uuid: str
@@ -79,5 +81,7 @@ class Service(Object, frozen=True, kw_only=True):
 
     @property
     def is_shared(self) -> bool:
-        """Whether it has introduced itself, and the broker did not show it to be the host's: others could speak for it."""
+        """Whether it has introduced itself without the broker's confirmation that it is the host's: others could impersonate
+        it.
+        """
         return self.release is not None and not self.identified

@@ -1,4 +1,4 @@
-"""Who asks, and under which request."""
+"""The caller and the request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from objects.base import Object
 
 
 def request_of(batch_id: str | None) -> str | None:
-    """The id of the request that asked for a batch: the API names batches so."""
+    """The ID of the request for a batch: the API derives batch IDs from request IDs."""
     return f"req-{batch_id}" if batch_id else None
 
 

@@ -1,4 +1,4 @@
-"""A scheduling decision as it is stored and explained."""
+"""A stored scheduling decision with its explanation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from objects.relaxation import Relaxation
 
 
 class FilterCount(Object, frozen=True, kw_only=True):
-    """One filter of the chain, in order: how many hosts it was shown and how many it left."""
+    """One filter of the chain, in order: the number of hosts before and after it."""
 
     name: str
     before: int
@@ -18,7 +18,7 @@ class FilterCount(Object, frozen=True, kw_only=True):
 
 
 class Candidate(Object, frozen=True, kw_only=True):
-    """A host with its total score and the weighted part each weigher added."""
+    """A host with its total score and the weighted part of each weigher."""
 
     host: str
     node: str
@@ -28,7 +28,7 @@ class Candidate(Object, frozen=True, kw_only=True):
 
 
 class DecidedInstance(Object, frozen=True, kw_only=True):
-    """What one instance of the batch got; ``host`` is None where nothing was found."""
+    """The host of one instance of the batch; ``host`` is None if none was found."""
 
     instance_uuid: str
     host: str | None
@@ -38,16 +38,16 @@ class DecidedInstance(Object, frozen=True, kw_only=True):
 
 
 class Decision(Message, frozen=True, kw_only=True):
-    """Why a batch went where it went, or nowhere.
+    """Why a batch got its hosts, or none.
 
-    ``filters`` are the counts for the first instance that found no host, or else for the first instance of the batch. ``cells``
-    maps each cell's name to the age in seconds of the view used, or to None where nothing is known of it. ``seed`` replays every
-    random choice. ``message`` is safe for a tenant; all else is for administrators, but for the ``words`` of relaxations.
+    ``filters``: the counts for the first instance that found no host, otherwise for the first instance of the batch. ``cells``: by
+    cell name, the age of the view used in seconds, or None if there is none. ``seed``: replays every random choice. ``message`` is
+    safe for a tenant. The other fields are for administrators, except the ``words`` of relaxations.
 
-    ``conflicts``: how often a host that was planned for an instance had been taken by another claim when its row was locked;
-    ``taken``: those hosts, some of them if they are many. ``relaxations``: single changes of the request with which it would have
-    been placed, the smallest first; None where that was not looked into. ``waits``: why it is not the last word: the batch is asked
-    about again until its deadline. For administrators, as it may name cells.
+    ``conflicts``: how often another claim had taken a planned host by the time its row was locked. ``taken``: those hosts, or some
+    of them if there are many. ``relaxations``: single changes of the request with which it would have been placed, the smallest
+    first; None: not examined. ``waits``: why the decision is not final and the batch is retried until its deadline; for
+    administrators, as it may name cells.
     """
 
     VERSION: ClassVar[str] = "1.2"
@@ -72,5 +72,5 @@ class Decision(Message, frozen=True, kw_only=True):
 
     @property
     def refused(self) -> bool:
-        """No host was found for all of the instances that needed one, so none got one."""
+        """Not all instances that needed a host found one, so none got one."""
         return bool(self.message)

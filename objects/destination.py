@@ -1,4 +1,4 @@
-"""Where a server is asked to go, by whoever may ask so."""
+"""The requested destination of a server."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from objects.base import Object
 
 
 class Destination(Object, frozen=True, kw_only=True):
-    """A host (its name without case), a node (with case), a cell (its uuid); None: any.
+    """A host (its name ignores case), a node (case-sensitive), a cell (its uuid); None: any.
 
-    Unlike a forced host the destination must pass all filters, as any other would. ``allow_cross_cell_move``: a move may leave the
-    cell that the server is in, which it may not otherwise.
+    Unlike a forced host, the destination must pass all filters. ``allow_cross_cell_move``: a move may leave the server's cell,
+    which is otherwise not allowed.
     """
 
     host: str | None = None

@@ -1,6 +1,6 @@
-"""Extra specs of flavors that are the same everywhere: ``resources:CLASS`` and ``trait:NAME``, in Placement's words.
+"""Standard extra specs of flavors, in Placement's syntax: ``resources:CLASS`` and ``trait:NAME``.
 
-Those that filters of the site read, such as ``capabilities:``, are the filters' own.
+Filters define others, such as ``capabilities:``, themselves.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ REQUIRED = "required"
 FORBIDDEN = "forbidden"
 
 MOST = 2**31 - 1
-"""The largest amount of a resource class, of a host and for a server: Placement's."""
+"""Placement's largest amount of a resource class, for a host and for a server."""
 LONGEST = 255
-"""Characters in the name of a resource class."""
+"""Maximum characters in the name of a resource class."""
 
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
 _GROUP = re.compile(r"(resources|trait)[^:]+:")
@@ -30,7 +30,7 @@ _WHOLE = re.compile(r"[0-9]{1,10}")
 
 
 def check(specs: Specs) -> None:
-    """Raise Invalid, beginning with the key, for a resource class or a trait that cannot be read."""
+    """Raise Invalid for an invalid resource class or trait; the message begins with the key."""
     for key, value in specs.items():
         if key.startswith(RESOURCES):
             _amount(key, value)
@@ -42,14 +42,14 @@ def check(specs: Specs) -> None:
 
 
 def check_image(properties: Specs) -> None:
-    """The same for the properties of an image, which can require traits and nothing else."""
+    """The same for the properties of an image, which can only require traits."""
     for key, value in properties.items():
         if key.startswith(TRAIT):
             _check_trait(key, value, (REQUIRED,))
 
 
 def check_offer(resources: Mapping[str, int]) -> None:
-    """Raise Invalid, beginning with the name, for custom resource classes that a host cannot offer in these amounts."""
+    """Raise Invalid for custom resource classes or amounts that a host cannot offer; the message begins with the name."""
     for name, amount in resources.items():
         if not _is_custom(name):
             raise errors.Invalid(f"{name[:80]}: is no custom resource class; these are called CUSTOM_ and then A-Z, 0-9 and _")
@@ -58,7 +58,7 @@ def check_offer(resources: Mapping[str, int]) -> None:
 
 
 def resources(specs: Specs) -> dict[str, int]:
-    """Amounts by resource class, as far as ``check`` lets them pass."""
+    """Amounts by resource class; invalid ones are ignored."""
     asked: dict[str, int] = {}
     for key, value in specs.items():
         if key.startswith(RESOURCES):

@@ -20,10 +20,10 @@ class EventKind(enum.StrEnum):
 
 
 class FeedEvent(Message, frozen=True, kw_only=True):
-    """One change in a cell, written in the transaction of the change. ``sequence`` is in commit order within the cell.
+    """One change in a cell, written in the transaction of the change. ``sequence`` is the commit order within the cell.
 
-    ``key`` is the instance uuid, or ``host``; ``version`` the instance row's version after the change; ``payload`` JSON text:
-    an ``InstanceSummary`` for instance events, a ``ComputeNode`` for host events.
+    ``key``: the instance uuid or the host. ``version``: the instance row's version after the change. ``payload``: JSON text of an
+    ``InstanceSummary`` for instance events, and of a ``ComputeNode`` for host events.
     """
 
     sequence: int
@@ -34,9 +34,9 @@ class FeedEvent(Message, frozen=True, kw_only=True):
 
 
 class InstanceSummary(Message, frozen=True, kw_only=True):
-    """What the API level keeps of an instance, so that lists and quota are right while its cell is down. ``batch_id``: for logs.
+    """The API level's copy of an instance, so that lists and quota are right while its cell is down. ``batch_id``: for logs.
 
-    ``fault`` has no unsafe characters and at most ``text.FAULTS_SIZE`` bytes of UTF-8, whichever release wrote it.
+    ``fault`` has no unsafe characters and at most ``text.FAULTS_SIZE`` bytes of UTF-8, even if an older release wrote it.
     """
 
     VERSION: ClassVar[str] = "1.1"

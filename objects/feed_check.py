@@ -1,6 +1,6 @@
-"""What a cell's database says of an instance, checked before anything is made of it.
+"""Validate a cell's instance events before they are used.
 
-Each cell writes its own feed, and may be of another release or another kind of database. What passes here can be written to the API
+Each cell writes its own feed, and may have another release or another kind of database. Events that pass can be written to the API
 database and shown by the API.
 """
 
@@ -16,16 +16,16 @@ from objects.feed import EventKind, FeedEvent, InstanceSummary
 from objects.text import FAULTS_SIZE, NAME_LENGTH, checked_name, clean, is_safe
 
 STATES = frozenset(("building", "active", "error", "deleted"))
-"""States of a server as summaries have them."""
+"""States of a server in summaries."""
 LATEST = 253_402_300_799.0
-"""The last second of the year 9999, in seconds since the epoch: later times have no date."""
+"""The last second of the year 9999, in seconds since the epoch: later times cannot be shown as dates."""
 LARGEST_VERSION = 2**63 - 1
 LARGEST_ATTEMPT = 2**31 - 1
 _UUID = re.compile(r"[0-9A-Za-z-]{1,36}", re.ASCII)
 
 
 def checked(event: FeedEvent) -> tuple[FeedEvent, InstanceSummary]:
-    """The instance event with its fault cleaned and cut, and what it says. Raises errors.Invalid, naming the field."""
+    """The instance event with its fault cleaned and cut, and its summary. Raises errors.Invalid, naming the field."""
     _check(_is_uuid(event.key), "key", event.key)
     _check(_is_count(event.version, LARGEST_VERSION), "version", event.version)
     try:

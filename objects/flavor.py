@@ -24,10 +24,10 @@ class Flavor(Object, frozen=True, kw_only=True):
 
     @property
     def disk_gb(self) -> int:
-        """Local disk a server of this flavor takes, in GiB, swap rounded up."""
+        """Local disk that a server of this flavor takes, in GiB, with swap rounded up."""
         return self.root_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
 
     @property
     def takes(self) -> Amounts:
-        """What a server of this flavor takes of its host: its size, and what ``resources:CLASS`` in its extra specs asks for."""
+        """The resources that a server of this flavor takes: its size and the ``resources:CLASS`` of its extra specs."""
         return Amounts.of(self.vcpus, self.memory_mb, self.disk_gb, extra_specs.resources(self.extra_specs))

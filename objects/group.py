@@ -8,7 +8,7 @@ from objects.base import Object
 
 
 class GroupPolicy(enum.StrEnum):
-    """Where members of one group may run in relation to each other."""
+    """Where members of a group may run relative to each other."""
 
     AFFINITY = "affinity"
     ANTI_AFFINITY = "anti-affinity"
@@ -21,7 +21,7 @@ class GroupPolicy(enum.StrEnum):
 
 
 class ServerGroup(Object, frozen=True, kw_only=True):
-    """A group of servers of one project. ``max_server_per_host`` counts for anti-affinity only."""
+    """A group of servers of one project. ``max_server_per_host`` applies to anti-affinity only."""
 
     uuid: str
     name: str

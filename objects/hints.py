@@ -1,4 +1,4 @@
-"""Scheduler hints with a form of their own, read the same way where they are accepted and where they are acted on."""
+"""Parse scheduler hints that have a syntax, in the same way for the API and the scheduler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_CIDR = "/24"
 
 
 def check(hints: Hints) -> None:
-    """Raise Invalid, beginning with the hint's name, for a hint that cannot be read."""
+    """Raise Invalid for an invalid hint; the message begins with the hint's name."""
     near(hints)
     condition(hints)
     for name in (SAME_HOST, DIFFERENT_HOST):
@@ -30,12 +30,12 @@ def check(hints: Hints) -> None:
 
 
 def servers(hints: Hints, name: str) -> tuple[str, ...]:
-    """The uuids of servers that a hint names."""
+    """The server uuids in a hint."""
     return tuple(_canonical(given) or given for given in hints.get(name, ()))
 
 
 def near(hints: Hints) -> Network | None:
-    """The network that ``build_near_host_ip`` and ``cidr`` (/24 if it is left out) span. Raises Invalid."""
+    """The network of ``build_near_host_ip`` and ``cidr`` (default /24). Raises Invalid."""
     address = _single(hints, NEAR)
     cidr = _single(hints, CIDR) or DEFAULT_CIDR
     if address is None:
@@ -51,7 +51,7 @@ def near(hints: Hints) -> Network | None:
 
 
 def condition(hints: Hints) -> query.Condition | None:
-    """What ``query`` asks of hosts. Raises Invalid."""
+    """The parsed ``query`` hint. Raises Invalid."""
     text = _single(hints, QUERY)
     return None if text is None else query.parse(text)
 

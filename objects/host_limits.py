@@ -1,4 +1,4 @@
-"""What a host may offer at most: an agent that says more is wrong, or draws servers to itself."""
+"""Upper limits for the resources that a host may offer: an agent that offers more has a fault, or tries to attract servers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from objects.compute_node import ComputeNode
 
 
 class HostLimits(Object, frozen=True, kw_only=True):
-    """The most that all nodes of one host offer together, before allocation ratios; and the largest ratio.
+    """The most that all nodes of one host offer together, before allocation ratios, and the largest ratio.
 
-    ``resource``: of each custom resource class. The names are those of the options in group [conductor], after ``host_max_``.
+    ``resource``: for each custom resource class. The options in group [conductor] have these names after ``host_max_``.
     """
 
     vcpus: int = 4096
@@ -23,7 +23,7 @@ class HostLimits(Object, frozen=True, kw_only=True):
     allocation_ratio: float = 256.0
 
     def check(self, node: ComputeNode, others: Iterable[ComputeNode] = ()) -> None:
-        """Raise Invalid, naming the option, where the node and the host's ``others`` offer more."""
+        """Raise Invalid, naming the option, if the node and the host's ``others`` offer more."""
         known = [node, *others]
         refuse = partial(_refuse, node)
         for name in ("vcpus", "memory_mb", "disk_gb"):

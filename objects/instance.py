@@ -1,4 +1,4 @@
-"""An instance as its cell keeps it."""
+"""An instance in its cell."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class State(enum.StrEnum):
 
 
 class FailureClass(enum.StrEnum):
-    """Whose fault a failed build is; it decides what happens next."""
+    """The cause of a failed build; it decides what happens next."""
 
     HOST = "host"  # another host may succeed
-    NO_ROOM = "no-room"  # the host's own claim refused: another host, no mark on this one
-    RESTARTED = "restarted"  # the agent died with the build and is back: the same host again, and no try is used up
-    STOPPING = "stopping"  # the agent is about to stop: another host if there is one, else this one later; no try is used up
-    POLICY = "policy"  # a placement policy would be broken here: another host, no mark
+    NO_ROOM = "no-room"  # the host's own claim was refused: another host, and no failure is counted for this one
+    RESTARTED = "restarted"  # the agent restarted during the build: the same host again, and no attempt is used up
+    STOPPING = "stopping"  # the agent is about to stop: another host, or this one later; no attempt is used up
+    POLICY = "policy"  # a placement policy would be broken here: another host, and no failure is counted
     REQUEST = "request"  # the request itself cannot be built anywhere: ERROR at once
-    DEADLINE = "deadline"  # the time allowed is over: ERROR
+    DEADLINE = "deadline"  # the build's deadline has passed: ERROR
 
 
 class Failure(Message, frozen=True, kw_only=True):
-    """Why one attempt failed. ``at`` in seconds since the epoch, 0 if it was no finite number.
+    """Why one attempt failed. ``at`` in seconds since the epoch; 0 if it was not a finite number.
 
-    Drivers write the texts. A new object, also one read from a message or from a row, has them without unsafe characters: ``error``
-    has at most ``text.NAME_LENGTH`` bytes of UTF-8, ``message`` at most ``text.FAULT_SIZE``.
+    Drivers write the texts. Every new object, even one decoded from a message or a row, has them without unsafe characters.
+    ``error`` has at most ``text.NAME_LENGTH`` bytes of UTF-8, ``message`` at most ``text.FAULT_SIZE``.
     """
 
     VERSION: ClassVar[str] = "1.1"
@@ -60,7 +60,7 @@ class Failure(Message, frozen=True, kw_only=True):
 
 
 class Attempt(Object, frozen=True, kw_only=True):
-    """One finished, failed attempt of a build. ``started_at`` None: its host had not begun, or that was not noted yet."""
+    """One failed attempt of a build. ``started_at`` None: its host had not begun, or an older release did not record it."""
 
     number: int
     host: str
@@ -70,13 +70,13 @@ class Attempt(Object, frozen=True, kw_only=True):
 
 
 class Instance(Object, frozen=True, kw_only=True):
-    """The protocol's view of one instance row and of its build: everything a transition may read or change.
+    """The protocol's view of one instance row and of its build: everything that a transition may read or change.
 
-    ``fence``, ``attempt`` and ``builder`` are the three fencing values of ``docs/protocol.md``; ``version`` rises with every
-    change and travels with the row's feed events. ``rolled_back``: why its batch is rolled back, so that it is to end in ERROR with
-    this as its fault rather than as DELETED. ``building_at``: when the agent was granted the attempt in force. Times are seconds
-    since the epoch; ``created_at`` and ``changed_at``, when the row as it was read was written, are only for who measures: no
-    transition looks at them. ``damage`` says which of the row's columns could not be decoded: those have their defaults here.
+    ``fence``, ``attempt`` and ``builder`` are the three fencing values of ``docs/protocol.md``. ``version`` rises with every change
+    and is part of the row's feed events. ``rolled_back``: why its batch is rolled back; the instance then ends in ERROR with this
+    fault, not in DELETED. ``building_at``: when the agent was granted the current attempt. Times are seconds since the epoch.
+    ``created_at`` and ``changed_at`` (when the row was last written) are for measurements only: no transition reads them.
+    ``damage``: which of the row's columns could not be decoded and have their defaults here.
     """
 
     uuid: str
@@ -106,10 +106,10 @@ class Instance(Object, frozen=True, kw_only=True):
 
 
 class Server(Object, frozen=True, kw_only=True):
-    """One server as the API level knows it: its instance mapping and summary. ``state`` is the summary's, for lists.
+    """One server at the API level: its instance mapping and summary.
 
-    ``cell_uuid`` None means that it is still a build request. ``state`` is one of building, active, error, deleted, and
-    where its cell was asked also deleting and rolling-back.
+    ``cell_uuid`` None: it is still a build request. ``state`` comes from the summary: building, active, error or deleted. If its
+    cell was asked, it may also be deleting or rolling-back.
     """
 
     uuid: str

@@ -1,4 +1,4 @@
-"""A cell's row of an instance, without its build: as an audit compares it, and as a lost hand-over is put right by it."""
+"""A cell's row of an instance without its build, for audits and for the repair of a lost hand-over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InstanceRow(Object, frozen=True, kw_only=True):
 
 
 class Stray(Object, frozen=True, kw_only=True):
-    """A cell's row to adopt. ``spec``: the stored text of its batch's spec, None where the cell has lost it."""
+    """A cell's row to adopt. ``spec``: the stored text of its batch's spec; None if the cell has lost it."""
 
     row: InstanceRow
     fault: str | None = None
@@ -36,5 +36,5 @@ class Stray(Object, frozen=True, kw_only=True):
 
     @property
     def leaving(self) -> bool:
-        """Whether a user's delete reached the cell. A roll-back is none: it ends in ERROR."""
+        """Whether a user's delete reached the cell. A roll-back does not count: it ends in ERROR."""
         return self.row.state is State.DELETED or (self.row.state is State.DELETING and self.row.rolled_back is None)

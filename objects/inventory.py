@@ -1,4 +1,4 @@
-"""What hosts offer, what is claimed of it, and which group holds which host: the records that plans and claims share."""
+"""Records that plans and claims share: the capacity of hosts, the claims on it, and the hosts that server groups hold."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from objects.selection import Selection
 
 
 class Inventory(Object, frozen=True, kw_only=True):
-    """One ``(host, node)`` in the ledger of claims. Capacities are with allocation ratios applied and what is reserved taken off.
+    """One ``(host, node)`` in the ledger of claims. Capacities exclude reserved amounts and include allocation ratios.
 
-    ``generation`` rises with every change; ``writer`` and ``sequence`` say which process made the last one, in its own count.
-    vCPUs, MiB, GiB; ``resources`` by custom resource class. ``instances`` counts claims. Used may exceed capacity: a move records a
-    fact.
+    ``generation`` rises with every change. ``writer`` and ``sequence`` identify the process that made the last one, and its count.
+    vCPUs, MiB, GiB; ``resources`` by custom resource class. ``instances`` counts claims. Usage may exceed capacity, because a move
+    is always recorded.
     """
 
     id: int
@@ -42,7 +42,7 @@ class Slot(Object, frozen=True, kw_only=True):
 
 
 class Placement(Object, frozen=True, kw_only=True):
-    """One instance on one inventory, with the answer to be given for it.
+    """One instance on one inventory, with the selections to return for it.
 
     ``held``: hosts of alternates that its strict group holds for it.
     """
@@ -54,10 +54,10 @@ class Placement(Object, frozen=True, kw_only=True):
 
 
 class Standing(Object, frozen=True, kw_only=True):
-    """How the requests of one batch stand when their claims are to be made.
+    """The state of a batch's requests when their claims are made.
 
-    ``kept``: they have a claim, whose answer is given again. ``needed``: no claim yet, or one that is to be replaced. ``gone``: no
-    longer leased under the fence given, so nothing may be written for them.
+    ``kept``: they have a claim, whose selections are returned again. ``needed``: they have no claim, or one to be replaced.
+    ``gone``: they are no longer leased under the given fence, so nothing may be written for them.
     """
 
     kept: dict[str, tuple[Selection, ...]] = {}

@@ -1,8 +1,8 @@
-"""The only place that knows which change of an instance row is allowed, and on what condition.
+"""The only module that decides which changes of an instance row are allowed, and on what condition.
 
-Each function takes the row as read in the caller's transaction and returns a ``Change`` (write this row, tell the feed this) or a
-``Refused`` with the reason. The caller writes under the guard ``version = <version read>``. The guards and the traces that forced
-them are in ``docs/protocol.md``; none of them looks at a clock.
+Each function takes the row as read in the caller's transaction. It returns a ``Change`` (the row to write, and the feed event), or
+a ``Refused`` with the reason. The caller writes under the guard ``version = <version read>``. ``docs/protocol.md`` has the guards
+and the traces that made them necessary. No guard reads a clock.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ LIVE = frozenset({State.SCHEDULED, State.BUILDING})
 
 
 MAX_RESTARTS = 3
-"""Restarts of one host's agent that one build forgives; a host whose agent dies with every build is left for the next one."""
+"""Restarts of a host's agent that a build forgives. After that it moves on, so a host whose agent dies with every build is
+left."""
 
 
 LARGEST_ATTEMPT = 2**31 - 1
 LARGEST_VERSION = 2**63 - 1
-"""What the columns of a row can hold. A row with the largest version keeps it: it must still be able to end."""
+"""Limits of the row's columns. A row with the largest version keeps it, because it must still be able to end."""
 
 
 class Change(Object, frozen=True, kw_only=True):
-    """The row after the transition, and the feed event it owes (None: nobody outside the cell needs to know)."""
+    """The row after the transition, and its feed event (None: nothing outside the cell needs it)."""
 
     row: Instance
     event: EventKind | None = None
 
 
 class Refused(Object, frozen=True, kw_only=True):
-    """The guard does not hold. ``done``: because the same transition was made before, so the caller may go on as if it had won.
+    """The guard does not hold. ``done``: the same transition was made before, so the caller may continue as if it had
+    succeeded.
 
-    ``known`` false: because there is no row. ``keep``: the row does not prove that the reported guest is superseded, so it stays.
+    ``known`` false: there is no row. ``keep``: the row does not prove that the reported guest is superseded, so it stays.
     """
 
     reason: str
@@ -58,7 +60,7 @@ def _next(row: Instance, event: EventKind | None = None, /, **changes: object) -
 
 
 def activate(row: Instance, fence: int, *, cell0: bool) -> Outcome:
-    """The settler found the mapping decided for this cell with ``fence``: STAGED -> SCHEDULED (in cell0: ERROR)."""
+    """The settler found that the mapping was decided for this cell with ``fence``: STAGED -> SCHEDULED (in cell0: ERROR)."""
     if row.state is not State.STAGED or row.fence != fence:
         return Refused(reason=f"{row.state} under fence {row.fence}")
     return _next(row, state=State.ERROR if cell0 else State.SCHEDULED)
@@ -74,10 +76,11 @@ def accept(row: Instance, host: str, fence: int, attempt: int, builder: str) -> 
 
 
 def active(row: Instance, host: str, fence: int, attempt: int, builder: str, now: float, *, confirmed: bool = False) -> Outcome:
-    """The agent's guest runs: BUILDING -> ACTIVE. ``now`` only fills times. ``confirmed``: this agent start has heard a yes before.
+    """The agent's guest runs: BUILDING -> ACTIVE. ``now`` only fills times. ``confirmed``: the cell accepted this agent start
+    before.
 
-    STAGED or SCHEDULED with the reported host, fence and attempt becomes ACTIVE too: an agent spawns only what was granted, so the
-    cell granted this attempt to this host and lost the grant. Nobody else can have been granted it.
+    STAGED or SCHEDULED with the reported host, fence and attempt becomes ACTIVE too. An agent spawns only after a grant, so the
+    cell granted this attempt to this host and lost the grant. No other host can have got it.
     """
     same_order = (row.host, row.fence, row.attempt) == (host, fence, attempt)
     if same_order and row.state in (State.STAGED, State.SCHEDULED):
@@ -93,9 +96,9 @@ def active(row: Instance, host: str, fence: int, attempt: int, builder: str, now
 def _supersedes(row: Instance, fence: int, attempt: int, *, confirmed: bool) -> bool:
     """Whether the row proves that a guest of this fence and attempt is no longer the instance's.
 
-    A row that is behind its guest lost commits, as its database was restored or failed over: it proves nothing. Neither does a
-    failed build where the cell has seen ACTIVE, an attempt that the row counts as over and has never granted, or a row that cannot
-    be read in full.
+    A row older than its guest lost commits, because its database was restored or failed over: it proves nothing. These prove
+    nothing either: a failed build that the cell has seen ACTIVE, an ended attempt that the row has never granted, and a damaged
+    row.
     """
     if row.state in (State.DELETING, State.DELETED) or (row.state is State.ERROR and row.rolled_back is not None):
         return True
@@ -109,7 +112,7 @@ def _supersedes(row: Instance, fence: int, attempt: int, *, confirmed: bool) -> 
 
 
 def failed(row: Instance, host: str, fence: int, attempt: int, builder: str, failure: Failure) -> Outcome:
-    """The agent gives the attempt up: on to the next alternate, or ERROR with the whole history."""
+    """The agent gives up the attempt: on to the next alternate, or ERROR with the whole history."""
     if (row.host, row.fence, row.attempt) != (host, fence, attempt):
         return Refused(reason=f"attempt {row.attempt} on {row.host} is in force")
     if row.state in (State.STAGED, State.SCHEDULED) or (row.state is State.BUILDING and row.builder == builder):
@@ -118,14 +121,16 @@ def failed(row: Instance, host: str, fence: int, attempt: int, builder: str, fai
 
 
 def host_dead(row: Instance, attempt: int, failure: Failure) -> Outcome:
-    """The sweep calls the row's host dead: as ``failed``, guarded by the attempt that was read."""
+    """The sweep found the row's host down: like ``failed``, guarded by the attempt that was read."""
     if row.state not in LIVE or row.attempt != attempt:
         return Refused(reason=f"{row.state}, attempt {row.attempt}")
     return next_attempt(row, failure)
 
 
 def host_stopping(row: Instance, attempt: int, failure: Failure) -> Outcome:
-    """The agent of the row's host takes no more orders: another host, if one is left. Else the row waits for its next start."""
+    """The agent of the row's host takes no more orders: move to another host if one is left. Otherwise the row waits for the
+    agent.
+    """
     if row.state is not State.SCHEDULED or row.attempt != attempt:
         return Refused(reason=f"{row.state}, attempt {row.attempt}")
     if not _elsewhere(row):
@@ -134,18 +139,19 @@ def host_stopping(row: Instance, attempt: int, failure: Failure) -> Outcome:
 
 
 def deadline(row: Instance, attempt: int, failure: Failure) -> Outcome:
-    """The time allowed for the build is over: ERROR, under a new attempt that fences the agent off."""
+    """The build's deadline has passed: ERROR, under a new attempt that fences off the agent."""
     if row.state not in LIVE or row.attempt != attempt:
         return Refused(reason=f"{row.state}, attempt {row.attempt}")
     return _give_up(row, _with(row, failure), f"Build {failure.message}.")
 
 
 def next_attempt(row: Instance, failure: Failure) -> Change:
-    """Alternates are used left to right; ``max_attempts`` travels with the row, and no call goes upward.
+    """Move to the next alternate, from left to right, or end in ERROR. ``max_attempts`` is in the row, so no call to the API
+    level is needed.
 
-    Attempt numbers fence, tries are counted: an agent's restart takes a new number on the same host without using up a try. So does
-    its stop, but on another host, if one is left that was not stopped before; and the host that was left for that is an alternate
-    again, the last one. Where all of them were stopped, the build waits for its host and keeps the others for real failures.
+    A restart of the agent takes a new attempt number on the same host, and a stop one on another host. Neither counts against
+    ``max_attempts``. A stop only moves to a host that was not stopped before, and the host left behind becomes the last alternate.
+    If all hosts were stopped, the build waits for its host and keeps the others for real failures.
     """
     history = _with(row, failure)
     leaves = failure.kind is FailureClass.STOPPING and _elsewhere(row)
@@ -159,7 +165,7 @@ def next_attempt(row: Instance, failure: Failure) -> Change:
     if not row.alternates:
         return _give_up(row, history, "Exhausted all hosts available for retrying build failures.")
     selection, *rest = row.alternates
-    if leaves and not row.has_group:  # what a member of a group left may be another member's by now
+    if leaves and not row.has_group:  # another member of the group may have taken this host meanwhile
         rest.append(
             msgspec.structs.replace(
                 selection, host=row.host, node=row.node, limits=row.limits, availability_zone=row.availability_zone
@@ -181,7 +187,7 @@ def next_attempt(row: Instance, failure: Failure) -> Change:
 
 
 def delete(row: Instance, now: float) -> Outcome:
-    """A delete decided at the API level reaches the cell. What may have a guest goes through DELETING."""
+    """A delete decided at the API level reaches the cell. An instance that may have a guest goes through DELETING."""
     if row.state in (State.STAGED, State.SCHEDULED, State.ERROR):
         return _deleted(row, now)
     if row.state in (State.BUILDING, State.ACTIVE, State.UNKNOWN):
@@ -192,7 +198,9 @@ def delete(row: Instance, now: float) -> Outcome:
 
 
 def roll_back(row: Instance, reason: str) -> Outcome:
-    """Another server of its all-or-nothing batch failed: ERROR for that reason. What may have a guest goes through DELETING."""
+    """Another server of its all-or-nothing batch failed: ERROR for that reason. An instance that may have a guest goes through
+    DELETING.
+    """
     reason = text.clean(reason, text.FAULTS_SIZE)
     if row.state in (State.STAGED, State.SCHEDULED):
         return _rolled_back(row, reason)
@@ -202,9 +210,9 @@ def roll_back(row: Instance, reason: str) -> Outcome:
 
 
 def gone(row: Instance, host: str | None, attempt: int, now: float) -> Outcome:
-    """The agent destroyed the guest, or its host is called dead: DELETING -> DELETED, or ERROR for what is rolled back.
+    """The agent destroyed the guest, or its host is called down: DELETING -> DELETED, or ERROR if it is rolled back.
 
-    What ended as ERROR has its end already.
+    An instance in ERROR has already ended.
     """
     if row.state is not State.DELETING or (row.host, row.attempt) != (host, attempt):
         return Refused(reason=str(row.state), done=row.state in (State.DELETED, State.ERROR))
@@ -214,9 +222,10 @@ def gone(row: Instance, host: str | None, attempt: int, now: float) -> Outcome:
 
 
 def retell(row: Instance, version: int, seen: int, event: EventKind) -> Outcome:
-    """An audit found that the API level does not know the row as it is: the same row again, newer than all that was ``seen``.
+    """An audit found that the API level has another version of the row: send the same row again, newer than any version
+    ``seen``.
 
-    Guarded by the version that the audit read: a row that changed meanwhile tells of itself.
+    Guarded by the version that the audit read: a row that changed meanwhile sends its own event.
     """
     if row.version != version:
         return Refused(reason=f"version {row.version}")
@@ -224,10 +233,10 @@ def retell(row: Instance, version: int, seen: int, event: EventKind) -> Outcome:
 
 
 def adopt(row: Instance, host: str, guest: UnknownGuest, now: float) -> Outcome:
-    """An operator decides that this guest, which its agent reported, is the instance's: ACTIVE where the guest runs.
+    """An operator decides that this guest, which its agent reported, is the instance's: ACTIVE on the guest's host.
 
-    The row takes the guest's attempt and builder, since those are stored with the guest. What is being deleted or built as a later
-    attempt, or is ACTIVE with another guest, is refused. ``now`` only fills a time.
+    The row takes the guest's attempt and builder, since these are stored with the guest. Refused if the instance is being deleted,
+    is being built as a later attempt, or is ACTIVE with another guest. ``now`` only fills a time.
     """
     if row.state in (State.DELETING, State.DELETED):
         return Refused(reason=f"it is {row.state}")
@@ -256,7 +265,7 @@ def adopt(row: Instance, host: str, guest: UnknownGuest, now: float) -> Outcome:
 
 
 def tombstone(uuid: str, now: float) -> Change:
-    """A delete found no row: leave one, so that a late stage finds the uuid taken."""
+    """A delete found no row: write a tombstone, so that a late stage finds the uuid in use."""
     row = Instance(uuid=uuid, state=State.DELETED, fence=0, attempt=0, version=1, terminated_at=now)
     return Change(row=row, event=EventKind.ENDED)
 
@@ -267,9 +276,9 @@ def describe(history: tuple[Attempt, ...]) -> str:
 
 
 def bounded(history: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
-    """The same attempts, whose messages together have at most ``text.FAULTS_SIZE`` bytes.
+    """The same attempts, with at most ``text.FAULTS_SIZE`` bytes of messages in total.
 
-    If they have more, each gets an equal share. The number of attempts stays: ``next_attempt`` counts them.
+    If they have more, each gets an equal share. The number of attempts does not change, because ``next_attempt`` counts them.
     """
     if sum(len(attempt.failure.message.encode()) for attempt in history) <= text.FAULTS_SIZE:
         return history
@@ -283,12 +292,14 @@ def _cut(attempt: Attempt, size: int) -> Attempt:
 
 
 def _elsewhere(row: Instance) -> bool:
-    """Whether an alternate is left that was not stopped or restarted under this build; those that were stand last."""
+    """Whether an alternate is left that was not stopped or restarted during this build; those that were are last."""
     return bool(row.alternates) and not _restarts(row.history, row.alternates[0].host)
 
 
 def _restarts(history: tuple[Attempt, ...], host: str | None = None) -> int:
-    """Attempts that an agent's restart or stop cut short, on ``host`` or on any, as far as they are forgiven."""
+    """Attempts that an agent's restart or stop ended, on ``host``. Without ``host``: on all hosts, up to the limit that is
+    forgiven.
+    """
     counts = Counter(a.host for a in history if a.failure.kind in (FailureClass.RESTARTED, FailureClass.STOPPING))
     return counts[host] if host is not None else sum(min(count, MAX_RESTARTS) for count in counts.values())
 

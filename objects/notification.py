@@ -1,7 +1,7 @@
-"""What is told to whoever listens for notifications, in the field's names: which facts follow from a change, and who says them.
+"""Notifications, with Nova's event names: which notices follow from a change, and their content.
 
-A notice is written in the transaction of the change that it tells of (``db/outbox.py``) and sent later. Every start has exactly one
-end or error: an attempt, a delete and a call of the scheduler each begin once and end once, as the rows they are read off do.
+A notice is written in the transaction of its change (``db/outbox.py``) and sent later. Every start has exactly one end or error. An
+attempt, a delete and a call of the scheduler each begin once and end once, as their rows do.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from objects.decision import Decision
 from objects.instance import Instance, State
 
 _NAMESPACE = UUID("7d3f0c52-8f5b-4b52-9c39-2f6f6c0d0a2e")
-"""Ours, for ids that follow from the fact."""
+"""Our namespace for IDs that are derived from the notice."""
 
 
 class EventType(enum.StrEnum):
-    """The field's names; ``.error`` of the scheduler's call is ours: there, a call that found no host has no end."""
+    """Nova's names, except ``.error`` of the scheduler's call: in Nova, a call that found no host has no end."""
 
     CREATE_START = "instance.create.start"
     CREATE_END = "instance.create.end"
@@ -38,12 +38,12 @@ class EventType(enum.StrEnum):
 
     @property
     def priority(self) -> str:
-        """ERROR for what failed, INFO for the rest."""
+        """ERROR for failures, INFO for the rest."""
         return "ERROR" if self.endswith(".error") else "INFO"
 
 
 class Facts(Object, frozen=True, kw_only=True):
-    """What was so when it happened. Everything else that is told of a subject does not change."""
+    """The state when it happened. All other data about a subject is constant."""
 
     state: str | None = None
     old_state: str | None = None
@@ -60,9 +60,9 @@ class Facts(Object, frozen=True, kw_only=True):
 
 
 class Notice(Object, frozen=True, kw_only=True):
-    """One fact. ``subject`` is an instance, for the scheduler a batch, for services a host; ``at`` in seconds since the epoch.
+    """One event. ``subject`` is an instance, for the scheduler a batch, for services a host. ``at`` in seconds since the epoch.
 
-    ``key`` tells the facts of one type about one subject apart: the version of the row, the id of the decision.
+    ``key`` distinguishes events of one type about one subject: the version of the row, or the ID of the decision.
     """
 
     event_type: EventType
@@ -73,12 +73,12 @@ class Notice(Object, frozen=True, kw_only=True):
 
     @property
     def message_id(self) -> str:
-        """The same whenever and by whomever this fact is told: who gets it twice can tell."""
+        """Always the same for this event, whichever process sends it, so that receivers can detect duplicates."""
         return str(uuid5(_NAMESPACE, f"{self.subject}/{self.key}/{self.event_type}"))
 
 
 def of_change(old: Instance | None, new: Instance, now: float) -> list[Notice]:
-    """What a transition of an instance's row tells. ``old`` None: a delete found no row, and left a tombstone."""
+    """The notices of a transition of an instance's row. ``old`` None: a delete found no row and left a tombstone."""
     told = [*_of_attempt(old, new), *_of_state(old, new)]
     return [Notice(event_type=event, subject=new.uuid, key=f"{new.version}", at=now, facts=facts) for event, facts in told]
 
@@ -87,7 +87,7 @@ Told = Iterator[tuple[EventType, Facts]]
 
 
 def _of_attempt(old: Instance | None, new: Instance) -> Told:
-    """An attempt ended without a guest. Where its host had not begun its start is told as well: each end has one."""
+    """An attempt ended without a guest. If its host had not begun, its start is added, because each end needs one."""
     if old is None:
         return
     began = old.state is State.BUILDING
@@ -102,7 +102,7 @@ def _of_attempt(old: Instance | None, new: Instance) -> Told:
 
 
 def _of_state(old: Instance | None, new: Instance) -> Told:
-    """A rolled back server is not deleted: while its guest goes nothing is told, and its end is a build that failed."""
+    """A rolled back server is not deleted: nothing is sent while its guest is destroyed, and its end is a failed build."""
     was = old.state if old is not None else None
     undone = old is not None and old.rolled_back is not None
     begun = was is State.DELETING and not undone
@@ -110,10 +110,10 @@ def _of_state(old: Instance | None, new: Instance) -> Told:
     if new.state is State.BUILDING and was is not State.BUILDING:
         yield EventType.CREATE_START, facts
     elif new.state is State.ACTIVE and was is not State.ACTIVE:
-        if was is not State.BUILDING:  # the cell had lost that the build began
+        if was is not State.BUILDING:  # the cell had lost the grant of the build
             yield EventType.CREATE_START, facts
         yield EventType.CREATE_END, facts
-    elif new.state is State.ERROR and was is not State.ERROR and new.host is not None:  # cell0's was told when it was buried
+    elif new.state is State.ERROR and was is not State.ERROR and new.host is not None:  # of_burial sends that of cell0
         yield EventType.BUILD_ERROR, _facts(new, old, "BuildFailed", new.fault)
     elif new.state in (State.DELETING, State.DELETED) and new.rolled_back is None and was is not State.DELETED:
         if not begun:
@@ -123,7 +123,7 @@ def _of_state(old: Instance | None, new: Instance) -> Told:
 
 
 def of_decision(made: Decision) -> list[Notice]:
-    """A call of the scheduler is over when its decision is written; when it began is known then, too."""
+    """Both notices of a scheduler call, sent when its decision is written."""
     uuids = tuple(choice.instance_uuid for choice in made.choices)
     end = EventType.SELECT_ERROR if made.refused else EventType.SELECT_END
     failed = Facts(error="NoValidHost", message=made.message) if made.refused else Facts()
@@ -142,13 +142,13 @@ def of_hand_over(uuid: str, fence: int, host: str, node: str, now: float) -> Not
 
 
 def of_burial(uuid: str, fence: int, fault: str, now: float) -> Notice:
-    """The request never got a host."""
+    """The request found no host, and its server is in ERROR in cell0."""
     facts = Facts(state="error", error="NoValidHost", message=fault)
     return Notice(event_type=EventType.BUILD_ERROR, subject=uuid, key=f"fence {fence}", at=now, facts=facts)
 
 
 def of_queued_delete(uuid: str, now: float) -> list[Notice]:
-    """The request was deleted before it got a cell: begun and ended in one."""
+    """The request was deleted before it got a cell: start and end together."""
     gone = Facts(state="deleted", old_state="building", terminated_at=now)
     kinds = (EventType.DELETE_START, EventType.DELETE_END)
     return [Notice(event_type=kind, subject=uuid, key="queued", at=now, facts=gone) for kind in kinds]

@@ -1,6 +1,7 @@
-"""Notices as documents in the field's form: names and versions beside the data, and the field's names in it.
+"""Notices as documents in the format of Nova's versioned notifications, with its names of objects and fields.
 
-What a document says is what the API shows: no user data, no passwords, and no metadata either, which tenants keep secrets in.
+A document shows only what the API shows: no user data and no passwords. It has no metadata either, because tenants keep secrets
+there.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ Document = dict[str, Any]
 
 NAMESPACE = "superconductor"
 VERSION = "1.0"
-"""Of every payload: a newer minor only adds fields."""
+"""The version of every payload: a newer minor version only adds fields."""
 
 
 class Subject(Object, frozen=True, kw_only=True):
-    """What does not change of an instance, or of a batch: then only the spec. ``spec`` None: nothing is known any more."""
+    """The constant data of an instance; for a batch only ``spec``. ``spec`` None: it no longer exists."""
 
     name: str = ""
     project_id: str = ""
@@ -34,7 +35,7 @@ class Subject(Object, frozen=True, kw_only=True):
 
 
 def message(notice: Notice, subject: Subject, publisher: str) -> Document:
-    """The whole message. ``publisher``: the host that sends what no agent says."""
+    """The whole message. ``publisher``: the host of the sender, used unless an agent or a service is the publisher."""
     return {
         "message_id": notice.message_id,
         "publisher_id": _publisher(notice, publisher),
@@ -46,7 +47,7 @@ def message(notice: Notice, subject: Subject, publisher: str) -> Document:
 
 
 def context(subject: Subject) -> Document:
-    """Under which request it happened."""
+    """The request and the project of the subject."""
     request_id = subject.spec.request_id if subject.spec is not None else None
     return {"request_id": request_id, "project_id": subject.project_id, "user_id": subject.user_id}
 
@@ -157,7 +158,7 @@ def _fault(facts: Facts) -> Document | None:
 
 
 def _object(name: str, data: Document) -> Document:
-    """As the field wraps objects, so that its readers of versioned notifications read these, too."""
+    """Wrap data as Nova does, so that readers of its versioned notifications can read these too."""
     return {
         "nova_object.name": name,
         "nova_object.namespace": NAMESPACE,

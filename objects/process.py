@@ -1,4 +1,4 @@
-"""What processes say of themselves, and what a level's database knows of those that are no agents."""
+"""The processes of a level other than agents, as recorded in its database, and what each reports about itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from objects.base import Message, Object
 
 
 class About(Message, frozen=True, kw_only=True):
-    """What a process says of itself. ``release``: of the software. ``messages``: the version of those that it answers, if any."""
+    """A process's report about itself. ``release``: the software version. ``messages``: the version of the messages it serves,
+    if any.
+    """
 
     VERSION: ClassVar[str] = "1.0"
 
@@ -18,7 +20,9 @@ class About(Message, frozen=True, kw_only=True):
 
 
 class Process(Object, frozen=True, kw_only=True):
-    """One start of one process. ``age``: seconds since its last sign of life, times since the epoch; by the database's clock."""
+    """One start of one process. ``age``: seconds since its last heartbeat. Times in seconds since the epoch, by the database's
+    clock.
+    """
 
     uuid: str
     binary: str

@@ -1,6 +1,7 @@
-"""The hint ``query``: a condition on hosts as JSON, ``["and", [">=", "$free_ram_mb", 4096], ["=", "$hypervisor_type", "kvm"]]``.
+"""The hint ``query``: a condition on hosts as JSON, ``["and", [">=", "$free_ram_mb", 4096], ["=", "$hypervisor_type",
+"kvm"]]``.
 
-Tenants write it, so it can name only what is listed here.
+Tenants write it, so it can use only the names listed here.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ NUMBERS = (
 )
 TEXTS = ("hypervisor_type",)
 REPORTED = "attributes."
-"""Prefix of what the host's driver reports; which of them may be named is for the site to say."""
+"""Prefix of attributes that the host's driver reports; the operator configures which of them may be used."""
 COMPARISONS = ("=", "<", ">", "<=", ">=", "in")
 DEEPEST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Something of the host. ``reported``: by its driver."""
+    """An attribute of the host. ``reported``: by its driver."""
 
     name: str
     reported: bool = False
@@ -44,7 +45,7 @@ Operand = Attribute | float | str
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The first operand is compared with each of the others, and must stand in that relation to all of them; ``in``: equal one."""
+    """Compares the first operand with each of the others; all comparisons must hold. ``in``: it must equal one of them."""
 
     operator: str
     operands: tuple[Operand, ...]
@@ -52,7 +53,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """``and``, ``or``, or ``not`` of a single one."""
+    """``and`` or ``or`` of several conditions, or ``not`` of a single one."""
 
     operator: str
     parts: tuple[Condition, ...]
@@ -62,10 +63,10 @@ Condition = Comparison | Combination
 
 
 def parse(given: str) -> Condition:
-    """Raises Invalid, beginning with ``query:``, for what is no such condition."""
+    """Raises Invalid for an invalid condition; the message begins with ``query:``."""
     try:
         return _condition(json.loads(given), DEEPEST)
-    except (ValueError, RecursionError):  # by far too deep: to be read, or to be shown in what else is wrong with it
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply to be parsed or quoted
         raise _invalid(f"{given[:80]!r} is not JSON") from None
 
 

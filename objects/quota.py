@@ -1,4 +1,4 @@
-"""Quota: how much a project may have at once, how much it has, and whether it may have more."""
+"""Quota: a project's limits and usage, and how many more servers it may have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNLIMITED = -1
 
 
 class QuotaUsage(Object, frozen=True, kw_only=True):
-    """What servers take: how many they are, their virtual CPUs, their memory in MiB."""
+    """The usage of servers: their number, their virtual CPUs, and their memory in MiB."""
 
     instances: int = 0
     cores: int = 0
@@ -19,7 +19,7 @@ class QuotaUsage(Object, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, flavor: Flavor, count: int = 1) -> QuotaUsage:
-        """Of ``count`` servers of this flavor."""
+        """The usage of ``count`` servers of this flavor."""
         return cls(instances=count, cores=count * flavor.vcpus, ram=count * flavor.memory_mb)
 
 
@@ -32,7 +32,7 @@ class QuotaLimits(Object, frozen=True, kw_only=True):
 
 
 class OwnLimits(Object, frozen=True, kw_only=True):
-    """What an operator decided for one project; None: as for every project."""
+    """An operator's limits for one project; None: the default."""
 
     instances: int | None = None
     cores: int | None = None
@@ -45,7 +45,7 @@ class OwnLimits(Object, frozen=True, kw_only=True):
 
 
 class Quota(Object, frozen=True, kw_only=True):
-    """One project's own limits and what it has: all its servers that are not deleted, in ERROR or not."""
+    """One project's own limits and its usage by all servers that are not deleted, including those in ERROR."""
 
     project_id: str
     own: OwnLimits = OwnLimits()
@@ -53,9 +53,9 @@ class Quota(Object, frozen=True, kw_only=True):
 
 
 class Admission(Object, frozen=True, kw_only=True):
-    """On what terms a batch comes in: the limits of a project that has none of its own, and how many servers will do.
+    """The terms for admitting a batch: the default limits of a project, and the minimum number of servers.
 
-    ``at_least`` None: all of them or none.
+    ``at_least`` None: all servers or none.
     """
 
     limits: QuotaLimits = QuotaLimits()
@@ -66,9 +66,9 @@ ANY = Admission()
 
 
 def admit(quota: Quota, flavor: Flavor, wanted: int, admission: Admission) -> int:
-    """How many of ``wanted`` servers of this flavor the project may have besides what it has: ``at_least`` so many, or more.
+    """How many of ``wanted`` servers of this flavor the project may add: at least ``at_least``.
 
-    Raises errors.OverQuota, in the words of the Compute API, where there is no room for these.
+    Raises errors.OverQuota, with the Compute API's message, if there is no room for these.
     """
     least = wanted if admission.at_least is None else admission.at_least
     limits, one, asked = quota.own.over(admission.limits), QuotaUsage.of(flavor), QuotaUsage.of(flavor, wanted)

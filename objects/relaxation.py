@@ -1,4 +1,4 @@
-"""What would have been enough: one change of a request that found no host."""
+"""Relaxations: a single change with which a request that found no host would have been placed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from objects.base import Object
 
 
 class Asked(enum.StrEnum):
-    """What a request asks for that could be asked for less, or not at all."""
+    """Parts of a request that could be reduced or left out."""
 
     SERVERS = "servers"
     VCPUS = "vcpus"
@@ -25,12 +25,13 @@ class Asked(enum.StrEnum):
 
 
 class Relaxation(Object, frozen=True, kw_only=True):
-    """One change with which the whole request, or what it needs of it at least, would have been placed, everything else as it was.
+    """One change with which the whole request, or its minimum number of servers, would have been placed, with all else
+    unchanged.
 
-    ``name``: which hint, extra spec, image property or policy is meant; of an amount, the extra spec that asks for it, if one does.
-    ``less``: so many servers, or for each of them so many vCPUs, MiB or GiB; one less of these would not do. ``places``:
-    availability zones, or cells, each of which could take all of it; empty if only several together could. ``share``: how much of
-    what was asked is given up, 0 to 1, where 1 is a condition as a whole.
+    ``name``: the hint, extra spec, image property or policy; for an amount, the extra spec that asks for it, if any. ``less``: by
+    how many servers, or by how many vCPUs, MiB or GiB per server, to reduce the request; one less is not enough. ``places``:
+    availability zones or cells, each of which could take all of it; empty if only several together could. ``share``: the share of
+    the request that is given up, 0 to 1; 1 is a whole condition.
     """
 
     asked: Asked
@@ -41,19 +42,19 @@ class Relaxation(Object, frozen=True, kw_only=True):
 
     @property
     def is_for_tenants(self) -> bool:
-        """Cells are nothing that a tenant knows of."""
+        """Tenants do not know of cells."""
         return self.asked is not Asked.CELL
 
     @property
     def plain_words(self) -> str:
-        """The same without amounts, which tell how full the hosts are."""
+        """The same without amounts, which reveal how full the hosts are."""
         if self.asked in _AMOUNTS:
             return f"with a flavor that asks for less of {self.name}" if self.name else _AMOUNTS[self.asked]
         return self.words
 
     @property
     def words(self) -> str:
-        """To be put behind "It would have fitted". Names no host; names cells where it is not for tenants."""
+        """Text that follows "It would have fitted". Names no host; names cells only if it is not for tenants."""
         if self.asked in _CONDITIONS:
             return _CONDITIONS[self.asked].format(self.name)
         places = " or ".join(self.places)

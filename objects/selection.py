@@ -1,4 +1,4 @@
-"""The scheduler's answer."""
+"""The scheduler's selections."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from objects.base import Message, Object
 
 
 class HostCapacity(Object, frozen=True, kw_only=True):
-    """What the host may hold in all, allocation ratios applied: vCPUs, MiB, GiB. The agent's own claim tests against these.
+    """The host's total capacity with allocation ratios applied: vCPUs, MiB, GiB. The agent's own claim tests against it.
 
-    ``resources``: amounts by custom resource class. What is not named here is not limited by it.
+    ``resources``: amounts by custom resource class. A class without an amount is not limited.
     """
 
     vcpus: float

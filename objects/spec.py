@@ -1,4 +1,4 @@
-"""What was asked for: the request spec, stored once per batch and handed to the scheduler, the cell and the host as it is."""
+"""The request spec: stored once per batch, and passed unchanged to the scheduler, the cell and the host."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from objects.move import Move
 
 
 class Image(Object, frozen=True, kw_only=True):
-    """The image to boot from; ``properties`` as far as the API was told them."""
+    """The image to boot from. ``properties``: those given to the API."""
 
     id: str
     properties: dict[str, str] = {}
 
 
 class ServerProperties(Object, frozen=True, kw_only=True):
-    """What the tenant asked for that does not bear on placement, and that is no secret: see ``BootSecrets``."""
+    """The tenant's properties that do not affect placement and are not secret (see ``BootSecrets`` for those)."""
 
     metadata: dict[str, str] = {}
     tags: tuple[str, ...] = ()
@@ -39,9 +39,10 @@ class ServerProperties(Object, frozen=True, kw_only=True):
 
 
 class BootSecrets(Object, frozen=True, kw_only=True):
-    """What a batch's guests are given in confidence: ``user_data`` as base64 text, and the administrator's password.
+    """The secrets of a batch's guests: ``user_data`` as base64 text, and the admin password.
 
-    It is stored sealed only (``service/vault.py``), apart from the request spec, until the build is done. Nothing shows it.
+    They are stored only encrypted (``service/vault.py``), apart from the request spec, until the build has ended. Nothing shows
+    them.
     """
 
     user_data: str | None = None
@@ -54,7 +55,7 @@ class BootSecrets(Object, frozen=True, kw_only=True):
         return "BootSecrets(...)"
 
     def mask(self, text: str) -> str:
-        """``text`` without what is secret here: for what a hypervisor says of a build that failed."""
+        """``text`` without these secrets: for a hypervisor's error messages."""
         for secret in (self.user_data, _decoded(self.user_data), self.admin_pass):
             if secret:
                 text = text.replace(secret, "***")
@@ -71,15 +72,15 @@ def _decoded(user_data: str | None) -> str:
 class RequestSpec(Message, frozen=True, kw_only=True):
     """One accepted request for ``num_instances`` equal servers (a batch), or for a move of one server.
 
-    ``has_secrets``: there are ``BootSecrets`` for it, stored beside it, and its guests must not be built without them.
-    ``all_or_nothing``: if one of them ends in ERROR before all are ACTIVE, all do. ``min_count``: if so many find a host, they are
-    built though the others find none; None: all must.
+    ``has_secrets``: ``BootSecrets`` are stored beside it, and its guests must not be built without them. ``all_or_nothing``: if one
+    server ends in ERROR before all are ACTIVE, all do. ``min_count``: the servers that find a host are built if they are at least
+    this many; None: all must find one.
 
-    The last three fields belong to one scheduling call and are never stored: ``fences`` maps each instance uuid to the fence under
-    which its request is leased, ``excluded_cells`` and ``excluded_hosts`` have just failed to take the build.
+    The last three fields belong to one scheduling call and are never stored. ``fences``: by instance uuid, the fence under which
+    its request is leased. ``excluded_cells`` and ``excluded_hosts`` have just failed to take the build.
     """
 
-    # 2: user data left the properties. Whoever speaks 1 would build without it.
+    # 2: user data left the properties. A process that reads only version 1 would build without it.
     VERSION: ClassVar[str] = "2.2"
 
     batch_id: str
@@ -111,7 +112,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     def moving(
         self, move: Move, batch_id: str, flavor: Flavor | None = None, destination: Destination | None = None
     ) -> RequestSpec:
-        """The request for a move of one of its servers, under a batch id of its own: without what was asked for its boot only."""
+        """The request for a move of one of its servers, under a separate batch ID and without the conditions of the boot."""
         return msgspec.structs.replace(
             self,
             batch_id=batch_id,

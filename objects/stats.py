@@ -1,4 +1,4 @@
-"""What a host says of itself, checked before anyone reckons with it."""
+"""Validate a host's stats before they are used."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from objects import errors, extra_specs, text, typed
 from objects.compute_node import ComputeNode
 
 LARGEST = 2**53
-"""Beyond it a float is no exact number any more."""
+"""Above this, a float is not an exact whole number."""
 ATTRIBUTES_SIZE = 65536
-"""Characters that the texts and keys in the attributes of one node may have together."""
+"""Maximum characters of all texts and keys in the attributes of one node."""
 LATE = 600.0
-"""Seconds by which a report may be late, in a queue or behind a call that was given up. One from longer before was not overtaken:
-the clock of its host was set back."""
+"""Maximum seconds that a report may be delayed, in a queue or behind a call that was given up. If a report's time is further
+back, its host's clock was set back."""
 
 Name = str | tuple[str, str]
 """A host, or ``(host, node)``."""
@@ -30,10 +30,10 @@ _NUMBERS: Callable[[ComputeNode], tuple[float, ...]] = attrgetter(
 
 
 def of(name: Name, given: ComputeNode | Mapping[str, Any]) -> ComputeNode:
-    """The stats of the host, or node, of this name, from an object or from its fields.
+    """The stats of the host or node of this name, from an object or from its fields.
 
-    A host named alone is its own node. Raises Invalid, naming host and field, for fields that are missing, of another type,
-    negative, not finite or too large, and for stats of another host.
+    A host given without a node is its own node. Raises Invalid, naming host and field, for fields that are missing, of another
+    type, negative, not finite or too large, and for stats of another host.
     """
     if isinstance(given, ComputeNode):
         stats = given
@@ -52,18 +52,20 @@ def of(name: Name, given: ComputeNode | Mapping[str, Any]) -> ComputeNode:
 
 
 def check(stats: ComputeNode) -> None:
-    """Raise Invalid for what no host can offer or use."""
+    """Raise Invalid for values that no host can offer or use."""
     text.checked_name("stats: host", stats.host)
     text.checked_name("stats: node", stats.node)
     if stats.attributes or stats.hypervisor_type:
         _check_texts(stats)
     numbers = _NUMBERS(stats)
-    plain = min(numbers) >= 0 and max(numbers) <= LARGEST and math.isfinite(sum(numbers))  # the sum of what is no number is none
-    if stats.running_vms > extra_specs.MOST:  # it is counted with claims, in 32 bits
+    plain = (
+        min(numbers) >= 0 and max(numbers) <= LARGEST and math.isfinite(sum(numbers))
+    )  # the sum with NaN or infinity is not finite
+    if stats.running_vms > extra_specs.MOST:  # it is stored in 32 bits, as claims are
         reason = f"running_vms is {stats.running_vms}: it must be a number from 0 to {extra_specs.MOST}"
         raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {reason}")
     if plain and not stats.resources and not stats.resources_used:
-        return  # nearly every host, of which a start reads them all
+        return  # the fast path for nearly every host: a start reads all of them
     for name, amount in _amounts(stats):
         if not math.isfinite(amount) or not 0 <= amount <= LARGEST:
             raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {name} is {amount}: it must be a number from 0 to 2**53")
@@ -75,9 +77,9 @@ def check(stats: ComputeNode) -> None:
 
 
 def cleaned(stats: ComputeNode) -> ComputeNode:
-    """The stats with what their driver wrote cleaned, so that an odd text does not cost the host its stats.
+    """The stats with the driver's texts cleaned, so that an invalid text does not block the host's stats.
 
-    Raises Invalid for attributes that JSON cannot carry.
+    Raises Invalid for attributes that JSON cannot represent.
     """
     try:
         attributes = text.cleaned(stats.attributes, text.FAULT_SIZE)
@@ -89,13 +91,13 @@ def cleaned(stats: ComputeNode) -> ComputeNode:
 
 
 def overtakes(stats: ComputeNode, known: ComputeNode) -> bool:
-    """Whether these stats are newer than what is known of the node, or as new. Who does not say when is always believed."""
+    """Whether these stats are as new as those ``known`` of the node, or newer. Stats without a time always count as newer."""
     behind = known.reported_at - stats.reported_at
     return not stats.reported_at or not 0.0 < behind < LATE
 
 
 def same(stats: ComputeNode, known: ComputeNode) -> bool:
-    """Whether they say the same, whenever that was."""
+    """Whether the stats are equal apart from their time."""
     return stats == msgspec.structs.replace(known, reported_at=stats.reported_at)
 
 
@@ -112,9 +114,9 @@ def _check_texts(stats: ComputeNode) -> None:
 
 
 def _amounts(stats: ComputeNode) -> Iterator[tuple[str, float]]:
-    """Every number in them, by the name of its field."""
+    """Every number in the stats, with the name of its field."""
     for name, value in msgspec.structs.asdict(stats).items():
         if isinstance(value, (int, float)):
             yield name, value
-        elif isinstance(value, dict) and name != "attributes":  # which are the driver's own, and may be anything
+        elif isinstance(value, dict) and name != "attributes":  # attributes are the driver's own and may hold anything
             yield from ((f"{name}.{key}", each) for key, each in value.items())

@@ -1,4 +1,4 @@
-"""Objects as JSON text, the way they are kept in database columns."""
+"""Objects as JSON text, as stored in database columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from objects import typed
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, TypeError)
-"""What ``load`` raises for text that is no such object, whatever the text: also where it is too deep, or no Unicode."""
+"""Errors of ``load`` for any invalid text, even if it is nested too deeply or not Unicode."""
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -24,13 +24,13 @@ def dump(value: Any) -> str:
 def load(text: str | bytes, kind: type[T]) -> T:
     """Decode text written by ``dump``, by this version or a newer minor one.
 
-    Raises one of ``UNREADABLE`` for text that is no such object.
+    Raises one of ``UNREADABLE`` for invalid text.
     """
     return typed.decode(text, kind)
 
 
 def load_or_none(text: str | bytes | None, kind: type[T]) -> T | None:
-    """The same; None for no text, and for text that is no such object: where one odd row must not hold up what is read with it."""
+    """Like ``load``, but None for empty or invalid text: one invalid row must not block the others that are read with it."""
     if not text:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Text from outside: the one door through which names and free text from requests, messages, drivers and databases come in.
+"""Validate text from outside: all names and free text from requests, messages, drivers and databases pass through this module.
 
-Databases and codecs differ in what they refuse: PostgreSQL a NUL, msgspec a lone surrogate, MariaDB's TEXT more than 64 KiB. A
-value that passes here can be written by all of them, so no later step can fail because of what somebody wrote.
+Databases and codecs refuse different texts: PostgreSQL a NUL, msgspec a lone surrogate, MariaDB's TEXT more than 64 KiB. All of
+them can store a value that passes here, so no later step can fail because of its content.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 from objects import errors
 
 NAME_LENGTH = 255
-"""Characters of a name, as its column has them."""
+"""Maximum characters of a name, as in its database column."""
 
 FAULT_SIZE = 4096
 """Bytes of UTF-8 that the failure message of one attempt may have."""
 
 FAULTS_SIZE = 16384
-"""Bytes of UTF-8 that the fault of an instance, which tells of all its attempts, may have."""
+"""Bytes of UTF-8 that the fault of an instance, which describes all its attempts, may have."""
 
 NESTING_LIMIT = 16
-"""Levels of lists and dicts in data that a driver reports."""
+"""Maximum levels of lists and dicts in data that a driver reports."""
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 _CUT = "..."
 _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What moves a terminal's cursor, ends a line or turns the order of characters, and what no stream can encode."""
+"""Characters that move a terminal's cursor, end a line, change the order of characters, or cannot be encoded."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
 
 
@@ -41,7 +41,7 @@ def is_safe(text: str) -> bool:
 def clean(text: str, size: int) -> str:
     """The text with unsafe characters replaced, cut to at most ``size`` bytes of UTF-8. It never raises.
 
-    For what has to be kept though it may be wrong: error messages of drivers, libraries and other processes.
+    For text that must be kept even if it is invalid: error messages of drivers, libraries and other processes.
     """
     if not is_safe(text):
         text = _UNSAFE.sub(REPLACEMENT, text)
@@ -54,7 +54,7 @@ def clean(text: str, size: int) -> str:
 
 
 def one_line(text: str, size: int) -> str:
-    """The text as ``clean`` makes it, in one line."""
+    """The result of ``clean`` on one line."""
     return " ".join(clean(text, size).split())
 
 
@@ -66,9 +66,9 @@ def escaped(text: str) -> str:
 
 
 def cleaned(value: Any, size: int, nesting: int = NESTING_LIMIT) -> Any:
-    """Plain data, as JSON has it, with every text and key in it clean and of at most ``size`` bytes.
+    """Plain JSON data with every text and key cleaned and cut to ``size`` bytes.
 
-    Raises errors.Invalid for data nested deeper than ``nesting`` levels, and for what JSON cannot carry.
+    Raises errors.Invalid for data nested deeper than ``nesting`` levels, and for values that JSON cannot represent.
     """
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -102,8 +102,8 @@ def texts_of(value: Any, nesting: int = NESTING_LIMIT) -> Iterator[str]:
 def checked_name(what: str, name: object) -> str:
     """The name of a host, node or binary, of 1 to 255 letters, digits and ``. _ -``.
 
-    Raises errors.Invalid, saying that it is ``what``, for any other value: such a name could differ in one database and be the same
-    in another, or write into the terminal of whoever lists it.
+    Raises errors.Invalid with ``what`` for any other value. Other names could be different in one database and equal in another, or
+    write control characters to the terminal of the person who lists them.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise errors.Invalid(f"{what} {clean(repr(name), 100)}: a name has 1 to 255 letters, digits and . _ -")
@@ -111,5 +111,5 @@ def checked_name(what: str, name: object) -> str:
 
 
 def is_zone(name: str) -> bool:
-    """Whether an availability zone can have this name: printable, of 1 to 255 characters, without outer blanks and colons."""
+    """Whether an availability zone can have this name: printable, 1 to 255 characters, no outer whitespace, no colon."""
     return 0 < len(name) <= NAME_LENGTH and name.isprintable() and name == name.strip() and ":" not in name

@@ -1,7 +1,7 @@
-"""Turn data into objects of a type, also where several threads meet the type for the first time at once.
+"""Decode data into typed objects, safely even if several threads use a type for the first time at once.
 
-msgspec learns what a struct consists of when it is first decoded into, and lets other threads see the half of it (0.22.0): they end
-the process with a segmentation fault. So a type is learnt here by one thread at a time, and everything decodes through this module.
+msgspec 0.22.0 builds a struct's description on first use and lets other threads see a partial one, which crashes the process
+(segmentation fault). Therefore one thread at a time prepares a type here, and everything decodes through this module.
 """
 
 from __future__ import annotations

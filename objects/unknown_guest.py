@@ -9,17 +9,18 @@ import msgspec
 from objects.base import Message, Number
 
 REPORTED_LIMIT = 500
-"""Unknown guests of one host that its agent tells the cell at most, by uuid; the rest follows as these are adopted or removed."""
+"""Maximum unknown guests of one host that its agent reports, in order of uuid. The rest follows as these are adopted or
+removed."""
 
 REASON_SIZE = 1024
-"""Bytes of UTF-8 that a reason may have."""
+"""Maximum bytes of UTF-8 in a reason."""
 
 
 class UnknownGuest(Message, frozen=True, kw_only=True):
-    """What its agent knows of the guest: vCPUs, MiB, GiB; ``resources`` by resource class.
+    """The agent's data on the guest: vCPUs, MiB, GiB; ``resources`` by resource class.
 
-    ``fence``, ``attempt`` and ``builder`` are stored with the guest: a row that is to be its row has to carry them.
-    ``reason``: what the records say instead.
+    ``fence``, ``attempt`` and ``builder`` are stored with the guest; a row that adopts it must have the same. ``reason``: what the
+    records say instead.
     """
 
     VERSION: ClassVar[str] = "1.1"

@@ -1,4 +1,4 @@
-"""What waits, as counts by name."""
+"""Counts of waiting items by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from objects.base import Object
 
 
 class WaitingCount(Object, frozen=True, kw_only=True):
-    """How many wait under a name, and since when the oldest does, in seconds since the epoch. No name: those that are not told."""
+    """The number of items waiting under a name, and since when the oldest has waited, in seconds since the epoch. An empty name
+    stands for all items that are not listed by name.
+    """
 
     name: str
     count: int

@@ -1,1 +1,1 @@
-"""Chooses hosts and claims them: host table, filters, weighers, drivers, claims, explanations. Launches nothing."""
+"""The scheduler: chooses hosts and claims them, with host table, filters, weighers, drivers and explanations. Launches nothing."""

@@ -1,4 +1,4 @@
-"""How far this process has read the log of claims: one number per writer."""
+"""How far this process has read the claims log: one sequence number per writer."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from db.api.ledger import KEPT
 from objects.inventory import Inventory
 
 RECENT = 32
-"""Writers asked at every look: those that wrote last."""
+"""Writers queried at every look: those that wrote last."""
 ROUND = 64
-"""Further writers asked at each look in the background, in turn."""
+"""Further writers queried at each background look, in turn."""
 
 
 class Cursor:
-    """A number per writer, never one for all: transactions of different writers become visible in any order.
+    """Keeps a sequence number per writer, because transactions of different writers become visible in any order.
 
-    Writers come and go with processes, so most of them will never write again. Every look asks those that wrote last and any that
-    are new; the rest are asked in turn by the looks in the background. What is seen late costs a plan made anew, never a wrong
-    claim. Of the rest no more are kept than the ledger keeps: who still writes has an id that is younger, or was heard of since.
+    Every process is a new writer, so most writers will never write again. Every look queries the most recent writers and new ones.
+    Background looks query the rest in turn. A claim that is seen late costs a new plan, but never causes a wrong claim.
+
+    The cursor keeps ``2 * KEPT`` writers, twice as many as the ledger. A writer that is still active has a younger id, or was seen
+    since.
     """
 
     def __init__(self, known: Iterable[Inventory] = ()) -> None:
         self.newest = 0
-        self._last: dict[int, int] = {}  # the writer heard of last stands last
+        self._last: dict[int, int] = {}  # in the order in which the writers were last seen
         self._turn = 0
         self.advance(known)
 
     def advance(self, rows: Iterable[Inventory]) -> None:
-        """These rows have been read."""
+        """Note that these rows have been read."""
         seen: dict[int, int] = {}
         for row in rows:
             seen[row.writer] = max(row.sequence, seen.get(row.writer, 0))
@@ -37,15 +39,15 @@ class Cursor:
             self.note(writer, seen[writer])
 
     def reach(self, newest: int) -> None:
-        """All rows of writers up to ``newest`` have been read. That one may have none left: others have written since."""
+        """Note that all rows of writers up to ``newest`` have been read. A writer has no rows left if others overwrote them."""
         if newest > self.newest:
             self.note(newest, 0)
 
     def note(self, writer: int, sequence: int) -> None:
-        """All that ``writer`` did up to ``sequence`` is known."""
+        """Note that everything ``writer`` did up to ``sequence`` has been read."""
         if writer > self.newest:
             for missing in range(max(self.newest + 1, writer - KEPT), writer):
-                self._last[missing] = 0  # drew its id before, and has not been seen: it may have been slower to commit
+                self._last[missing] = 0  # an earlier id that has not been seen: that writer may commit later
             self.newest = writer
         self._last[writer] = max(sequence, self._last.pop(writer, 0))
         beyond = len(self._last) - 2 * KEPT
@@ -54,12 +56,12 @@ class Cursor:
                 del self._last[forgotten]
 
     def position(self) -> tuple[Mapping[int, int], int]:
-        """What to ask the log for at every look: (numbers by writer, the newest writer known)."""
+        """What to query at every look: (sequence numbers of the recent writers, the newest writer known)."""
         recent = list(self._last.items())[-RECENT:]
         return dict(recent), self.newest
 
     def further(self) -> tuple[Mapping[int, int], int]:
-        """What to ask in the background as well."""
+        """What a background look queries in addition, in the same form. Each call returns the next ``ROUND`` writers."""
         others = list(self._last.items())[:-RECENT]
         if self._turn >= len(others):
             self._turn = 0

@@ -29,15 +29,18 @@ from service.periodic import Periodic, wait_until
 LOG = logging.getLogger(__name__)
 
 FIRST_LOOK = 10.0
-"""Longest that a start waits for cells to have been read once, in seconds."""
+"""Seconds for which a start waits at most until every cell was read once."""
 
 
 TOLD = (Epoch.CELLS, Epoch.HOSTS, Epoch.AGGREGATES)
-"""What a topology is made of."""
+"""The epochs of the parts of a topology."""
 
 
 class FleetTopology(Object, frozen=True, kw_only=True):
-    """What operators say of the fleet: cells, host -> cell uuid, aggregates; and the epochs it is of, at least."""
+    """What operators have configured: cells, host mappings and aggregates.
+
+    ``homes``: host -> cell uuid. ``epochs``: by name; the parts are at least as new as these.
+    """
 
     epochs: dict[str, int]
     cells: tuple[CellMapping, ...]
@@ -45,13 +48,13 @@ class FleetTopology(Object, frozen=True, kw_only=True):
     aggregates: tuple[Aggregate, ...]
 
     def zones(self) -> dict[str, str]:
-        """Host -> zone."""
+        """Host -> name of its availability zone; hosts without one are absent."""
         return {host: one.availability_zone for one in self.aggregates if one.availability_zone for host in one.hosts}
 
 
 def read_topology(tx: ApiTransaction, before: FleetTopology | None = None) -> FleetTopology:
-    """The topology; what its epochs say to be as it was ``before`` is taken from there."""
-    now = epochs.read(tx)  # first: what changes while the rest is read is seen the next time
+    """Read the topology. Parts whose epochs are unchanged are taken from ``before``."""
+    now = epochs.read(tx)  # first, so that a change during the other reads is seen the next time
     numbers = {str(name): now.get(name, 0) for name in TOLD}
     same = {name for name in TOLD if before is not None and before.epochs[name] == numbers[name]}
     return FleetTopology(
@@ -67,7 +70,7 @@ def _cells(tx: ApiTransaction) -> tuple[CellMapping, ...]:
 
 
 class Freshness:
-    """Starts and stops what feeds the table. A cell that does not answer holds up its own thread only."""
+    """Starts and stops the threads that update the table. A cell that does not answer delays only its own thread."""
 
     def __init__(
         self, settings: SchedulerSettings, registry: CellRegistry, api_database: ApiDatabase, table: HostTable, cursor: Cursor
@@ -86,7 +89,10 @@ class Freshness:
         metrics.VIEW_AGE.follow(self._view_ages)
 
     def start(self) -> None:
-        """Returns when every cell was read once, or has had its time. Raises DatabaseUnavailable if the API database is away."""
+        """Start, and wait until every cell was read once, at most ``FIRST_LOOK`` seconds.
+
+        Raises DatabaseUnavailable if the API database is away.
+        """
         with unsearched():
             self.follow()
             self._follower.start()
@@ -102,7 +108,7 @@ class Freshness:
         self._watches = {}
 
     def ages(self) -> dict[str, float | None]:
-        """How old the view of each cell is, in seconds; None where there is none, because it never answered or cannot be used."""
+        """Seconds since each cell was read, by name; None for a cell that was never read: it did not answer or cannot be used."""
         now = time.monotonic()
         ages: dict[str, float | None] = {cell.name: None for cell in self._applied.cells} if self._applied else {}
         for watch, _ in list(self._watches.values()):
@@ -113,7 +119,7 @@ class Freshness:
         return [((cell,), float("inf") if age is None else age) for cell, age in self.ages().items()]
 
     def follow(self) -> None:
-        """One look at everything that is not a cell's to tell."""
+        """Read everything that comes from the API database: topology, claims and cells."""
         with self._table.lock:
             self._table.part_namesakes(time.monotonic() - self._settings.service_down_time)
         self._follow_topology(self._topology.get)
@@ -121,13 +127,13 @@ class Freshness:
         self._follow_cells({cell.uuid: cell for cell in self._registry.cells()})
 
     def topology(self, *, look: bool) -> Mapping[str, int]:
-        """The epochs of the topology that the table has. ``look``: see first whether there is a newer one."""
+        """The epochs of the topology in the table. ``look``: first read a newer one, if there is any."""
         if look:
             self._follow_topology(self._topology.refresh)
         return self._applied.epochs if self._applied else {}
 
     def _follow_topology(self, read: Callable[[], FleetTopology]) -> None:
-        with self._following:  # whoever comes while another one reads waits for what that one finds
+        with self._following:  # a thread that comes during a read waits for it and uses its result
             topology = read()
             if topology is not self._applied:
                 with self._table.lock:
@@ -180,7 +186,7 @@ class Freshness:
             return {**recent, **further}, newest
 
     def _follow_cells(self, cells: Mapping[str, Cell]) -> None:
-        """A watch per cell of the registry; a Cell object that was replaced gets a new one."""
+        """Keep one watch per cell of the registry. A Cell object that was replaced gets a new watch."""
         for uuid, (watch, periodic) in list(self._watches.items()):
             if cells.get(uuid) is not watch.cell:
                 periodic.stop(timeout=0.0)

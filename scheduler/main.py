@@ -22,10 +22,10 @@ from scheduler.table.host_table import HostTable
 
 
 class SchedulerService:
-    """One scheduler process. Any number may run beside each other, without a leader."""
+    """One scheduler process. Any number may run at the same time, without a leader."""
 
     def __init__(self, settings: SchedulerSettings, registry: CellRegistry, api_database: ApiDatabase, bus: Bus) -> None:
-        """Raises Misconfigured where a filter, weigher or driver is named that does not exist."""
+        """Raises Misconfigured if ``settings`` name a filter, weigher or driver that does not exist."""
         self._server_name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._bus = bus
         self._server: TopicServer | None = None
@@ -39,26 +39,26 @@ class SchedulerService:
         )
 
     def start(self) -> None:
-        """Serve the topic ``scheduler``, once the fleet has been looked at. Raises DatabaseUnavailable if that cannot be done."""
+        """Read the fleet, then serve the topic ``scheduler``. Raises DatabaseUnavailable if the API database cannot be read."""
         self.freshness.start()
         self._server = seam.serve(self._bus, self._server_name, self.manager)
 
     def check(self) -> None:
-        """Raise Unreachable while the bus does not bring it any calls."""
+        """Raise Unreachable while the server is not listening on the bus."""
         if self._server is not None:
             self._server.check()
 
     def reload(self, settings: SchedulerSettings) -> None:
-        """Choose hosts as ``settings`` say from the next call on. Raises Misconfigured, and then nothing changes."""
+        """Use ``settings`` from the next transaction on. Raises Misconfigured, and then changes nothing."""
         self.manager.reload(settings, load_driver(settings))
 
     def schedulable(self) -> int:
-        """How many nodes are mapped, accounted for and not forced down: what a request could be placed on if it fits."""
+        """The number of eligible nodes: mapped, known to the ledger, not forced down, and reported by one cell only."""
         with self._table.lock:
             return int(self._table.eligible[: self._table.size].sum())
 
     def stop(self) -> None:
-        """Take no new calls, answer those under way. Harmless where ``start`` failed."""
+        """Take no new calls, and answer those under way. May also be called if ``start`` failed."""
         if self._server is not None:
             self._server.stop()
         self.freshness.stop()

@@ -1,4 +1,4 @@
-"""The scheduler's one call: choose hosts for a batch and claim them."""
+"""The scheduler's calls: choose hosts for batches and claim them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from service.steps import step
 LOG = logging.getLogger(__name__)
 
 TRIES = 5
-"""Transactions a batch may lose to others before its caller is told to come again."""
+"""Transactions in which a batch may lose its hosts to others, before it is answered with Conflict."""
 PAUSE = 0.2
-"""Seconds between two looks for hosts that this process has not heard of yet."""
+"""Seconds between two attempts while a batch waits for hosts that this process has not heard of yet."""
 
 
 class SchedulerManager:
-    """Serves the topic ``scheduler``. Calls of one moment share a transaction, in which each batch stands or falls by itself."""
+    """Serves the topic ``scheduler``. Concurrent calls share a transaction, in which each batch succeeds or fails by itself."""
 
     def __init__(
         self,
@@ -47,9 +47,10 @@ class SchedulerManager:
         ages: Callable[[], Mapping[str, float | None]],
         topology: Callable[..., Mapping[str, int]] = lambda *, look: {},
     ) -> None:
-        """``ages``: seconds since each cell's view was refreshed, by the cell's name; None where nothing is known of it.
+        """``ages``: returns seconds since each cell's view was refreshed, by the cell's name; None for a cell that was never read.
 
-        ``topology(look=...)``: the epochs of the cells, mappings and aggregates that the table has; with ``look`` after a new look.
+        ``topology(look=...)``: returns the epochs of the cells, mappings and aggregates in the table. With ``look`` it first reads
+        the API database.
         """
         self._settings = settings
         self._driver = driver
@@ -61,26 +62,28 @@ class SchedulerManager:
         self._started = time.monotonic()
         self._stripes = Stripes()
         self.conflicts = 0
-        """How often a host that was planned for an instance had been taken by another scheduler when its row was locked."""
+        """How often a planned host turned out to be full or locked by another transaction."""
         self._schedule: GroupCommit[Sequence[Job], None] = GroupCommit(
             self._schedule_all, window=settings.claim_window, transient=(errors.Transient, claims.Raced)
         )
 
     def reload(self, settings: SchedulerSettings, driver: SchedulerDriver) -> None:
-        """Choose by another driver, filters and weighers from the next transaction on."""
+        """Use these settings, and this driver with its filters and weighers, from the next transaction on."""
         self._settings, self._driver = settings, driver
 
     def select_destinations(
         self, context: RequestContext, request_spec: RequestSpec, instance_uuids: Sequence[str]
     ) -> list[list[Selection]]:
-        """A claimed host for every instance, each followed by unclaimed alternates of its cell; all of them, or none.
+        """Claim a host for every instance, or for none.
 
-        In the order of ``instance_uuids``. An instance that is not leased under ``request_spec.fences`` any more gets an empty
-        list; the others are not affected. So does one that finds no host where ``request_spec.min_count`` others do, which are
-        enough. Asked again, the same claims come back. For a move the one uuid is the operation's, not the server's.
+        Returns a list for each instance, in the order of ``instance_uuids``: the claimed host, then unclaimed alternates in its
+        cell. An instance that is no longer leased under ``request_spec.fences`` gets an empty list; the others are not affected.
+        If ``request_spec.min_count`` instances find a host, the others get an empty list too. A repeated call returns the same
+        claims. For a move, the one uuid is the operation's, not the server's.
 
-        Raises NoValidHost with the id of the stored decision, CellUnavailable where cells that could take them are out of reach,
-        Invalid for a malformed call, Conflict where other schedulers were faster too often, DatabaseUnavailable.
+        Raises NoValidHost with the id of the stored decision, CellUnavailable if cells that could take the batch are out of reach,
+        Invalid for a malformed call, Conflict if other transactions took the hosts in all tries or hosts are held for retries or
+        moves, and DatabaseUnavailable.
         """
         job = checked(context, request_spec, instance_uuids)
         job.places = self._places(request_spec)
@@ -89,9 +92,10 @@ class SchedulerManager:
         return job.answer()
 
     def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
-        """The same for several batches in one transaction, each with all instances of its fences; answers in the order asked.
+        """The same for several batches in one transaction, each with all instances of its fences. Answers are in request order.
 
-        A batch that finds no host because this process does not know the fleet yet is told to come again: it holds up nobody.
+        A batch that finds no host because this process does not know the whole fleet yet gets Conflict, so that it does not delay
+        the others.
         """
         found: dict[int, Choice] = {}
         jobs: dict[int, Job] = {}
@@ -117,7 +121,10 @@ class SchedulerManager:
             jobs = [job for job in jobs if job.lost and job.error is None]
 
     def _choice(self, job: Job) -> Choice:
-        """Errors of ours are this batch's answer. Any other ends the call: the batches are then asked about one by one."""
+        """The batch's answer. A SuperconductorError is an answer too.
+
+        Any other exception fails the call; the caller then asks for each batch separately.
+        """
         try:
             if job.error is not None:
                 raise job.error
@@ -131,13 +138,13 @@ class SchedulerManager:
             return refused(error)
 
     def _places(self, spec: RequestSpec) -> Mapping[str, str]:
-        """Where the servers are that hints name."""
+        """The hosts of the servers that hints name, by uuid."""
         named = [uuid for name in (hints.SAME_HOST, hints.DIFFERENT_HOST) for uuid in hints.servers(spec.scheduler_hints, name)]
         return self._ledger.database.read(places.of_servers, spec.project_id, named) if named else {}
 
     def _try(self, job: Job) -> Job:
         for tries in range(TRIES):
-            if tries:  # full jitter, so that who met once does not meet again
+            if tries:  # full jitter, so that two batches that conflicted do not conflict again
                 time.sleep(random.uniform(0.0, 0.005 * 2**tries))
             self._schedule([job])
             while job.premature and job.error is None:
@@ -150,7 +157,7 @@ class SchedulerManager:
         raise _lost(job)
 
     def _schedule_all(self, calls: Sequence[Sequence[Job]]) -> list[Exception | None]:
-        """Calls for the same instances - a conductor that asks again while it is being answered - come one after the other."""
+        """Run all jobs. Jobs for the same instance, as when a conductor repeats a call under way, run one after the other."""
         waiting = [job for jobs in calls for job in jobs]
         while waiting:
             together: list[Job] = []
@@ -170,7 +177,7 @@ class SchedulerManager:
         asks = [job.ask for job in jobs]
         known = sum(job.conflicts for job in jobs)
         for last in (False, False, True):
-            topology = {} if last else self._topology(look=False)  # that changes all the time: go on with what is known
+            topology = {} if last else self._topology(look=False)  # it keeps changing: go on with what is known
             now = self._now()
             attempt = ClaimPlanner(self._table, self._stripes.apply(self._driver, now.mono), self._cursor, jobs, now)
             try:

@@ -185,17 +185,20 @@ OPTIONS: tuple[cfg.Opt, ...] = (
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """For the generator of the sample configuration, and for whoever loads a configuration."""
+    """The options by group, for the sample configuration generator and for the loading of the configuration."""
     return [(GROUP, [WORKERS, *OPTIONS])]
 
 
 def settings(conf: cfg.ConfigOpts) -> SchedulerSettings:
-    """The options as a frozen record. Registers them where that has not been done. Raises Misconfigured for a boundless number."""
+    """The options as a frozen record. Registers them if needed.
+
+    Raises Misconfigured for a number that is not finite or too large, and for an invalid zone name.
+    """
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
     values: dict[str, Any] = {option.dest: group[option.dest] for option in OPTIONS}
     for name, value in values.items():
-        if isinstance(value, float) and not abs(value) <= LARGEST:  # not-a-number either
+        if isinstance(value, float) and not abs(value) <= LARGEST:  # refuses NaN too
             raise errors.Misconfigured(f"[{GROUP}] {name}: {value} is not a number from -2**53 to 2**53")
     zone = group.default_availability_zone
     if not text.is_zone(zone):

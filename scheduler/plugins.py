@@ -1,4 +1,4 @@
-"""Find filters, weighers and drivers by the names the configuration gives: entry points, or ``module:Class``."""
+"""Load the configured filters, weighers and drivers, by entry point or as ``module:Class``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ LOG = logging.getLogger(__name__)
 
 Plugins = Mapping[str, Callable[..., Any]]
 
-# The same names are entry points of the distribution; listed here they also work from a checkout that is not installed.
+# The same names are entry points of the distribution. Listed here, they also work from a checkout that is not installed.
 FILTERS: Plugins = {
     plugin.__name__: plugin
     for plugin in (
@@ -111,7 +111,7 @@ DRIVERS: Plugins = {FilterScheduler.name: FilterScheduler, ChanceScheduler.name:
 def load_driver(settings: SchedulerSettings) -> SchedulerDriver:
     """The configured driver with the configured filters and weighers.
 
-    Raises Misconfigured for a name that nothing is called, with the names there are, and for a plugin that cannot be used.
+    Raises Misconfigured for an unknown name, listing the known ones, and for a plugin that cannot be used.
     """
     filters = [_filter(name, make, settings) for name, make in _named("enabled_filters", FILTERS, settings.enabled_filters)]
     weighers = [
@@ -147,7 +147,7 @@ def _named(option: str, built_in: Plugins, names: Sequence[str]) -> list[tuple[s
 
 
 def _imported(option: str, path: str) -> Callable[..., Any]:
-    """What is at ``module:Class``."""
+    """Import ``module:Class``."""
     found = _built(option, path, pkgutil.resolve_name, path)
     if not callable(found):
         raise errors.Misconfigured(f"[scheduler] {option}: {path!r} is not a class")
@@ -155,7 +155,7 @@ def _imported(option: str, path: str) -> Callable[..., Any]:
 
 
 def _installed(namespace: str) -> dict[str, Callable[..., Any]]:
-    """What other distributions have registered. One that cannot be imported is left out, with a warning that says so."""
+    """The plugins that other distributions have registered. Skips one that cannot be imported, and logs a warning."""
     found: Iterable[Any] = stevedore.ExtensionManager(namespace, on_load_failure_callback=_complain)
     return {extension.name: extension.plugin for extension in found}
 
@@ -167,7 +167,7 @@ def _complain(manager: object, entry_point: Any, error: BaseException) -> None:
 def _built(option: str, name: str, make: Callable[..., Any], *given: object) -> object:
     try:
         return make(*given)
-    except Exception as error:  # a site's own code: whatever it raises, the start is refused by the name of what to mend
+    except Exception as error:  # a site's own code may raise anything; the message names the plugin to fix
         text = f"[scheduler] {option}: {name!r} cannot be used: {type(error).__name__}: {error}"
         raise errors.Misconfigured(text) from error
 

@@ -1,4 +1,4 @@
-"""``superconductor-scheduler``: schedulers as processes of their own. Any number of them, without a leader."""
+"""``superconductor-scheduler``: runs schedulers as separate processes, any number of them, without a leader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POOL_SIZE = 5
 
 
 class SchedulerRole:
-    """One worker."""
+    """One scheduler worker process."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
@@ -46,14 +46,14 @@ class SchedulerRole:
 
 
 def plan(conf: cfg.ConfigOpts) -> Plan:
-    """Raises Misconfigured, naming the right ones, for a driver, filter or weigher that does not exist."""
+    """What to run. Raises Misconfigured for an unknown driver, filter or weigher, listing the known ones."""
     api_level.check(conf)
     load_driver(opts.settings(conf))
     return Plan(make=lambda: SchedulerRole(conf), workers=conf.scheduler.workers)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command ``superconductor-scheduler``. Returns its exit status."""
     return process.main("superconductor-scheduler", argv, [opts.list_opts(), cells_opts.list_opts()], plan)
 
 

@@ -1,4 +1,4 @@
-"""What can be configured of the scheduler, as a frozen record. ``scheduler/opts.py`` makes one from the configuration."""
+"""The scheduler's settings, as a frozen record. ``scheduler/opts.py`` makes one from the configuration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_WEIGHERS = (
 
 
 class SchedulerSettings(Object, frozen=True, kw_only=True):
-    """All times in seconds. The names, and the defaults of the weights, are those of Nova where Nova has them."""
+    """All times are in seconds. Names and default multipliers are those of Nova if Nova has them."""
 
     driver: str = "filter"
     enabled_filters: tuple[str, ...] = DEFAULT_FILTERS

@@ -20,18 +20,18 @@ from service.periodic import Every
 LOG = logging.getLogger(__name__)
 
 PAGE = 1000
-"""Events of the feed read at once."""
+"""Events of the feed read in one query."""
 NODES = 5000
-"""Nodes read at once: a large cell answers in time, and is never in memory as a whole."""
+"""Nodes read in one query, so that a large cell answers in time and is never in memory as a whole."""
 RELOAD = 300.0
-"""Seconds after which a cell's nodes are read anew: nodes that were deleted leave no event."""
+"""Seconds between full reads of a cell's nodes, which are needed because deleted nodes leave no event."""
 
 
 class Heard:
-    """When a host's agent was last heard of, by this process's monotonic clock.
+    """When a host's agent was last heard of, by this process's monotonic clock (``at``, in seconds).
 
-    Its report count rose since our last look: now. At the first look only the cell's database, by its own clock, says how long ago
-    it last reported.
+    At the first look, the cell's database says how long ago the agent last reported, by its own clock. Later, a changed report
+    count means that the agent has reported now.
     """
 
     __slots__ = ("_count", "_told", "at")
@@ -41,7 +41,7 @@ class Heard:
         self.at = mono - max(0.0, sign.age)
 
     def look(self, sign: Sign, mono: float) -> bool:
-        """Whether that tells anything new."""
+        """Enter a newer sign of life. Returns whether the agent has reported, or a flag has changed."""
         if sign.report_count != self._count:
             self._count, self._told, self.at = sign.report_count, _told(sign), mono
             return True
@@ -54,7 +54,10 @@ def _told(sign: Sign) -> tuple[bool, bool, bool]:
 
 
 class CellWatch:
-    """Reads a cell's nodes once, its feed from then on, and its heartbeats at their own pace. ``look`` is called by one thread."""
+    """Keeps one cell's nodes and heartbeats up to date in the table. Only one thread may call ``look``.
+
+    Reads all nodes at first and every ``RELOAD`` seconds, otherwise the cell's feed. Heartbeats have an interval of their own.
+    """
 
     def __init__(self, cell: Cell, table: HostTable, settings: SchedulerSettings) -> None:
         self.cell = cell
@@ -68,7 +71,7 @@ class CellWatch:
         self._heard: dict[str, Heard] = {}
 
     def look(self) -> bool:
-        """One round; return whether there is more to read at once. Raises CellUnavailable: what is known stays, and ages."""
+        """Read once. Returns whether there is more to read at once. Raises CellUnavailable; the table then keeps what it has."""
         began = time.monotonic()
         if self._reload() or self._behind or self._anew.is_set():
             self._behind = True
@@ -85,11 +88,11 @@ class CellWatch:
         return more
 
     def read_anew(self) -> None:
-        """At the next look, read all nodes of the cell: some were mapped to it that the table did not take from it."""
+        """Read all nodes of the cell at the next look. Needed when hosts that the table took from other cells are mapped to it."""
         self._anew.set()
 
     def _load(self) -> None:
-        """All nodes, page by page: what changes meanwhile comes with the feed."""
+        """Read all nodes, page by page. Changes made meanwhile come with the feed, which is restarted first."""
         self._reader.restart()
         found: set[tuple[str, str]] = set()
         after: tuple[str, str] | None = compute_nodes.FIRST
@@ -124,7 +127,7 @@ class CellWatch:
         return len(batch.events) == PAGE
 
     def _read_services(self, *, every_row: bool) -> None:
-        """Judge who is alive. Rows hear of it where it changed, or where they may be new."""
+        """Read the heartbeats, and enter those that have changed into the table. ``every_row``: enter all, as rows may be new."""
         mono = time.monotonic()
         found: set[str] = set()
         told: list[tuple[Sign, float]] = []
@@ -135,7 +138,7 @@ class CellWatch:
                 heard = self._heard[sign.host] = Heard(sign, mono)
             elif not heard.look(sign, mono) and not every_row:
                 continue
-            # an agent that is stopping takes no more orders: as good as down
+            # an agent that is stopping takes no more orders, so it counts as down
             told.append((sign, float("-inf") if sign.stopping else heard.at))
         with self._table.lock:
             for sign, heard_at in told:

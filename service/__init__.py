@@ -1,1 +1,1 @@
-"""What every process needs and no room owns: configuration, logging, periodic threads, coalescing. No SQL, no bus."""
+"""What every process needs and no single service owns: configuration, logging, periodic threads, batching. No SQL, no bus."""

@@ -1,4 +1,4 @@
-"""Handle together what comes in one moment: asked by threads that wait for their answers, or only announced."""
+"""Batch items that arrive at the same time: ``GroupCommit`` for callers that wait for a result, ``RoundBatcher`` for others."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 LATELY = 3
-"""Groups that tell how many the next one may have."""
+"""Recent groups, used to estimate the size of the next one."""
 USUAL = 4
-"""The last rounds, by which is told how long one takes."""
+"""Recent rounds, used to estimate how long a round takes."""
 
 
 class GroupCommit(Generic[T, R]):
     """Callable that hands single items to ``handle`` in groups and returns each caller its own result.
 
-    The first caller of a group leads: it waits until the group before has ended, then ``window`` seconds more, or until as many
-    have come as came together lately, and runs ``handle`` with all that has come meanwhile, in its own thread. Where each has come
-    alone lately, ``patient`` says whether it waits all the same. ``handle`` gets a list and returns as many results in the same
-    order; a result that is an exception is raised in its caller.
+    The first caller of a group leads it and runs ``handle`` in its own thread. It waits until the previous group has ended. It then
+    waits for ``window`` seconds more, or until as many items have arrived as in recent groups. If recent groups had one item each,
+    it waits for ``window`` only with ``patient``.
 
-    Where ``handle`` raises, it must have done nothing: it is called with each half of the group, and so on, until only the callers
-    at fault get the exception (``service/isolate.py``). An error in ``transient`` goes to all of them.
+    ``handle`` gets a list and returns as many results in the same order. A result that is an exception is raised in its caller.
 
-    Used for group commit: under load the group before is what one waits for, so the groups grow by themselves.
+    If ``handle`` raises, it must have changed nothing. It is then called with each half of the group, and so on, until only the
+    items at fault get the exception (``service/isolate.py``). An error in ``transient`` goes to all callers.
+
+    Used for group commit: under load, groups grow while callers wait for the previous group.
     """
 
     def __init__(
@@ -105,14 +106,15 @@ class GroupCommit(Generic[T, R]):
 
 
 class RoundBatcher(Generic[T]):
-    """Whoever adds does not wait. Items are handled in rounds, each with all that has come since the one before.
+    """Handle items in rounds, each with all items added since the previous round. Callers of ``add`` do not wait.
 
-    A round begins at once where none is under way, and ``pace`` seconds after the one before at the earliest. While a round is
-    under way the next one fills up, for ``patience`` seconds, or twice what rounds take these days, but ``longest`` at most: then
-    it begins beside it, so that what is slow, or waits for somebody who does not answer, holds up nothing for longer. (Rounds that
-    take long because the machine is busy are not to run beside each other: smaller ones cost more, and all of them would take
-    longer still.) There are ``workers`` rounds at most at a time, of ``limit`` items; ``most`` may wait, and beyond that new ones
-    are dropped. What ``handle`` raises is logged: what was announced is in rows, and sweeps find it.
+    If no round is running, the next one begins at once, but no earlier than ``pace`` seconds after the previous one began. While a
+    round is running, the next one collects items for ``patience`` seconds, or for twice the duration of recent rounds, at most
+    ``longest``. It then begins beside the running one, so a slow or blocked round delays the others no longer than that. (When the
+    machine is busy, rounds should not overlap: smaller rounds cost more, and all of them would take longer.)
+
+    At most ``workers`` rounds run at a time, each with at most ``limit`` items. At most ``most`` items wait; more are dropped.
+    Errors of ``handle`` are logged. Dropped or failed items are still in database rows, where the sweeps find them.
     """
 
     def __init__(
@@ -146,7 +148,7 @@ class RoundBatcher(Generic[T]):
         self._pool = WorkerPool(name, workers)
 
     def add(self, items: Sequence[T]) -> None:
-        """Handle these soon. One that waits already is handled once. After ``stop`` nothing is."""
+        """Handle these items soon. An item that already waits is handled once. After ``stop`` items are ignored."""
         with self._changed:
             if self._stopping:
                 return
@@ -158,7 +160,7 @@ class RoundBatcher(Generic[T]):
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Begin nothing more, and wait for what is under way."""
+        """Begin no more rounds, and wait for the running ones."""
         with self._changed:
             self._stopping = True
             self._waiting.clear()
@@ -167,13 +169,13 @@ class RoundBatcher(Generic[T]):
         self._pool.drain(None)
 
     def _staff(self) -> None:
-        """See that a thread waits for the next round, if there may be one. With the lock held."""
+        """Start a thread for the next round if one is needed and allowed. The caller holds the lock."""
         if self._waiting and not self._ready and self._rounds < self._workers:
             self._ready += 1
             self._pool.post(self._run)
 
     def _run(self) -> None:
-        """Rounds, one after the other, as long as something waits."""
+        """Run rounds, one after the other, as long as items wait."""
         while items := self._next():
             began = time.monotonic()
             try:
@@ -191,7 +193,7 @@ class RoundBatcher(Generic[T]):
                 self._ready += 1
 
     def _next(self) -> list[T]:
-        """Wait until a round may begin; its items. Empty: stop."""
+        """Wait until a round may begin and return its items; an empty list ends the thread."""
         with self._changed:
             while self._waiting:
                 now = time.monotonic()
@@ -211,5 +213,7 @@ class RoundBatcher(Generic[T]):
             return []
 
     def _hold(self) -> float:
-        """Seconds for which a round keeps the next one waiting. One that took long says little: the quickest of the last counts."""
+        """Seconds that the next round waits beside a running one. Uses the shortest recent round, because one slow round says
+        little.
+        """
         return max(self._patience, min(self._longest, 2 * min(self._took)))

@@ -13,7 +13,7 @@ from service import logs
 PROJECT = "superconductor"
 
 Listing = Sequence[tuple[str | None, Sequence[cfg.Opt]]]
-"""What every room's ``opts.list_opts()`` returns: option groups (None: DEFAULT) with their options."""
+"""What ``opts.list_opts()`` of each component returns: option groups (None: DEFAULT) with their options."""
 
 
 def load(
@@ -22,15 +22,18 @@ def load(
     files: Sequence[str | Path] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> cfg.ConfigOpts:
-    """Return the options of ``listings``, and those of logging, with their values; every value has been looked at once.
+    """Return the options of ``listings`` and of logging with their values. Every value has been validated.
 
-    From weakest to strongest: the options' defaults; ``files`` in order (None: ``superconductor.conf`` and the folder
-    ``superconductor.conf.d`` in ``~/.superconductor`` or ``/etc/superconductor``); variables of the environment called
-    ``OS_GROUP__OPTION``; ``argv`` (``--config-file``, ``--config-dir``, ``--debug``...), whose files replace the default ones;
-    ``overrides``, by ``option`` or ``group.option``.
+    Sources, from weakest to strongest:
+    - the options' defaults;
+    - ``files`` in order (None: ``superconductor.conf`` and the folder ``superconductor.conf.d`` in ``~/.superconductor`` or
+      ``/etc/superconductor``);
+    - environment variables named ``OS_GROUP__OPTION``;
+    - ``argv`` (``--config-file``, ``--config-dir``, ``--debug``...); its files replace the default ones;
+    - ``overrides``, by ``option`` or ``group.option``.
 
-    Raises ``errors.Misconfigured`` for a file that is missing or cannot be parsed and for a value or an override that does not fit.
-    ``SystemExit`` ends ``argv`` with ``--help``, or with what is no option.
+    Raises ``errors.Misconfigured`` if a file is missing or cannot be parsed, or if a value or an override is invalid. ``--help`` or
+    an unknown option in ``argv`` raises ``SystemExit``.
     """
     conf = cfg.ConfigOpts()
     logs.register(conf)
@@ -54,12 +57,12 @@ def load(
 
 
 def _look_at_all(conf: cfg.ConfigOpts, listings: Sequence[Listing]) -> None:
-    """oslo.config judges a value when it is first read; a role should not find out in the middle of its work."""
+    """Read every value now: oslo.config validates a value when it is first read, which could be in the middle of a role's work."""
     for listing in listings:
         for group, options in listing:
             for option in options:
                 try:
                     conf[group][option.dest] if group else conf[option.dest]
-                except cfg.NoSuchOptError as error:  # of the option that the value names, but it is told of the one that has it
+                except cfg.NoSuchOptError as error:  # it names only the missing option, not the one that refers to it
                     named = f"[{group or 'DEFAULT'}] {option.dest}"
                     raise ValueError(f"{named}: a $ in its value begins the name of no option; write $$ for a $") from error

@@ -1,4 +1,4 @@
-"""Keep Python's search for cycles off what is built once and stays."""
+"""Exclude long-lived objects from Python's cyclic garbage collection."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 
 def freeze() -> None:
-    """Collect garbage once, and never search what is left: for a process that is about to fork.
+    """Collect garbage once and exclude the remaining objects from later collections: for a process that is about to fork.
 
-    A search writes to every object that it visits. Forked workers then no longer share the memory pages of these objects.
+    A collection writes to every object that it visits, so forked workers would no longer share their memory pages.
     """
     gc.collect()
     gc.freeze()
@@ -18,14 +18,14 @@ def freeze() -> None:
 
 @contextmanager
 def unsearched() -> Iterator[None]:
-    """Search for no cycles inside, and never among what is there at its end.
+    """Disable cyclic garbage collection inside the block, and exclude all objects that exist at its end from later collections.
 
-    A full search walks every object there is, and one comes each time these have grown by a quarter: where a million objects are
-    made that all stay, that takes longer than making them, and holds up whatever comes afterwards. Memory of objects without cycles
-    is given back as ever.
+    A full collection visits every object, and runs each time their number has grown by a quarter. When a million objects are made
+    that all stay, collections take longer than making them and delay whatever runs next. Reference counting still frees objects
+    without cycles.
     """
     on = gc.isenabled()
-    gc.collect()  # what is garbage already would stay for ever
+    gc.collect()  # existing garbage would otherwise be frozen and never freed
     gc.disable()
     try:
         yield

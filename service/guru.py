@@ -1,6 +1,6 @@
-"""A Guru Meditation Report, as OpenStack's services write it on SIGUSR2: all that can be told of a process without stopping it.
+"""A Guru Meditation Report, as OpenStack's services write it on SIGUSR2: the state of a process, without stopping it.
 
-oslo.reports shows the process-wide configuration only, of which there is none here (``docs/decisions/0026-monitoring.md``).
+oslo.reports shows the process-wide configuration only, which this project does not use (``docs/decisions/0026-monitoring.md``).
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ WIDTH = 80
 
 
 def on_signal(name: str, conf: cfg.ConfigOpts | None, folder: Path | None = None) -> None:
-    """From now on, SIGUSR2 makes this process report. To be called in its first thread.
+    """Write a report on SIGUSR2. Call this in the main thread.
 
-    ``folder`` None: into the folder of the log, or to standard error where there is none.
+    ``folder`` None: the folder of the log file, or standard error if there is no log file.
     """
 
     def handle(number: int, frame: object) -> None:
-        # In a thread: the one that was interrupted may hold a lock that the report needs.
+        # In a thread: the interrupted one may hold a lock that the report needs.
         threading.Thread(target=write, args=(name, conf, folder), name="guru", daemon=True).start()
 
     signal.signal(signal.SIGUSR2, handle)
 
 
 def pass_on() -> None:
-    """From now on, SIGUSR2 goes to the workers of this process, which does no work itself. To be called in its first thread."""
+    """Forward SIGUSR2 to the workers of this process, which does no work itself. Call this in the main thread."""
 
     def handle(number: int, frame: object) -> None:
         for worker in multiprocessing.active_children():
@@ -74,7 +74,7 @@ def write(name: str, conf: cfg.ConfigOpts | None, folder: Path | None = None) ->
 
 
 def report(name: str, conf: cfg.ConfigOpts | None) -> str:
-    """The whole text. A section that fails says so, and the others follow."""
+    """The whole report. A section that fails shows its error; the other sections follow."""
     sections: list[tuple[str, Callable[[], Iterator[str]]]] = [
         ("Guru Meditation", lambda: _head(name)),
         ("Threads", _threads),
@@ -87,7 +87,7 @@ def report(name: str, conf: cfg.ConfigOpts | None) -> str:
         lines += ["=" * WIDTH, f"====  {title}", "=" * WIDTH]
         try:
             lines += section()
-        except Exception as error:  # noqa: BLE001 - said in its place; what else can be told is told
+        except Exception as error:  # noqa: BLE001 - shown in place of the section; the others follow
             lines.append(f"(this section failed: {type(error).__name__}: {error})")
         lines.append("")
     return "\n".join(lines) + "\n"
@@ -105,7 +105,7 @@ def _head(name: str) -> Iterator[str]:
 
 
 def _threads() -> Iterator[str]:
-    """Places in the code only: no variables, which may hold secrets."""
+    """Stack traces without variables, which may hold secrets."""
     known = {thread.ident: thread for thread in threading.enumerate()}
     for ident, frame in sorted(sys._current_frames().items()):
         thread = known.get(ident)
@@ -121,7 +121,7 @@ def _health() -> Iterator[str]:
 
 
 def _metrics() -> Iterator[str]:
-    """Queues, cells, breakers, sweeps and counts, without what describes them."""
+    """The current values of all metrics, without descriptions and histogram buckets."""
     for line in generate_latest(metrics.REGISTRY).decode().splitlines():
         if not line.startswith("#") and "_bucket{" not in line and "_created" not in line:
             yield line
@@ -132,12 +132,12 @@ def _configuration(conf: cfg.ConfigOpts | None) -> Iterator[str]:
         lines = _Lines()
         logger = logging.Logger("guru")
         logger.addHandler(lines)
-        conf.log_opt_values(logger, logging.INFO)  # which hides the values of secret options
+        conf.log_opt_values(logger, logging.INFO)  # it hides the values of secret options
         yield from map(mask_url, lines.found)
 
 
 class _Lines(logging.Handler):
-    """Keeps what is logged."""
+    """Collects log messages."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Whether this process is wedged: what its parts say of themselves, and what those say that are asked for a sign of life.
+"""Whether this process is wedged: its parts report their own state, and some are probed.
 
-Idle is well, and so is busy. What is wrong is a thread that has ended or never comes back, a sweep that does not turn, a database
-that does not answer, a broker that brings a server no messages. One board per process; parts are forgotten when they are gone.
+An idle or busy process is healthy. A process is wedged if a thread has ended or hangs, a sweep runs no rounds, a database does not
+answer, or a broker delivers no messages to a server. There is one board per process; it forgets parts that no longer exist.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from objects.base import Object
 from objects.mask import mask_url
 
 STUCK = 300.0
-"""Seconds after which a piece of work that has not come back is called stuck, if nobody says otherwise: longer than any that is
-bounded takes."""
+"""Default number of seconds after which unfinished work counts as stuck: longer than any work with a bounded duration takes."""
 PATIENCE = 3.0
-"""Seconds that who asks is kept waiting at most."""
+"""Seconds that a caller of ``Board.look`` waits at most."""
 LATE = 20.0
-"""Seconds in which a part must have answered. On a machine that is only busy, it has."""
+"""Seconds in which a part must have answered. A part on a machine that is only busy answers in time."""
 KEEP = 2.0
-"""Seconds that what a part said is said again: who asks often costs no more."""
+"""Seconds that an answer is cached, so that frequent health checks cost no more."""
 
 
 class Part(Protocol):
@@ -31,7 +30,7 @@ class Part(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in reports; no secrets."""
+        """Its name in reports; contains no secrets."""
         ...
 
     def trouble(self) -> str:
@@ -40,7 +39,7 @@ class Part(Protocol):
 
 
 class HealthFinding(Object, frozen=True, kw_only=True):
-    """What was found of one part; no trouble: it is well. ``note``: what else is to be said."""
+    """The state of one part. An empty ``trouble`` means healthy. ``note``: additional information."""
 
     check: str
     trouble: str = ""
@@ -48,7 +47,7 @@ class HealthFinding(Object, frozen=True, kw_only=True):
 
 
 class ProcessHealth(Object, frozen=True, kw_only=True):
-    """What was found of all of them, trouble first."""
+    """The state of all parts, those with trouble first."""
 
     findings: tuple[HealthFinding, ...]
 
@@ -58,35 +57,35 @@ class ProcessHealth(Object, frozen=True, kw_only=True):
 
 
 class Board:
-    """The parts of a process that can be wedged. Safe for threads.
+    """The parts of a process that can be wedged. Thread-safe.
 
-    A part that does not answer within ``late`` seconds is wedged; until then what it said before holds.
+    A part that does not answer within ``late`` seconds counts as wedged; until then its previous answer holds.
     """
 
     def __init__(self, late: float = LATE) -> None:
         self.stuck = STUCK
-        """Seconds after which parts call a piece of work stuck."""
+        """Seconds after which parts call unfinished work stuck."""
         self._late = late
         self._lock = threading.Lock()
         self._parts: weakref.WeakKeyDictionary[Part, _Question] = weakref.WeakKeyDictionary()
 
     def watch(self, part: Part) -> None:
-        """Ask ``part`` from now on, until it is forgotten or gone."""
+        """Ask ``part`` from now on, until it is forgotten or no longer exists."""
         with self._lock:
             self._parts[part] = _Question(part.name, self._late)
 
     def forget(self, part: Part) -> None:
-        """It has ended, as it was meant to."""
+        """Stop asking ``part``: it has ended as intended."""
         with self._lock:
             self._parts.pop(part, None)
 
     def parts(self) -> list[Part]:
-        """What is watched now."""
+        """The parts that are watched now."""
         with self._lock:
             return list(self._parts)
 
     def look(self, patience: float = PATIENCE) -> ProcessHealth:
-        """Ask every part, all at the same time, and wait ``patience`` seconds at most for all of them."""
+        """Ask all parts at the same time and wait at most ``patience`` seconds in all."""
         with self._lock:
             asked = list(self._parts.items())
         for part, question in asked:
@@ -97,7 +96,7 @@ class Board:
 
 
 class _Question:
-    """One part being asked, by one thread at a time: a part that never answers costs one thread, however often it is asked."""
+    """Asks one part, in one thread at a time: a part that never answers holds one thread, however often it is asked."""
 
     def __init__(self, name: str, late: float) -> None:
         self._name = name
@@ -129,7 +128,7 @@ class _Question:
     def _ask(self, part: Part) -> None:
         try:
             trouble = part.trouble()
-        except Exception as error:  # noqa: BLE001 - it is the answer
+        except Exception as error:  # noqa: BLE001 - the error is the answer
             trouble = str(error) or type(error).__name__
         with self._changed:
             self._trouble = mask_url(" ".join(trouble.split()))
@@ -139,11 +138,11 @@ class _Question:
 
 
 BOARD = Board()
-"""Of this process."""
+"""The board of this process."""
 
 
 class HealthCheck:
-    """A part that is one function: it raises, or returns, its trouble."""
+    """A part made of one function, which raises or returns its trouble."""
 
     def __init__(self, name: str, ask: Callable[[], str | None]) -> None:
         self.name = name
@@ -154,13 +153,13 @@ class HealthCheck:
 
 
 class UnderWay:
-    """Pieces of work under way in the threads of one part."""
+    """Work under way in the threads of one part."""
 
     def __init__(self) -> None:
         self._begun: dict[int, float] = {}
 
     def piece(self) -> UnderWay:
-        """In a ``with``: while this thread is at one."""
+        """Use as ``with ...:`` while this thread does one piece of work."""
         return self
 
     def __enter__(self) -> None:
@@ -174,7 +173,7 @@ class UnderWay:
         return len(self._begun)
 
     def trouble(self, what: str) -> str:
-        """What is stuck, ``what`` being the word for a piece of work; empty if nothing is."""
+        """Describe the stuck work; empty if there is none. ``what``: the word for one piece of work."""
         now = time.monotonic()
         ages = [now - began for began in list(self._begun.values())]
         stuck = [age for age in ages if age > BOARD.stuck]

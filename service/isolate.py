@@ -1,4 +1,4 @@
-"""Work on many items together, and where that fails find the items that cannot be processed: the others must not wait for them."""
+"""Process many items together. If that fails, find the items at fault, so that they do not delay the others."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class Isolated(NamedTuple, Generic[T, R]):
 
 
 def isolate(work: Callable[[Sequence[T]], R], items: Sequence[T], *, transient: Transient = (errors.Transient,)) -> Isolated[T, R]:
-    """Call ``work(items)``; where it raises, call it with each half, and so on until the items that make it raise are alone.
+    """Call ``work(items)``. If it raises, call it with each half, and so on until the items at fault are alone.
 
-    One bad item of 500 costs about 20 calls. ``work`` must be atomic: what raised has changed nothing, or may be repeated.
+    One bad item of 500 costs about 20 calls. ``work`` must be atomic: a call that raised has changed nothing, or may be repeated.
+
     Errors in ``transient`` say nothing about an item: the first one is raised at once, and the rest is left for the next round.
-    ``work`` is not called where there are no items.
+    ``work`` is not called if there are no items.
     """
     results: list[R] = []
     failed: list[tuple[T, Exception]] = []
@@ -36,7 +37,7 @@ def isolate(work: Callable[[Sequence[T]], R], items: Sequence[T], *, transient: 
             results.append(work(some))
         except transient:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever an item makes work raise: it is returned beside the item
+        except Exception as error:  # noqa: BLE001 - an item may make work raise anything; the error is returned with the item
             if len(some) == 1:
                 failed.append((some[0], error))
             else:

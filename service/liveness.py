@@ -1,4 +1,4 @@
-"""Which hosts are up, judged by the reader's own clock, and by what it hears of the others."""
+"""Decide which hosts are up, by the reader's own clock and by the heartbeats of all hosts."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Iterable
 from objects.compute_node import Service
 
 SHORTEST = 1.0
-"""Seconds that a silence of all hosts may count at least, however short the down time is."""
+"""Smallest limit, in seconds, of how much a silence of all hosts counts, however short the down time is."""
 
 
 class Liveness:
-    """A host is down that has been silent for long *while others were heard*. The reporter's clock is never compared with ours.
+    """A host is down if it was silent too long *while others were heard*. The reporter's clock is never compared with ours.
 
-    When nobody is heard, it is the bus, the database or the reader itself that is down: no host is called dead for that, and those
-    that are heard of again a little later than the first are not either. So the time in which hosts may fall silent is measured by
-    the signs of life of all of them, and a gap in which there was none counts half a down time at most. The host that was heard of
-    last is up: of a single host, or of all hosts at once, silence proves nothing.
+    If no host is heard, the bus, the database or the reader itself is down. No host is called down for that, nor if it is heard
+    again a little later than the first. So silence is measured in audible time, which advances only with the heartbeats of all
+    hosts. A gap without any heartbeat counts as at most half a down time. The host heard last is up: silence of a single host, or
+    of all hosts at once, proves nothing.
 
-    ``down_time``: seconds of such silence after which a host is down. A host seen for the first time gets the benefit of the doubt
-    for as long; one that was forced down is down at once.
+    ``down_time``: seconds of such silence after which a host is down. A host seen for the first time counts as up for as long; a
+    host that was forced down is down at once.
     """
 
     def __init__(self, down_time: float) -> None:
         self._down_time = down_time
         self._longest_gap = max(down_time / 2, SHORTEST)
         self._audible = 0.0
-        """Seconds in which somebody could be heard, since the first look."""
+        """Seconds since the first look in which a host could be heard."""
         self._last_heard: float | None = None
         self._heard: dict[str, tuple[int, float]] = {}
-        """Of each service its report count and when, in audible time, that was new."""
+        """By service uuid: its report count, and the audible time when that count was new."""
 
     def down(self, services: Iterable[Service], now: float) -> set[str]:
         """The hosts among ``services`` that are down; ``now`` is the reader's monotonic clock in seconds."""

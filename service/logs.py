@@ -1,4 +1,4 @@
-"""Logging: one set-up for every process, request ids where they are known, and no password in any line."""
+"""Logging: one set-up for every process, request IDs where they are known, and no password in any line."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ LEVELS = (
     "urllib3=WARNING",
     "waitress=WARNING",
 )
-"""What libraries may say, also when our own messages are shown in full (``debug = true``)."""
+"""Log levels of libraries, also with ``debug = true``, which shows our own messages in full."""
 
 REPETITIVE = ("oslo.messaging", "oslo_messaging")
-"""Libraries that say the same for as long as it lasts."""
+"""Libraries that repeat a complaint for as long as its cause lasts."""
 
 _REQUEST_ID: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
-# The one thing of ours that follows a thread instead of being passed: nothing but log lines ever reads it.
+# The only context that is bound to a thread instead of passed as an argument: only log lines read it.
 
 
 def set_defaults() -> None:
-    """Our defaults for oslo.log's options, here and in the generated sample (entry point ``oslo.config.opts.defaults``)."""
+    """Set our defaults for oslo.log's options, here and in the generated sample (entry point ``oslo.config.opts.defaults``)."""
     log.set_defaults(logging_context_format_string=FORMAT, default_log_levels=list(LEVELS))
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Add the options of logging; before ``conf`` is called, as some are command line options too."""
+    """Add the logging options. Call this before ``conf``, because some are also command-line options."""
     set_defaults()
     log.register_options(conf)
 
 
 def setup(conf: cfg.ConfigOpts) -> None:
-    """Send log records where ``conf`` says (standard error if nowhere), masked and with their request id."""
+    """Send log records where ``conf`` says (default: standard error), with passwords masked and the request ID added."""
     log.setup(conf, "superconductor", fix_eventlet=False)
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
-            handler.setStream(sys.stderr)  # standard output is for what a command was asked for
+            handler.setStream(sys.stderr)  # standard output is for the results of commands
         handler.addFilter(add_request_id)
         handler.addFilter(SparingLibraries())
         handler.setFormatter(Masking(usual(handler.formatter or logging.Formatter(), conf)))
@@ -79,12 +79,12 @@ class Bound:
 
 
 def bind(request_id: str) -> None:
-    """From here on, log records of this thread carry ``request_id``: for threads that always take up another one next."""
+    """Set the request ID of this thread's log records: for threads that always bind another one next."""
     _REQUEST_ID.set(request_id)
 
 
 class Masking(logging.Formatter):
-    """Hide the passwords of URLs in whatever another formatter made, tracebacks included, and keep it one record."""
+    """Hide passwords of URLs in the inner formatter's output, tracebacks included, and keep it one record."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -95,8 +95,9 @@ class Masking(logging.Formatter):
 
 
 class SparingLibraries:
-    """A filter that lets a library's complaint pass once in a while, in one line: with its broker down, each connection has one
-    every second, some with a stack.
+    """A filter that logs each complaint of a library once in a while, in one line.
+
+    While a broker is down, each connection logs a complaint every second, some with a stack trace.
     """
 
     def __init__(self) -> None:
@@ -114,9 +115,9 @@ class SparingLibraries:
 
 
 class Unwritten:
-    """What a handler does with a record that it cannot write. By default each would leave a stack on standard error.
+    """Handles a record that a log handler cannot write. By default each one would print a stack trace on standard error.
 
-    Where that is the disk's fault, one line is said there now and then.
+    If the operating system is the cause (such as a full disk), one line is printed there once in a while.
     """
 
     def __init__(self, otherwise: Callable[[logging.LogRecord], None]) -> None:
@@ -136,9 +137,9 @@ class Unwritten:
 
 
 def add_request_id(record: logging.LogRecord) -> bool:
-    """A filter that lets every record pass, with the request id that is bound where it has none of its own.
+    """A filter that lets every record pass and adds the bound request ID if the record has none.
 
-    It is told to the JSON formatter too, which shows what is in ``extra``.
+    It is also added to ``extra``, which the JSON formatter shows.
     """
     request_id = getattr(record, "request_id", "") or _REQUEST_ID.get()
     record.request_id = request_id

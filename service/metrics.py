@@ -1,7 +1,7 @@
-"""The metrics of this process, all of them: rooms import the one they know a fact for. What they mean: ``docs/monitoring.md``.
+"""All metrics of this process; other modules import those that they count. ``docs/monitoring.md`` explains each.
 
-Facts are counted where they happen, in memory. What is a state - a queue, a breaker - is read when somebody asks (``ReadGauge``).
-There is one registry per process, as there is one log: what several services of an all-in-one count adds up.
+Events are counted where they happen, in memory. A state (a queue, a breaker) is read when the metrics are collected
+(``ReadGauge``). There is one registry per process, as there is one log: the services of an all-in-one share its counters.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ ProcessCollector(registry=REGISTRY)
 GCCollector(registry=REGISTRY)
 
 STAGES = ("accept", "queue", "plan", "stage", "hand_over", "order", "grant", "build")
-"""What a boot goes through, in its order."""
+"""The stages of a boot, in order."""
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
-"""Seconds, from a transaction to the deadline of a build."""
+"""Bucket limits in seconds, from a transaction to the deadline of a build."""
 
 Values = Iterable[tuple[tuple[str, ...], float]]
-"""Values of labels, in their order, and what is so now."""
+"""Pairs of label values, in the order of the labels, and the current value."""
 
 
 class ReadGauge(Collector):
-    """A gauge that is read when somebody asks for the metrics, by everyone who follows it.
+    """A gauge whose readers are called when the metrics are collected.
 
-    A reader is a bound method and must not block; when its object is gone it is forgotten. If it fails, its own values are missing.
+    A reader is a bound method and must not block. It is forgotten when its object no longer exists. If it fails, only its own
+    values are missing.
     """
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
@@ -53,7 +54,7 @@ class ReadGauge(Collector):
         REGISTRY.register(self)
 
     def follow(self, read: Callable[[], Values]) -> None:
-        """Ask ``read`` from now on, for as long as its object lives."""
+        """Call ``read`` on each collection, for as long as its object lives."""
         with self._lock:
             self._readers = [*(reader for reader in self._readers if reader() is not None), weakref.WeakMethod(read)]
 
@@ -67,8 +68,8 @@ class ReadGauge(Collector):
         for read in readers:
             try:
                 values.update(read())
-            except Exception as error:  # noqa: BLE001 - the other metrics are as good as ever; the error is logged
-                text = f"{type(error).__name__}: {error}"  # the error itself would keep alive whoever was asked
+            except Exception as error:  # noqa: BLE001 - the other metrics are still valid; the error is logged
+                text = f"{type(error).__name__}: {error}"  # the error itself would keep the reader's object alive
                 self._complaints(self.name, logging.WARNING, "metric %s cannot be read: %s", self.name, text)
         family = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
         for labels, value in values.items():
@@ -104,12 +105,12 @@ DECISION = _histogram("decision_seconds", "What a decision took, with its claims
 CLAIMS = _counter("claims_total", "Claims made for servers.")
 CONFLICTS = _counter("claim_conflicts_total", "Hosts that another scheduler had taken when they were to be claimed.")
 
-# -- what is asked of others, and what goes wrong there ------------------------------------------------------------------------
+# -- requests, messages and transactions, and their errors ------------------------------------------------------------------------
 
 API_REQUEST = _histogram("api_request_seconds", "What the API's answers took.", "method", "status")
 SENT = _counter("messages_sent_total", "Messages sent on a bus; a call counts once.", "topic", "method", "kind")
 sent = functools.cache(SENT.labels)
-"""The counter of a topic, method and kind, found in a tenth of the time: it is asked for at every message."""
+"""The counter of a topic, method and kind. Cached because it is needed for every message: ten times as fast."""
 RPC_ERRORS = _counter("rpc_errors_total", "Messages that could not be sent, and calls that ended with an error.", "topic", "error")
 REFUSED = _counter("messages_refused_total", "Messages that could not be read, or called nothing that there is.", "topic", "reason")
 HANDLED = _histogram("rpc_handled_seconds", "What handling a message took.", "topic", "method")
@@ -120,7 +121,7 @@ FEED_REFUSED = _counter("feed_events_refused_total", "Events of a cell's feed th
 SWEEP_ERRORS = _counter("sweep_errors_total", "Rounds of a sweep that failed.", "sweep")
 SET_ASIDE = _counter("set_aside_total", "Failed tries of items that a step set aside as dead letters.", "step")
 
-# -- states, read when asked for -----------------------------------------------------------------------------------------------
+# -- states, read on collection -----------------------------------------------------------------------------------------------
 
 QUEUE_DEPTH = _reading("queue_depth", "Build requests that wait for a host.", "project")
 QUEUE_AGE = _reading("queue_oldest_seconds", "Age of the oldest build request that waits for a host.", "project")
@@ -140,7 +141,7 @@ SWEEP_AGE = _reading("sweep_age_seconds", "Time since a sweep last came to the e
 
 
 def stage(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A decorator: each call of the function is the stage ``name`` of one request."""
+    """A decorator that measures each call of the function as the stage ``name`` of one request."""
     histogram = STAGE[name]
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -158,5 +159,7 @@ def stage(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def since(histogram: Histogram, began: float) -> None:
-    """Observe the time since ``began``, seconds since the epoch that another machine's clock may have told: never negative."""
+    """Observe the time since ``began``, in seconds since the epoch. Never negative, even if another machine's clock set
+    ``began``.
+    """
     histogram.observe(max(0.0, time.time() - began))

@@ -1,4 +1,4 @@
-"""A small HTTP server for whoever watches a process: ``/metrics`` and ``/health``. Nothing else waits for it, or fails with it."""
+"""A small HTTP server for monitoring a process: ``/metrics`` and ``/health``. Nothing else waits for it or fails with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG = logging.getLogger(__name__)
 THREADS = 2
 CONNECTIONS = 50
 PAUSE = 2.0
-"""Seconds between two attempts to listen: the process before may hold the port until it has ended."""
+"""Seconds between two attempts to listen: the previous process may hold the port until it has ended."""
 POLL = 1.0
 
 GROUP = "monitoring"
@@ -53,7 +53,7 @@ Start = Callable[..., Any]
 
 
 class MonitorSettings(Object, frozen=True, kw_only=True):
-    """Where to serve; port 0: nowhere. ``stuck_after``: seconds."""
+    """Where to serve. ``port`` 0: do not serve. ``stuck_after``: seconds."""
 
     address: str = "127.0.0.1"
     port: int = 0
@@ -61,7 +61,7 @@ class MonitorSettings(Object, frozen=True, kw_only=True):
 
 
 def settings(conf: cfg.ConfigOpts, worker: int = 0) -> MonitorSettings:
-    """What the configuration says for a worker, the first being number 0."""
+    """The settings of a worker; the first worker is number 0."""
     chosen = conf[GROUP]
     return MonitorSettings(address=chosen.address, port=chosen.port + worker if chosen.port else 0, stuck_after=chosen.stuck_after)
 
@@ -77,14 +77,14 @@ class Monitor:
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
 
     def start(self) -> Monitor:
-        """Listen as soon as that is possible. Does not wait, and never fails."""
+        """Listen as soon as possible. Does not wait, and never fails."""
         self._board.stuck = self._settings.stuck_after
         if self._settings.port:
             self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Serve no more. Whoever is being answered may be cut off."""
+        """Stop serving. Requests in progress may be cut off."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(2 * POLL)
@@ -117,7 +117,7 @@ class Monitor:
         except OSError:
             listener.close()
             raise
-        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits for a thread
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns about every request that waits for a thread
         return waitress.server.create_server(
             self.answer,
             map=self._sockets,

@@ -1,4 +1,4 @@
-"""Whether notifications are sent, by which drivers and where: options that every process of a deployment has alike."""
+"""Whether notifications are sent, with which drivers and where. All processes of a deployment need the same options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPTIONS: tuple[cfg.Opt, ...] = (
 
 
 class NotificationSettings(Object, frozen=True, kw_only=True):
-    """``drivers`` without those that do nothing: none, and notifications are off. ``keep`` in seconds."""
+    """``drivers`` excludes those that do nothing; if it is empty, notifications are off. ``keep`` in seconds."""
 
     drivers: tuple[str, ...] = ()
     transport_url: str = ""
@@ -54,12 +54,12 @@ class NotificationSettings(Object, frozen=True, kw_only=True):
 
 
 def list_opts() -> Listing:
-    """For the generator of the sample configuration, and for whoever loads a configuration."""
+    """For the generator of the sample configuration and for loading a configuration."""
     return [(GROUP, list(OPTIONS))]
 
 
 def settings(conf: cfg.ConfigOpts) -> NotificationSettings:
-    """The options as a frozen record. Registers them where that has not been done."""
+    """The options as a frozen record. Registers them if necessary."""
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
     return NotificationSettings(

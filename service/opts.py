@@ -1,4 +1,4 @@
-"""Options that no role owns: where the databases and the bus of a process are, and how it ends. No process needs all of them."""
+"""Options that no single role owns: the URLs of databases and bus, and the shutdown time. No process needs all of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ KEYS = cfg.ListOpt(
 
 
 def list_opts() -> Listing:
-    """For the generator of the sample configuration, and for whoever loads a configuration."""
+    """For the generator of the sample configuration and for loading a configuration."""
     return [
         (None, [BUS, API_BUS, SHUTDOWN, REPORT]),
         ("api_database", [API_DATABASE]),
@@ -78,7 +78,7 @@ def list_opts() -> Listing:
 
 
 def required(conf: cfg.ConfigOpts, option: str, what: str) -> str:
-    """The value of ``group.option`` (or ``option`` of DEFAULT). Raises Misconfigured, saying ``what`` it is, where it is unset."""
+    """The value of ``group.option`` (or ``option`` of DEFAULT). If it is unset, raises Misconfigured with ``what`` it is."""
     group, _, name = option.rpartition(".")
     value = conf[group][name] if group else conf[name]
     if not value:
@@ -89,7 +89,7 @@ def required(conf: cfg.ConfigOpts, option: str, what: str) -> str:
 
 
 def refuse(conf: cfg.ConfigOpts, option: str, why: str) -> None:
-    """Raise Misconfigured where ``group.option`` (or ``option`` of DEFAULT) is set: this process must not know it."""
+    """Raise Misconfigured if ``group.option`` (or ``option`` of DEFAULT) is set: this process must not know it."""
     group, _, name = option.rpartition(".")
     if conf[group][name] if group else conf[name]:
         raise errors.Misconfigured(f"[{group or 'DEFAULT'}] {name} is set, and must not be here: {why}.")

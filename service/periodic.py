@@ -1,4 +1,4 @@
-"""A thread that runs one function again and again: every sweep of the project is one of these."""
+"""A thread that runs one function periodically: every sweep of the project is one of these."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ROUNDS = 10
-"""Intervals that a round may be late, or last, before the thread counts as wedged..."""
+"""A round may be late, or last, this many intervals before its thread counts as wedged."""
 LATE = 60.0
-"""...if these are so many seconds at least: a busy machine is not wedged."""
+"""Minimum, in seconds, of how late a round must be to count as wedged: a busy machine is not wedged."""
 
 
 class Periodic:
     """Call ``function`` every ``interval`` seconds (jittered by 10 %) until stopped, and at once when woken.
 
-    The function may return True to say that there is more to do: it is then called again without a pause. An error ends that one
-    call, never the thread. While it fails, each error is logged once in a while, errors of ours in one line; that it works again is
-    logged too. ``at_once`` False: the first call waits, too.
+    The function may return True if there is more to do: it is then called again without a pause. An error ends only that call,
+    never the thread. While the function fails, each error is logged once in a while, our own errors in one line. Its recovery is
+    logged too. ``at_once`` False: the first call waits for ``interval``, too.
     """
 
     def __init__(self, name: str, interval: float, function: Callable[[], bool | None], *, at_once: bool = True) -> None:
@@ -40,7 +40,7 @@ class Periodic:
         self._wake = threading.Event()
         self._stopping = False
         self._complaints: RateLimitedLog | None = None
-        """Made anew with each failure after a success."""
+        """Created on the first failure after a success."""
         self._turned_at = self._due = time.monotonic()
         self._running = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -53,7 +53,7 @@ class Periodic:
         return self
 
     def wake(self) -> None:
-        """Run now (again, if a run is under way)."""
+        """Run now; run again if a run is under way."""
         self._wake.set()
 
     def stop(self, timeout: float | None = 10.0) -> None:
@@ -65,7 +65,9 @@ class Periodic:
             self._thread.join(timeout)
 
     def trouble(self) -> str:
-        """Why no more rounds come; empty if they do. One that fails each time is not wedged: the log and a counter tell of it."""
+        """Why no more rounds run; empty if they do. A round that fails each time is not wedged: the log and a counter report
+        it.
+        """
         now = time.monotonic()
         if not self._thread.is_alive() and not self._stopping:
             return "its thread has ended"
@@ -96,7 +98,7 @@ class Periodic:
         self._due, self._running = time.monotonic(), True
         try:
             more = bool(self._function())
-        except Exception as error:  # noqa: BLE001 - a sweep that dies would strand what it owns; the error is logged
+        except Exception as error:  # noqa: BLE001 - a sweep whose thread ended would leave its work undone; the error is logged
             failure = error
             metrics.SWEEP_ERRORS.labels(self.name).inc()
         else:
@@ -107,7 +109,7 @@ class Periodic:
         finally:
             self._turned_at = self._due = time.monotonic()
             self._running = False
-        self._say(failure)  # outside the handler, or the log would repeat the error at the end of its line
+        self._say(failure)  # outside the except block: inside it, the log would repeat the error at the end of the line
         return False
 
     def _say(self, error: Exception) -> None:
@@ -118,9 +120,9 @@ class Periodic:
 
 
 class Steps:
-    """Steps of one round, of which none keeps the following ones from running: ``with Steps() as steps: steps.run(one)``.
+    """Steps of one round; a failed step does not keep the next ones from running: ``with Steps() as steps: steps.run(one)``.
 
-    At the end the first error is raised, the others are logged.
+    At the end the first error is raised and the others are logged.
     """
 
     def __init__(self) -> None:
@@ -130,7 +132,7 @@ class Steps:
         return self
 
     def run(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """``step(...)``, or None where it fails."""
+        """Return ``step(...)``, or None if it fails."""
         try:
             return step(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - raised at the end, or logged there

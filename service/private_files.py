@@ -1,4 +1,4 @@
-"""Folders and files of one owner: what nobody else may read, and no link may lead elsewhere."""
+"""Folders and files that only their owner may read; symbolic links are refused."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FILE_MODE = 0o600
 
 
 def own_folder(path: Path) -> None:
-    """Make the folder, or take the one that is there, so that only its owner may enter it.
+    """Make the folder if necessary, and allow only its owner to enter it.
 
-    Raises Misconfigured where it belongs to somebody else or holds a link, through which a file elsewhere would be overwritten, and
-    OSError where it cannot be made.
+    Raises Misconfigured if the folder belongs to another user or contains a symbolic link, through which a file elsewhere would be
+    overwritten. Raises OSError if the folder cannot be made.
     """
     path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
     found = path.stat()
@@ -30,6 +30,6 @@ def own_folder(path: Path) -> None:
 
 
 def open_own(path: Path, flags: int, mode: str) -> IO[str]:
-    """Open a file that only its owner may read, and make it if it is not there. Raises OSError, also for a link."""
+    """Open a file that only its owner may read; create it if it does not exist. Raises OSError, also for a symbolic link."""
     descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     return os.fdopen(descriptor, mode, encoding="utf-8")

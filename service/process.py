@@ -1,4 +1,4 @@
-"""Run a role as a process of its own: a master that forks workers, replaces those that die, and passes signals on."""
+"""Run a role as a process: a master forks workers, replaces those that die, and forwards signals to them."""
 
 from __future__ import annotations
 
@@ -24,57 +24,57 @@ LOG = logging.getLogger(__name__)
 FAILED = 1
 NOT_STARTED = "it has not started yet: its log says what it waits for"
 MISCONFIGURED = 78
-"""Exit status of a worker whose configuration cannot work (EX_CONFIG): starting it again would change nothing."""
+"""Exit status of a worker with an unusable configuration (EX_CONFIG): a restart would change nothing."""
 
 
 class Role(Protocol):
-    """What runs in a worker. Made after the fork, so it may open transports and databases."""
+    """The service that a worker runs. Created after the fork, so it may open transports and databases."""
 
     def start(self, stopped: threading.Event) -> None:
-        """Wait for what is needed, then serve; return soon after ``stopped`` is set. Raises Misconfigured."""
+        """Wait for dependencies, then serve; return soon after ``stopped`` is set. Raises Misconfigured."""
         ...
 
     def stop(self) -> None:
-        """Take no new work and finish what was begun, in bounded time. Also called where ``start`` was cut short or failed."""
+        """Take no new work and finish work in progress, in bounded time. Also called if ``start`` was interrupted or failed."""
         ...
 
     def reload(self) -> None:
-        """Mutable options may have changed. Raises Misconfigured; then what was in force stays so."""
+        """Apply changed mutable options. Raises Misconfigured and keeps the previous values if they are invalid."""
         ...
 
 
 class Plan(Object, frozen=True, kw_only=True):
-    """What a master has found out before it forks: so many workers, each of which makes its role with ``make``."""
+    """What the master decides before it forks: the number of workers, and ``make``, which creates the role in each worker."""
 
     make: Callable[[], Role]
     workers: int = 1
 
 
 def main(name: str, argv: Sequence[str] | None, listings: Sequence[config.Listing], plan: Callable[[cfg.ConfigOpts], Plan]) -> int:
-    """The whole life of one process; return its exit status.
+    """Run the process until it ends; return its exit status.
 
-    ``plan`` is called with the configuration before any worker is forked, so that what can never work is told in one line, with
-    status 1, instead of by workers that die one after the other. Connections must be opened in ``make`` or later.
+    ``plan`` gets the configuration before any worker is forked. So a permanent error is reported in one line with status 1, instead
+    of by workers that die one after the other. Open connections in ``make`` or later.
     """
     try:
         conf = config.load(sys.argv[1:] if argv is None else argv, list_opts(), *listings)
         logs.setup(conf)
         planned = plan(conf)
     except errors.SuperconductorError as error:
-        print(f"{name}: {error}", file=sys.stderr)  # noqa: T201 - where a person who starts a process looks
+        print(f"{name}: {error}", file=sys.stderr)  # noqa: T201 - the person who starts the process looks there
         return FAILED
     return _Master(name, conf, planned).run()
 
 
 class _Master:
-    """Holds cotyledon's manager. It ends on SIGTERM once its workers have, and by itself where no worker can ever run."""
+    """Runs cotyledon's manager. It ends after its workers on SIGTERM, or by itself if no worker can ever run."""
 
     def __init__(self, name: str, conf: cfg.ConfigOpts, planned: Plan) -> None:
         self._name = name
         self._status = 0
         self._manager = cotyledon.ServiceManager(
             graceful_shutdown_timeout=conf.graceful_shutdown_timeout,
-            mp_context=multiprocessing.get_context("fork"),  # workers share the memory of what was imported
+            mp_context=multiprocessing.get_context("fork"),  # workers share the memory of imported modules
         )
         self._manager.register_hooks(on_dead_worker=self._dead)
         self._manager.add(_Worker, workers=planned.workers, args=(name, conf, planned.make))
@@ -85,14 +85,14 @@ class _Master:
         freeze()
         try:
             self._manager.run()
-        except SystemExit as exit_:  # how the manager ends
+        except SystemExit as exit_:  # the manager ends with it
             return self._status or int(exit_.code or 0)
         return self._status
 
     def _dead(self, service: object, worker: int, status: int) -> None:
         if status == MISCONFIGURED and not self._status:
             self._status = FAILED
-            threading.Thread(target=self._manager.shutdown, daemon=True).start()  # it waits for the thread that runs this
+            threading.Thread(target=self._manager.shutdown, daemon=True).start()  # shutdown waits for this thread
         elif status and not self._status:
             LOG.warning("worker %d of %s ended with status %d: another one takes its place", worker, self._name, status)
 
@@ -110,10 +110,10 @@ class _Worker(cotyledon.Service):
         self._started = threading.Event()
         self._sign = health.HealthCheck("start", lambda: None if self._started.is_set() else NOT_STARTED)
         self._monitor = Monitor(monitor.settings(conf, worker_id))
-        guru.on_signal(name, conf)  # here, as only a process's first thread may say what signals do
+        guru.on_signal(name, conf)  # here, because only the main thread may set signal handlers
 
     def run(self) -> None:
-        """Called once, in a thread of its own."""
+        """Called once, in a separate thread."""
         health.BOARD.watch(self._sign)
         self._monitor.start()
         failure = self._start()
@@ -125,7 +125,7 @@ class _Worker(cotyledon.Service):
             LOG.info("%s is ready", self.name)
 
     def _start(self) -> errors.SuperconductorError | None:
-        """Return what kept it from starting. Other errors end the worker with their trace."""
+        """Start the role, and return the error that prevented it. Other errors end the worker with a stack trace."""
         try:
             self._role = self._make()
             self._role.start(self._stopped)
@@ -134,7 +134,7 @@ class _Worker(cotyledon.Service):
         return None
 
     def terminate(self) -> None:
-        """SIGTERM. The process ends as soon as this returns."""
+        """Handle SIGTERM. The process ends as soon as this returns."""
         self._stopped.set()
         self._started.wait()  # the manager's alarm bounds this and what follows
         if self._role is not None:
@@ -143,7 +143,7 @@ class _Worker(cotyledon.Service):
         LOG.info("%s has stopped", self.name)
 
     def reload(self) -> None:
-        """SIGHUP. What cannot be read or used leaves everything as it was."""
+        """Handle SIGHUP. If the configuration cannot be read or used, the previous one stays in force."""
         try:
             self._conf.mutate_config_files()
             if self._role is not None:

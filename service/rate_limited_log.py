@@ -1,4 +1,4 @@
-"""Say what is wrong once and then now and again, however often it is met: a server that is down is met by every request."""
+"""Log a persistent problem once and then at intervals: every request meets a server that is down."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable
 
 REMIND = 30.0
-"""Seconds in which one complaint is not repeated."""
+"""Seconds in which a complaint is not repeated."""
 KEPT = 1000
-"""Different complaints that are remembered."""
+"""Maximum number of different complaints that are remembered."""
 
 
 class RateLimitedLog:
-    """Logs each complaint at most once per ``interval`` seconds; what is left out in between is counted, and shown at DEBUG.
+    """Logs each complaint at most once per ``interval`` seconds. Repetitions in between are counted and logged at DEBUG.
 
-    ``key`` tells what is the same: the name of what is down and why, without what differs from one who meets it to the next.
-    Safe for threads.
+    ``key`` identifies a complaint: the name of what is down and the reason, without details that differ between requests.
+    Thread-safe.
     """
 
     def __init__(self, log: logging.Logger, interval: float = REMIND, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,7 +28,7 @@ class RateLimitedLog:
         self._said: dict[str, tuple[float, int]] = {}
 
     def __call__(self, key: str, level: int, text: str, *args: object, exc_info: BaseException | None = None) -> None:
-        """Log ``text`` with ``args`` at ``level``, unless the same was said just now."""
+        """Log ``text`` with ``args`` at ``level``, unless the same complaint was logged less than ``interval`` seconds ago."""
         held = self.due(key)
         if held is None:
             self._log.debug(text, *args)
@@ -38,7 +38,9 @@ class RateLimitedLog:
             self._log.log(level, text, *args, exc_info=exc_info)
 
     def due(self, key: str) -> int | None:
-        """How many were left out since it was said last, if it is to be said now; None if this one is to be left out too."""
+        """The number of repetitions suppressed since the last log line if it is time to log again; None to suppress this one
+        too.
+        """
         now = self._clock()
         with self._lock:
             at, held = self._said.get(key, (float("-inf"), 0))

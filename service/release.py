@@ -1,4 +1,4 @@
-"""Which version of the software this is."""
+"""The version of the software."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How what failed is tried again: after a pause that doubles. What a database's errors mean for it is in ``db/sql/retry.py``."""
+"""Retry failed calls with exponential backoff. ``db/sql/retry.py`` classifies the errors of a database."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def pause_after(failures: int, first: float, longest: float, *, spread: float = 0.0) -> float:
-    """Seconds until the next try: ``first`` after one failure, twice as many after each further one, ``longest`` at most.
+    """Seconds until the next try: ``first`` after one failure, doubled after each further one, at most ``longest``.
 
-    ``spread``: the share of it that may be taken off at random, so that those who failed together do not come back together.
+    ``spread``: the share of the pause that jitter may subtract, so that callers that failed together do not retry together.
     """
     pause = min(longest, first * 2.0 ** min(failures - 1, 30))
     return pause * random.uniform(1.0 - spread, 1.0)
@@ -30,9 +30,9 @@ def keep_trying(
     failed: Callable[[BaseException], object],
     on: type[Exception] = Exception,
 ) -> T:
-    """Call ``function`` until it raises no ``on``; return its result. The pauses are as in ``pause_after``.
+    """Call ``function`` until it raises no ``on`` error; return its result. Pauses are as in ``pause_after``.
 
-    ``failed`` is told of each error. Raises the last one as soon as ``stopping`` is set.
+    ``failed`` is called with each error. Raises the last error as soon as ``stopping`` is set.
     """
 
     def told(state: tenacity.RetryCallState) -> None:

@@ -1,4 +1,4 @@
-"""What costs something to know, or may never be told: asked for now and then, in a thread of its own, and never waited for long."""
+"""Cache an answer that is expensive, or may never come. A separate thread asks for it, and callers wait only briefly."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 KEEP = 10.0
-"""Seconds that an answer is used again at least."""
+"""Minimum seconds that an answer is cached."""
 SHARE = 20
-"""An answer is used again for so many times what it took: however slow it has become, looking takes a twentieth of the time."""
+"""An answer is cached for at least this many times its duration: however slow, asking takes a twentieth of the time."""
 STALE = 6
-"""After so many times as long it says nothing about now."""
+"""An answer is discarded after this many times its cache duration."""
 PATIENCE = 2.0
 """Seconds that a caller waits for a new answer."""
 
 
 class Sample(Generic[T]):
-    """The latest answer of ``ask``. Safe for threads."""
+    """The latest answer of ``ask``, cached for max(``keep``, 20 x its duration) seconds. Thread-safe."""
 
     def __init__(self, name: str, ask: Callable[[], T], *, keep: float = KEEP, patience: float = PATIENCE) -> None:
         self._name = name
@@ -39,7 +39,7 @@ class Sample(Generic[T]):
         self._complaints = RateLimitedLog(LOG)
 
     def get(self) -> T | None:
-        """The answer, asked for anew where it is old; the old one where that takes long; None where it is too old for that."""
+        """The answer, refreshed if it is old. The old answer if refreshing takes long; None if that one is stale."""
         with self._changed:
             if time.monotonic() >= self._due and not self._asking:
                 self._asking = True
@@ -51,7 +51,7 @@ class Sample(Generic[T]):
         began = time.monotonic()
         try:
             answer = self._ask()
-        except Exception as error:  # noqa: BLE001 - asked again; the error is logged
+        except Exception as error:  # noqa: BLE001 - it is asked again later; the error is logged
             text = f"{type(error).__name__}: {error}"
             self._complaints(text, logging.WARNING, "%s cannot be looked at: %s", self._name, text)
             answer = None

@@ -1,8 +1,8 @@
-"""One line for each step of one server, in the same form everywhere: who looks for its uuid or its request finds its whole story.
+"""Log one line for each step of a server, in the same form everywhere, so that its uuid or request ID finds its whole history.
 
     2026-01-31 12:00:00.000 4711 INFO conductor.build [req-...] [instance: 9f0c...] staged cell=cell1 host=h7 attempt=1
 
-With ``use_json`` the same are keys of ``extra``. No line is made while INFO is not logged.
+With ``use_json`` the fields are keys of ``extra``. No line is made while INFO is disabled.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import sys
 
 
 def step(log: logging.Logger, what: str, instance: str, request_id: str | None = None, *, note: str = "", **fields: object) -> None:
-    """Log that ``what`` happened to ``instance``. ``request_id``: where it is not the one that is bound to the thread.
+    """Log that ``what`` happened to ``instance``. ``request_id``: if it differs from the one bound to the thread.
 
-    ``fields``: of ``cell``, ``host``, ``attempt`` those that are known, and what else is short; None is left out. ``note``: a
-    sentence for people.
+    ``fields``: ``cell``, ``host`` and ``attempt`` if known, and other short values; None is left out. ``note``: a sentence for
+    people.
     """
     if not log.isEnabledFor(logging.INFO):
         return
@@ -28,7 +28,7 @@ def step(log: logging.Logger, what: str, instance: str, request_id: str | None =
     extra: dict[str, object] = {"instance_uuid": instance, "extra": known}
     if request_id:
         extra["request_id"] = request_id
-    caller = sys._getframe(1)  # whom a logger's own search would find, which walks the stack for it at each line
+    caller = sys._getframe(1)  # the caller; a logger would walk the stack to find it at each line
     code = caller.f_code
     line = f"{text}: {note}" if note else text
     log.handle(log.makeRecord(log.name, logging.INFO, code.co_filename, caller.f_lineno, "%s", (line,), None, code.co_name, extra))

@@ -1,6 +1,6 @@
-"""What a tenant gives a guest in confidence, sealed: it is stored, and carried by anything but a bus, in this form only.
+"""Encrypt the secrets that a tenant gives a guest. They are stored encrypted; only a bus carries them in another form.
 
-The cryptography is the library's: Fernet (AES-128-CBC with HMAC-SHA256) for the text, HKDF-SHA256 for a key per scope.
+The cryptography is the library's: Fernet (AES-128-CBC with HMAC-SHA256) for the text, HKDF-SHA256 for one key per scope.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from objects.base import Object
 from objects.spec import BootSecrets
 
 API = "api"
-"""The scope of what the API database holds. A cell's scope is the uuid of the cell."""
+"""The scope of secrets in the API database. A cell's scope is the uuid of the cell."""
 
 OPTION = "[secrets] keys"
 
@@ -29,21 +29,21 @@ KEY_BYTES = 32
 
 
 class Content(Object, frozen=True, kw_only=True):
-    """What is sealed. It names its batch, so that a sealed text put into another batch's row is of no use there."""
+    """The encrypted content. It names its batch, so a sealed text copied into another batch's row is useless there."""
 
     batch_id: str
     secrets: BootSecrets
 
 
 class Vault:
-    """Seals and opens with the keys of the configuration: the first that fits seals, every one that fits opens.
+    """Seals and opens secrets with the configured keys: the first key that fits seals, every key that fits opens.
 
-    A key is the url-safe base64 of 32 bytes. Written so it is a master key, good for every scope; written ``SCOPE:key`` it is good
-    for that scope only. A scope's key can be derived from a master key and never the other way round. Safe for threads.
+    A key is the url-safe base64 of 32 bytes. Written like this it is a master key, valid for every scope; written ``SCOPE:key`` it
+    is valid for that scope only. A scope's key can be derived from a master key, never the other way round. Thread-safe.
     """
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
-        """Raises errors.Misconfigured for a key that is none; it is named by its place, never shown."""
+        """Raises errors.Misconfigured for an invalid key; the message names its position, never the key."""
         self._keys = [_parse(number, key.strip()) for number, key in enumerate(keys, start=1)]
         self._fernets: dict[str, MultiFernet | None] = {}
         self._lock = threading.Lock()
@@ -54,11 +54,11 @@ class Vault:
 
     @property
     def sealing(self) -> bool:
-        """Whether there is a master key, which it takes to accept secrets from tenants."""
+        """Whether there is a master key, which is needed to accept secrets from tenants."""
         return any(scope is None for scope, _ in self._keys)
 
     def seal(self, scope: str, batch_id: str, secrets: BootSecrets) -> str:
-        """The secrets of a batch as ``SCOPE:token``. Raises errors.Misconfigured where no key fits the scope."""
+        """The secrets of a batch as ``SCOPE:token``. Raises errors.Misconfigured if no key fits the scope."""
         fernet = self._fernet(scope)
         if fernet is None:
             raise errors.Misconfigured(f"{OPTION}: none is good for scope {scope!r}: add a master key, or the key of that scope.")
@@ -66,7 +66,9 @@ class Vault:
         return f"{scope}:{fernet.encrypt(content.encode()).decode()}"
 
     def open(self, batch_id: str, sealed: str) -> BootSecrets:
-        """What ``seal`` was given for this batch. Raises errors.Misconfigured where no key opens it, or it is another batch's."""
+        """The secrets that ``seal`` encrypted for this batch. Raises errors.Misconfigured if no key opens it or it is another
+        batch's.
+        """
         scope, _, token = sealed.partition(":")
         fernet = self._fernet(scope)
         try:
@@ -83,11 +85,11 @@ class Vault:
         return content.secrets
 
     def keys_of(self, scope: str) -> list[str]:
-        """What a process that is to know this scope only is configured with: ``SCOPE:key`` for each key that fits, in order."""
+        """The configuration of a process that may know this scope only: ``SCOPE:key`` for each key that fits, in order."""
         return [f"{scope}:{key.decode()}" for key in self._fitting(scope)]
 
     def digests(self, scope: str, content: bytes) -> list[str]:
-        """``KEY.DIGEST`` by each key that fits the scope: a short name of the key and the HMAC-SHA256 in hexadecimal digits."""
+        """``KEY.DIGEST`` for each key that fits the scope: a short name of the key, and the HMAC-SHA256 in hexadecimal digits."""
         keys = self._fitting(scope)
         return [f"{sha256(key).hexdigest()[:8]}.{hmac.digest(key, content, 'sha256').hex()}" for key in keys]
 

@@ -1,4 +1,4 @@
-"""Wait at start-up for what a process needs, and say what it waits for."""
+"""Wait at start-up for the dependencies of a process, and log the missing one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LOG = logging.getLogger(__name__)
 PAUSE = 1.0
 """Seconds between two attempts."""
 REMIND = 30.0
-"""Seconds after which the log is told again, should the reason still be the same."""
+"""Seconds after which an unchanged reason is logged again."""
 
 
 def wait_for(what: str, attempt: Callable[[], object], stopped: threading.Event, pause: float = PAUSE) -> bool:
-    """Call ``attempt`` until it raises no error of ours any more; return False if ``stopped`` was set before that.
+    """Call ``attempt`` until it raises none of our errors; return False if ``stopped`` is set before that.
 
-    Every reason it gives is logged once, and again every half minute, so that whoever looks sees what is missing.
+    Each new reason is logged once, and repeated every half minute, so that the log shows what is missing. Raises Misconfigured.
     """
     began = time.monotonic()
     said, said_at = "", began
@@ -39,7 +39,7 @@ def wait_for(what: str, attempt: Callable[[], object], stopped: threading.Event,
 
 
 def _reason(attempt: Callable[[], object]) -> str:
-    """Why it is not there yet; empty if it is. Raises Misconfigured, as no waiting will mend that."""
+    """Why the dependency is not ready; empty if it is. Raises Misconfigured, because waiting cannot fix that."""
     try:
         attempt()
     except errors.Misconfigured:

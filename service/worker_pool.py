@@ -1,4 +1,4 @@
-"""The one pool of threads: as few as there is work for, none that keeps the process from ending."""
+"""The worker pool: it has only as many threads as there is work, and none keeps the process from ending."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ T = TypeVar("T")
 R = TypeVar("R", covariant=True)
 
 IDLE_S = 20.0
-"""Seconds that a thread without work stays: many agents share one process in an all-in-one, so idle ones must cost nothing."""
+"""Seconds that an idle thread stays. Many agents share one process in an all-in-one, so idle threads must not accumulate."""
 
 
 class Late(Exception):
-    """A call did not end in time, or all threads are held by others that did not."""
+    """A call did not end in time, or calls that did not end hold all threads."""
 
 
 class PoolCall(Generic[R]):
-    """A function that was submitted. Whoever asks for its outcome waits for it first."""
+    """A submitted function. Call ``wait`` before ``result``."""
 
     __slots__ = ("_arguments", "_ended", "_error", "_function", "_result", "abandoned", "begun", "given_up", "weight")
 
@@ -38,42 +38,42 @@ class PoolCall(Generic[R]):
         self.begun = self.given_up = self.abandoned = False  # guarded by the pool's lock
 
     def wait(self, timeout: float) -> bool:
-        """Whether it has ended within ``timeout`` seconds."""
+        """Whether the call has ended within ``timeout`` seconds."""
         ended = self._ended.acquire(timeout=max(timeout, 0.0))
         if ended:
             self._ended.release()
         return ended
 
     def result(self) -> R:
-        """What the function returned; raises what it raised. Only once it has ended."""
+        """The function's result; raises the function's error. Call this only after the function has ended."""
         if self._error is None:
             result: R = self._result
             return result
         try:
             raise self._error
         finally:
-            del self  # it is in the error's own traceback
+            del self  # breaks the reference cycle with the error's traceback
 
     def run(self) -> None:
-        """For the pool's threads."""
+        """Called by the pool's threads."""
         try:
             self._result = self._function(*self._arguments)
-        except BaseException as error:  # noqa: BLE001 - raised again for who asks for the result
+        except BaseException as error:  # noqa: BLE001 - result() raises it again
             self._error = error
 
     def end(self) -> None:
-        """For the pool: let go who waits."""
+        """Called by the pool: wake the callers that wait."""
         self._ended.release()
 
 
 class WorkerPool:
-    """Runs functions in order of arrival, at most ``size`` at once, each in a daemon thread that is made when it is needed.
+    """Runs functions in order of arrival, at most ``size`` at once, each in a daemon thread that is created on demand.
 
-    (Threads of ``concurrent.futures`` are joined when the interpreter ends: one call that hangs in a library would keep the process
-    from ending. They also stay once they were made.)
+    (The interpreter joins threads of ``concurrent.futures`` when it ends, so one call that hangs in a library would keep the
+    process from ending. These threads also never end while idle.)
 
-    Who gives up a call that hangs leaves a thread behind. At most ``spare`` of those are replaced, so that what they hang in can be
-    tried again; so there are at most ``size + spare`` threads. Each ends after ``idle`` seconds without work. Safe for threads.
+    A caller that gives up a hanging call leaves its thread behind. At most ``spare`` such threads are replaced, so that the cause
+    can be tried again; there are at most ``size + spare`` threads. Each ends after ``idle`` seconds without work. Thread-safe.
     """
 
     def __init__(self, name: str, size: int, *, spare: int = 0, idle: float = IDLE_S) -> None:
@@ -86,14 +86,14 @@ class WorkerPool:
         self._waiting = 0
         self._threads = 0
         self._idle = 0
-        """Threads that wait for a call, or are about to."""
+        """Threads that wait for a call or are about to."""
         self._lost = 0
         """Threads whose callers have given up."""
         self._weight = 0
         self._watchers = 0
         self._dropping = False
 
-    # -- what there is -------------------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------------------
 
     @property
     def threads(self) -> int:
@@ -111,16 +111,16 @@ class WorkerPool:
 
     @property
     def weight(self) -> int:
-        """What the calls that wait or run weigh in all, as they were submitted."""
+        """The total weight of the calls that wait or run, as given to ``submit``."""
         return self._weight
 
     @property
     def has_free_thread(self) -> bool:
-        """Whether a call that came now would begin at once."""
+        """Whether a call submitted now would begin at once."""
         return self._waiting < self._idle or self._useful < self._size
 
     def wait_for(self, state: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait up to ``timeout`` seconds until ``state``, which may ask for the properties above; return whether that came true."""
+        """Wait up to ``timeout`` seconds until ``state()`` is true, and return whether it is. It may read the properties above."""
         with self._changed:
             self._watchers += 1
             try:
@@ -129,13 +129,13 @@ class WorkerPool:
                 self._watchers -= 1
 
     def drain(self, timeout: float | None) -> bool:
-        """Wait up to ``timeout`` seconds until nothing is queued or running; return whether that came true."""
+        """Wait up to ``timeout`` seconds until nothing is queued or running; return whether that is so."""
         return self.wait_for(lambda: not self._waiting and self._threads == self._idle, timeout)
 
     # -- work ----------------------------------------------------------------------------------------------------------------
 
     def submit(self, function: Callable[..., T], *arguments: object, weight: int = 0) -> PoolCall[T]:
-        """Queue ``function``; it begins at once unless all threads are busy. After ``stop`` it never does."""
+        """Queue ``function``; it begins at once unless all threads are busy. After ``stop`` it never begins."""
         call = PoolCall(function, arguments, weight)
         with self._changed:
             if not self._dropping:
@@ -146,11 +146,13 @@ class WorkerPool:
         return call
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
-        """The same for what nobody asks about. An error is logged."""
+        """Like ``submit``, if the caller does not need the result. An error is logged."""
         self.submit(self._logged, function, *arguments)
 
     def give_up(self, call: PoolCall[object]) -> bool:
-        """Nobody waits for ``call`` any longer. Return whether it had begun: its effects are unknown then. Else it never will."""
+        """The caller no longer waits for ``call``. Return whether it had begun: its effects are then unknown. Otherwise it
+        never begins.
+        """
         with self._changed:
             if not call.begun:
                 if not call.given_up and not self._dropping:
@@ -168,8 +170,8 @@ class WorkerPool:
     def run(self, function: Callable[[], T], timeout: float, *, patience: float, check: Callable[[], object]) -> T:
         """Return or raise what ``function`` does, in bounded time.
 
-        Raises Late after ``timeout`` seconds. Meanwhile ``check`` is called every ``patience`` seconds, and what it raises is
-        raised here. In both cases a function under way is left to itself.
+        Raises Late after ``timeout`` seconds. Meanwhile ``check`` is called every ``patience`` seconds, and its errors are raised
+        here. In both cases a running function continues on its own.
         """
         end = time.monotonic() + timeout
         call = self.submit(function)
@@ -184,13 +186,13 @@ class WorkerPool:
         return call.result()
 
     def close(self) -> None:
-        """Let the threads end when all that was submitted has ended. A pool that is closed still runs what it is given."""
+        """End each thread when all submitted calls have ended. A closed pool still runs new calls."""
         with self._changed:
             for _ in range(self._threads):
                 self._calls.put(None)
 
     def stop(self) -> None:
-        """Drop what is queued and take nothing more. What is running ends in its own time."""
+        """Drop queued calls and accept no more. Running calls are not interrupted."""
         with self._changed:
             self._dropping = True
             self._waiting = self._weight = 0
@@ -204,33 +206,33 @@ class WorkerPool:
         return self._threads - min(self._lost, self._spare)
 
     def _staff(self) -> None:
-        """See that somebody takes what is queued. With the lock held."""
+        """Start a thread if queued calls need one. The caller holds the lock."""
         if self._waiting > self._idle and self._useful < self._size:
             threading.Thread(target=self._work, name=f"{self._name}-{self._threads + 1}", daemon=True).start()
             self._threads += 1
             self._idle += 1
 
     def _work(self) -> None:
-        """One thread's life. It counts as idle from before its caller hears of the end: it will take the next call."""
+        """The loop of one thread. It counts as idle before its caller is woken: it will take the next call."""
         while (call := self._take()) is not None:
             call.run()
             with self._changed:
                 self._lost -= call.abandoned
                 if not self._dropping:
                     self._weight -= call.weight
-                surplus = self._useful > self._size  # was replaced while it hung
+                surplus = self._useful > self._size  # this thread was replaced while it hung
                 if surplus:
                     self._threads -= 1
                 else:
                     self._idle += 1
                 self._tell()
                 call.end()
-            del call  # with what came of it, which may be much, while waiting for the next
+            del call  # its result may be large and must not stay in memory while waiting
             if surplus:
                 return
 
     def _take(self) -> PoolCall[object] | None:
-        """The next call; None: end."""
+        """The next call; None ends the thread."""
         while True:
             try:
                 call = self._calls.get(timeout=self._idle_s)
@@ -239,7 +241,7 @@ class WorkerPool:
                 call, ends = None, False
             with self._changed:
                 if call is None and not ends and self._waiting and not self._dropping:
-                    continue  # something came in this very moment
+                    continue  # a call was queued at this moment
                 if call is not None and call.given_up and not self._dropping:
                     continue
                 self._idle -= 1
@@ -248,7 +250,7 @@ class WorkerPool:
                     call.begun = True
                     return call
                 self._threads -= 1
-                self._staff()  # it may have been told to end before what came last
+                self._staff()  # the order to end may be older than the last call
                 self._tell()
                 return None
 
@@ -259,5 +261,5 @@ class WorkerPool:
     def _logged(self, function: Callable[..., object], *arguments: object) -> None:
         try:
             function(*arguments)
-        except Exception:  # the work after this one must still be done
+        except Exception:  # the thread must go on to the next call
             LOG.exception("%s: unexpected error", self._name)

@@ -1,4 +1,4 @@
-"""Two looks, and what is found at both."""
+"""Run the checks twice, and report what both runs find."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from service.isolate import isolate
 LOG = logging.getLogger(__name__)
 
 MOST = 10_000
-"""Findings of one check that are kept. A region with more has one trouble rather than many, and this bounds the memory."""
+"""Findings kept of one check, to bound the memory. More of them usually have one common cause."""
 
 Found = dict[Check, list[Finding]]
 
 
 class Audit:
-    """Looks at everything, then again at what did not agree, and repairs what it is told to."""
+    """Checks everything, checks the findings again, and repairs those it is given."""
 
     def __init__(self, places: Places, checks: Sequence[Check] = CHECKS) -> None:
         self._places = places
         self._checks = checks
 
     def look(self) -> Found:
-        """One look at everything. What is merely on its way is among the findings."""
+        """Check everything once. The findings include operations that are still in progress."""
         self._places.begin()
         return {check: self._look(check, check.pages(self._places)) for check in self._checks}
 
     def again(self, found: Mapping[Check, Sequence[Finding]]) -> Found:
-        """What of it is still as it was. Only its keys are looked at."""
+        """Check only the keys of these findings again; return the findings that are unchanged."""
         return {check: [f for f in self._look(check, _pages(known)) if f in set(known)] for check, known in found.items()}
 
     def confirmed(self, pause: Callable[[], object]) -> Found:
-        """What two looks have both seen, with a pause between them that is only made if there is something to look at again."""
+        """The findings of two checks with a pause between them. Without findings the second check and the pause are skipped."""
         first = self.look()
         if not any(first.values()):
             return first
@@ -47,9 +47,9 @@ class Audit:
         return self.again(first)
 
     def repair(self, found: Mapping[Check, Sequence[Finding]]) -> Found:
-        """Put right what has a repair; returns what is still found, or cannot be looked at any more.
+        """Repair the findings that have a repair; return those still found, and those that cannot be checked any more.
 
-        Still found counts whatever facts have changed: another repair of this round may have changed them.
+        A finding counts as still found even if its facts differ: another repair of this round may have changed them.
         """
         for check, findings in found.items():
             for scope, members in _by_scope(f for f in findings if f.repair):
@@ -70,12 +70,12 @@ class Audit:
                     break
         except errors.Transient:
             raise
-        except Exception as error:  # noqa: BLE001 - the other checks are made; this one's part is told to be unknown
+        except Exception as error:  # noqa: BLE001 - the other checks must run; this one's part is reported as unknown
             self._unknown(_name(check), f"what {_name(check)} looks at cannot be listed", error)
         return list(found)
 
     def _look_at(self, check: Check, page: AuditPage) -> list[Finding]:
-        """What is found among these keys. A key that makes the look fail costs the others nothing, and its part is unknown."""
+        """Check these keys. A key that makes the check fail is noted as unknown, and does not affect the others."""
         look = partial(_look_at, check, self._places, page.cell_uuid)
         done = isolate(look, page.keys)
         for key, error in done.failed:
@@ -83,7 +83,7 @@ class Audit:
         return [finding for findings in done.results for finding in findings]
 
     def _repair(self, check: Check, findings: Sequence[Finding]) -> None:
-        """What cannot be repaired is left, and found again."""
+        """Repair these findings. A repair that fails is logged; the finding will be found again."""
         done = isolate(lambda some: check.repair(self._places, some), findings)
         for finding, error in done.failed:
             LOG.error("audit: %s; it cannot be repaired: %s", finding, reason_of(error), exc_info=error)

@@ -1,4 +1,4 @@
-"""The audit by the clock, in the super conductor."""
+"""The periodic audit in the super conductor."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Key = tuple[Check, Finding]
 
 
 class FirstSeen(Object, frozen=True, kw_only=True):
-    """Since when every round has found it, in seconds of the clock, and whether that was said."""
+    """``since``: first of the consecutive rounds that found it, in seconds of ``clock``. ``said``: whether it was logged."""
 
     since: float
     said: bool = False
 
 
 class BackgroundAudit:
-    """One look a round. What every look of ``distance`` seconds has found, and two at least, is logged once and repaired if safe.
+    """Checks everything once a round. A finding that every round of ``distance`` seconds shows is logged once and repaired if safe.
 
-    ``distance`` is longer than any step of the protocol takes, so nothing that is on its way can look the same for so long.
+    At least two rounds must show it. ``distance`` is longer than any protocol step takes, so operations in progress are excluded.
     """
 
     def __init__(self, places: Places, distance: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,7 +38,7 @@ class BackgroundAudit:
         self._silent: set[str] = set()
 
     def round(self) -> None:
-        """Look at everything once, and act on what has lasted."""
+        """Check everything once, and log or repair lasting findings."""
         found = self._audit.look()
         now = self._clock()
         self._say_silent()
@@ -64,7 +64,7 @@ class BackgroundAudit:
         LOG.warning("audit: %s; %s", finding, f"to be {finding.repair} now" if finding.safe else hint)
 
     def _say_silent(self) -> None:
-        """Cells whose part is unknown, when they become so."""
+        """Log each cell whose part becomes unknown."""
         for cell_uuid, reason in self._places.unknown.items():
             if cell_uuid not in self._silent:
                 LOG.warning("audit: %s; its part is unknown", reason)

@@ -1,4 +1,4 @@
-"""All-or-nothing batches that could be decided and were not, and those that are half rolled back."""
+"""Check for all-or-nothing batches that should have been decided, and for those rolled back only in part."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def _judge_open(places: Places, batch: AllOrNothingBatch, members: Sequence[Memb
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
-    """What the super conductor's sweep does; the orders to hosts are the cells' own sweeps'."""
+    """Decide and roll back as the super conductor's sweep does. The cells' own sweeps send the orders to hosts."""
     rows = places.api.read(batches.of, [finding.key for finding in findings])
     failed = judge(places.api, [row for row in rows if row.fault is None]) + [row for row in rows if row.fault is not None]
     for cell_uuid, reasons in standing(places.api, failed).items():
         places.change(cell_uuid, roll_back, reasons, places.now(cell_uuid))
         places.catch_up(cell_uuid)
-    standing(places.api, failed)  # what had no guest is at its end now, and so may be its batch
+    standing(places.api, failed)  # servers without a guest have ended now: their batch may be finished

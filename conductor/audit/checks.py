@@ -1,4 +1,4 @@
-"""What an audit looks at. One more: a module with ``pages``, ``look`` and ``repair``, and its name in this list."""
+"""The checks of an audit. To add one, write a module with ``pages``, ``look`` and ``repair``, and add it to this list."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ CHECKS: tuple[Check, ...] = (
     feeds,
     letters,
 )
-"""In the order in which they are repaired: what is mapped first, then what stands on the mappings."""
+"""In the order of the repairs: mappings first, then what depends on them."""

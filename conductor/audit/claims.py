@@ -1,4 +1,4 @@
-"""Claims that nothing stands on, which the reaper should have freed."""
+"""Check for claims without an instance, which the reaper should have released."""
 
 from __future__ import annotations
 

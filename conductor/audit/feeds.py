@@ -1,4 +1,4 @@
-"""How far the cells' feeds were applied against how far they go."""
+"""Compare the cursors of the cells' feeds with the ends of the feeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def pages(places: Places) -> Iterator[AuditPage]:
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:
-    """A cursor that does not move while there is more: so the text names the cursor, and not how much there is."""
+    """Find a cursor that does not move although the feed goes on.
+
+    The text names the cursor and not the number of events, so that the finding stays the same.
+    """
     cursor = places.api.read(servers.cursors).get(page.cell_uuid, 0)
     head = places.ask(page.cell_uuid, feed.head)
     if head is None or head == cursor:

@@ -1,4 +1,4 @@
-"""What an audit finds."""
+"""The findings of an audit, and the interface of its checks."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from conductor.audit.places import Places
 from objects.base import Object
 
 PAGE = 500
-"""Keys looked at with one statement: no longer than an IN list may be."""
+"""Keys checked with one statement; limited by the size of an IN list."""
 
 
 class AuditPage(Object, frozen=True, kw_only=True):
-    """Keys to look at: in the cell with this uuid, or at the API level where it is empty."""
+    """Keys to check: in the cell with this UUID, or at the API level if it is empty."""
 
     cell_uuid: str = ""
     keys: tuple[str, ...]
 
 
 class Finding(Object, frozen=True, kw_only=True):
-    """One thing that does not agree with another, the same at every look for as long as nothing changes.
+    """One inconsistency; equal at every check while nothing changes.
 
-    ``key`` and ``scope`` (a page's ``cell_uuid``) are what to look at again. ``cell`` is the name of the cell it concerns, if one.
-    ``repair`` is what is done about it, as the end of "would be ..."; None: nothing, and ``advice`` says what a person can do.
-    ``safe``: right whatever the cause may be, so that it may be done unasked. ``ends_guest``: the repair destroys a guest, if there
-    is one. ``facts`` are those that guard the repair.
+    ``key`` and ``scope`` (a page's ``cell_uuid``): what to check again. ``cell``: name of the cell it concerns, if any.
+    ``repair``: the end of "would be ..."; None: there is no repair, and ``advice`` says what a person can do. ``safe``: the repair
+    is right whatever the cause, so it may run automatically. ``ends_guest``: the repair destroys the guest, if there is one.
+    ``facts``: the values that guard the repair.
     """
 
     kind: str
@@ -45,20 +45,20 @@ class Finding(Object, frozen=True, kw_only=True):
 
 
 class Check(Protocol):
-    """A module that compares one kind of thing. ``conductor/audit/checks.py`` lists them."""
+    """A module that checks one kind of record. ``conductor/audit/checks.py`` lists them."""
 
     def pages(self, places: Places) -> Iterator[AuditPage]:
-        """All there is to look at, page by page."""
+        """All keys to check, page by page."""
 
     def look(self, places: Places, page: AuditPage) -> list[Finding]:
-        """What does not agree of these keys, now. Cells that cannot be asked are left out, as ``Places.ask`` notes."""
+        """The present inconsistencies of these keys. Cells that do not answer are left out; ``Places.ask`` notes them."""
 
     def repair(self, places: Places, findings: Sequence[Finding]) -> None:
-        """Put these right, under guards that lose against whatever changed since. All are of one scope, and have a repair."""
+        """Repair these, with guards that skip what has changed since. All are of one scope, and have a repair."""
 
 
 def pages_of(read: Callable[[str], Sequence[str] | None], cell_uuid: str = "") -> Iterator[AuditPage]:
-    """Pages of the keys that ``read(after)`` gives, PAGE of them at most, until it gives fewer."""
+    """Pages of the keys that ``read(after)`` returns, at most ``PAGE`` each, until it returns fewer."""
     after: str | None = ""
     while after is not None and (keys := read(after)):
         yield AuditPage(cell_uuid=cell_uuid, keys=tuple(keys))

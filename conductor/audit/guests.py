@@ -1,7 +1,7 @@
-"""Guests as agents count them against the rows of their nodes, where nothing is on its way in or out.
+"""Compare the agents' guest counts with the rows of their nodes, for nodes without an operation in progress.
 
-Agents report how many guests they hold, not which: which is for the agent's own comparison with its cell's records, which also
-destroys what may not stay and names what is missing (``compute/audit.py``).
+Agents report the number of their guests, not which ones. Each agent compares its guests with its cell's records itself: it destroys
+those that may not stay, and names missing ones (``compute/audit.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:
-    """Only agents that were heard of lately know how many guests there are; and a change takes a while to be reported."""
+    """Compare nodes whose agent reported lately and whose rows have not changed lately: a change is reported with a delay."""
     agents = places.ask(page.cell_uuid, cell_rows.agents, page.keys, AGENT)
     population = places.ask(page.cell_uuid, cell_rows.population, page.keys)
     nodes = places.ask(page.cell_uuid, cell_rows.nodes, page.keys)
@@ -54,4 +54,4 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
-    """Whether a guest may stay is decided by the transaction behind its agent's report, and by nobody else."""
+    """Nothing: only the transaction of an agent's report decides whether a guest may stay."""

@@ -1,4 +1,4 @@
-"""Host mappings against the agents and compute nodes of the cells, and inventories against what nodes offer."""
+"""Compare host mappings with the cells' agents and compute nodes, and inventories with the capacities of the nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OFFER = "inventory unlike the compute node"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
-    """A host that several places name is looked at as often."""
+    """Mapped hosts, and hosts of agents and nodes in the cells. A host named in several of these is checked several times."""
     yield from pages_of(lambda after: places.api.read(hosts.hosts_after, after, PAGE))
     for cell in places.builders:
         yield from (_anywhere(page) for page in pages_of(partial(_agents, places, cell.uuid)))
@@ -74,7 +74,7 @@ def _judge(
         yield Finding(kind=CONFLICT, key=host, what=f"{host} reports in {names}", advice=advice)
     if mapping is None:
         if len(cells) == 1:
-            whole = not places.unknown  # else a namesake may be in a cell that does not answer
+            whole = not places.unknown  # a silent cell may have a host of this name
             repair, advice = ("mapped to it", "") if whole else (None, "run 'superconductor host discover'")
             yield Finding(kind=UNMAPPED, key=host, what=host, cell=names, repair=repair, advice=advice, facts=(cells[0],))
         return
@@ -131,4 +131,4 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
     if new:
         places.api.write(host_mappings.add, new, places.api.now())
     for cell_uuid in sorted({str(finding.facts[0]) for finding in of_kind(findings, OFFER)}):
-        places.catch_up(cell_uuid)  # under the cursor, so that who was overtaken puts no old capacity back
+        places.catch_up(cell_uuid)  # with the cursor, so that a stale applier writes no old capacity

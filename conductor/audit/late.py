@@ -1,4 +1,4 @@
-"""Builds whose deadline has passed, and that their cell did not end."""
+"""Check for builds that are past their deadline and were not ended by their cell."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
-    """What the cell's own sweep does, under the same guard."""
+    """End them as the cell's own sweep does, with the same guard."""
     read = {finding.key: int(finding.facts[0] or 0) for finding in findings}
     now = places.now(findings[0].scope)
     failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message="found past its deadline by an audit", at=now)

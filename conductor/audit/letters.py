@@ -1,4 +1,4 @@
-"""Dead letters: what steps could not process, at the API level and in the cells."""
+"""Check for dead letters: items that steps could not process, at the API level and in the cells."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _pages(scope: str, keys: Sequence[str]) -> Iterator[AuditPage]:
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:
-    """Without what an operator has skipped."""
+    """The letters, except those that an operator has skipped."""
     if page.cell_uuid:
         found = places.ask(page.cell_uuid, dead_letters.get, "cell", page.keys) or ()
     else:
@@ -47,7 +47,7 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
-    """The step itself tries again."""
+    """Nothing: the step itself retries."""
 
 
 def _iso(at: float) -> str:

@@ -1,4 +1,4 @@
-"""What is done about servers that are not as their rows are. Every write is guarded by what was read, or by what is final."""
+"""Repairs of servers that differ from their rows. Every write is guarded by the values read, or depends on final states only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST = "The record of this server in its cell was lost."
 
 
 def end_lost(places: Places, uuids: Sequence[str]) -> None:
-    """Queue them again, past their deadline: a super conductor ends them as any that is late. Not if a cell may have a row."""
+    """Queue them again, past their deadline, so that a super conductor ends them. Skips servers that may have a row in a cell."""
     rows = [places.ask(cell_uuid, cell_rows.rows, uuids) for cell_uuid in places.cells]
     if places.unknown or any(found is None for found in rows):
         return
@@ -28,13 +28,13 @@ def end_lost(places: Places, uuids: Sequence[str]) -> None:
 
 
 def delete(places: Places, uuids: Sequence[str]) -> None:
-    """Delete servers whose rows are tombstones: these never live again."""
+    """Delete servers whose rows are tombstones, which are final."""
     for uuid in uuids:
         places.ledger.write(builds.delete, uuid, project_id=None, now=places.api.now())
 
 
 def carry_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
-    """As the deletes' sweep does; the orders to hosts are the cell's own sweep's."""
+    """Send deletes to the cell as the deletes' sweep does. The cell's own sweep sends the orders to hosts."""
     rows = places.change(cell_uuid, instances.delete, uuids, places.now(cell_uuid))
     if rows:
         gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
@@ -43,7 +43,7 @@ def carry_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
 
 
 def confirm_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
-    """Note that these are gone, as far as their rows are tombstones: both the delete and the tombstone are final."""
+    """Record as gone those whose rows are tombstones: both the delete and the tombstone are final."""
     found = places.ask(cell_uuid, cell_rows.rows, uuids)
     if found is not None:
         _confirm(places, [uuid for uuid, row in found.rows.items() if row.state is State.DELETED])
@@ -56,7 +56,7 @@ def _confirm(places: Places, uuids: Sequence[str]) -> None:
 
 
 def retell(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
-    """Let the cell tell of the rows again, and apply it: summaries and claims follow as they do at any event."""
+    """Write the rows to the cell's feed again and apply it: this updates summaries and claims, as any event does."""
     places.change(cell_uuid, row_repair.retell, _read(findings), places.now(cell_uuid))
     places.catch_up(cell_uuid)
 
@@ -66,7 +66,7 @@ def _read(findings: Sequence[Finding]) -> dict[str, Read]:
 
 
 def replace_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
-    """Write rows in ERROR in the place of lost ones, so that users see what became of their servers and can delete them."""
+    """Replace lost rows by rows in ERROR, so that users see the state of their servers and can delete them."""
     now = places.now(cell_uuid)
     servers = [places.api.read(mappings.get, finding.key) for finding in findings]
     specs = places.api.read(mappings.specs, [server.batch_id for server in servers if server])
@@ -90,9 +90,9 @@ def replace_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) ->
 
 
 def claim(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
-    """Claim for live instances where their rows say that they are: what they take is what was asked for.
+    """Claim the requested resources for live instances, on the hosts in their rows.
 
-    The row is read before the mapping, and the mapping's lock decides: an end that was applied meanwhile refuses the claim.
+    The row is read before the mapping, and the mapping is locked: an end applied meanwhile prevents the claim.
     """
     uuids = [finding.key for finding in findings]
     found = places.ask(cell_uuid, strays.strays, uuids)

@@ -1,4 +1,4 @@
-"""Where an audit looks: the API database and the cells, as far as they answer."""
+"""The databases of an audit: the API database and the cells that answer."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ HEARD_WITHIN_S = 180.0
 
 
 class Places:
-    """Databases as one audit sees them. A cell that once gave no answer is not asked again: its part is unknown.
+    """The databases of one audit. A cell that fails to answer once is not asked again: its part is unknown.
 
-    ``overdue``: seconds after which what a sweep should have done counts as left behind.
+    ``overdue``: seconds after which work that a sweep should have done counts as undone.
     """
 
     def __init__(self, api_database: ApiDatabase, ledger: Ledger, registry: CellRegistry, *, overdue: float) -> None:
@@ -32,20 +32,20 @@ class Places:
         self.ledger = ledger
         self.overdue = overdue
         self.heard_within = HEARD_WITHIN_S
-        """Seconds for which a host counts as there after its agent was heard of."""
+        """Seconds for which a host counts as up after its agent's last report."""
         self.end_unproven = False
-        """Whether an operator has allowed repairs that destroy guests which are not shown to be duplicates."""
+        """Whether an operator has allowed repairs that destroy guests not proven to be duplicates."""
         self._registry = registry
         self.unknown: dict[str, str] = {}
-        """Cells that could not be asked, by uuid: why."""
+        """Cells that could not be asked (UUID -> reason), and failed checks (name -> reason)."""
         self.cells: dict[str, Cell] = {}
         self._names: dict[str, str] = {}
 
     def begin(self) -> None:
-        """For a new look at everything: ask every cell again, and those that are new."""
+        """Start a new check of everything: read the list of cells, and ask all of them again."""
         self._registry.refresh()
         cells = list(self._registry.cells())
-        with contextlib.suppress(errors.NotFound):  # servers that are mapped to it are found to be in no cell
+        with contextlib.suppress(errors.NotFound):  # its servers are then found in a missing cell
             cells.append(self._registry.cell0)
         self.cells = {cell.uuid: cell for cell in cells}
         self.unknown = self._registry.broken()
@@ -53,7 +53,7 @@ class Places:
 
     @property
     def late(self) -> float:
-        """What should have happened before this moment, and has not, is overdue: by the API database's clock."""
+        """Work due before this moment is overdue; by the API database's clock, in seconds since the epoch."""
         return self.api.now() - self.overdue
 
     def late_in(self, cell_uuid: str) -> float:
@@ -61,9 +61,9 @@ class Places:
         return self.now(cell_uuid) - self.overdue
 
     def now(self, cell_uuid: str) -> float:
-        """What the clock of a cell's database says, in seconds since the epoch."""
+        """The time of a cell's database, in seconds since the epoch."""
         now = self.on(cell_uuid, lambda cell: cell.now())
-        return self.api.now() if now is None else now  # of a cell that does not answer nothing is judged
+        return self.api.now() if now is None else now  # a silent cell is not checked
 
     @property
     def builders(self) -> list[Cell]:
@@ -77,21 +77,21 @@ class Places:
         return cell_uuid in self.cells or cell_uuid in self.unknown
 
     def ask(self, cell_uuid: str, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """``fn(tx, ...)`` as a read of the cell's database; None if there is no such cell or it does not answer."""
+        """Run ``fn(tx, ...)`` as a read in the cell's database; None if there is no such cell or it does not answer."""
         return self.on(cell_uuid, lambda cell: cell.read(fn, *args, **kwargs))
 
     def change(
         self, cell_uuid: str, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
-        """The same as a write."""
+        """Run ``fn(tx, ...)`` as a write in the cell's database; None as in ``ask``."""
         return self.on(cell_uuid, lambda cell: cell.write(fn, *args, **kwargs))
 
     def catch_up(self, cell_uuid: str) -> None:
-        """Apply the cell's feed to its end, and take over what its nodes offer, as a super conductor does when it starts."""
+        """Apply the cell's feed to its end, and its nodes' capacities, as a super conductor does when it starts."""
         self.on(cell_uuid, self._apply)
 
     def on(self, cell_uuid: str, call: Callable[[Cell], T]) -> T | None:
-        """``call`` with the cell; None if there is no such cell or it does not answer."""
+        """Call ``call`` with the cell; None if there is no such cell or it does not answer."""
         cell = self.cells.get(cell_uuid)
         if cell is None or cell_uuid in self.unknown:
             return None
@@ -108,4 +108,4 @@ class Places:
             while applier.apply():
                 pass
         except errors.Conflict:
-            """Somebody else applies it at this moment."""
+            """Another applier is applying it now."""

@@ -1,4 +1,4 @@
-"""Build requests: beside a decided mapping, without a mapping, driven by nobody."""
+"""Check for requests that have a decided mapping or none, that no conductor drives, or that are past their deadline."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _judge(places: Places, request: QueuedRequest, record: Record | None) -> Fin
         driver = f"since {request.owner} held it under fence {request.fence}" if request.owner else "since it was accepted"
         advice = "see that a super conductor runs: it leases what waits, and ends what is past its deadline"
         return Finding(kind=WAITING, key=uuid, what=f"{uuid} {driver}", advice=advice)
-    if request.deadline < places.late:  # a lease that is taken again and again hides that nobody can end it
+    if request.deadline < places.late:  # repeated leases hide that no conductor can end it
         advice = "see the super conductors' logs, and 'superconductor dead-letter list'"
         return Finding(kind=LATE, key=uuid, what=f"{uuid} should have ended at {_iso(request.deadline)}", advice=advice)
     return None
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
-    """Who drives such a request loses at its hand-over whatever is done here."""
+    """Remove the requests. A conductor that drives one loses at hand-over in any case."""
     places.api.write(repairs.drop_requests, [finding.key for finding in of_kind(findings, DECIDED, UNMAPPED)])
 
 

@@ -1,4 +1,4 @@
-"""What projects are charged for against the servers that they have."""
+"""Compare the quota usage charged to projects with their servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MISCHARGED = "quota unlike the servers"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
-    """Only projects that differ: one statement compares them all."""
+    """Only projects whose usage differs: one statement compares all projects."""
     projects = [drift.project_id for drift in places.api.read(quotas.differences)]
     for start in range(0, len(projects), PAGE):
         yield AuditPage(keys=tuple(projects[start : start + PAGE]))

@@ -1,4 +1,4 @@
-"""Rows of the cells against the mappings: nobody's, another cell's, and copies that nobody settled."""
+"""Compare the cells' rows with the mappings: rows without a mapping, rows mapped to another cell, unsettled STAGED rows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _judge(places: Places, cell_uuid: str, row: InstanceRow, record: Record | No
         return None
     where = f"is mapped to cell {places.name(home)}" if home else "was deleted before its hand-over"
     if home is not None and not places.exists(home):
-        return None  # the mapping is what is wrong
+        return None  # the mapping is wrong, not the row
     if home is None or places.end_unproven or _is_active(places, home, row.uuid):
         return make(kind=ELSEWHERE, what=f"{what}, {where}", repair="deleted here, with its guest", ends_guest=True)
     advice = (
@@ -70,7 +70,7 @@ def _judge(places: Places, cell_uuid: str, row: InstanceRow, record: Record | No
 
 
 def _is_active(places: Places, home: str, uuid: str) -> bool:
-    """Whether the server is ACTIVE in the cell that it is mapped to, on a host whose agent was heard of lately."""
+    """Whether the server is ACTIVE in the cell it is mapped to, on a host whose agent reported lately."""
     rows = places.ask(home, cell_rows.rows, [uuid])
     row = rows.rows.get(uuid) if rows else None
     if row is None or row.state is not State.ACTIVE or row.host is None:

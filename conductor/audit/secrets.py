@@ -1,4 +1,4 @@
-"""Secrets kept although what they were for is done."""
+"""Check for secrets that are no longer needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEPT = "secrets of a batch that is done"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
-    """Only those that were kept for long are keys at all."""
+    """Only batches whose secrets have been stored for long."""
     yield from pages_of(lambda after: places.api.read(queue.kept_secrets_after, after, PAGE, places.late))
     for cell in places.builders:
         yield from pages_of(partial(_next, places, cell.uuid), cell.uuid)

@@ -1,7 +1,7 @@
-"""Servers as the API level has them against their rows: there, in the same state, deleted where deleted, with their claims.
+"""Compare the API level's servers with their rows in the cells: existence, state, deletes and claims.
 
-A row is read first, then how far its cell's feed was applied, then the mapping. So what the row tells of must be in the mapping if
-the feed was applied up to where it stood after the row was read; if it was not, nothing is said about the two.
+The row is read first, then the cursor of its cell's feed, then the mapping. If the cursor has reached the feed's end as of after
+the row was read, the mapping must agree with the row. Otherwise the two are not compared.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
 
 
 def _foreign_home(record: Record, row: InstanceRow, homes: Mapping[str, HostMapping]) -> str | None:
-    """The cell that has the host of this live row, where it is not the row's."""
+    """The UUID of the cell of this live row's host, if that is another cell than the row's."""
     mapping = homes.get(row.host or "")
     if mapping is None or mapping.cell_uuid == record.cell_uuid or record.deleted or row.state not in (*LIVE, State.ACTIVE):
         return None
@@ -87,7 +87,7 @@ def _judge_foreign(make: partial[Finding], row: InstanceRow, home: str) -> Findi
 
 
 def _rows(places: Places, uuids: Sequence[str]) -> Mapping[str, Rows]:
-    """The rows by cell, of the cells that answer."""
+    """The rows by cell UUID, of the cells that answer."""
     by_cell: dict[str, list[str]] = defaultdict(list)
     for uuid, cell_uuid in places.api.read(servers.homes, uuids).items():
         if cell_uuid is not None:
@@ -97,14 +97,14 @@ def _rows(places: Places, uuids: Sequence[str]) -> Mapping[str, Rows]:
 
 
 def _is_lost(record: Record, rows: Mapping[str, Rows]) -> bool:
-    """Whether there is no row of it where one should be."""
+    """Whether the server should have a row and has none."""
     if record.deleted or record.requested:
         return False
     return record.cell_uuid is None or (record.cell_uuid in rows and record.uuid not in rows[record.cell_uuid].rows)
 
 
 def _unknown_guests(places: Places, uuids: Sequence[str]) -> frozenset[str]:
-    """Those of these instances of which an agent holds a guest: their records are lost, and they run."""
+    """Those of these instances whose guest an agent reports as unknown: the record is lost and the guest runs."""
     asked = (places.ask(cell.uuid, unknown_guests.list_all, uuids) for cell in places.builders)
     return frozenset(reported.guest.uuid for found in asked for reported in found or ())
 
@@ -123,9 +123,9 @@ def _judge_undecided(record: Record, *, adoptable: bool) -> Iterator[Finding]:
 
 
 def _judge_rowless(places: Places, make: partial[Finding], record: Record, *, adoptable: bool) -> Iterator[Finding]:
-    """The row was written before the mapping named its cell, and a delete would have left a tombstone.
+    """A mapped server must have a row: it was written before the mapping was decided, and a delete leaves a tombstone.
 
-    In cell0 there may be none: a request ends without it where cell0 cannot take it, and its summary says all that there is to say.
+    In cell0 the row may be missing: if cell0 cannot write it, the request ends without, and its summary holds everything.
     """
     if not record.deleted and record.cell_uuid == CELL0_UUID and record.state == "error":
         return
@@ -141,7 +141,7 @@ def _judge_rowless(places: Places, make: partial[Finding], record: Record, *, ad
 
 def _judge(places: Places, make: partial[Finding], record: Record, row: InstanceRow, level: bool) -> Iterator[Finding]:
     what = f"{record.uuid}, {row.state.upper()} on {row.host}"
-    told = level or record.cell_uuid == CELL0_UUID  # which has no feed
+    told = level or record.cell_uuid == CELL0_UUID  # cell0 has no feed
     if record.deleted:
         yield from _judge_deleted(places, make, record, row, told)
     elif row.state is State.DELETED:
@@ -180,7 +180,7 @@ def _judge_live(make: partial[Finding], record: Record, row: InstanceRow, level:
         text = f"{what}, is {record.state} on {record.host} in lists"
         yield make(kind=UNTOLD, what=text, repair="told to the feed again", safe=True)
     if row.state is State.ERROR or record.state in ("error", "deleted"):
-        return  # a claim of what has ended is looked at with the claims
+        return  # claims of ended instances are checked with the claims
     if record.claim is None and level:
         yield make(kind=UNCLAIMED, what=what, repair="claimed for", safe=True)
     elif record.claim is not None and level and (record.claim.host, record.claim.node) != (row.host, row.node):

@@ -1,4 +1,4 @@
-"""Slots in server groups against the claims of their members."""
+"""Compare the slots of server groups with the claims of their members."""
 
 from __future__ import annotations
 

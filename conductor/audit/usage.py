@@ -1,4 +1,4 @@
-"""What inventories count as used against the sum of the claims on them."""
+"""Compare the usage of the inventories with the sum of the claims on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How requests enter the durable queue: whole batches, charged to their projects, one or several in a transaction."""
+"""Accept batches into the durable queue and charge their projects. One transaction accepts one or several whole batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NewServer(Object, frozen=True, kw_only=True):
 
 
 class NewBatch(Object, frozen=True, kw_only=True):
-    """A batch that is to be accepted. ``sealed``: its secrets, where it has some."""
+    """A batch to accept. ``sealed``: its sealed secrets, if it has any."""
 
     spec: RequestSpec
     servers: tuple[NewServer, ...]
@@ -41,7 +41,7 @@ class NewBatch(Object, frozen=True, kw_only=True):
 
 
 class Accepted(Object, frozen=True, kw_only=True):
-    """``replayed``: the client token had been used before; these are the servers of that first time."""
+    """An accepted batch. ``replayed``: the client token was used before; these are the servers of the first request."""
 
     batch_id: str
     uuids: tuple[str, ...]
@@ -72,18 +72,18 @@ def accept(
     admission: Admission = ANY,
     sealed: str | None = None,
 ) -> Accepted:
-    """Make the whole batch durable and charge its project. With a client token that was used before, answer what was accepted then.
+    """Store the whole batch and charge its project. For a client token that was used before, return what was accepted then.
 
-    ``digests``: of the request that the token came with, ``KEY.DIGEST`` by each key that is known; the first one is stored.
-    ``sealed``: the batch's secrets, where it has some.
-    Raises ``errors.Conflict`` if a uuid is taken or if the servers of the token are purged, ``errors.KeyReused`` if the token came
-    with another request, ``errors.OverQuota`` if the project may not have so many servers more.
+    ``digests``: the digest of the request that carries the token, as ``KEY.DIGEST``, one per known key; the first one is stored.
+    ``sealed``: the batch's sealed secrets, if it has any.
+    Raises ``errors.Conflict`` if a uuid is taken or the servers of the token were purged. Raises ``errors.KeyReused`` if the token
+    was used for another request, and ``errors.OverQuota`` if the quota has no room for the servers.
     """
     if token is not None and (earlier := _replay(tx, spec, token, digests, now)) is not None:
         return earlier
     arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed)
     _insert(tx, [arrival], now)
-    # Last: those who accept for the same project wait for this row, and so for the commit only.
+    # Last, to lock the project's row for a short time: other transactions that accept for this project wait for it.
     count = quotas.charge(tx, spec, len(servers), admission)
     if count < len(servers):
         servers = _cut(tx, spec, servers, count)
@@ -91,10 +91,10 @@ def accept(
 
 
 def accept_all(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> list[Accepted]:
-    """The same for several batches at once, without client tokens, as long as there is room for all servers of all of them.
+    """Accept several batches without client tokens, if the quotas have room for all of their servers.
 
-    Raises ``errors.OverQuota`` where there is not, which says nothing of any one of them, and ``errors.Conflict``: the transaction
-    must end with it, and each is to be accepted alone.
+    Raises ``errors.OverQuota`` if they have not, although a single batch may fit, and ``errors.Conflict``. After either the caller
+    must roll back and accept each batch alone.
     """
     _insert(tx, arrivals, now)
     projects: dict[str, list[NewBatch]] = {}
@@ -143,13 +143,13 @@ def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> Non
 
 
 def _cut(tx: ApiTransaction, spec: RequestSpec, servers: Sequence[NewServer], count: int) -> Sequence[NewServer]:
-    """Take back what was just written for all but the first ``count`` servers; returns those that stay."""
+    """Delete the rows just written for all but the first ``count`` servers; return the servers that stay."""
     surplus = sorted(server.uuid for server in servers[count:])
     for delete in (_CUT_REQUESTS, _CUT_MAPPINGS):
         delete(tx, surplus)
     smaller = stored.dump(msgspec.structs.replace(spec, num_instances=count))
     tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == spec.batch_id).values(spec=smaller))
-    if count == 1:  # it is called as if it had been asked for alone
+    if count == 1:  # a single server gets the plain name, without a number
         tx.execute(_RENAME, {"uuid": servers[0].uuid, "to_name": spec.name})
     return servers[:count]
 
@@ -176,6 +176,6 @@ def _replay(tx: ApiTransaction, spec: RequestSpec, token: str, digests: Sequence
 
 
 def _is_digest_of(used: str | None, digests: Sequence[str]) -> bool:
-    """False if the request is another one; true also where that cannot be known, because the key of the digest is gone."""
+    """Whether the request is the same one. Also true if that is unknown, because the key of the digest is gone."""
     by_key = {digest.partition(".")[0]: digest for digest in digests}
     return used is None or by_key.get(used.partition(".")[0], used) == used

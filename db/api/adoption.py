@@ -1,7 +1,7 @@
-"""Servers whose rows a cell has and whose hand-over the API database has lost: everything it lost of them is written again.
+"""Adopt servers that a cell has rows of but whose hand-over the API database lost: write again everything that it lost.
 
-That is the state after an older API database was put back. The rows are the truth: a row that is past STAGED was handed over, or no
-agent would have been granted it.
+This happens after the API database was restored from a backup. The cell's rows are the truth: a row past STAGED was handed over,
+since no agent is granted a row before that.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ _CLAIM = sa.select(allocations.c.instance_uuid).where(allocations.c.instance_uui
 
 
 def adopt(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: str, now: float) -> list[str]:
-    """Map these rows to their cell, with request spec, quota and claim; returns the uuids adopted.
+    """Map these rows to their cell, with request spec, quota and claim; return the uuids adopted.
 
-    Guard: there is no mapping, or it names no cell and is not deleted. A request that is still queued is removed first, so that
-    whoever drives it loses at the hand-over. What was deleted in the cell is deleted here too. Nothing of the cell is changed.
+    Guard: there is no mapping, or it names no cell and is not deleted. A request that is still queued is removed first, so that the
+    conductor that drives it loses at the hand-over. A server deleted in the cell is deleted here too. The cell is not changed.
     """
     specs = {stray.row.batch_id or stray.row.uuid: stray.spec for stray in strays if stray.spec is not None}
     request_specs.put_back(tx, specs, now)
     ordered = sorted(strays, key=_uuid)
-    for stray in ordered:  # requests first and mappings after, as all do who decide a boot
+    for stray in ordered:  # requests before mappings: the order of every transaction that decides a boot
         tx.execute(_REQUEST, {"uuid": stray.row.uuid})
     adopted = [stray for stray in ordered if _map(tx, stray, cell_uuid, now)]
     running = [stray for stray in adopted if stray.row.state in RUNNING and stray.row.host]
@@ -94,7 +94,7 @@ def _map(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
         values |= {"uuid": row.uuid, "to_cell": cell_uuid, "to_zone": row.availability_zone, "now": now}
         return bool(tx.execute(_DECIDE, values).rowcount)
     if row.state is State.DELETED:
-        return False  # nobody asks for it any more
+        return False  # a deleted server needs no mapping
     size = _size(stray)
     values = shown | {"instance_uuid": row.uuid, "cell_uuid": cell_uuid, "updated_at": now, "mapped_at": now}
     if size is not None:
@@ -107,7 +107,7 @@ def _map(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
 
 
 def _shown(stray: Stray, cell_uuid: str) -> dict[str, Any]:
-    """The mapping's columns. ``seen`` is behind the row's version, so that the feed may tell the rest; cell0 has no feed."""
+    """The mapping's columns. ``seen`` is one below the row's version, so that the feed can update the rest; cell0 has no feed."""
     row = stray.row
     return {
         "batch_id": row.batch_id or row.uuid,
@@ -132,7 +132,7 @@ def _spec(stray: Stray) -> RequestSpec | None:
         return None
     try:
         return stored.load(stray.spec, RequestSpec)
-    except msgspec.ValidationError:  # its server is mapped all the same; the audit says what is left to do
+    except msgspec.ValidationError:  # the server is mapped anyway; the audit reports what is missing
         return None
 
 
@@ -142,7 +142,7 @@ def _size(stray: Stray) -> QuotaUsage | None:
 
 
 def _claim(tx: ApiTransaction, stamp: Stamp, stray: Stray, cell_uuid: str) -> None:
-    """Where the row is, be the host full or not: the guest is there."""
+    """Claim on the row's host even if it is full, because the guest is there."""
     row, spec = stray.row, _spec(stray)
     host, node = row.host or "", row.node or ""
     if tx.execute(_CLAIM, {"uuid": row.uuid}).one_or_none() is not None:

@@ -21,7 +21,7 @@ ZONE = "availability_zone"
 
 
 def create(tx: ApiTransaction, name: str, metadata: Mapping[str, str] | None = None) -> Aggregate:
-    """A new aggregate without hosts. Raises Conflict if its name is taken, and Invalid for a zone that cannot be named so."""
+    """Create an aggregate without hosts. Raises Conflict if its name is taken, and Invalid for an invalid zone name."""
     _check_zone(metadata or {})
     values = {"name": name, "metadata": stored.dump(dict(metadata or {}))}
     key = named.insert(tx, aggregates, values, f"Aggregate '{name}'").inserted_primary_key
@@ -30,7 +30,7 @@ def create(tx: ApiTransaction, name: str, metadata: Mapping[str, str] | None = N
 
 
 def get(tx: ApiTransaction, aggregate_id: int) -> Aggregate:
-    """Raises NotFound."""
+    """Return the aggregate with this id. Raises NotFound."""
     row = named.found(tx.execute(sa.select(aggregates).where(aggregates.c.id == aggregate_id)).first(), _what(aggregate_id))
     return _aggregate(row, _hosts(tx, aggregate_id).get(aggregate_id, ()))
 
@@ -42,7 +42,7 @@ def find(tx: ApiTransaction, name: str) -> Aggregate:
 
 
 def list_all(tx: ApiTransaction) -> list[Aggregate]:
-    """By id, each with its hosts in order."""
+    """All aggregates by id, each with its hosts in order."""
     rows = tx.execute(sa.select(aggregates).order_by(aggregates.c.id)).all()
     hosts = _hosts(tx)
     return [_aggregate(row, hosts.get(row.id, ())) for row in rows]
@@ -55,10 +55,11 @@ def update(tx: ApiTransaction, aggregate_id: int, name: str) -> None:
 
 
 def set_metadata(tx: ApiTransaction, aggregate_id: int, changes: Mapping[str, str | None]) -> None:
-    """Set these keys and remove those whose value is None. Raises NotFound, Invalid for a zone that cannot be
-    named so, and Conflict where a host would be in two zones.
+    """Set these keys and remove those whose value is None.
+
+    Raises NotFound, Invalid for an invalid zone name, and Conflict if a host would be in two zones.
     """
-    epochs.bump(tx, Epoch.AGGREGATES)  # first: its lock keeps the answers below true
+    epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     before = get(tx, aggregate_id)
     merged = {**before.metadata, **changes}
     metadata = {key: value for key, value in merged.items() if value is not None}
@@ -70,8 +71,8 @@ def set_metadata(tx: ApiTransaction, aggregate_id: int, changes: Mapping[str, st
 
 
 def add_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
-    """Raises NotFound, and Conflict if the host is in it already or would be in two zones."""
-    epochs.bump(tx, Epoch.AGGREGATES)  # first: its lock keeps the answers below true
+    """Add a host. Raises NotFound, and Conflict if the host is in the aggregate already or would be in two zones."""
+    epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     aggregate = get(tx, aggregate_id)
     if host in aggregate.hosts:
         raise errors.Conflict(f"Host '{host}' is in aggregate '{aggregate.name}' already")
@@ -81,7 +82,7 @@ def add_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
 
 
 def remove_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
-    """Raises NotFound for the aggregate, or where the host is not in it."""
+    """Remove a host. Raises NotFound if there is no such aggregate, or the host is not in it."""
     name = get(tx, aggregate_id).name
     statement = sa.delete(aggregate_hosts).where(aggregate_hosts.c.aggregate_id == aggregate_id, aggregate_hosts.c.host == host)
     named.delete(tx, statement, f"Host '{host}' in aggregate '{name}'")
@@ -89,8 +90,8 @@ def remove_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
 
 
 def delete(tx: ApiTransaction, aggregate_id: int) -> None:
-    """Raises NotFound, and Conflict while hosts are in it."""
-    epochs.bump(tx, Epoch.AGGREGATES)  # first: its lock keeps the answers below true
+    """Delete the aggregate. Raises NotFound, and Conflict while hosts are in it."""
+    epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     aggregate = get(tx, aggregate_id)
     if aggregate.hosts:
         raise errors.Conflict(f"Aggregate '{aggregate.name}' still has {len(aggregate.hosts)} hosts")
@@ -104,7 +105,7 @@ def _check_zone(metadata: Mapping[str, str]) -> None:
 
 
 def _refuse_second_zone(tx: ApiTransaction, aggregate_id: int, hosts: Collection[str], zone: str | None) -> None:
-    """A host is in one zone at most. It may be in several aggregates that name the same one."""
+    """Raise Conflict if a host would be in two zones. It may be in several aggregates of the same zone."""
     if zone is None:
         return
     for other in list_all(tx):

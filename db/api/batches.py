@@ -1,7 +1,7 @@
-"""All-or-nothing batches: open until each member is ACTIVE or deleted, or one is in ERROR. Others have no row here.
+"""All-or-nothing batches: open until each member is ACTIVE or deleted, or one is in ERROR. Other batches have no row here.
 
-A row goes when there is nothing left to do: the batch is settled, or rolled back. What is decided here follows from the members'
-summaries, of which all that is used is final as long as the row is open (``docs/protocol.md``); who decides is decided by the row.
+The row is deleted once the batch is settled or rolled back. The decision follows from the members' summaries; the states it uses
+are final while the row is open (``docs/protocol.md``). Of several conductors, the one whose write changes the row decides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from objects.base import Object
 
 
 class AllOrNothingBatch(Object, frozen=True, kw_only=True):
-    """``fault`` None: open; else it has failed, and this is what its other members are told. Times in seconds since the epoch."""
+    """``fault`` None: the batch is open. Otherwise it failed, and this is the fault of its other members.
+
+    Times in seconds since the epoch.
+    """
 
     batch_id: str
     created_at: float
@@ -28,7 +31,7 @@ class AllOrNothingBatch(Object, frozen=True, kw_only=True):
 
 
 class Member(Object, frozen=True, kw_only=True):
-    """A server of a batch that is not deleted, as its summary has it. ``cell_uuid`` None: it is still queued."""
+    """A server of a batch that is not deleted, according to its summary. ``cell_uuid`` None: it is still queued."""
 
     uuid: str
     name: str
@@ -43,7 +46,7 @@ _M = instance_mappings.c
 _AFTER = sa.select(all_or_nothing).where(_C.batch_id > sa.bindparam("after")).order_by(_C.batch_id).limit(sa.bindparam("limit"))
 _OF = sa.select(all_or_nothing).where(_C.batch_id.in_(dialect.uuids("batches"))).order_by(_C.batch_id)
 _FAULT = sa.select(_C.fault).where(_C.batch_id == sa.bindparam("batch"))
-# MariaDB might rather go by the states, and read every server that is ACTIVE.
+# Without the hint MariaDB may use the index on the states and read every ACTIVE server.
 _MEMBERS = by_index(
     sa.select(_M.batch_id, _M.instance_uuid, _M.name, _M.state, _M.cell_uuid, _M.updated_at, _M.fault)
     .where(_M.batch_id.in_(dialect.uuids("batches")), _M.deleted == sa.false(), _M.state.in_(dialect.uuids("states")))
@@ -61,29 +64,29 @@ _FINISH = sa.delete(all_or_nothing).where(_C.batch_id == sa.bindparam("batch"), 
 
 
 def begin(tx: ApiTransaction, batch_id: str, now: float) -> None:
-    """In the transaction that accepts the batch."""
+    """Open the batch, in the transaction that accepts it."""
     tx.execute(sa.insert(all_or_nothing), {"batch_id": batch_id, "created_at": now})
 
 
 def after(tx: ApiTransaction, limit: int, key: str = "") -> list[AllOrNothingBatch]:
-    """All that have a row, by id from ``key`` on."""
+    """At most ``limit`` batches that have a row, by id, after ``key``."""
     return [AllOrNothingBatch(**row._mapping) for row in tx.execute(_AFTER, {"after": key, "limit": limit})]
 
 
 def of(tx: ApiTransaction, batch_ids: Sequence[str]) -> list[AllOrNothingBatch]:
-    """Those of these batches that have a row; IN_LIST of them at most."""
+    """The batches among these that have a row. ``batch_ids``: at most ``dialect.IN_LIST``."""
     return [AllOrNothingBatch(**row._mapping) for row in tx.execute(_OF, {"batches": list(batch_ids)})]
 
 
 def fault_of(tx: ApiTransaction, batch_id: str) -> str | None:
-    """What members of this batch are told that are not built any more; None while it may be built."""
+    """The fault for members that are no longer built, because the batch failed; None while it may be built."""
     return tx.execute(_FAULT, {"batch": batch_id}).scalar_one_or_none()
 
 
 def members(tx: ApiTransaction, batch_ids: Sequence[str], states: Iterable[str]) -> dict[str, list[Member]]:
-    """Servers that are not deleted and whose summaries are in these states, by batch, in their order; IN_LIST batches at most.
+    """Servers that are not deleted and whose summaries are in these states, by batch, in launch order.
 
-    A batch without any is left out.
+    ``batch_ids``: at most ``dialect.IN_LIST``. A batch without such servers is left out.
     """
     found: dict[str, list[Member]] = defaultdict(list)
     if batch_ids:
@@ -97,9 +100,9 @@ def members(tx: ApiTransaction, batch_ids: Sequence[str], states: Iterable[str])
 
 
 def decide(tx: ApiTransaction, settled: Iterable[str], failed: Mapping[str, str], now: float) -> list[str]:
-    """Settle and fail those of these batches that are still open; returns the ids of those that failed by this."""
+    """Settle or fail these batches if they are still open; return the ids of those that this call failed."""
     won: list[str] = []
-    for batch_id in sorted({*settled, *failed}):  # in one order, as others may be at the same ones
+    for batch_id in sorted({*settled, *failed}):  # in one order, because others may decide the same batches
         if batch_id not in failed:
             tx.execute(_SETTLE, {"batch": batch_id})
         elif tx.execute(_FAIL, {"batch": batch_id, "sentence": failed[batch_id], "now": now}).rowcount:
@@ -108,6 +111,6 @@ def decide(tx: ApiTransaction, settled: Iterable[str], failed: Mapping[str, str]
 
 
 def finish(tx: ApiTransaction, batch_ids: Iterable[str]) -> None:
-    """Nothing of these failed batches is left to be rolled back."""
+    """Delete the rows of these failed batches: their roll-back is complete."""
     for batch_id in sorted(batch_ids):
         tx.execute(_FINISH, {"batch": batch_id})

@@ -1,7 +1,7 @@
-"""The durable queue: how requests leave it. ``accepting.py`` is how they enter it, ``leases.py`` who drives them meanwhile.
+"""How requests leave the durable queue. ``accepting.py`` puts them into it, ``leases.py`` says who drives them in between.
 
-The guards are those of ``docs/protocol.md``. A build request's deletion is the one point where a hand-over, a burial and a user's
-delete are decided against each other: every one of them deletes the request first and touches the mapping after.
+``docs/protocol.md`` defines the guards. A hand-over, a burial and a user's delete compete: the one that deletes the build request
+wins. So each of them deletes the request first and writes the mapping after.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class HandOver(Object, frozen=True, kw_only=True):
-    """One request's move into its cell, on the host its claim names."""
+    """The hand-over of one request to its cell, on the host of its claim."""
 
     instance_uuid: str
     fence: int
@@ -51,7 +51,7 @@ class HandOver(Object, frozen=True, kw_only=True):
 
 
 class Burial(Object, frozen=True, kw_only=True):
-    """One request that never got a host, and why."""
+    """One request that never got a host, and the reason (``fault``)."""
 
     instance_uuid: str
     fence: int
@@ -59,7 +59,7 @@ class Burial(Object, frozen=True, kw_only=True):
 
 
 class Deleted(Object, frozen=True, kw_only=True):
-    """A won delete. ``cell_uuid`` None: the request was still queued and nothing is left of it."""
+    """A delete that won. ``cell_uuid`` None: the request was still queued, and no cell has anything to delete."""
 
     cell_uuid: str | None
 
@@ -109,9 +109,9 @@ _BURY = (
 
 
 def hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list[str]:
-    """mapping NULL -> cell and request deleted, for each request still leased under the fence given; returns the uuids won.
+    """Map each request that is still leased under the given fence to its cell, and delete the request; return the uuids won.
 
-    Who is missing from the answer lost to a delete or to a successor, and must be left alone.
+    A missing uuid was lost to a delete or to another conductor. The caller must leave it alone.
     """
     won = _take(tx, {item.instance_uuid: item.fence for item in items})
     rows = [
@@ -135,7 +135,7 @@ def hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list
 
 
 def bury(tx: ApiTransaction, stamp: claims.Stamp, items: Sequence[Burial], now: float) -> list[str]:
-    """hand_over to cell0 with the reason, freeing the claim in the same transaction; returns the uuids won."""
+    """Hand over to cell0 with the fault, and release the claim in the same transaction; return the uuids won."""
     won = _take(tx, {item.instance_uuid: item.fence for item in items})
     rows = [
         {"uuid": item.instance_uuid, "to_fence": item.fence, "why": item.fault, "now": now}
@@ -159,7 +159,7 @@ def _take(tx: ApiTransaction, fences: Mapping[str, int]) -> set[str]:
 
 def _decided(matched: int, rows: Sequence[Mapping[str, Any]]) -> None:
     if matched != len(rows):
-        # A request and a decided mapping never exist together (invariant S6), so this rolls back rather than overwrite one.
+        # Invariant S6: a request and a decided mapping never exist together. Roll back instead of overwriting a mapping.
         raise errors.Conflict("an instance mapping was decided while its build request was still queued")
 
 
@@ -183,12 +183,13 @@ _MAPPING = sa.select(
 def delete(
     tx: ApiTransaction, stamp: claims.Stamp, uuid: str, *, project_id: str | None, now: float, request_id: str | None = None
 ) -> Deleted | None:
-    """Win the build request, or mark the mapping so that a sweep carries the delete into the cell; the project has one server less.
+    """Delete the build request, or mark the mapping so that a sweep carries the delete into the cell; release the server's quota.
 
-    The mark is made once, whatever becomes of the server before or after: that is what makes its quota free once.
+    The mapping is marked only once, so its quota is released only once.
 
-    ``request_id``: the request that asks for it.
-    None: there is no such server that is not deleted already, or it belongs to another project than ``project_id``.
+    ``project_id``: the project that the server must belong to; None: any.
+    ``request_id``: the API request that asks for the delete.
+    Returns None if the server is unknown, already deleted or of another project.
     """
     before = tx.execute(_MAPPING, {"uuid": uuid}).one_or_none()
     if before is None or before.deleted or project_id not in (None, before.project_id):
@@ -196,7 +197,7 @@ def delete(
     queued = tx.execute(_GONE, {"uuid": uuid}).rowcount
     if not tx.execute(_MARK, {"uuid": uuid, "now": now, "request": request_id}).rowcount:
         return None
-    marked = tx.execute(_MAPPING, {"uuid": uuid}).one()  # nobody changes it any more, so it may be trusted now
+    marked = tx.execute(_MAPPING, {"uuid": uuid}).one()  # final now: a deleted mapping keeps these columns
     if marked.vcpus is not None:
         quotas.release(tx, marked.project_id, QuotaUsage(instances=1, cores=marked.vcpus, ram=marked.memory_mb))
     if not queued:
@@ -211,5 +212,5 @@ def delete(
 
 
 def forget_tokens(tx: ApiTransaction, before: float) -> int:
-    """Forget client tokens first used before ``before`` (seconds since the epoch): the same token then makes new servers."""
+    """Delete client tokens first used before ``before`` (seconds since the epoch); return how many. They may then be used anew."""
     return tx.execute(sa.delete(client_tokens).where(client_tokens.c.created_at < before)).rowcount

@@ -1,4 +1,4 @@
-"""What processes keep of rows that rarely change, kept right by the epochs of those rows."""
+"""In-process caches of rows that rarely change. An epoch per kind of row tells when to load them again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class EpochReader:
-    """Reads all epochs of a database at once, for the caches that share it. Safe for threads."""
+    """Reads all epochs of a database in one statement, for the caches that share the reader. Thread-safe."""
 
     def __init__(self, database: ApiDatabase) -> None:
         self.database = database
@@ -29,7 +29,7 @@ class EpochReader:
         self._read_at = -math.inf
 
     def read(self, since: float) -> tuple[dict[str, int], float]:
-        """The epochs as a statement found them that began at ``since`` or later, and when it began; by the monotonic clock.
+        """The epochs from a statement that began at ``since`` or later, and when that began (monotonic clock).
 
         Raises DatabaseUnavailable.
         """
@@ -42,12 +42,12 @@ class EpochReader:
 
 
 class EpochCache(Generic[T]):
-    """A value loaded from the database and loaded again when one of its epochs has risen.
+    """A value loaded from the database, and loaded again when one of its epochs has risen.
 
-    ``names`` are the epochs it depends on. They are looked at when the value is asked for and the last look is ``interval`` seconds
-    old; nothing happens while nobody asks. Caches with the same ``reader`` share their looks. Safe for threads: one looks, the
-    others go on with the value they have. While the database cannot be asked the value stays what it was; only before the first
-    load is DatabaseUnavailable raised. The same object is returned until something changed, and it is shared: do not change it.
+    ``names``: the epochs it depends on. ``get`` checks them if the last check is ``interval`` seconds old; there is no background
+    work. Caches with the same ``reader`` share their checks. Thread-safe: one thread checks, the others use the value they have.
+    While the database is unavailable the cache keeps its value. It raises DatabaseUnavailable only before the first load. Callers
+    share the returned object: do not change it.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class EpochCache(Generic[T]):
         self._looking = threading.Lock()
         self._value: tuple[T] | None = None
         self._epochs: dict[str, int] | None = None
-        self._looked = 0.0  # when the last look began that succeeded; monotonic clock, as all of these
+        self._looked = 0.0  # when the last successful check began (monotonic clock, like the times below)
         self._next = 0.0
         self._failing = False
 
     def get(self) -> T:
-        """The value, at most ``interval`` seconds old unless another thread is looking or the database is away."""
+        """The value, at most ``interval`` seconds old unless another thread is checking or the database is unavailable."""
         value = self._value
         if value is not None and (time.monotonic() < self._next or not self._looking.acquire(blocking=False)):
             return value[0]
@@ -77,7 +77,7 @@ class EpochCache(Generic[T]):
             self._looking.release()
 
     def refresh(self) -> T:
-        """Look now, and return the value. Threads that ask while one looks share the look after it.
+        """Check the epochs now, and return the value. Threads that call this during a check share the next one.
 
         Raises DatabaseUnavailable only if there is no value yet.
         """
@@ -101,7 +101,7 @@ class EpochCache(Generic[T]):
             return value
 
     def _look(self, since: float) -> T:
-        """The epochs are read before what they guard: a change that comes between is seen the next time."""
+        """Read the epochs before the rows that they guard: the next check then sees a change made in between."""
         every, read_at = self._reader.read(since)
         mine = {name: every.get(name, 0) for name in self._names}
         if mine != self._epochs or self._value is None:

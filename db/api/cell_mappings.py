@@ -1,4 +1,4 @@
-"""Cell mappings in the API database: which cells there are, and where."""
+"""Cell mappings in the API database: the cells with their URLs and states."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ class HasHosts(errors.Conflict):
 
 
 class HasServers(errors.Conflict):
-    """Servers that are not deleted live in the cell."""
+    """The cell has servers that are not deleted."""
 
 
 class NotOver(errors.Conflict):
-    """Builds or deletes are on their way into the cell, or on it."""
+    """The cell still has builds or deletes to finish."""
 
 
 def create(tx: ApiTransaction, mapping: CellMapping) -> None:
-    """Raises Conflict if its uuid or name is taken."""
+    """Add a cell. Raises Conflict if its uuid or name is taken."""
     named.insert(tx, cell_mappings, _values(mapping), f"Cell '{mapping.name}'")
     epochs.bump(tx, Epoch.CELLS)
 
 
 def get(tx: ApiTransaction, uuid: str) -> CellMapping:
-    """Raises NotFound."""
+    """Return the cell with this uuid. Raises NotFound."""
     return _mapping(named.found(tx.execute(sa.select(cell_mappings).where(cell_mappings.c.uuid == uuid)).first(), f"Cell '{uuid}'"))
 
 
 def hold(tx: ApiTransaction, uuid: str) -> bool:
-    """Whether there is such a cell. If so, it cannot be deleted before this transaction has ended."""
+    """Whether the cell exists. If it does, its row stays locked, so that nobody deletes it before this transaction ends."""
     query = sa.select(cell_mappings.c.uuid).where(cell_mappings.c.uuid == uuid).with_for_update()
     return tx.execute(query).first() is not None
 
 
 def list_all(tx: ApiTransaction) -> list[CellMapping]:
-    """By name, cell0 among them."""
+    """All cells by name, including cell0."""
     return [_mapping(row) for row in tx.execute(sa.select(cell_mappings).order_by(cell_mappings.c.name))]
 
 
 def update(tx: ApiTransaction, mapping: CellMapping) -> CellMapping:
-    """Replace name, URLs and state of what was read with this epoch, and return it with the next one.
+    """Replace name, URLs and state if the row still has the mapping's epoch; return the mapping with the next epoch.
 
-    Raises NotFound, and Conflict if the new name is taken or somebody has changed the mapping since it was read.
+    Raises NotFound, and Conflict if the new name is taken or the row was changed since it was read.
     """
     changed = msgspec.structs.replace(mapping, epoch=mapping.epoch + 1)
     same = (cell_mappings.c.uuid == mapping.uuid, cell_mappings.c.epoch == mapping.epoch)
@@ -64,15 +64,16 @@ def update(tx: ApiTransaction, mapping: CellMapping) -> CellMapping:
         get(tx, mapping.uuid)
         raise errors.Conflict(f"Cell '{mapping.name}' was changed by somebody else meanwhile: look at it, and try again") from None
     epochs.bump(tx, Epoch.CELLS)
-    if changed.state is CellState.DISABLED:  # last: who claims there now has committed before this does, or finds out
+    if changed.state is CellState.DISABLED:  # last: a concurrent claim either commits before this, or finds the rows changed
         inventories.touch(tx, ledger.once(tx, f"cell {changed.name} disabled"), changed.uuid)
     return changed
 
 
 def delete(tx: ApiTransaction, uuid: str, *, failed_with: str | None = None) -> None:
-    """Raises NotFound, and HasHosts, HasServers or NotOver, all of them Conflicts, while it cannot be deleted.
+    """Delete the cell's mapping.
 
-    Servers in ERROR with the fault ``failed_with`` do not count: whoever deletes the cell has ended them there.
+    ``failed_with``: servers in ERROR with this fault do not count, because the removal of the cell failed them.
+    Raises NotFound, and the Conflicts HasHosts, HasServers or NotOver.
     """
     name = get(tx, uuid).name
     if count := _count(tx, host_mappings, host_mappings.c.cell_uuid == uuid):
@@ -83,7 +84,7 @@ def delete(tx: ApiTransaction, uuid: str, *, failed_with: str | None = None) -> 
 
 
 def check_empty(tx: ApiTransaction, uuid: str, *, failed_with: str | None = None) -> None:
-    """Raises NotFound, HasServers while servers are mapped to the cell, and NotOver while it has not confirmed their deletes.
+    """Raise HasServers while servers are mapped to the cell, NotOver while it has not confirmed their deletes, or NotFound.
 
     ``failed_with``: see ``delete``.
     """

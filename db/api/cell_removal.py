@@ -1,7 +1,7 @@
-"""What the API database holds of one cell, and how it is given back where the cell will never answer again.
+"""List what the API database holds of one cell, and remove it when the cell's database will never answer again.
 
-Every function is one transaction, changes only what still is as it says, and may be repeated. The guards are those of
-``docs/protocol.md``: requests leave the cell under a new fence, so that nobody who drives them can hand them over to it any more.
+Every function is one transaction, changes only rows that are still in the expected state, and may be repeated. ``docs/protocol.md``
+defines the guards: requests leave the cell under a new fence, so no conductor with an old fence can hand them over to it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from objects.base import Object
 from objects.cell import CellMapping, CellState
 
 PAGE = 100
-"""Servers that end in one transaction: it holds the quota of their projects, which others wait for."""
+"""Servers that one transaction ends. It is small because the transaction locks the quota rows of their projects."""
 
 _M, _R, _A, _I = tables.instance_mappings, tables.build_requests, tables.allocations, tables.inventories
 _AMOUNTS = ("vcpus", "memory_mb", "disk_gb")
 
 
 class CellClaim(Object, frozen=True, kw_only=True):
-    """What is claimed on a host of the cell."""
+    """The amounts of a claim on a host of the cell: vCPUs, MiB and GiB."""
 
     host: str
     vcpus: int
@@ -38,7 +38,10 @@ class CellClaim(Object, frozen=True, kw_only=True):
 
 
 class Resident(Object, frozen=True, kw_only=True):
-    """A server that was handed over to the cell. ``state`` is that of its summary, ``charged`` its vCPUs and MiB of the quota."""
+    """A server that was handed over to the cell.
+
+    ``state``: of its summary. ``charged``: vCPUs and MiB charged to the quota; None: never charged.
+    """
 
     uuid: str
     name: str
@@ -52,7 +55,10 @@ class Resident(Object, frozen=True, kw_only=True):
 
 
 class UnfinishedClaim(Object, frozen=True, kw_only=True):
-    """A claim on a host of the cell by what is not handed over to it: a build under way (``requested``), or one left behind."""
+    """A claim on a host of the cell for a server that was not handed over to it.
+
+    ``requested``: its build request still exists. Otherwise the claim was left behind.
+    """
 
     uuid: str
     name: str
@@ -62,7 +68,7 @@ class UnfinishedClaim(Object, frozen=True, kw_only=True):
 
 
 class Estate(Object, frozen=True, kw_only=True):
-    """All that the API database holds of a cell. ``aggregates``: the names of those that each host is in."""
+    """All that the API database holds of a cell. ``aggregates``: the names of the aggregates that each host is in, by host."""
 
     residents: tuple[Resident, ...]
     guests: tuple[UnfinishedClaim, ...]
@@ -106,7 +112,7 @@ _HOSTS = sa.select(tables.host_mappings.c.host).where(tables.host_mappings.c.cel
 
 
 def survey(tx: ApiTransaction, cell_uuid: str, ended_with: str) -> Estate:
-    """What there is. Servers that a removal before this one has ended with this fault are told again."""
+    """List what the API database holds of the cell, including servers that an earlier removal ended with fault ``ended_with``."""
     aggregates: dict[str, tuple[str, ...]] = {}
     for host, name in tx.execute(_AGGREGATES, {"cell": cell_uuid}):
         aggregates[host] = (*aggregates.get(host, ()), name)
@@ -146,7 +152,7 @@ def _claim(row: Any) -> CellClaim:
     return CellClaim(host=row.c_host or "", **{name: getattr(row, f"c_{name}") for name in _AMOUNTS})
 
 
-# -- what has not been handed over yet ---------------------------------------------------------------------------------------------
+# -- requests that were not handed over yet ---------------------------------------------------------------------------------------
 
 _LOCK_REQUESTS = by_index(
     sa.select(_R.c.instance_uuid).where(_R.c.instance_uuid.in_(dialect.uuids())).order_by(_R.c.instance_uuid).with_for_update(), _R
@@ -165,13 +171,13 @@ _TAKE_OVER = by_index(
 
 
 def send_elsewhere(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], now: float) -> int:
-    """Requests with a claim in the cell get a new fence and lose the claim; whoever leases them next asks the scheduler anew.
+    """Give requests with a claim in the cell a new fence and release the claim; their next driver asks the scheduler again.
 
-    Who drives them now holds an old fence, and can neither hand them over nor claim for them. Returns how many there were; at most
-    PAGE ``uuids``.
+    A conductor with the old fence can neither hand them over nor claim for them. ``uuids``: at most PAGE. Returns how many requests
+    had a claim in the cell.
     """
     requests = tx.execute(_LOCK_REQUESTS, {"uuids": list(uuids)}).scalars().all()
-    # whoever claims holds the request, so what is read now stays
+    # A claim needs the lock of its request, so the claims read now cannot change before the commit.
     here = sorted(tx.execute(_STILL_THERE, {"uuids": list(requests), "cell": cell_uuid}).scalars())
     if here:
         tx.execute(_TAKE_OVER, {"uuids": here, "now": now, "taker": "cell delete"})
@@ -179,7 +185,7 @@ def send_elsewhere(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequ
     return len(here)
 
 
-# -- what has ------------------------------------------------------------------------------------------------------------------
+# -- servers that were handed over ---------------------------------------------------------------------------------------------
 
 _FAIL = by_index(
     sa.update(_M)
@@ -197,26 +203,26 @@ _SAY_WHY = by_index(sa.update(_M).where(_M.c.instance_uuid.in_(dialect.uuids()))
 
 
 def fail_builds(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], why: str, now: float) -> None:
-    """Builds that were handed over to the cell end as ERROR: an *ended* event that no feed will bring."""
+    """Set builds that were handed over to the cell to ERROR and release their claims, as an *ended* event of its feed would."""
     tx.execute(_FAIL, {"uuids": list(uuids), "cell": cell_uuid, "why": why, "now": now})
     claims.release(tx, stamp, uuids)
 
 
 def delete_servers(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], why: str, now: float) -> None:
-    """Servers of the cell are deleted, their quota is freed with that, and the delete is confirmed. At most PAGE ``uuids``."""
+    """Delete servers of the cell, release their quota and confirm the deletes. ``uuids``: at most PAGE."""
     mine = [uuid for uuid in sorted(uuids) if builds.delete(tx, stamp, uuid, project_id=None, now=now) is not None]
     tx.execute(_SAY_WHY, {"uuids": mine, "why": why})
     confirm_deletes(tx, stamp, cell_uuid, uuids, now)
 
 
 def confirm_deletes(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], now: float) -> None:
-    """Deleted servers of the cell are gone, as it cannot say itself any more."""
+    """Confirm the deletes of servers of the cell, because the cell cannot do so any more, and release their claims."""
     tx.execute(_CONFIRM, {"uuids": list(uuids), "cell": cell_uuid, "now": now})
     claims.release(tx, stamp, uuids)
 
 
 def release_orphans(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> None:
-    """Release those of these claims that nothing stands on, before the reaper does."""
+    """Release the claims among these that belong to no server or request, without waiting for the reaper."""
     claims.release(tx, stamp, claims.orphans(tx, uuids))
 
 
@@ -228,22 +234,22 @@ _INVENTORIES = sa.select(_I.c.id).where(_I.c.cell_uuid == sa.bindparam("cell"), 
 
 
 def forget(tx: ApiTransaction, cell_uuid: str, *, failed_with: str | None = None) -> None:
-    """Delete the cell, its hosts, their inventories and their places in aggregates, in one transaction.
+    """Delete the cell, its hosts, their inventories and their memberships in aggregates, in one transaction.
 
-    Raises NotFound, and Conflict while anything is claimed or lives in the cell, but for builds that ``fail_builds`` has ended with
-    the fault ``failed_with``.
+    ``failed_with``: builds that ``fail_builds`` ended with this fault do not count.
+    Raises NotFound, and Conflict while the cell has claims or servers.
     """
-    cell_mappings.hold(tx, cell_uuid)  # first: whoever begins to apply its feed, or maps hosts to it, waits and finds no cell
-    tx.execute(_CURSOR, {"cell": cell_uuid})  # from now on nobody applies its feed, which would make inventories again
+    cell_mappings.hold(tx, cell_uuid)  # first: a transaction that starts its feed or maps hosts to it waits, then finds no cell
+    tx.execute(_CURSOR, {"cell": cell_uuid})  # without a cursor nobody applies the feed, which would create inventories again
     ids = list(tx.execute(_INVENTORIES, {"cell": cell_uuid}).scalars())
-    locked = [row.id for row in inventories.lock(tx, ids)]  # whoever claims waits, and then finds nothing
+    locked = [row.id for row in inventories.lock(tx, ids)]  # a concurrent claim waits for these locks, then finds no inventory
     claimed = 0
     for some in _pieces(locked):
         claimed += tx.execute(sa.select(sa.func.count()).where(_A.c.inventory_id.in_(some))).scalar_one()
     if claimed:
         cell_mappings.check_empty(
             tx, cell_uuid, failed_with=failed_with
-        )  # what claims of servers are there for is more to the point
+        )  # names the servers of the claims, which says more than the count of claims
         raise _claimed(cell_mappings.get(tx, cell_uuid), claimed)
     for some in _pieces(locked):
         tx.execute(sa.delete(_I).where(_I.c.id.in_(some)))
@@ -258,7 +264,7 @@ def forget(tx: ApiTransaction, cell_uuid: str, *, failed_with: str | None = None
 
 
 def _claimed(cell: CellMapping, count: int) -> NotOver:
-    """No servers are in the cell, but builds are on their way there."""
+    """The error for a cell without servers that still has claims of builds."""
     advice = "disable it, and" if cell.state is CellState.ENABLED else f"it is {cell.state} and takes no more, so"
     return NotOver(
         f"Cell '{cell.name}' still has room claimed for {count} servers: {advice} wait until their builds are in it or have ended"

@@ -1,4 +1,4 @@
-"""Claims, usage and slots in groups put right. Locks are taken in the order of all who write claims (``db/api/claims.py``)."""
+"""Repair claims, usage and slots of server groups. Locks are taken in the order that ``db/api/claims.py`` defines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from objects.selection import Selection
 
 
 class Unclaimed(Object, frozen=True, kw_only=True):
-    """A live instance without a claim, with what it takes. ``seen``: the last event that had been applied when it was found."""
+    """A live instance without a claim. ``takes``: the amounts to claim. ``seen``: its last applied event when it was found."""
 
     instance_uuid: str
     seen: int
@@ -52,10 +52,10 @@ _INVENTORY = sa.select(inventory_table.c.id).where(
 
 
 def restore(tx: ApiTransaction, stamp: Stamp, lost: Unclaimed) -> bool:
-    """Claim for the instance again where it is, be the host full or not. False: refused, nothing is written.
+    """Claim for the instance again on its host, even if the host is full. False: refused, nothing is written.
 
-    The mapping's lock is what an event of its end must have: one that was applied meanwhile shows in ``seen``, and one that comes
-    later frees what is made here. It is refused as well if there is a claim, or its host has no inventory in the instance's cell.
+    This locks the mapping, as the event of the instance's end does. An end applied since then shows in ``seen``; one that comes
+    later releases the new claim. Also refused if a claim exists, or the host has no inventory in the instance's cell.
     """
     uuid, place = lost.instance_uuid, lost.selection
     mapping = tx.execute(_LOCK_MAPPING, {"uuid": uuid}).one_or_none()
@@ -91,7 +91,7 @@ def restore(tx: ApiTransaction, stamp: Stamp, lost: Unclaimed) -> bool:
 
 
 def release_orphans(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> int:
-    """Free those of these claims that nothing stands on, as the reaper would."""
+    """Release the claims among these that belong to no server or request, as the reaper does; return how many."""
     return claims.release(tx, stamp, claims.orphans(tx, uuids))
 
 
@@ -114,10 +114,10 @@ _RECOUNT = (
 
 
 def recount(tx: ApiTransaction, stamp: Stamp, ids: Sequence[int]) -> int:
-    """Make the usage of these inventories what their claims come to; returns how many differed.
+    """Set the usage of these inventories to the sum of their claims; return how many differed.
 
-    Who changes claims adds to the usage before it commits, under the lock that is taken here first. So the claims seen after the
-    lock are those that are counted, and what is not committed yet will be added to the result.
+    Every transaction that changes claims also changes the usage, under the lock that this takes first. So all claims committed
+    before the lock are counted here, and later ones are added to the result.
     """
     inventories.lock(tx, ids)
     wrong = [found for found in audit_claims.sums(tx, ids) if found.counted != found.claimed]
@@ -138,7 +138,7 @@ _LOCK_CLAIMS = by_index(
     .with_for_update(),
     allocations,
 )
-# One statement, so that a claim that is made just now is seen with its slots or not at all.
+# One statement, so that it sees a concurrent claim either with its slots or not at all.
 _DROP_STRAY = sa.delete(slot_table).where(
     slot_table.c.group_uuid == sa.bindparam("of_group"),
     slot_table.c.instance_uuid == sa.bindparam("uuid"),
@@ -149,11 +149,11 @@ _DROP_STRAY = sa.delete(slot_table).where(
 
 
 def mend_slots(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> None:
-    """Give every member the slot of its claim's host and no other real one; free what is held for builds that are over.
+    """Give every member one real slot, on the host of its claim, and free the slots held for builds that are over.
 
-    The claims are locked first, so whoever moves or frees them comes before or after.
+    The claims are locked first, so that nobody moves or releases them meanwhile.
     """
-    del stamp  # slots are not in the log of claims; the parameter makes this one of the ledger's transactions
+    del stamp  # slots are not in the log of claims; the parameter lets ``Ledger.write`` run this
     tx.execute(_LOCK_CLAIMS, {"uuids": sorted(uuids)}).all()
     members = groups.members(tx, uuids)
     group_slots.lock(tx, {member.group_uuid for member in members.values()})

@@ -1,9 +1,13 @@
-"""Making claims: one transaction that takes room for whole batches, and nothing it may not take.
+"""Make claims: one transaction claims resources for several batches and never overcommits a host.
 
-Requests are read under their fence and locked, so that nothing is claimed for one that was decided; then groups, then the hosts'
-rows in the order of their ids; on these rows the planner confirms, with the predicate that planned, what it chose; then everything
-is written. Locking first and using the values of the locked rows is what makes it safe on READ COMMITTED; any read of usage before
-the lock, or apart from it, was seen to place more than there is room for.
+The transaction locks in this order:
+
+1. the build requests under their fences, so that nothing is claimed for a request that was decided;
+2. the server groups;
+3. the inventories of the chosen hosts, in the order of their ids.
+
+Then the planner confirms its choice on the locked rows, with the predicate that it planned with, and the claims are written. This
+is safe on READ COMMITTED because usage comes from the locked rows. Usage read before or without the lock overcommits hosts.
 """
 
 from __future__ import annotations
@@ -32,26 +36,31 @@ from objects.inventory import Inventory, Placement, Slot, Standing
 from objects.selection import Selection
 
 REPAIRS = 3
-"""Rounds in which a planner may ask for other hosts' rows, because others took the room on those it chose."""
+"""Rounds in which a planner may ask for other hosts, because other claims filled those it chose."""
 
 
 EVERYTHING: Mapping[str, int] = MappingProxyType({})
-"""Stands for the epochs of a planner that no operator can surprise."""
+"""No epochs: for a planner that need not notice operators' changes. ``claim`` then checks none."""
 
 
 CHANGED = "cells, host mappings or aggregates are not any more what the plan would be made on"
 
 
 class Raced(Exception):
-    """Another scheduler has just claimed for one of these instances. Claim again: its answer will be found."""
+    """Another scheduler has just claimed for one of these instances. Retry: ``claim`` then finds its claim."""
 
 
 class Outdated(Exception):
-    """An operator has changed cells, mappings or zones since the planner learnt of them. Claim again when it has read them."""
+    """An operator changed cells, host mappings or aggregates since the planner read them. Read them again, then retry."""
 
 
 class Ask(Object, frozen=True, kw_only=True):
-    """One batch: its instances in request order with the fences they are leased under, and what each takes of a host."""
+    """The claims to make for one batch.
+
+    ``fences``: its instances in request order, each with the fence it is leased under.
+    ``vcpus``, ``memory_mb`` (MiB), ``disk_gb`` (GiB), ``resources``: what each instance takes of its host.
+    ``excluded_cells``, ``excluded_hosts``: where an old claim is replaced instead of adopted.
+    """
 
     fences: dict[str, int]
     vcpus: int
@@ -68,24 +77,27 @@ class Ask(Object, frozen=True, kw_only=True):
 
 
 class Planner(Protocol):
-    """Chooses hosts for the asks of one transaction. ``begin`` may be called again: the transaction is then being run anew."""
+    """Chooses hosts for the asks of one transaction. A second call of ``begin`` means that the transaction is run again."""
 
     @property
     def log_position(self) -> tuple[Mapping[int, int], int]:
-        """What ``changed_since`` is to be asked."""
+        """The arguments of ``inventories.changed_since``."""
 
     def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], slots: Sequence[Slot]) -> Collection[int]:
         """Plan, and return the ids of the inventories chosen. ``standings`` are in the order of the asks."""
 
     def confirm(self, locked: Sequence[Inventory]) -> Collection[int]:
-        """Look at rows that were locked just now. Return the ids of others that are wanted instead; none: the plan stands."""
+        """Check the plan on rows that were just locked. Return the ids of inventories wanted instead; empty: the plan stands."""
 
     def finish(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
-        """What is to be written, per ask: all its needed instances, or none."""
+        """The placements to write, per ask, and the decisions.
+
+        An ask gets placements for all its needed instances or for none. With ``min_count`` it may also get them for some.
+        """
 
 
 class Claimed(Object, frozen=True, kw_only=True):
-    """The changed inventories as they are once the transaction is committed."""
+    """The standing of each ask, and the changed inventories as they are after the commit."""
 
     standings: tuple[Standing, ...]
     inventories: tuple[Inventory, ...]
@@ -94,11 +106,11 @@ class Claimed(Object, frozen=True, kw_only=True):
 def claim(
     tx: ApiTransaction, stamp: Stamp, asks: Sequence[Ask], planner: Planner, known: Mapping[str, int] = EVERYTHING
 ) -> Claimed:
-    """Find room for every batch that has any, each whole or not at all, and write it down with the decisions.
+    """Claim hosts for the instances that the planner places, and write the claims with the decisions.
 
-    Instances that have a claim under the same fence are answered from it; one under a lower fence is adopted, or replaced if its
-    cell or host is excluded now. ``known``: the epochs of what the planner plans on, by name. Raises Raced, and Outdated where one
-    of these has risen, so that a cell that was disabled is out of it from the moment on in which that was committed.
+    A claim under the same fence is kept. A claim under a lower fence is adopted, or replaced if its cell or host is now excluded.
+    ``known``: the epochs of what the planner plans on, by name.
+    Raises Raced, and Outdated if one of these epochs has risen: so no claim goes to a cell once its disabling is committed.
     """
     standings, old = _stand(tx, asks)
     log = inventories.changed_since(tx, *planner.log_position)
@@ -107,8 +119,8 @@ def claim(
     slots = group_slots.lock_and_read(tx, [ask.group for ask in asks if ask.group is not None])
     wanted = planner.begin(log.rows, standings, slots)
     locked = _confirmed(tx, planner, wanted, {claim.inventory_id for claim in old.values()})
-    # Nothing locks the epochs. Whoever disables a cell changes its hosts' rows under a younger writer before the commit, so a claim
-    # that has read the epochs before either holds these rows first, or finds them changed and reads the epochs again.
+    # Nothing locks the epochs. The transaction that disables a cell also changes its hosts' rows, as a newer writer. So a claim
+    # that read the epochs earlier either locks these rows first, or finds them changed and reads the epochs again.
     if known and any(row.writer > log.newest for row in locked.values()) and _is_outdated(epochs.read(tx), known):
         raise Outdated(CHANGED)
     placements, made = planner.finish()
@@ -149,7 +161,7 @@ _ADOPT = (
 
 
 class _Old(Object, frozen=True, kw_only=True):
-    """A claim that is to be replaced."""
+    """A claim to replace."""
 
     inventory_id: int
     fence: int
@@ -157,7 +169,7 @@ class _Old(Object, frozen=True, kw_only=True):
 
 
 def _stand(tx: ApiTransaction, asks: Sequence[Ask]) -> tuple[list[Standing], dict[str, _Old]]:
-    """Lock the requests and sort their instances into kept, needed and gone. Adopting is written here already."""
+    """Lock the requests and sort their instances into kept, needed and gone. Adopted claims are updated here."""
     rows: dict[str, Any] = {}
     uuids = sorted(uuid for ask in asks for uuid in ask.fences)
     for start in range(0, len(uuids), dialect.IN_LIST):
@@ -201,7 +213,7 @@ _NOTHING = (None,) * 10
 
 
 def _confirmed(tx: ApiTransaction, planner: Planner, wanted: Collection[int], leaving: Collection[int]) -> dict[int, Inventory]:
-    """Lock what the planner chose, and let it repair its plan on other rows where these have filled up meanwhile."""
+    """Lock the chosen inventories. If some have filled up, let the planner repair its plan on others."""
     if not wanted:
         return {}
     locked = {row.id: row for row in inventories.lock(tx, {*wanted, *leaving})}
@@ -231,7 +243,7 @@ def _write(
     old: Mapping[str, _Old],
     locked: Mapping[int, Inventory],
 ) -> list[Inventory]:
-    """Allocations, slots and usage. Returns the inventories as they are now."""
+    """Write allocations, slots and usage; return the changed inventories."""
     rows: list[dict[str, Any]] = []
     slots: list[Slot] = []
     changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
@@ -271,7 +283,7 @@ def _allocation(ask: Ask, placement: Placement, stamp: Stamp) -> dict[str, Any]:
 
 
 def _slots(ask: Ask, placement: Placement, host: str) -> Iterable[Slot]:
-    """The member's own slot, and those held for its retries."""
+    """The group member's own slot, and the slots held for its retries."""
     if ask.group is None:
         return
     for name, held in ((host, False), *((alternate, True) for alternate in placement.held)):
@@ -279,7 +291,7 @@ def _slots(ask: Ask, placement: Placement, host: str) -> Iterable[Slot]:
 
 
 def _remove(tx: ApiTransaction, fences: Mapping[str, int]) -> None:
-    """PostgreSQL may have shown them as they were before it waited for their requests: then they are not these any more."""
+    """Delete old claims. Raises Raced if one changed: PostgreSQL may have read it before it waited for its request's lock."""
     rows = [{"uuid": uuid, "read_fence": fences[uuid]} for uuid in sorted(fences)]
     if tx.execute(_DELETE, rows).rowcount != len(rows):
         raise Raced("another scheduler claimed for an instance of this transaction")

@@ -1,7 +1,7 @@
-"""Claims: which host's room each instance has. Made by schedulers alone; given back and moved by whoever ends or moves the request.
+"""Claims: the resources that each instance holds on a host.
 
-The guards are those of ``docs/protocol.md``. The lock order of all who write here is: build requests, allocations, server groups,
-inventories in the order of their ids, slots in groups.
+Only schedulers make claims. The transaction that ends or moves an instance releases or moves its claim. ``docs/protocol.md``
+defines the guards. Every writer locks in this order: build requests, allocations, server groups, inventories by id, group slots.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ LOG = logging.getLogger(__name__)
 
 
 class ClaimMove(Object, frozen=True, kw_only=True):
-    """The instance is on this host now, whatever was claimed.
+    """The instance is on this host now, whatever it had claimed.
 
-    ``cell_uuid``: the cell that says so, which may name its own hosts only; None: an operator.
+    ``cell_uuid``: the cell that reports the move, which may name only its own hosts; None: an operator.
     """
 
     instance_uuid: str
@@ -77,7 +77,7 @@ _RELEASE = KeyedDelete(
 
 
 def release(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> int:
-    """Give back the room of these instances, and their places in groups; return how many had any. Harmless to repeat."""
+    """Release the claims and group slots of these instances; return how many had a claim. Idempotent."""
     changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
     grouped: list[str] = []
     released = 0
@@ -87,24 +87,27 @@ def release(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> int:
         if row.group_uuid is not None:
             grouped.append(row.instance_uuid)
     _change(tx, stamp, changes)
-    if grouped:  # after the inventories, as a claim takes them
+    if grouped:  # after the inventories: the lock order of claims
         group_slots.free(tx, grouped, held_only=False)
     return released
 
 
 def free_slots(tx: ApiTransaction, uuids: Sequence[str]) -> None:
-    """The builds of these instances are over: the hosts held for their retries are no longer."""
+    """Free the slots held for retries of these instances, because their builds are over."""
     group_slots.free(tx, uuids, held_only=True)
 
 
 def _usage(row: sa.Row[Any]) -> UsageChange:
-    """What a claim takes."""
+    """The usage that a claim adds to its inventory."""
     return inventories.usage_of(row.vcpus, row.memory_mb, row.disk_gb, row.resources)
 
 
 def _change(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange], needed: Set[int] = frozenset()) -> None:
-    """Nothing is given back to an inventory that is gone. ``needed``: those that must be there."""
-    if len(changes) > 1:  # one UPDATE locks in no promised order; of a single row it is the lock
+    """Change the usage of inventories, skipping those that are gone.
+
+    ``needed``: ids that must exist; raises RetryRequest if one does not.
+    """
+    if len(changes) > 1:  # an UPDATE of several rows locks them in no defined order, so lock them first
         there = {row.id for row in inventories.lock(tx, changes)}
         if needed - there:
             raise RetryRequest(LookupError("an inventory that an instance was to move to has just been deleted"))
@@ -129,10 +132,10 @@ _CELLS = sa.select(inventory_table.c.id, inventory_table.c.cell_uuid).where(inve
 
 
 def move(tx: ApiTransaction, stamp: Stamp, moves: Sequence[ClaimMove]) -> None:
-    """Record where instances went. Always recorded, though the host be full; an instance without a claim stays without.
+    """Move claims to the hosts where the instances are now, even if these are full. An instance without a claim gets none.
 
-    A host that no inventory is known of gets one without capacity, so that usage is right and nothing else is claimed there. No
-    claim goes to a host of another cell than the one that tells of the move.
+    A host without an inventory gets one without capacity, so that usage is right and nothing else is claimed there. A move that a
+    cell reports to a host of another cell is refused and logged.
     """
     wanted = {move.instance_uuid: move for move in moves}
     claimed = _read_claims(tx, sorted(wanted))
@@ -164,9 +167,9 @@ def move(tx: ApiTransaction, stamp: Stamp, moves: Sequence[ClaimMove]) -> None:
 
 
 def lock_places(tx: ApiTransaction, uuids: Sequence[str], hosts: Sequence[str]) -> None:
-    """Lock the inventories that these instances are on, and all those of these hosts.
+    """Lock the inventories of these instances' claims and all inventories of these hosts, in the order of their ids.
 
-    For a transaction that will change some of them now and others later: it would not lock them in the order of their ids.
+    For a transaction that changes some of them now and others later, which would break the lock order.
     """
     ids = {row.inventory_id for row in _read_claims(tx, sorted(set(uuids)))}
     inventories.lock(tx, ids | {key for key, _ in _find(tx, sorted(set(hosts))).values()})
@@ -180,7 +183,7 @@ def _read_claims(tx: ApiTransaction, uuids: Sequence[str]) -> list[sa.Row[Any]]:
 
 
 def _targets(tx: ApiTransaction, stamp: Stamp, moves: Sequence[tuple[ClaimMove, int]]) -> dict[tuple[str, str], tuple[int, str]]:
-    """The inventories' ids and cells of the hosts moved to, by (host, node); those that are missing are made."""
+    """Ids and cells of the inventories moved to, by (host, node). Missing ones are created."""
     places = {(move.host, move.node): inventory_id for move, inventory_id in moves}
     targets = _find(tx, sorted({host for host, _ in places}))
     missing = sorted(place for place in places if place not in targets)
@@ -224,9 +227,9 @@ _ORPHANS_AMONG = _ORPHANS.where(allocations.c.instance_uuid.in_(dialect.uuids())
 
 
 def orphans(tx: ApiTransaction, among: Sequence[str] | None = None) -> list[str]:
-    """Instances with a claim that nothing stands on any more: all facts it looks at are final, so they may be released later.
+    """Instances with an orphaned claim: no build request, and no server that still needs it. That is final, so release it any time.
 
-    ``among``: only these are looked at, at most ``dialect.IN_LIST``.
+    ``among``: check only these, at most ``dialect.IN_LIST``.
     """
     if among is None:
         return list(tx.execute(_ORPHANS).scalars())

@@ -1,4 +1,4 @@
-"""Scheduling decisions, kept so that each can be explained afterwards: for a time, and so many of each batch."""
+"""Scheduling decisions, kept for explanations: for a limited time, and at most KEPT of each batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from objects import notification, stored
 from objects.decision import Decision
 
 KEPT = 20
-"""Decisions about one batch that are kept. A batch that waits for a cell is refused anew every few seconds, up to its deadline."""
+"""Decisions kept per batch. A batch that waits for a cell is refused again every few seconds until its deadline."""
 
 _INSERT = sa.insert(decisions)
 _OF_BATCH = (
@@ -32,7 +32,7 @@ _SURPLUS = (
     .limit(dialect.IN_LIST)
 )
 _OLD = (
-    # along the index, so that the decisions themselves, which are large, are not read
+    # only columns of the index, so that the decisions themselves, which are large, are not read
     sa.select(decisions.c.id, decisions.c.batch_id)
     .where(decisions.c.batch_id >= sa.bindparam("after"), decisions.c.at < sa.bindparam("before"))
     .order_by(decisions.c.batch_id, decisions.c.at)
@@ -42,9 +42,9 @@ _DELETE = KeyedDelete(decisions.c.id, returning=[decisions.c.id])
 
 
 def store_all(tx: ApiTransaction, made: Sequence[Decision]) -> None:
-    """A batch that is refused yet again loses its oldest decisions; one that still waits, what was said last of the same servers.
+    """Store these decisions and delete old ones: a refused batch keeps KEPT, a batch that waits has its last decision replaced.
 
-    One statement where all were placed, one or two more for those that wait, two for each batch that was refused.
+    One statement if all were placed, one or two more for batches that wait, two for each refused batch.
     """
     if not made:
         return
@@ -59,16 +59,16 @@ def store_all(tx: ApiTransaction, made: Sequence[Decision]) -> None:
 
 
 def of_batch(tx: ApiTransaction, batch_id: str) -> list[Decision]:
-    """What was decided about the batch or some of its instances, oldest first; of many the newest. Without what is unreadable."""
+    """The newest KEPT decisions about the batch or some of its instances, oldest first, without unreadable ones."""
     texts = tx.execute(_OF_BATCH, {"batch": batch_id}).scalars().all()
     found = [stored.load_or_none(text, Decision) for text in reversed(texts)]
     return [decision for decision in found if decision is not None]
 
 
 def trim(tx: ApiTransaction, before: float, after: str = "", most: int = dialect.IN_LIST) -> tuple[int, str | None]:
-    """Forget decisions made before ``before`` (seconds since the epoch), ``most`` of them, of batches from ``after`` on.
+    """Delete at most ``most`` decisions made before ``before`` (seconds since the epoch), of batches from ``after`` on.
 
-    Returns how many, and where to go on; None at the end.
+    Returns how many, and the batch id to continue from; None at the end.
     """
     old = tx.execute(_OLD, {"before": before, "after": after, "most": most}).all()
     gone = _delete(tx, [row.id for row in old])

@@ -1,4 +1,4 @@
-"""One number per kind of thing that processes cache; it rises in the transaction of every change."""
+"""Epochs: one number per kind of row that processes cache. Every transaction that changes such a row raises it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from db.sql.dialect import insert_new
 
 
 class Epoch(enum.StrEnum):
-    """The kinds."""
+    """The kinds of rows that have an epoch."""
 
     CELLS = "cells"
     HOSTS = "hosts"
@@ -20,7 +20,7 @@ class Epoch(enum.StrEnum):
     AGGREGATES = "aggregates"
     GROUPS = "groups"
     FEEDS = "feeds"
-    """Positions in the cells' feeds that were set otherwise than by applying them."""
+    """Feed cursors, when they are set other than by applying the feed."""
 
 
 _BUMP = sa.update(epochs).where(epochs.c.name == sa.bindparam("kind")).values(epoch=epochs.c.epoch + 1)
@@ -28,12 +28,12 @@ _READ = sa.select(epochs.c.name, epochs.c.epoch)
 
 
 def bump(tx: ApiTransaction, name: str) -> None:
-    """Tell every process that caches this kind, when the transaction commits. Until then the epoch's row is locked for others."""
+    """Raise the epoch, so that processes load their caches again. The epoch's row stays locked until the commit."""
     if tx.execute(_BUMP, {"kind": name}).rowcount == 0:
         insert_new(tx, epochs, [{"name": name, "epoch": 0}])
         tx.execute(_BUMP, {"kind": name})
 
 
 def read(tx: ApiTransaction) -> dict[str, int]:
-    """All epochs in one statement. Read them before what they guard: then a change that comes between is seen the next time."""
+    """All epochs in one statement. Read them before the rows that they guard: the next check then sees a change in between."""
     return {row.name: row.epoch for row in tx.execute(_READ)}

@@ -1,4 +1,4 @@
-"""A cell's feed applied to the API database: summaries, claims, capacities and the reader's cursor in one transaction."""
+"""Apply a cell's feed to the API database: summaries, claims, capacities and the feed's cursor in one transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from objects.feed import EventKind, FeedEvent, InstanceSummary
 
 
 class FeedPosition(Object, frozen=True, kw_only=True):
-    """A reader's place in one cell's feed: everything up to ``cursor`` is applied; this page takes it to ``upto``."""
+    """A page of one cell's feed: everything up to ``cursor`` is applied, and applying the page moves the cursor to ``upto``."""
 
     cell_uuid: str
     cursor: int
@@ -28,9 +28,9 @@ class FeedPosition(Object, frozen=True, kw_only=True):
 
 
 def cursor(tx: ApiTransaction, cell_uuid: str) -> int:
-    """How far this cell's feed has been applied; 0 for a cell never read before.
+    """The cursor of this cell's feed, created with 0 if there is none.
 
-    Raises Conflict for a cell that was removed: its feed is not applied from its begin again.
+    Raises Conflict for a cell that was removed, so that its feed is not applied from the beginning again.
     """
     found = tx.execute(sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)).scalar_one_or_none()
     if found is None:
@@ -41,7 +41,7 @@ def cursor(tx: ApiTransaction, cell_uuid: str) -> int:
 
 
 def position(tx: ApiTransaction, cell_uuid: str) -> int:
-    """The same, for one who only wants to know."""
+    """The cursor of this cell's feed, read only; 0 if there is none."""
     return tx.execute(sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)).scalar_one_or_none() or 0
 
 
@@ -51,7 +51,7 @@ _REBUILD = sa.update(feed_cursors).where(feed_cursors.c.cell_uuid == sa.bindpara
 
 
 def rebuild_from_rows(tx: ApiTransaction, cell_uuid: str) -> None:
-    """Let the reader of this feed take every row's state instead: a cursor behind the feed's end says that it was restored."""
+    """Make the reader of this feed rebuild from the rows: a cursor past the feed's end means that the database was restored."""
     epochs.bump(tx, Epoch.FEEDS)
     tx.execute(_REBUILD, {"cell": cell_uuid})
 
@@ -112,12 +112,12 @@ def apply(
 ) -> list[FeedEvent]:
     """Apply the instance events of one page, take over the capacities of ``nodes``, and advance the cursor by compare-and-set.
 
-    An event counts only if the mapping names the feed's cell and the event is newer than the last one applied. An instance that
-    runs, or moves, is on a host of the feed's cell: events that name another cell's host change nothing, and are returned. The end
-    of an instance always counts. ``own``: hosts that are known to be the cell's; the others are looked up. ``now``: by this
-    database's clock, with which summaries are dated; None: as the cell dated them.
+    An event is applied only if the mapping names the feed's cell and the event is newer than the last one applied. MOVED and ACTIVE
+    events that name a host of another cell are ignored and returned. ENDED events are applied whatever host they name.
 
-    Raises ``errors.Conflict`` if another reader has moved the cursor: nothing is written then, and the page is to be read again.
+    ``own``: hosts known to be the cell's; the others are looked up.
+    ``now``: the time for summaries, by this database's clock; None: the time from the cell.
+    Raises ``errors.Conflict`` if another reader moved the cursor: nothing is written, and the page must be read again.
     """
     moved_cursor = tx.execute(_ADVANCE, {"cell": position.cell_uuid, "read": position.cursor, "upto": position.upto}).rowcount
     if not moved_cursor:
@@ -140,7 +140,7 @@ _PLACING = (EventKind.MOVED, EventKind.ACTIVE)
 
 
 def _on_foreign_hosts(tx: ApiTransaction, cell_uuid: str, events: Sequence[FeedEvent], own: Collection[str]) -> list[FeedEvent]:
-    """The events that place an instance on a host of another cell, by its mapping or, where it has none, by its inventories."""
+    """The events that place an instance on a host that a host mapping or an inventory assigns to another cell."""
     placed = [(event, stored.load(event.payload, InstanceSummary).host) for event in events if event.kind in _PLACING]
     hosts = sorted({host for _, host in placed if host and host not in own})
     if not hosts:
@@ -155,7 +155,7 @@ def _on_foreign_hosts(tx: ApiTransaction, cell_uuid: str, events: Sequence[FeedE
 def _apply_claims(
     tx: ApiTransaction, stamp: claims.Stamp, cell_uuid: str, by_uuid: Mapping[str, Sequence[FeedEvent]], reporting: Sequence[str]
 ) -> None:
-    """Let claims follow what happened. A build that went ACTIVE where it was claimed, as nearly all do, needs no look at them."""
+    """Release and move claims as the events say. Most builds become ACTIVE on their claim's host and need no query here."""
     last = {uuid: stored.load(events[-1].payload, InstanceSummary) for uuid, events in by_uuid.items()}
     bearing = [
         uuid
@@ -165,7 +165,7 @@ def _apply_claims(
     if not bearing:
         return
     seen: dict[str, int] = {}
-    every = sorted(by_uuid)  # the others are written after the claims, and would be locked out of order then
+    every = sorted(by_uuid)  # all mappings: the caller writes them all, after the claims, which would break the lock order
     for start in range(0, len(every), dialect.IN_LIST):
         for row in tx.execute(_FRESH, {"uuids": every[start : start + dialect.IN_LIST], "cell": cell_uuid}):
             seen[row.instance_uuid] = row.seen

@@ -17,13 +17,13 @@ from objects.flavor import Flavor
 
 
 def create(tx: ApiTransaction, flavor: Flavor) -> None:
-    """Raises Conflict if its id or name is taken."""
+    """Add a flavor. Raises Conflict if its id or name is taken."""
     named.insert(tx, flavors, _values(flavor), _what(flavor))
     epochs.bump(tx, Epoch.FLAVORS)
 
 
 def get(tx: ApiTransaction, flavor_id: str) -> Flavor:
-    """Raises NotFound."""
+    """Return the flavor with this id. Raises NotFound."""
     return _flavor(
         named.found(tx.execute(sa.select(flavors).where(flavors.c.flavor_id == flavor_id)).first(), f"Flavor '{flavor_id}'")
     )
@@ -38,18 +38,18 @@ def find(tx: ApiTransaction, reference: str) -> Flavor:
 
 
 def list_all(tx: ApiTransaction) -> list[Flavor]:
-    """By id."""
+    """All flavors by id."""
     return [_flavor(row) for row in tx.execute(sa.select(flavors).order_by(flavors.c.flavor_id))]
 
 
 def update(tx: ApiTransaction, flavor: Flavor) -> None:
-    """Replace all but the id; servers keep the flavor they were made with. Raises NotFound, and Conflict if the name is taken."""
+    """Replace all but the id; servers keep their copy of the old flavor. Raises NotFound, and Conflict if the name is taken."""
     named.update(tx, sa.update(flavors).where(flavors.c.flavor_id == flavor.flavor_id), _values(flavor), _what(flavor))
     epochs.bump(tx, Epoch.FLAVORS)
 
 
 def delete(tx: ApiTransaction, flavor_id: str) -> None:
-    """Servers of the flavor are untouched: each holds a copy. Raises NotFound."""
+    """Delete the flavor; its servers keep their copies. Raises NotFound."""
     named.delete(tx, sa.delete(flavors).where(flavors.c.flavor_id == flavor_id), f"Flavor '{flavor_id}'")
     epochs.bump(tx, Epoch.FLAVORS)
 

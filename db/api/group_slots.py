@@ -1,4 +1,4 @@
-"""Which host each member of a server group is on, and which hosts are held for members whose build may still move."""
+"""Slots of server groups: the host of each member, and the hosts held for members whose build may still retry elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HELD = KeyedDelete(_KEY, returning=[_KEY], where=[group_slots.c.held.is_(sa.tru
 
 
 def lock_and_read(tx: ApiTransaction, groups: Collection[ServerGroup]) -> list[Slot]:
-    """The slots of these groups; strict ones are locked first, so that two placements of one group come after each other."""
+    """The slots of these groups. Strict groups are locked first, so that placements of one group are serialized."""
     lock(tx, {group.uuid for group in groups if group.policy.strict})
     every = sorted({group.uuid for group in groups})
     if not every:
@@ -45,19 +45,19 @@ def lock(tx: ApiTransaction, uuids: Collection[str]) -> None:
 
 
 def add(tx: ApiTransaction, slots: Sequence[Slot]) -> None:
-    """New slots."""
+    """Insert slots."""
     if slots:
         rows = [{"group_uuid": s.group_uuid, "instance_uuid": s.instance_uuid, "host": s.host, "held": s.held} for s in slots]
         tx.execute(sa.insert(group_slots), rows)
 
 
 def free(tx: ApiTransaction, uuids: Sequence[str], *, held_only: bool) -> None:
-    """The slots of these instances: all of them, or only what is held for a retry."""
+    """Delete the slots of these instances. ``held_only``: only those held for retries."""
     (_HELD if held_only else _OF_INSTANCES)(tx, sorted(uuids))
 
 
 def move(tx: ApiTransaction, group_uuid: str, instance_uuid: str, host: str) -> None:
-    """The member is on ``host`` now: its real slot goes there, whether that was held for it or not. Other held slots stay."""
+    """Move the member's real slot to ``host``, replacing a slot held for it there. Its other held slots stay."""
     mine = sa.and_(group_slots.c.group_uuid == group_uuid, group_slots.c.instance_uuid == instance_uuid)
     tx.execute(sa.delete(group_slots).where(mine, sa.or_(group_slots.c.held.is_(sa.false()), group_slots.c.host == host)))
     add(tx, [Slot(group_uuid=group_uuid, instance_uuid=instance_uuid, host=host)])

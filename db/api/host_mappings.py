@@ -17,9 +17,9 @@ _COLUMNS = (host_mappings.c.host, host_mappings.c.cell_uuid)
 
 
 def add(tx: ApiTransaction, mappings: Sequence[HostMapping], now: float) -> list[HostMapping]:
-    """Map hosts to cells. Return those that are mapped to another cell already, as they are: these stay what they were.
+    """Map hosts to cells. Return the existing mappings of hosts that belong to another cell; these are not changed.
 
-    A host that is mapped to the same cell is no conflict, and changes nothing. One whose name the server takes for another's, as
+    A host that is already mapped to the same cell is not a conflict. A host whose name the server considers equal to another's, as
     MariaDB did with trailing blanks before schema 0011, is returned with an empty cell.
     """
     wanted = {mapping.host: mapping.cell_uuid for mapping in sorted(mappings, key=lambda m: m.host)}
@@ -35,25 +35,25 @@ def add(tx: ApiTransaction, mappings: Sequence[HostMapping], now: float) -> list
 
 
 def list_all(tx: ApiTransaction) -> list[HostMapping]:
-    """By host."""
+    """All mappings by host."""
     rows = tx.execute(sa.select(*_COLUMNS).order_by(host_mappings.c.host))
     return [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
 
 
 def homes(tx: ApiTransaction) -> dict[str, str]:
-    """Of every host the cell's uuid. A cell's uuid is one string, however many hosts it has."""
+    """The cell's uuid of every host. Hosts of one cell share one string object, to save memory."""
     cells: dict[str, str] = {}
     return {host: cells.setdefault(cell_uuid, cell_uuid) for host, cell_uuid in tx.execute(sa.select(*_COLUMNS))}
 
 
 def delete(tx: ApiTransaction, host: str) -> None:
-    """Raises NotFound."""
+    """Delete the mapping of a host. Raises NotFound."""
     named.delete(tx, sa.delete(host_mappings).where(host_mappings.c.host == host), f"Host '{host}'")
     epochs.bump(tx, Epoch.HOSTS)
 
 
 def move(tx: ApiTransaction, host: str, old: str, new: str) -> bool:
-    """Map the host to ``new`` if it is mapped to ``old``; return whether it was. The caller bumps the epoch."""
+    """Map the host to the cell ``new`` if it is mapped to ``old``; return whether it was. The caller bumps the epoch."""
     statement = sa.update(host_mappings).where(host_mappings.c.host == host, host_mappings.c.cell_uuid == old)
     return tx.execute(statement, {"cell_uuid": new}).rowcount == 1
 
@@ -67,9 +67,9 @@ _TAKE_BACK = sa.delete(host_mappings).where(
 
 
 def take_back(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], made: float) -> int:
-    """Forget those mappings to the cell that ``add`` made at this moment (its ``now``); return how many.
+    """Delete the mappings to the cell that ``add`` created at ``made`` (its ``now``); return how many.
 
-    Not those that were changed since, and not of hosts that offer something: only there can be claims, and so instances.
+    Mappings changed since then stay, and so do those of hosts with an inventory, because these may have claims and instances.
     """
     ordered, forgotten = sorted(hosts), 0
     for start in range(0, len(ordered), dialect.IN_LIST):
@@ -81,7 +81,7 @@ def take_back(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], made: 
 
 
 def delete_of(tx: ApiTransaction, cell_uuid: str) -> int:
-    """Forget the hosts of a cell; return how many there were."""
+    """Delete the mappings of a cell's hosts; return how many there were."""
     forgotten = tx.execute(sa.delete(host_mappings).where(host_mappings.c.cell_uuid == cell_uuid)).rowcount
     if forgotten:
         epochs.bump(tx, Epoch.HOSTS)

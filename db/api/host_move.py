@@ -1,7 +1,7 @@
-"""Give a host to another cell: refused while anything of the old cell is on it, or may still come to it.
+"""Move a host to another cell, unless the old cell has instances on it or builds that may still go to it.
 
-The steps, each in one transaction, may be repeated: ``host_removal.from_cell`` in the old cell, then ``to_cell`` in the API
-database. A mapping is one row, so a host is never in two cells.
+Two steps, each one transaction that may be repeated: ``host_removal.from_cell`` in the old cell, then ``to_cell`` in the API
+database. A host has one mapping row, so it is never in two cells.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from objects import errors
 def to_cell(tx: ApiTransaction, host: str, old: str, new: str) -> None:
     """In the API database: map the host to the cell ``new`` (a uuid) instead of ``old``.
 
-    What it offers is forgotten until the new cell tells. Raises Conflict while claims are on it, while builds that have no cell yet
-    may go on to it, and where it was not mapped to ``old`` any more.
+    Its inventories are deleted; the feed of the new cell creates them again. Raises Conflict while the host has claims, while it is
+    an alternate of builds that have no cell yet, and if it is no longer mapped to ``old``.
     """
     host_removal.forget_offers(tx, host)
     undecided = (

@@ -1,4 +1,4 @@
-"""Forget a host that is gone for good: what the API level knows of it, once its cell has forgotten it."""
+"""Remove a host from the API database, after ``db/cell/host_removal.py`` removed it from its cell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from objects import errors
 
 
 def from_api(tx: ApiTransaction, host: str) -> None:
-    """Delete its mapping, its places in aggregates and its inventories. Raises Conflict while claims are on it, NotFound."""
+    """Delete the host's mapping, memberships in aggregates and inventories. Raises NotFound, and Conflict while it has claims."""
     forget_offers(tx, host)
     if tx.execute(sa.delete(aggregate_hosts).where(aggregate_hosts.c.host == host)).rowcount:
         epochs.bump(tx, Epoch.AGGREGATES)
@@ -21,9 +21,9 @@ def from_api(tx: ApiTransaction, host: str) -> None:
 
 
 def forget_offers(tx: ApiTransaction, host: str) -> None:
-    """Delete its inventories. Raises Conflict while claims are on them."""
+    """Delete the host's inventories. Raises Conflict while it has claims."""
     ids = list(tx.execute(sa.select(inventory_rows.c.id).where(inventory_rows.c.host == host)).scalars())
-    locked = inventories.lock(tx, ids)  # whoever claims waits, and then finds nothing
+    locked = inventories.lock(tx, ids)  # a concurrent claim waits for these locks, then finds no inventory
     claims = sa.select(sa.func.count()).where(allocations.c.inventory_id.in_([row.id for row in locked]))
     if locked and (count := tx.execute(claims).scalar()):
         raise errors.Conflict(f"Host '{host}' is claimed by {count} servers: delete them, or wait until their builds have moved on")

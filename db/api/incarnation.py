@@ -1,8 +1,8 @@
-"""Whether the API database is the one that its cells have known: how a restored backup or a lossy fail-over is recognised.
+"""Detect that the API database or a cell's database was restored from a backup, or lost commits in a fail-over.
 
-The API database has an incarnation with a mark that rises every few seconds. Each cell's database keeps the highest mark that it
-was told. A database from a backup is behind what the cells keep; a cell's that was restored is behind what it has confirmed.
-Nothing is leased while an incarnation is compared with its cells, nor by a process that knows a later mark (``db/api/leases.py``).
+The API database has an incarnation with a mark that rises every few seconds, and each cell's database stores the highest mark it
+received. A restored API database has a lower mark than its cells; a restored cell has a lower mark than it confirmed. Nobody leases
+requests while an incarnation is compared with its cells, and no process that knows a later mark does (``db/api/leases.py``).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from db.sql.upsert import Upsert
 from objects.base import Object
 
 MARK_INTERVAL_S = 5.0
-"""Seconds between two marks. Fewer commits than this loses a restore that no mark shows; the server's identity shows it then."""
+"""Seconds between two marks. A restore that loses less than this shows in no mark, only in the server's identity."""
 FENCE_STEP = 2**32
-"""Added to the fences of queued requests in a comparison: nobody who drove them before holds such a fence."""
+"""Added to the fences of queued requests when a comparison begins, so that no earlier driver holds such a fence."""
 
 EPOCH_STEP = 2**32
-"""Added to all epochs in a comparison: they are others than any process has seen before the restore."""
+"""Added to all epochs when a comparison ends, so that they differ from all that processes saw before the restore."""
 
 LEASING, COMPARING = "leasing", "comparing"
 
 
 class ServerIdentity(FunctionElement[str]):
-    """Which server holds the database, as an expression: it changes where a replica takes over. Empty for a file."""
+    """SQL expression: the identity of the server. It changes when a replica takes over. Empty on SQLite."""
 
     type = sa.String()
     name = "server_identity"
@@ -53,16 +53,18 @@ def _spell(element: ServerIdentity, compiler: Any, **_: object) -> str:
 
 
 class Known(Object, frozen=True, kw_only=True):
-    """The incarnation that a process has compared with the cells, and the highest mark that it has seen of it."""
+    """The incarnation that a process compared with the cells, and the highest mark of it that the process saw."""
 
     uuid: str
     mark: int
 
 
 class Incarnation(Object, frozen=True, kw_only=True):
-    """What the API database says of itself.
+    """The incarnation row of the API database.
 
-    ``moved``: another server holds it than the one it was compared on. ``due``: the mark was not raised for an interval.
+    ``comparing``: it is being compared with the cells; ``reason`` says why, and what that waits for.
+    ``moved``: the database is on another server than the one it was compared on.
+    ``due``: the mark has not risen for (nearly) MARK_INTERVAL_S.
     """
 
     uuid: str
@@ -75,7 +77,7 @@ class Incarnation(Object, frozen=True, kw_only=True):
 
 _I = incarnation.c
 _ONE = _I.id == 1
-_DUE = _I.changed_at < clock.Now() - MARK_INTERVAL_S * 0.9  # less than the interval: the process that raised it last is on time
+_DUE = _I.changed_at < clock.Now() - MARK_INTERVAL_S * 0.9  # 0.9: the process that raised it last must find it due again
 _READ = sa.select(incarnation, (_I.server != ServerIdentity()).label("moved"), _DUE.label("due")).where(_ONE)
 _ADVANCE = sa.update(incarnation).where(_ONE, _I.state == LEASING, _DUE).values(mark=_I.mark + 1, changed_at=clock.Now())
 _CLOSE = (
@@ -102,7 +104,7 @@ _MARKS = Upsert(cell_marks, key=["cell_uuid"], replaced=["mark"])
 
 
 def read(tx: ApiTransaction) -> Incarnation | None:
-    """None: no super conductor has run with this database."""
+    """The incarnation; None: no super conductor has used this database yet."""
     row = tx.execute(_READ).one_or_none()
     if row is None:
         return None
@@ -112,7 +114,7 @@ def read(tx: ApiTransaction) -> Incarnation | None:
 
 
 def advance(tx: ApiTransaction) -> Incarnation:
-    """Raise the mark, if nobody has done so just now; the first call makes the row. Not while it is being compared."""
+    """Raise the mark if it is due and no comparison is running; the first call creates the row. Returns the incarnation."""
     if not tx.execute(_ADVANCE).rowcount:
         row = {"id": 1, "uuid": str(uuid.uuid4()), "mark": 0, "server": "", "state": LEASING, "reason": "", "changed_at": 0.0}
         if dialect.insert_new(tx, incarnation, [row]):
@@ -124,9 +126,9 @@ def advance(tx: ApiTransaction) -> Incarnation:
 
 
 def close(tx: ApiTransaction, known: str, reason: str) -> bool:
-    """Let nothing be leased until ``open_`` ends the comparison; False if that was so already.
+    """Begin a comparison: nobody leases requests until ``open_`` ends it. False if one is running, or ``known`` is not current.
 
-    The fences of all queued requests rise in the same transaction: whoever drives one has lost it.
+    The fences of all requests rise in the same transaction, so their drivers lose them.
     """
     if not tx.execute(_CLOSE, {"of": known, "why": reason}).rowcount:
         return False
@@ -135,14 +137,14 @@ def close(tx: ApiTransaction, known: str, reason: str) -> bool:
 
 
 def explain(tx: ApiTransaction, reason: str) -> None:
-    """Say what the comparison waits for."""
+    """Store what the comparison waits for."""
     tx.execute(_EXPLAIN, {"why": reason})
 
 
 def open_(tx: ApiTransaction, known: str, new: str, mark: int) -> bool:
-    """The comparison is done: let requests be leased under a new incarnation. False if somebody else has done so.
+    """End the comparison: requests may be leased under the incarnation ``new``. False if somebody else ended it.
 
-    Whatever processes cache of this database they load again: a restored epoch may be one that they have seen with other rows.
+    All epochs rise, so that processes load their caches again: they may have seen a restored epoch with other rows.
     """
     if not tx.execute(_OPEN, {"of": known, "new": new, "at": mark}).rowcount:
         return False
@@ -152,21 +154,21 @@ def open_(tx: ApiTransaction, known: str, new: str, mark: int) -> bool:
 
 
 def told(tx: ApiTransaction) -> dict[str, int]:
-    """The marks that the cells have confirmed, by cell."""
+    """The marks that cells have confirmed, by the cell's uuid."""
     return {row.cell_uuid: row.mark for row in tx.execute(sa.select(cell_marks))}
 
 
 def confirm(tx: ApiTransaction, marks: dict[str, int]) -> None:
-    """These cells have noted these marks."""
+    """Store that these cells have confirmed these marks, by the cell's uuid."""
     _MARKS(tx, [{"cell_uuid": cell, "mark": mark} for cell, mark in sorted(marks.items())])
 
 
 def forget_told(tx: ApiTransaction) -> None:
-    """A new incarnation begins: what cells have confirmed of the last one says nothing."""
+    """Delete the confirmed marks: they are meaningless for a new incarnation."""
     tx.execute(sa.delete(cell_marks))
 
 
 _OTHER = sa.or_(_I.uuid != sa.bindparam("incarnation"), _I.mark < sa.bindparam("mark"))
 _TOLD = sa.bindparam("incarnation", type_=sa.String) != ""
 CLOSED = sa.exists().where(_ONE, sa.or_(_I.state != LEASING, _I.server != ServerIdentity(), sa.and_(_TOLD, _OTHER))).correlate(None)
-"""True where nothing may be leased, for a process that knows ``incarnation`` at ``mark`` (empty: it knows none)."""
+"""SQL condition: a process that knows ``incarnation`` at ``mark`` may lease nothing (``incarnation`` empty: it knows none)."""

@@ -1,7 +1,7 @@
-"""Inventories in the API database: what each ``(host, node)`` offers, what is claimed of it, and the log of changes.
+"""Inventories in the API database: the capacity of each ``(host, node)``, the usage by claims, and the log of changes.
 
-Only the modules around ``claims.py`` write them. Whoever changes a row holds its lock; several rows are locked in the order of
-their ids, so that transactions wait for each other in one direction only.
+Only the modules around ``claims.py`` write them. A transaction locks a row before it changes it, and several rows in the order of
+their ids, so that transactions do not deadlock.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _IDS_OF_HOSTS = sa.select(inventories.c.id).where(inventories.c.host.in_(dialect
 
 
 PAGE = 5000
-"""Rows of the ledger that are read at once by who reads all of it."""
+"""Rows that ``read_pages`` fetches at once."""
 
 
 class UsageChange(NamedTuple):
-    """A change of what is claimed: vCPUs, MiB, GiB, instances, custom resource classes; negative when it is given back."""
+    """A change of usage: vCPUs, MiB, GiB, instances and custom resource classes. Negative amounts release."""
 
     vcpus: int
     memory_mb: int
@@ -74,19 +74,19 @@ class UsageChange(NamedTuple):
 
 
 def usage_of(vcpus: int, memory_mb: int, disk_gb: int, custom: str | None, instances: int = 1) -> UsageChange:
-    """What columns say; ``custom``: the text of custom resource classes."""
+    """The usage in these column values. ``custom``: the JSON text of custom resource classes."""
     return UsageChange(vcpus, memory_mb, disk_gb, instances, resources.pairs(resources.load(custom)))
 
 
 def read_all(tx: ApiTransaction) -> list[Inventory]:
-    """The whole ledger, as of one moment."""
+    """All inventories, read in one statement."""
     return [_inventory(row) for row in tx.execute(_ALL)]
 
 
 def read_pages(tx: ApiTransaction, take: Callable[[list[Inventory]], None]) -> None:
-    """The same for a large one: ``take`` is given page after page, and no more than one is in memory at once.
+    """Read all inventories and pass them to ``take`` page by page, with one page in memory at a time.
 
-    If the transaction is run again ``take`` is given everything once more.
+    If the transaction is run again, ``take`` gets all pages again.
     """
     dialect.hold(tx)
     for page in tx.execute(_ALL, execution_options={"yield_per": PAGE}).partitions():
@@ -94,7 +94,7 @@ def read_pages(tx: ApiTransaction, take: Callable[[list[Inventory]], None]) -> N
 
 
 class Log(NamedTuple):
-    """What has happened: inventories that changed, the youngest writer, and every epoch (``db/api/epochs.py``) by its name."""
+    """Inventories that changed, the id of the newest writer, and every epoch (``db/api/epochs.py``) by name."""
 
     rows: list[Inventory]
     newest: int
@@ -102,10 +102,10 @@ class Log(NamedTuple):
 
 
 def changed_since(tx: ApiTransaction, vector: Mapping[int, int], newest: int) -> Log:
-    """Rows last changed by one of the writers in ``vector`` after the number given there, or by a writer younger than ``newest``.
+    """Rows last changed by a writer in ``vector`` after the sequence number given there, or by a writer newer than ``newest``.
 
-    One statement, one look into an index per writer, with the epochs beside it: whoever plans learns in the same moment that an
-    operator has changed something. A row changed twice comes once, as it is now.
+    One statement with one index lookup per writer. It reads the epochs too, so that the planner learns of operators' changes as of
+    the same moment. A row that changed twice comes once, in its current state.
     """
     text = _log_statement(len(vector))
     values: dict[str, int] = {"newest": newest}
@@ -123,14 +123,14 @@ def changed_since(tx: ApiTransaction, vector: Mapping[int, int], newest: int) ->
 
 
 _NUMBER = 0
-"""Stands for the id in what is no inventory but a number with a name."""
+"""The id in rows that are not inventories but named numbers: the newest writer and the epochs."""
 _NEWEST = "newest writer"
 
 
 @functools.cache
 def _log_statement(writers: int) -> sa.TextClause:
-    # Written out, because a join with the vector makes PostgreSQL leave the index aside. For "writer > newest" it reads the whole
-    # table; with the condition before it, which needs no row of that, it does so only where there is such a writer.
+    # One SELECT per writer, because PostgreSQL does not use the index for a join with the vector. For "writer > newest" PostgreSQL
+    # scans the table. The constant condition before it avoids the scan if there is no such writer.
     columns = ", ".join(column.name for column in _COLUMNS)
     youngest = "(SELECT coalesce(max(id), 0) FROM writers)"
     number = f"SELECT {_NUMBER}, {{}}, '', '', {{}}, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, NULL, NULL"
@@ -142,10 +142,10 @@ def _log_statement(writers: int) -> sa.TextClause:
 
 
 def lock(tx: ApiTransaction, ids: Collection[int], *, only_free: bool = False) -> list[Inventory]:
-    """These rows as they are, locked to the end of the transaction.
+    """Lock these rows to the end of the transaction, in the order of their ids, and return them.
 
-    ``only_free`` leaves out rows that another transaction has locked rather than wait for it, and may so be used with other rows
-    locked already; it says nothing on SQLite, where a transaction that writes has the file to itself.
+    ``only_free``: skip rows that another transaction has locked, so that this cannot deadlock with rows locked before. It has no
+    effect on SQLite, where one transaction writes at a time.
     """
     statement = _LOCK_FREE if only_free else _LOCK
     found: list[Inventory] = []
@@ -156,7 +156,7 @@ def lock(tx: ApiTransaction, ids: Collection[int], *, only_free: bool = False) -
 
 
 def touch(tx: ApiTransaction, stamp: Stamp, cell_uuid: str) -> None:
-    """Mark all rows of a cell as changed by this transaction, after those who have them locked."""
+    """Mark all rows of a cell as changed by this transaction, after it has locked them in the order of their ids."""
     of_cell = inventories.c.cell_uuid == cell_uuid
     tx.execute(sa.select(inventories.c.id).where(of_cell).order_by(inventories.c.id).with_for_update()).all()
     values = {"writer": stamp.writer, "wseq": stamp.sequence, "generation": inventories.c.generation + 1}
@@ -164,7 +164,7 @@ def touch(tx: ApiTransaction, stamp: Stamp, cell_uuid: str) -> None:
 
 
 def add_usage(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange]) -> None:
-    """Add to the usage of rows, several of which must be locked already: one UPDATE locks in no promised order."""
+    """Change the usage of rows. Lock several rows before the call: one UPDATE locks them in no defined order."""
     ordered = sorted(changes.items())
     for start in range(0, len(ordered), dialect.IN_LIST):
         tx.exec_driver_sql(_addition(tx.dialect.name, stamp, ordered[start : start + dialect.IN_LIST]))
@@ -178,7 +178,13 @@ _ADDED = ", ".join(["generation = {of}generation + 1", *(f"{name} = {{of}}{name}
 
 
 def _addition(server: str, stamp: Stamp, changes: Sequence[tuple[int, UsageChange]]) -> str:
-    """One UPDATE, whatever the changes are: group commit has as many of them as flavors. All that goes into the text is numbers."""
+    """One UPDATE for changes of different amounts, such as those of several flavors in a group commit.
+
+    Only numbers go into the text. For one change, on PostgreSQL and SQLite::
+
+        UPDATE inventories AS i SET generation = i.generation + 1, used_vcpus = i.used_vcpus + more_used_vcpus, ...
+        FROM (SELECT 7 AS key_id, 2 AS more_used_vcpus, ...) AS v WHERE i.id = v.key_id
+    """
     names = ", ".join(["{} AS key_id", *(f"{{}} AS more_{name}" for name in _NUMBERS)])
     first, *others = (
         tuple(map(int, (key, change.vcpus, change.memory_mb, change.disk_gb, change.instances))) for key, change in changes
@@ -217,9 +223,9 @@ def after(row: Inventory, change: UsageChange, stamp: Stamp) -> Inventory:
 
 
 def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode], cell_uuid: str) -> None:
-    """Make the capacities those of ``nodes``, all of the cell given: new rows for new nodes, nothing for those that did not change.
+    """Set the capacities to those of ``nodes``, all of them of one cell. New nodes get rows; unchanged ones are not written.
 
-    Usage is left alone: it is what the claims say.
+    Usage is not changed: it follows from the claims.
     """
     wanted = {(node.host, node.node): node for node in nodes}
     known = {(row.host, row.node): row for row in _of_hosts(tx, {host for host, _ in wanted})}
@@ -235,7 +241,7 @@ def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode]
 
 
 def insert(tx: ApiTransaction, rows: list[dict[str, Any]]) -> None:
-    """New rows without usage. One that another transaction has just made stays as that one made it."""
+    """Insert rows without usage. A row that another transaction has just inserted stays as it is."""
     usage = dict.fromkeys(("used_vcpus", "used_memory_mb", "used_disk_gb", "instances", "generation"), 0)
     dialect.insert_new(tx, inventories, [usage | _columns(row) for row in rows])
 
@@ -268,7 +274,7 @@ def _differs(row: Inventory, node: ComputeNode, cell_uuid: str) -> bool:
 
 
 def _of_hosts(tx: ApiTransaction, hosts: Iterable[str]) -> list[Inventory]:
-    """All rows of these hosts, locked. Not by their names: MariaDB locks rows in the order in which it finds them."""
+    """All rows of these hosts, locked by id. Locking by name would break the lock order: MariaDB locks rows as it finds them."""
     ids: list[int] = []
     ordered = sorted(hosts)
     for start in range(0, len(ordered), dialect.IN_LIST):
@@ -277,7 +283,7 @@ def _of_hosts(tx: ApiTransaction, hosts: Iterable[str]) -> list[Inventory]:
 
 
 def _inventory(row: Any) -> Inventory:
-    """One with amounts that cannot be read offers nothing: it takes no claim, and other hosts' claims go on beside it."""
+    """The record of a row. With unreadable custom amounts it has no capacity, so that it gets no claim and other hosts still do."""
     known = resources.is_readable(row[14]) and resources.is_readable(row[15])
     return Inventory(
         id=row[0],

@@ -1,6 +1,6 @@
-"""Who drives a queued request: leases, and the fences that come with them.
+"""Leases of queued requests, and their fences.
 
-A lease only decides when to try; every later write is conditional on the fence, never on the clock.
+A lease only decides when a conductor may try. Every later write is conditional on the fence, never on the clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from objects.spec import RequestSpec
 
 
 class LeasedRequest(Object, frozen=True, kw_only=True):
-    """One build request under the lease of its reader. Times in seconds since the epoch."""
+    """A build request that the caller has leased. Times in seconds since the epoch."""
 
     instance_uuid: str
     fence: int
@@ -37,10 +37,11 @@ class LeasedRequest(Object, frozen=True, kw_only=True):
 
 
 class LeasedBatch(Object, frozen=True, kw_only=True):
-    """The requests of one batch that were leased together. ``sealed``: the batch's secrets, where it has some and they are kept.
+    """The requests of one batch that were leased together.
 
-    ``unreadable``: why the spec that is stored cannot be used, if it cannot. ``spec`` is then a stand-in that names the batch only.
-    Nothing may be built of it: such requests end at their deadline.
+    ``sealed``: the batch's sealed secrets, if it has any and they are not erased yet.
+    ``unreadable``: why the stored spec cannot be used; None: it can. ``spec`` is then a placeholder with the batch's id. Build
+    nothing from it: such requests end at their deadline.
     """
 
     batch_id: str
@@ -55,9 +56,9 @@ class LeasedBatch(Object, frozen=True, kw_only=True):
 
 ANY_LENGTH_S = 1e15
 LEASE_SLACK_S = 600.0
-"""Seconds that a lease may end beyond twice its length: conductors may be configured differently."""
+"""Seconds that a lease may end beyond twice its length, because conductors may be configured differently."""
 
-# Nobody writes a lease that long: whoever wrote it had another clock, or the database's clock was set back.
+# A lease that ends after ``furthest`` was written by another clock, or the database's clock was set back: treat it as free.
 _FREE = sa.or_(build_requests.c.lease_until <= sa.bindparam("now"), build_requests.c.lease_until > sa.bindparam("furthest"))
 _WAITING = (
     sa.select(build_requests.c.batch_id)
@@ -66,7 +67,7 @@ _WAITING = (
     .order_by(sa.func.max(build_requests.c.priority).desc(), sa.func.min(build_requests.c.created_at))
     .limit(sa.bindparam("limit"))
 )
-# MariaDB must not scan: it would skip everything that anybody has locked, and come back empty.
+# Without the hints MariaDB may scan the tables, skip every row that is locked anywhere in them, and return nothing.
 _LEASABLE = by_index(
     by_index(
         sa.select(build_requests, instance_mappings.c.name, instance_mappings.c.launch_index)
@@ -128,15 +129,15 @@ _RENEW = by_index(
 
 
 def furthest(now: float, seconds: float) -> float:
-    """When a lease ends at the latest, if it was written by this clock. Leases of no length say nothing of how long others' are."""
+    """The latest end of a valid lease. ``seconds``: the length of leases; 0: unknown, then any end within ANY_LENGTH_S is valid."""
     return now + 2 * (seconds or ANY_LENGTH_S) + LEASE_SLACK_S
 
 
 def waiting(tx: ApiTransaction, now: float, limit: int, age: float = 0.0, seconds: float = ANY_LENGTH_S) -> list[str]:
-    """Batches with requests that nobody drives, the most urgent and oldest first. ``now``: by this database's clock.
+    """Batches with requests that nobody drives, highest priority and then oldest first. ``now``: by this database's clock.
 
-    ``seconds``: how long leases are; one that ends much later counts as over. Requests accepted in the last ``age`` seconds that
-    nobody has begun with are left out: somebody is about to, unless a doorbell was lost.
+    ``seconds``: the length of leases; a lease that ends much later counts as expired.
+    ``age``: never-leased requests accepted in the last ``age`` seconds are left out, because a conductor was just notified of them.
     """
     values = {"now": now, "furthest": furthest(now, seconds), "limit": limit, "before": now - age}
     return list(tx.execute(_WAITING, values).scalars())
@@ -145,14 +146,15 @@ def waiting(tx: ApiTransaction, now: float, limit: int, age: float = 0.0, second
 def lease(
     tx: ApiTransaction, owner: str, batch_ids: Sequence[str], now: float, seconds: float, known: Known | None = None
 ) -> list[LeasedBatch]:
-    """Take what is queued, or was left by a driver whose lease ran out, under a new fence for each request.
+    """Lease queued requests and requests with an expired lease, each under a new fence.
 
-    ``now``: by this database's clock, as is every lease. One that ends much later than a lease can is over too. ``known``: the
-    incarnation that the caller has compared with the cells; nothing is leased in another one (``db/api/incarnation.py``).
+    ``now``: by this database's clock, like every lease. A lease that ends later than any valid lease counts as expired.
+    ``known``: the incarnation that the caller compared with the cells; nothing is leased in another one
+    (``db/api/incarnation.py``).
 
-    Rows another conductor is taking at this moment are skipped where the server can do so, and found taken elsewhere.
+    Rows that another conductor is leasing are skipped on PostgreSQL and MariaDB. SQLite has one writer at a time.
     """
-    # a batch is leased by one conductor, whole
+    # The lock of the spec's row makes one conductor lease the whole batch.
     specs = {row.batch_id: row for row in tx.execute(_BATCHES, {"batches": list(batch_ids)} | _of(known))}
     rows = tx.execute(_LEASABLE, {"batches": list(specs), "now": now, "furthest": furthest(now, seconds)}).all() if specs else []
     if not rows:
@@ -165,7 +167,7 @@ def lease(
 def lease_without_spec(
     tx: ApiTransaction, owner: str, now: float, seconds: float, limit: int, known: Known | None = None
 ) -> list[LeasedBatch]:
-    """The same for requests past their deadline whose spec is gone, at most ``limit`` of them: ``lease`` finds none of these."""
+    """Lease at most ``limit`` requests past their deadline whose spec is gone: ``lease`` does not find these."""
     rows = tx.execute(_SPECLESS, {"now": now, "furthest": furthest(now, seconds), "limit": limit} | _of(known)).all()
     for chunk in chunks([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
@@ -173,7 +175,7 @@ def lease_without_spec(
 
 
 def _leased(rows: Sequence[sa.Row[Any]]) -> dict[str, list[LeasedRequest]]:
-    """By batch, under their new fences."""
+    """The leased requests by batch, with their new fences."""
     requests: dict[str, list[LeasedRequest]] = defaultdict(list)
     for r in rows:
         requests[r.batch_id].append(
@@ -201,7 +203,7 @@ def _batch(batch_id: str, requests: Sequence[LeasedRequest], text: str | None, s
 
 
 def _stand_in(batch_id: str) -> RequestSpec:
-    """What stands for a spec that cannot be read."""
+    """A placeholder for a spec that cannot be read."""
     nothing = Flavor(flavor_id="", name="", vcpus=0, memory_mb=0)
     return RequestSpec(batch_id=batch_id, request_id=request_of(batch_id) or "", project_id="", user_id="", name="", flavor=nothing)
 
@@ -211,9 +213,9 @@ def _of(known: Known | None) -> dict[str, str | int]:
 
 
 def refence(tx: ApiTransaction, fences: Mapping[str, int]) -> dict[str, int]:
-    """Change one's mind about host or cell: a new fence for each request still held under the fence given.
+    """Give each request that is still held under the given fence a new one, before its host or cell is chosen again.
 
-    Returns the new fences; a uuid that is missing was lost to a delete or to a successor.
+    Returns the new fences. A missing uuid was lost to a delete or to another conductor.
     """
     held: list[str] = []
     for chunk in chunks(sorted(fences)):
@@ -225,14 +227,14 @@ def refence(tx: ApiTransaction, fences: Mapping[str, int]) -> dict[str, int]:
 
 
 def renew(tx: ApiTransaction, fences: Mapping[str, int], until: float) -> None:
-    """Extend the lease of requests still held under the fence given. Losing it does no harm, so nothing is returned."""
+    """Extend the lease of requests that are still held under the given fence. A lost lease is harmless, so nothing is returned."""
     for fence, uuids in by_fence(fences).items():
         for chunk in chunks(uuids):
             tx.execute(_RENEW, {"uuids": chunk, "held": fence, "until": until})
 
 
 def by_fence(fences: Mapping[str, int]) -> dict[int, list[str]]:
-    """Uuids grouped by their fence; a batch leased at once has one."""
+    """Uuids grouped by fence, in order. The requests of a batch that was leased at once usually share one fence."""
     groups: dict[int, list[str]] = defaultdict(list)
     for uuid in sorted(fences):
         groups[fences[uuid]].append(uuid)
@@ -240,6 +242,6 @@ def by_fence(fences: Mapping[str, int]) -> dict[int, list[str]]:
 
 
 def chunks(uuids: Sequence[str]) -> Iterable[list[str]]:
-    """Pieces no longer than an IN list may be."""
+    """Split into lists of at most ``dialect.IN_LIST``."""
     for start in range(0, len(uuids), dialect.IN_LIST):
         yield list(uuids[start : start + dialect.IN_LIST])

@@ -1,4 +1,4 @@
-"""Who writes to the ledger of claims, and in which order: what lets every scheduler follow the others' claims."""
+"""Writer ids and sequence numbers of transactions that change inventories. With them schedulers follow each other's claims."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ T = TypeVar("T")
 
 
 LIFE = 3600.0
-"""Seconds for which a pen writes under one id. So nobody need look for ids that are much older than the newest ones."""
+"""Seconds for which a ledger uses one writer id. Readers can then ignore ids much older than the newest."""
 KEPT = 1000
-"""Writers that are remembered: the newest."""
+"""Newest writers that are kept in the table."""
 
 
 class Stamp(NamedTuple):
-    """What a transaction marks the inventories with that it changes: the process's writer id, and the number of the transaction."""
+    """The mark of a transaction on the inventories that it changes: its writer id and its sequence number."""
 
     writer: int
     sequence: int
 
 
 class Ledger:
-    """One process's pen. ``write(fn, ...)`` calls ``fn(tx, stamp, ...)`` in one transaction of ``database``.
+    """Writes inventories for one process. ``write(fn, ...)`` calls ``fn(tx, stamp, ...)`` in one transaction of ``database``.
 
-    The process has one such transaction at a time, so its numbers become visible in their order, and a reader's cursor of
-    (writer, number) misses nothing. One global sequence cannot promise that: transactions commit in another order than they draw
-    numbers. Numbers need not be dense: every attempt of a transaction draws one.
+    The process runs one such transaction at a time, so its numbers become visible in order, and a reader's cursor of (writer,
+    number) misses nothing. One global sequence cannot guarantee that, because transactions do not commit in the order in which they
+    draw numbers. There may be gaps: every attempt of a transaction draws a number.
     """
 
     def __init__(self, database: ApiDatabase, name: str) -> None:
@@ -48,14 +48,14 @@ class Ledger:
         self._sequence = 0
 
     def write(self, fn: Callable[Concatenate[ApiTransaction, Stamp, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Raises what ``fn`` raises, and what ``Database.write`` does."""
+        """Run ``fn(tx, stamp, ...)`` in a transaction. Raises what ``fn`` and ``Database.write`` raise."""
         with self._lock:
             try:
                 if time.monotonic() - self._since > LIFE:
                     self._writer = None
                 stamp, result = self.database.write(self._attempt, lambda tx, stamp: fn(tx, stamp, *args, **kwargs))
             except errors.DatabaseUnavailable:
-                # A commit of unknown outcome may still become visible after our next one: that one must come from another writer.
+                # A commit of unknown outcome may become visible after our next commit, so the next one needs another writer id.
                 self._writer = None
                 raise
             if stamp.writer != self._writer:
@@ -64,7 +64,7 @@ class Ledger:
             return result
 
     def _attempt(self, tx: ApiTransaction, body: Callable[[ApiTransaction, Stamp], T]) -> tuple[Stamp, T]:
-        """A writer comes into being with its first transaction, and is ours only if that commits."""
+        """Run ``body`` with the next stamp. A writer's first transaction also inserts it, so it exists only if that commits."""
         writer, self._sequence = (self._register(tx), 1) if self._writer is None else (self._writer, self._sequence + 1)
         stamp = Stamp(writer, self._sequence)
         return stamp, body(tx, stamp)
@@ -78,7 +78,7 @@ class Ledger:
 
 
 def once(tx: ApiTransaction, name: str) -> Stamp:
-    """A stamp for this one transaction, by a writer of its own: the youngest there is."""
+    """A stamp for this one transaction, under a writer id of its own, which is the newest."""
     key = tx.execute(sa.insert(writers), {"name": name[:255], "started": time.time()}).inserted_primary_key
     if key is None:
         raise RuntimeError("the database gave a new writer no id")

@@ -1,4 +1,4 @@
-"""Lists of servers, made of the summaries in their mappings: filters, one order over all cells, pages."""
+"""Lists of servers over all cells, from the summaries in their mappings: filters, sort order and pages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _DESCRIPTION = spec_fields.of_server(request_specs.c.description)
 _HAS_CONFIG_DRIVE = sa.func.coalesce(spec_fields.of_server(request_specs.c.config_drive), sa.false())
 
 SEARCH_TIME_S = 3.0
-"""What a search for a regular expression may take in one list."""
+"""Seconds that one list may search for a regular expression."""
 MAX_SEARCHED = 250_000
-"""Servers in which one list searches for a regular expression."""
+"""Servers that one list may search for a regular expression."""
 _FIRST_SEARCH_PAGE, _SEARCH_PAGE = 1000, 20_000
-"""Candidates that one statement of a search reads: the first one, and those after it."""
+"""Candidates that one statement of a search reads: the first statement, and each later one."""
 _ROWS_PER_LOOK = 100
-"""Candidates between two looks at the clock."""
+"""Candidates between two checks of the time."""
 _TOO_MANY = (
     "This list searches for a regular expression in too many servers. Name a project, a state or a host, or give marker and limit."
 )
@@ -42,7 +42,7 @@ SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
     "launched_at": _C.launched_at,
     "terminated_at": _C.terminated_at,
     "display_name": _C.name,
-    "hostname": _C.name,  # is made of it
+    "hostname": _C.name,  # derived from the name
     "host": _C.host,
     "node": _C.node,
     "availability_zone": _C.availability_zone,
@@ -59,18 +59,20 @@ SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
     "display_description": _DESCRIPTION,
     "config_drive": sa.case((sa.true() == _HAS_CONFIG_DRIVE, 1), else_=0),
 }
-"""What a list can be sorted by, as the Compute API calls it."""
+"""Sort keys by their name in the Compute API."""
 
 _NEVER_NULL = frozenset({"power_state", "config_drive"})
 
 
 class ServerQuery(Object, frozen=True, kw_only=True):
-    """What a list asks for. Everything given must hold; times are seconds since the epoch.
+    """The filters, order and page of a list. A server must pass all filters; times are seconds since the epoch.
 
-    ``name`` and ``description`` are regular expressions (``regexes.check``), found anywhere. ``sort`` holds pairs of a key of
-    SORT_KEYS and "asc" or "desc". The page begins behind ``marker``, a uuid, wherever that server would stand now; or, with
-    ``position``, behind the place with these sort values, one for each key, where that server stood when it was listed.
-    ``tags``: has all of them; ``tags_any``: one at least; ``not_tags``: not all; ``not_tags_any``: none. ``placed``: in a cell.
+    ``name``, ``description``: regular expressions (``regexes.check``), found anywhere in the text.
+    ``placed``: whether the server is in a cell.
+    ``tags``: has all of them; ``tags_any``: has at least one; ``not_tags``: not all; ``not_tags_any``: none.
+    ``sort``: pairs of a key of SORT_KEYS and "asc" or "desc".
+    ``marker``: uuid of a server; the page begins after its current position.
+    ``position``: sort values of the marker, one for each key, from when it was listed; replaces its current position.
     """
 
     project_id: str | None = None
@@ -105,7 +107,7 @@ class ServerQuery(Object, frozen=True, kw_only=True):
 
 
 class _Key(Object, frozen=True, kw_only=True):
-    """One thing that is sorted by."""
+    """One sort key."""
 
     expression: Any
     descending: bool
@@ -113,7 +115,7 @@ class _Key(Object, frozen=True, kw_only=True):
 
 
 class Listed(Object, frozen=True, kw_only=True):
-    """A page, and the sort values of its servers, in the same order: what ``position`` takes."""
+    """A page. ``positions``: the sort values of its servers in the same order, for ``ServerQuery.position``."""
 
     servers: tuple[Server, ...]
     positions: tuple[tuple[Value, ...], ...]
@@ -125,10 +127,10 @@ def list_(tx: ApiTransaction, query: ServerQuery) -> list[Server]:
 
 
 def page(tx: ApiTransaction, query: ServerQuery) -> Listed:
-    """Servers in the order asked for, the uuid breaking ties, from just after the marker on.
+    """A page of servers after the marker, in the query's order; the uuid breaks ties and NULL is the lowest value.
 
-    NULL sorts as the lowest value. Raises ``errors.NotFound`` for an unknown marker, ``errors.Invalid`` for an unknown sort key and
-    ``errors.TooCostly`` where a regular expression would have to be searched for in too many servers.
+    Raises ``errors.NotFound`` for an unknown marker and ``errors.Invalid`` for an unknown sort key. Raises ``errors.TooCostly`` if
+    a regular expression had to be searched for in too many servers.
     """
     keys = [_key(name, direction) for name, direction in query.sort]
     labels = [key.expression.label(f"sort_{number}") for number, key in enumerate(keys)]
@@ -151,7 +153,7 @@ def page(tx: ApiTransaction, query: ServerQuery) -> Listed:
 
 def _in_order(statement: sa.Select[Any], keys: Sequence[_Key]) -> sa.Select[Any]:
     for key in keys:
-        if key.nullable:  # whatever the server's own habit
+        if key.nullable:  # database servers differ in where they sort NULL
             rank = sa.case((key.expression.is_(None), 0), else_=1)
             statement = statement.order_by(rank.desc() if key.descending else rank.asc())
         statement = statement.order_by(key.expression.desc() if key.descending else key.expression.asc())
@@ -159,16 +161,16 @@ def _in_order(statement: sa.Select[Any], keys: Sequence[_Key]) -> sa.Select[Any]
 
 
 def _search(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after: tuple[Value, ...] | None) -> list[str]:
-    """The uuids of the first ``query.limit`` servers behind ``after`` in which the query's regular expressions are found.
+    """The uuids of the first ``query.limit`` servers after ``after`` that match the query's regular expressions.
 
-    Candidates that pass all other filters are read in the list's order, page after page. Raises ``errors.TooCostly`` after
-    SEARCH_TIME_S or MAX_SEARCHED of them: what remains could take any time.
+    It reads candidates that pass all other filters in the list's order, page by page. Raises ``errors.TooCostly`` after
+    SEARCH_TIME_S or MAX_SEARCHED candidates, to bound the time.
     """
     searched = [(query.name, _C.name), (query.description, _DESCRIPTION)]
     patterns = [pattern for pattern, _ in searched if pattern is not None]
     texts = [text.label(f"text_{number}") for number, (pattern, text) in enumerate(searched) if pattern is not None]
     labels = [key.expression.label(f"sort_{number}") for number, key in enumerate(keys)]
-    # LIKE takes letters of both cases for one another on SQLite: that leaves more candidates, never fewer
+    # LIKE ignores case on SQLite: that leaves more candidates, never fewer
     likely = [text.contains(held, autoescape=True) for pattern, text in searched if pattern and (held := regexes.literal(pattern))]
     statement = _in_order(sa.select(*texts, *labels).where(*_conditions(query), *likely), keys)
     found: list[str] = []
@@ -192,7 +194,7 @@ def _search(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after:
 
 
 def _position(tx: ApiTransaction, query: ServerQuery, labels: Sequence[sa.Label[Any]]) -> tuple[Value, ...]:
-    """Where the marker stands now, which need not pass the filters: a server may leave the list between two pages."""
+    """The marker's current sort values. It need not pass the filters, because a server may leave the list between two pages."""
     found = tx.execute(sa.select(_C.project_id, *labels).where(_C.instance_uuid == query.marker)).one_or_none()
     if found is None or query.project_id not in (None, found.project_id):
         raise errors.NotFound(f"marker: server {query.marker} not found")
@@ -204,8 +206,8 @@ def _conditions(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
 
 
 def _life(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
-    """A deleted server is that, however far its cell has got with it."""
-    live, deleted = _C.deleted == sa.false(), _C.deleted == sa.true()  # MariaDB finds no index for IS
+    """Filters by state. A deleted server counts as deleted even before its cell confirms the delete."""
+    live, deleted = _C.deleted == sa.false(), _C.deleted == sa.true()  # MariaDB uses no index for IS
     in_states = _C.state.in_([state for state in query.states if state != "deleted"])
     if query.only_deleted:
         return [deleted]
@@ -217,7 +219,7 @@ def _life(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
 
 
 def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
-    """What the row itself says."""
+    """Filters on columns of the mapping."""
     equal = {
         _C.project_id: query.project_id,
         _C.user_id: query.user_id,
@@ -240,7 +242,7 @@ def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
 
 
 def _asked_for(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
-    """What its request says."""
+    """Filters on columns of the request spec, tags and metadata."""
     of, asked = request_specs.c, spec_fields
     equal = {of.flavor_id: query.flavor_id, of.image_id: query.image_id, of.key_name: query.key_name}
     conditions: list[sa.ColumnElement[bool]] = [
@@ -271,7 +273,7 @@ def _key(name: str, direction: str) -> _Key:
 
 
 def _after(keys: Sequence[_Key], values: Sequence[Value]) -> sa.ColumnElement[bool]:
-    """Rows that sort behind these values: beyond the first, or equal there and beyond the next, and so on."""
+    """Rows that sort after these values: after the first, or equal there and after the next, and so on."""
     clauses: list[sa.ColumnElement[bool]] = []
     equal: list[sa.ColumnElement[bool]] = []
     for key, value in zip(keys, values, strict=True):
@@ -290,6 +292,6 @@ def _after(keys: Sequence[_Key], values: Sequence[Value]) -> sa.ColumnElement[bo
     behind = sa.or_(*clauses)
     if first.nullable or values[0] is None:
         return behind
-    # says nothing new, but lets a server begin to read where the page begins
+    # redundant, but lets the database start its index scan where the page begins
     bound = first.expression <= values[0] if first.descending else first.expression >= values[0]
     return sa.and_(cast("sa.ColumnElement[bool]", bound), behind)

@@ -1,4 +1,4 @@
-"""Instance mappings read: where every server is, and the summary that lists show without asking any cell."""
+"""Read instance mappings: the cell of every server, and the summary that lists show without querying cells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 
-from db.api.listing import SORT_KEYS as SORT_KEYS  # lists are offered from here too: they show what is read here
+from db.api.listing import SORT_KEYS as SORT_KEYS  # exported here too, because lists show mappings
 from db.api.listing import ServerQuery as ServerQuery
 from db.api.listing import list_ as list_
 from db.api.summary import server_of
@@ -23,7 +23,7 @@ from service.rate_limited_log import RateLimitedLog
 
 
 class StateCount(Object, frozen=True, kw_only=True):
-    """How many servers that are not deleted are in this state, in this cell (None: not in any yet)."""
+    """How many servers that are not deleted are in this state and this cell (None: in none yet)."""
 
     cell_uuid: str | None
     state: str
@@ -31,14 +31,14 @@ class StateCount(Object, frozen=True, kw_only=True):
 
 
 class Queue(Object, frozen=True, kw_only=True):
-    """The durable queue: requests in it, and when the oldest was accepted (seconds since the epoch, None if empty)."""
+    """The durable queue. ``oldest``: when its oldest request was accepted (seconds since the epoch); None if it is empty."""
 
     depth: int
     oldest: float | None
 
 
 class Fate(Object, frozen=True, kw_only=True):
-    """What the settler reads: where a uuid was decided to be. ``requested``: a build request still exists."""
+    """The decision about a uuid, for the settler. ``requested``: its build request still exists."""
 
     cell_uuid: str | None
     deleted: bool
@@ -64,13 +64,13 @@ _OF_BATCH = (
 
 
 def of_batch(tx: ApiTransaction, batch_id: str, project_id: str | None = None) -> list[Server]:
-    """All servers of one request, deleted or not, in the order asked for; none if it is unknown or of another project."""
+    """All servers of one batch, deleted or not, in launch order; none if it is unknown or of another project."""
     rows = tx.execute(_OF_BATCH, {"batch": batch_id})
     return [server_of(row) for row in rows if project_id in (None, row.project_id)]
 
 
 def specs(tx: ApiTransaction, batch_ids: Iterable[str]) -> dict[str, RequestSpec]:
-    """The request specs of these batches, without those that cannot be decoded: one must not cost a project its list."""
+    """The request specs of these batches. One that cannot be decoded is logged and left out, so that lists still work."""
     found: dict[str, RequestSpec] = {}
     wanted = sorted(set(batch_ids))
     for start in range(0, len(wanted), dialect.IN_LIST):
@@ -99,7 +99,7 @@ def queue(tx: ApiTransaction) -> Queue:
 
 
 def fates(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, Fate]:
-    """What was decided about each uuid; one that is missing has no mapping at all."""
+    """The decision about each uuid. A missing uuid has no mapping."""
     query = (
         sa.select(instance_mappings, build_requests.c.instance_uuid.label("request"))
         .select_from(
@@ -116,11 +116,11 @@ def fates(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, Fate]:
 
 
 def deleting(tx: ApiTransaction, limit: int, after: str = "") -> list[Server]:
-    """Deleted servers that were handed over to a cell and have not been seen to end there, by uuid from ``after`` on."""
+    """At most ``limit`` deleted servers whose cell has not confirmed the delete, by uuid, after ``after``."""
     query = (
         sa.select(instance_mappings)
         .where(
-            # said so that MariaDB, too, goes by the index: tombstones are many
+            # spelled so that MariaDB, too, uses the index: there are many tombstones
             instance_mappings.c.deleted == sa.true(),
             instance_mappings.c.state.in_(("building", "active", "error")),
             instance_mappings.c.cell_uuid.is_not(None),
@@ -141,7 +141,7 @@ _ENDED = by_index(
 
 
 def ended(tx: ApiTransaction, uuids: Iterable[str], now: float) -> None:
-    """Note that deleted servers of cell0, which has no feed, are gone there."""
+    """Confirm the deletes of servers of cell0, because cell0 has no feed."""
     wanted = sorted(uuids)
     for start in range(0, len(wanted), dialect.IN_LIST):
         tx.execute(_ENDED, {"uuids": wanted[start : start + dialect.IN_LIST], "now": now})
@@ -160,7 +160,7 @@ _ENDED_WITH_CELL = by_index(
 
 
 def ended_with_cell(tx: ApiTransaction, uuids: Iterable[str], now: float) -> int:
-    """Note that deleted servers are gone whose cell was removed: nobody will confirm these deletes. Returns how many there were."""
+    """Confirm the deletes of servers whose cell was removed, because no feed will; return how many there were."""
     wanted, ended = sorted(uuids), 0
     for start in range(0, len(wanted), dialect.IN_LIST):
         ended += tx.execute(_ENDED_WITH_CELL, {"uuids": wanted[start : start + dialect.IN_LIST], "now": now}).rowcount

@@ -1,4 +1,4 @@
-"""The durable queue, counted for metrics: one statement, whose cost grows with what waits and nothing else."""
+"""Count the durable queue for metrics, in one statement whose cost grows only with the length of the queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from db.sql.connection import ApiTransaction
 from objects.waiting import WaitingCount
 
 LOOKED_AT = 20_000
-"""Requests whose project is looked up; the rest of a longer queue is counted without."""
+"""Requests whose project is looked up. The rest of a longer queue is counted without projects."""
 
 _SOME = sa.select(build_requests.c.instance_uuid, build_requests.c.created_at).limit(LOOKED_AT).subquery()
 _ALL = sa.select(sa.func.count().label("depth"), sa.func.min(build_requests.c.created_at).label("oldest")).subquery()
@@ -26,7 +26,7 @@ _QUEUE = (
 
 
 def queue(tx: ApiTransaction, names: int) -> list[WaitingCount]:
-    """The durable queue by project: the ``names`` projects with most in it, and the rest together."""
+    """Requests in the durable queue: of the ``names`` projects with the most requests, and of all others together (name "")."""
     rows = sorted(tx.execute(_QUEUE).all(), key=lambda row: (-row.number, row.project_id))
     told = [WaitingCount(name=row.project_id, count=row.number, oldest=row.oldest) for row in rows[:names]]
     rest = (rows[0].depth if rows else 0) - sum(waiting.count for waiting in told)

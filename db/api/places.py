@@ -1,4 +1,4 @@
-"""Where servers are, as the ledger of claims has it."""
+"""The hosts of servers, according to their claims."""
 
 from __future__ import annotations
 
@@ -19,5 +19,8 @@ _PLACES = (
 
 
 def of_servers(tx: ApiTransaction, project_id: str, uuids: Sequence[str]) -> dict[str, str]:
-    """The hosts of these servers, by uuid, as far as they are the project's and have one. At most ``dialect.IN_LIST`` are asked."""
+    """The hosts of these servers, by uuid. Servers of other projects and servers without a claim are left out.
+
+    ``uuids``: at most ``dialect.IN_LIST``.
+    """
     return {row.instance_uuid: row.host for row in tx.execute(_PLACES, {"uuids": list(uuids), "project": project_id})}

@@ -1,4 +1,4 @@
-"""Forget servers that were deleted long ago, after their cells have (``db/cell/purge.py``)."""
+"""Purge servers that were deleted long ago from the API database, after their cells purged them (``db/cell/purge.py``)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from db.sql import dialect
 from db.sql.connection import ApiTransaction
 
 PAGE = dialect.IN_LIST
-"""Servers that one transaction forgets, at most."""
+"""Servers that one transaction purges, at most."""
 
 _HANGING_ON_BATCHES = (tables.request_specs, tables.request_tags, tables.request_metadata, tables.request_secrets, tables.decisions)
 
 
 def servers(tx: ApiTransaction, before: float, cells: Collection[str]) -> int:
-    """Forget a page of servers of these cells, by uuid, and of those that have none now, with their batches; return how many."""
+    """Purge a page of the servers that ``old_servers`` finds, with their batches; return how many. ``cells``: uuids."""
     return forget_servers(tx, old_servers(tx, before, cells))
 
 
 def old_servers(tx: ApiTransaction, before: float, cells: Collection[str], most: int = PAGE) -> Sequence[str]:
-    """The uuids of ``most`` servers of these cells, or of none that there is, that were deleted before ``before``."""
+    """The uuids of at most ``most`` servers deleted before ``before`` (seconds since the epoch).
+
+    They are servers of ``cells`` (uuids), servers that never had a cell, and servers whose cell was removed.
+    """
     mappings = tables.instance_mappings
     query = (
         sa.select(mappings.c.instance_uuid)
         .where(
-            mappings.c.deleted == sa.true(),  # said so that MariaDB goes by the index
+            mappings.c.deleted == sa.true(),  # spelled so that MariaDB uses the index
             mappings.c.state == "deleted",
             mappings.c.terminated_at < before,
             sa.or_(
@@ -43,7 +46,7 @@ def old_servers(tx: ApiTransaction, before: float, cells: Collection[str], most:
 
 
 def forget_servers(tx: ApiTransaction, uuids: Sequence[str]) -> int:
-    """Forget these, a page at most, and batches of which nothing is left; return how many servers were there."""
+    """Purge these servers (at most PAGE), and their batches that have no servers left; return how many servers there were."""
     if not uuids:
         return 0
     mappings = tables.instance_mappings
@@ -66,9 +69,9 @@ _KEYS = (tables.request_specs.c.batch_id, tables.decisions.c.batch_id)
 
 
 def copies(tx: ApiTransaction, uuids: Sequence[str]) -> list[str]:
-    """Everything about these servers and the requests of their batches, a line of JSON for each row. No secret is among them.
+    """The rows of these servers and of their batches (specs and decisions), one line of JSON each, without secrets.
 
-    What is of a batch that has other servers comes again with those.
+    The rows of a batch come again with its other servers.
     """
     batches = batches_of(tx, uuids)
     lines = archive.lines(tx, tables.instance_mappings.c.instance_uuid, uuids)

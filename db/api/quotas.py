@@ -1,7 +1,7 @@
-"""One row per project, its limits and what it uses, locked by whoever adds to the project's servers or takes from them.
+"""Quotas: one row per project with its limits and usage. A transaction that adds or deletes servers of the project locks it.
 
-``used`` is the sum over the project's instance mappings that are not deleted, at every commit: whoever writes such a mapping, or
-marks one deleted, changes both in one transaction. What a cell does or does not say has no part in it.
+At every commit the usage is the sum over the project's instance mappings that are not deleted: the transaction that inserts such a
+mapping, or marks one deleted, also changes the usage. It does not depend on reports from cells.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _GET = sa.select(quotas).where(quotas.c.project_id == sa.bindparam("project"))
 
 
 def charge(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admission) -> int:
-    """Charge the project for ``wanted`` servers of the batch, or for as many as it may have; returns how many.
+    """Charge the project for ``wanted`` servers of the batch, or for fewer if the admission allows that; return how many.
 
-    Two that charge one project wait for each other here, and the second sees what the first has left. Raises errors.OverQuota:
-    the transaction must end with it.
+    This locks the project's row, so the second of two transactions sees the usage of the first. Raises errors.OverQuota; the caller
+    must then roll back.
     """
     _refuse_if_unknown(tx, spec, wanted, admission)
     more = QuotaUsage.of(spec.flavor, wanted)
@@ -55,12 +55,12 @@ def charge(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admiss
 
 
 def charge_all(tx: ApiTransaction, project_id: str, more: Sequence[QuotaUsage], defaults: QuotaLimits) -> None:
-    """Charge the project for several batches at once, if there is room for all of them.
+    """Charge the project for several batches at once, if the quota has room for all of them.
 
-    Raises errors.OverQuota where there is not, or may not be: the transaction must end with it.
+    Raises errors.OverQuota if it has not, or may not have; the caller must then roll back.
     """
     total = QuotaUsage(**{name: sum(getattr(usage, name) for usage in more) for name in RESOURCES})
-    _refuse_beyond(Quota(project_id=project_id, used=total), total, defaults)  # before a row is made that nobody commits
+    _refuse_beyond(Quota(project_id=project_id, used=total), total, defaults)  # before inserting, as in ``_refuse_if_unknown``
     row = {"project_id": project_id} | _named("used", total) | _named("more", total)
     _refuse_beyond(_quota(_CHARGE.one(tx, row)), total, defaults)
 
@@ -74,9 +74,9 @@ def _refuse_beyond(charged: Quota, more: QuotaUsage, defaults: QuotaLimits) -> N
 
 
 def _refuse_if_unknown(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admission) -> None:
-    """Refuse what is too much even for a project that has nothing, if it has no limits of its own: without making its row.
+    """Raise errors.OverQuota, without inserting a row, for a project without a row whose default limits are too low anyway.
 
-    A row that many insert at once and nobody commits makes rings on MariaDB: each who waited for it locks the gap that it left.
+    If many transactions insert one row and all roll back, MariaDB deadlocks: each that waited for the row locks the gap it left.
     """
     try:
         admit(Quota(project_id=spec.project_id), spec.flavor, wanted, admission)
@@ -86,37 +86,38 @@ def _refuse_if_unknown(tx: ApiTransaction, spec: RequestSpec, wanted: int, admis
 
 
 def release(tx: ApiTransaction, project_id: str, less: QuotaUsage) -> None:
-    """The project has this much less."""
+    """Subtract from the project's usage."""
     tx.execute(_RELEASE, {"project": project_id} | _named("less", less))
 
 
 def add(tx: ApiTransaction, project_id: str, more: QuotaUsage) -> None:
-    """The project has this much more, whatever its limits: these servers exist."""
+    """Add to the project's usage, ignoring its limits, because these servers exist."""
     _CHARGE.one(tx, {"project_id": project_id} | _named("used", more) | _named("more", more))
 
 
 def get(tx: ApiTransaction, project_id: str) -> Quota:
-    """A project that was never heard of has no limits of its own, and nothing."""
+    """The project's quota. An unknown project has no limits of its own and no usage."""
     row = tx.execute(_GET, {"project": project_id}).one_or_none()
     return Quota(project_id=project_id) if row is None else _quota(row)
 
 
 def list_all(tx: ApiTransaction) -> list[Quota]:
-    """Of every project that has limits of its own or ever had a server, by project."""
+    """The quotas of all projects that have a row, by project id. Limits of its own or a first server give a project a row."""
     return [_quota(row) for row in tx.execute(sa.select(quotas).order_by(quotas.c.project_id))]
 
 
 def lock(tx: ApiTransaction, project_id: str) -> Quota:
-    """The row, made if need be; until this transaction ends nobody adds to the project's servers or takes from them."""
+    """Lock the project's row, inserting it if needed: until this transaction ends nobody adds or deletes servers of the project."""
     nothing = QuotaUsage()
     row = {"project_id": project_id} | _named("used", nothing) | _named("more", nothing)
     return _quota(_CHARGE.one(tx, row))
 
 
 def change(tx: ApiTransaction, project_id: str, changes: OwnLimits, *, force: bool = False) -> Quota:
-    """Give a project limits of its own; those that are None in ``changes`` stay as they are. Returns what it has then.
+    """Set a project's own limits; None in ``changes`` keeps a limit. Returns the new quota.
 
-    Raises errors.Invalid for a limit below what is used, unless by ``force``: the project gets nothing more until it has less.
+    ``force``: allow a limit below the usage; the project then gets no more until its usage is lower.
+    Raises errors.Invalid for a limit below the usage without ``force``.
     """
     quota = lock(tx, project_id)
     for name in RESOURCES:
@@ -129,7 +130,7 @@ def change(tx: ApiTransaction, project_id: str, changes: OwnLimits, *, force: bo
 
 
 def forget(tx: ApiTransaction, project_id: str, names: Collection[str] = RESOURCES) -> Quota:
-    """Take a project's own limits of these resources away, so that the defaults hold again."""
+    """Remove a project's own limits of these resources, so that the defaults apply again. Returns the new quota."""
     quota = lock(tx, project_id)
     values = {name: None if name in names else getattr(quota.own, name) for name in RESOURCES}
     return _decide(tx, quota, OwnLimits(**values))
@@ -141,7 +142,7 @@ def _decide(tx: ApiTransaction, quota: Quota, own: OwnLimits) -> Quota:
 
 
 def correct(tx: ApiTransaction, project_id: str, used: QuotaUsage) -> None:
-    """Write down what the project really has, as counted under ``lock``."""
+    """Set the project's usage to ``used``, which the caller counted under ``lock``."""
     tx.execute(sa.update(quotas).where(quotas.c.project_id == project_id).values(_named("used", used)))
 
 

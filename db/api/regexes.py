@@ -1,6 +1,7 @@
-"""Regular expressions that callers give, searched by RE2 in this process: in time that grows with the text, for any expression.
+"""Regular expressions from API callers. RE2 searches for them in this process, in time linear in the text for any expression.
 
-No database server searches for them: MariaDB's engine may take seconds for one name. RE2 has no look-ahead and no back references.
+The database does not search for them, because MariaDB's engine may take seconds for one name. RE2 has no look-ahead and no back
+references.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import re2
 from objects import errors
 
 LONGEST = 255
-"""Characters of an expression: no name is longer."""
+"""Longest expression, in characters: no name is longer."""
 
 _SPECIAL = frozenset("\\.+*?()|[]{}^$")
-"""Characters that are more than themselves in an expression."""
+"""Characters with a special meaning in an expression."""
 _MEMORY = 1 << 20
 """Bytes that a compiled expression may take."""
 
 
 def check(pattern: str, what: str) -> None:
-    """Raise ``errors.Invalid`` unless it is an expression; ``what`` is the parameter it came in."""
+    """Raise ``errors.Invalid`` unless this is a valid expression. ``what``: the name of the request's parameter."""
     if len(pattern) > LONGEST:
         raise errors.Invalid(f"{what}: is too long, {LONGEST} is the most")
     try:
@@ -33,13 +34,13 @@ def check(pattern: str, what: str) -> None:
 
 
 def literal(pattern: str) -> str:
-    """Text that every match of the expression holds: all of it, but for anchors, if it is plain text; else empty."""
+    """Text that every match contains: the expression without anchors if it is plain text, else an empty string."""
     text = pattern.removeprefix("^").removesuffix("$")
     return "" if _SPECIAL.intersection(text) else text
 
 
 def is_found(pattern: str, text: str | None) -> bool:
-    """Whether the expression, which ``check`` has passed, is found anywhere in the text."""
+    """Whether the expression, which passed ``check``, is found anywhere in the text."""
     return text is not None and _compiled(pattern).search(text) is not None
 
 

@@ -1,7 +1,7 @@
-"""Mappings and build requests put right where they contradict each other: each write holds only what is final against it.
+"""Repair mappings and build requests that contradict each other. Every write is conditional on facts that are final.
 
-Two facts carry these guards (``docs/protocol.md``): a mapping that was decided stays as it is, and a request that is gone never
-comes back by itself. So whoever works on the request at the same time either lost long ago or makes the write find nothing.
+The guards rely on two facts (``docs/protocol.md``): a decided mapping stays as it is, and a deleted request never comes back by
+itself. So a conductor that works on the request at the same time has either lost already, or the write matches no row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
 
 OUT_OF_REACH = 2**32
-"""Added to the highest fence known of a request that is put back: nobody who drove the lost one can hold such a fence."""
+"""Added to the highest known fence of a request that is queued again, so that no driver of the lost request holds such a fence."""
 
 _M = instance_mappings.c
 _MAPPED = sa.exists().where(_M.instance_uuid == build_requests.c.instance_uuid)
@@ -38,12 +38,15 @@ _LOST = by_index(
 
 
 def drop_requests(tx: ApiTransaction, uuids: Sequence[str]) -> int:
-    """Remove build requests whose mapping is decided, or is not there; returns how many."""
+    """Delete build requests whose mapping is decided or missing; return how many."""
     return sum(tx.execute(_DROP, {"uuid": uuid}).rowcount for uuid in sorted(uuids))
 
 
 def queue_again(tx: ApiTransaction, uuids: Sequence[str], now: float) -> int:
-    """Put back the requests of servers that are neither queued nor anywhere, past their deadline: they end as ERROR in cell0."""
+    """Queue servers again that have neither a request nor a cell; return how many.
+
+    The new requests are past their deadline, so the servers end as ERROR in cell0.
+    """
     put_back = 0
     for uuid in sorted(uuids):
         lost = tx.execute(_LOST, {"uuid": uuid}).one_or_none()

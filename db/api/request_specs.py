@@ -1,4 +1,4 @@
-"""Request specs that the API database has lost, put back from what cells carry."""
+"""Restore request specs that the API database lost from the copies in the cells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from objects.spec import RequestSpec
 
 
 def put_back(tx: ApiTransaction, specs: Mapping[str, str], now: float) -> int:
-    """Write those that are missing; return how many."""
+    """Insert the missing ones of these specs (stored texts by batch id); return how many."""
     decoded = {batch: stored.load_or_none(text, RequestSpec) for batch, text in sorted(specs.items())}
     rows = [
         {"batch_id": batch, "spec": specs[batch], "created_at": now, **spec_fields.columns(spec)} for batch, spec in decoded.items()

@@ -1,7 +1,7 @@
-"""Custom resource classes in the ledger of claims: amounts by name, in one column beside those of what every host has.
+"""Custom resource classes of inventories and claims: amounts by name, as JSON text in one column.
 
-The columns are NULL for hosts and claims without any. Usage is no number that a statement could add to: whoever changes it locks
-the row, reads it and writes what it comes to.
+The column is NULL for hosts and claims without any. SQL cannot add to the text, so a change locks the row, reads it and writes the
+new amounts.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from db.sql.keyed import by_index
 from objects import stored
 
 Pairs = tuple[tuple[str, int], ...]
-"""A change of amounts, by class in the order of their names; nothing that is 0."""
+"""Amounts by class, sorted by name, without zeros. As a change, negative amounts release."""
 
 NONE: dict[str, int] = {}
-"""What nearly every row has. Shared: not to be changed."""
+"""No custom resource classes, as in nearly every row. Shared: do not change it."""
 
 
 def dump(amounts: Mapping[str, int]) -> str | None:
-    """As a column holds it: equal amounts are equal texts."""
+    """The column's value. Equal amounts give equal texts."""
     there = pairs(amounts)
     return stored.dump(dict(there)) if there else None
 
 
 def load(text: str | None) -> dict[str, int]:
-    """Amounts by class; none where the text is unreadable, so that what is claimed on such a host can be released."""
+    """Amounts by class. An unreadable text gives none, so that claims on such a host can still be released."""
     return (stored.load_or_none(text, dict[str, int]) or NONE) if text else NONE
 
 
@@ -56,7 +56,7 @@ def negated(amounts: Pairs) -> Pairs:
 
 
 def after(used: dict[str, int], change: Pairs) -> dict[str, int]:
-    """Usage with the change in it."""
+    """The usage after the change."""
     return dict(plus(pairs(used), change)) if change else used
 
 
@@ -74,9 +74,9 @@ _SET = by_index(
 
 
 def add_usage(tx: ApiTransaction, changes: Mapping[int, Pairs]) -> None:
-    """Add to the usage of these inventories, whose rows this transaction has changed or locked before.
+    """Add to the usage of these inventories, whose rows this transaction has already changed or locked.
 
-    Rows with equal usage afterwards share one statement.
+    Rows with the same resulting usage share one statement.
     """
     alike: defaultdict[str | None, list[int]] = defaultdict(list)
     for some in _in_lists(sorted(changes)):

@@ -16,13 +16,13 @@ from objects.group import GroupPolicy, ServerGroup
 
 
 def create(tx: ApiTransaction, group: ServerGroup) -> None:
-    """Raises Conflict if its uuid, or its name within its project, is taken."""
+    """Add a group. Raises Conflict if its uuid, or its name within its project, is taken."""
     named.insert(tx, server_groups, _values(group), f"Server group '{group.name}'")
     epochs.bump(tx, Epoch.GROUPS)
 
 
 def list_all(tx: ApiTransaction, project_id: str | None = None) -> list[ServerGroup]:
-    """By name, of one project or of all."""
+    """The groups of one project or of all, by name."""
     query = sa.select(server_groups).order_by(server_groups.c.name, server_groups.c.uuid)
     if project_id is not None:
         query = query.where(server_groups.c.project_id == project_id)
@@ -30,7 +30,7 @@ def list_all(tx: ApiTransaction, project_id: str | None = None) -> list[ServerGr
 
 
 def update(tx: ApiTransaction, group: ServerGroup) -> None:
-    """Rename it; policy and project are for life, since members were placed by them.
+    """Rename the group. Policy and project never change, because members were placed by them.
 
     Raises NotFound, and Conflict if the name is taken.
     """
@@ -40,7 +40,7 @@ def update(tx: ApiTransaction, group: ServerGroup) -> None:
 
 
 def delete(tx: ApiTransaction, uuid: str) -> None:
-    """Its members live on, unbound. Raises NotFound."""
+    """Delete the group; its members stay, without a policy. Raises NotFound."""
     named.delete(tx, sa.delete(server_groups).where(server_groups.c.uuid == uuid), f"Server group '{uuid}'")
     epochs.bump(tx, Epoch.GROUPS)
 

@@ -1,4 +1,4 @@
-"""Cells that do not answer, as the conductors who follow their feeds have found them: what lists go by."""
+"""Cells that do not answer, as recorded by the conductors that read their feeds. Lists use these records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from objects.base import Object
 
 
 class Silence(Object, frozen=True, kw_only=True):
-    """Since when (seconds since the epoch) a cell's database has not answered, and why."""
+    """A cell whose database has not answered since ``since`` (seconds since the epoch), and the reason."""
 
     cell_uuid: str
     since: float
@@ -22,13 +22,13 @@ class Silence(Object, frozen=True, kw_only=True):
 
 
 def read(tx: ApiTransaction) -> list[Silence]:
-    """All of them; hardly ever any."""
+    """All cells that do not answer, by uuid."""
     query = sa.select(cell_silences).order_by(cell_silences.c.cell_uuid)
     return [Silence(cell_uuid=r.cell_uuid, since=r.since, reason=r.reason) for r in tx.execute(query)]
 
 
 def begin(tx: ApiTransaction, silences: Sequence[Silence]) -> None:
-    """Note new ones. One that is noted stays as it is: it began when it did, whoever else has found out."""
+    """Record silences. An existing record keeps its time and reason."""
     rows = [{"cell_uuid": s.cell_uuid, "since": s.since, "reason": text.clean(s.reason, text.FAULT_SIZE)} for s in silences]
     dialect.insert_new(tx, cell_silences, sorted(rows, key=lambda row: str(row["cell_uuid"])))
 
@@ -39,7 +39,7 @@ def end(tx: ApiTransaction, cell_uuids: Collection[str]) -> None:
 
 
 def concerned(tx: ApiTransaction, cell_uuids: Collection[str], project_id: str) -> set[str]:
-    """Those of the cells in which the project has servers."""
+    """The cells among these in which the project has servers."""
     query = sa.select(instance_mappings.c.cell_uuid).where(
         instance_mappings.c.project_id == project_id,
         instance_mappings.c.deleted == sa.false(),

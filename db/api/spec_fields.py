@@ -1,4 +1,4 @@
-"""What lists filter and sort by of request specs, beside each in columns of its row and in two tables: no list decodes a spec."""
+"""Fields of request specs that lists filter and sort by, copied into columns and two tables, so that no list decodes a spec."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from objects import stored, text
 from objects.spec import RequestSpec, ServerProperties
 
 _UNREADABLE = ""
-"""As the flavor of a spec that cannot be decoded: NULL is that of a row written by a release without these columns."""
+"""The flavor of a spec that cannot be decoded. NULL means that a release without these columns wrote the row."""
 
 
 # -- written with the spec ---------------------------------------------------------------------------------------------------
 
 
 def columns(spec: RequestSpec | None) -> dict[str, Any]:
-    """Of a row of ``request_specs``, by name; None: the spec cannot be decoded."""
+    """The columns of a row of ``request_specs``, by name. ``spec`` None: it cannot be decoded."""
     asked = spec.properties if spec is not None else None
     return {
         "flavor_id": (_fit(spec.flavor.flavor_id) if spec is not None else None) or _UNREADABLE,
@@ -33,7 +33,7 @@ def columns(spec: RequestSpec | None) -> dict[str, Any]:
 
 
 def label(tx: ApiTransaction, specs: Mapping[str, RequestSpec | None]) -> None:
-    """Write the rows of tags and metadata of these batches, as far as they are not there."""
+    """Insert the missing rows of tags and metadata of these batches."""
     tags: list[dict[str, Any]] = []
     pairs: list[dict[str, Any]] = []
     for batch, spec in specs.items():
@@ -49,11 +49,11 @@ def label(tx: ApiTransaction, specs: Mapping[str, RequestSpec | None]) -> None:
 
 
 def _fit(value: str | None) -> str | None:
-    """The value, or None where no column can hold it: the API takes no such value, and no filter finds one that came otherwise."""
+    """The value, or None if no column can hold it. The API accepts no such value, and no filter finds one from elsewhere."""
     return value if value is not None and len(value) <= text.NAME_LENGTH and text.is_safe(value) else None
 
 
-# -- of rows without them ----------------------------------------------------------------------------------------------------
+# -- filling rows of older releases ------------------------------------------------------------------------------------------
 
 _UNFILLED = request_specs.c.flavor_id.is_(None)
 _FILL = (
@@ -64,12 +64,12 @@ _FILL = (
 
 
 def unfilled(tx: ApiTransaction) -> int:
-    """How many specs were written by a release that had none of this."""
+    """How many specs were written by a release without these columns."""
     return int(tx.execute(sa.select(sa.func.count()).select_from(request_specs).where(_UNFILLED)).scalar_one())
 
 
 def fill(tx: ApiTransaction, most: int) -> int:
-    """Write it for ``most`` of these; return how many they were, 0 if there are none. Harmless to repeat."""
+    """Fill the columns and tables for at most ``most`` of these specs; return for how many, 0 if none is left. Idempotent."""
     rows = tx.execute(sa.select(request_specs.c.batch_id, request_specs.c.spec).where(_UNFILLED).limit(most)).all()
     if not rows:
         return 0
@@ -84,13 +84,13 @@ def fill(tx: ApiTransaction, most: int) -> int:
 
 
 def of_server(column: sa.Column[Any]) -> sa.ScalarSelect[Any]:
-    """A column of ``request_specs``, of the server that a row of ``instance_mappings`` is of."""
+    """A column of ``request_specs`` as a subquery for the server of a row of ``instance_mappings``."""
     query = sa.select(column).where(request_specs.c.batch_id == instance_mappings.c.batch_id)
     return query.correlate(instance_mappings).scalar_subquery()
 
 
 def tagged(tags: Collection[str]) -> sa.ScalarSelect[int]:
-    """How many of these tags the server has. One subquery for all of them: MariaDB joins sixty tables at most."""
+    """How many of these tags the server has. One subquery for all tags, because MariaDB joins at most 61 tables."""
     return _count(request_tags, request_tags.c.tag.in_(sorted(set(tags))))
 
 

@@ -1,4 +1,4 @@
-"""A row of ``instance_mappings`` as the record it stands for."""
+"""Convert a row of ``instance_mappings`` into a ``Server``."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from db.sql.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, dead_let
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
-# -- what operators define; a change bumps the row of its kind in `epochs` ------------------------------------------------
+# -- defined by operators; a change bumps the row of its kind in `epochs` -------------------------------------------------
 
 epochs = table(
     "epochs",
@@ -79,7 +79,7 @@ server_groups = table(
     sa.UniqueConstraint("project_id", "name"),
 )
 
-# -- the durable queue and what it turns into ------------------------------------------------------------------------------
+# -- the durable queue, and the servers that it becomes --------------------------------------------------------------------
 
 request_specs = table(
     "request_specs",
@@ -87,7 +87,7 @@ request_specs = table(
     sa.Column("batch_id", Uuid, primary_key=True),
     sa.Column("spec", Json, nullable=False),
     sa.Column("created_at", Time, nullable=False),
-    # what lists look for in the spec (db/api/spec_fields.py)
+    # fields of the spec that lists filter and sort by (db/api/spec_fields.py)
     sa.Column("flavor_id", Name),  # NULL: an older release wrote the row; empty: the spec cannot be decoded
     sa.Column("image_id", Name),
     sa.Column("key_name", Name),
@@ -136,9 +136,9 @@ build_requests = table(
 all_or_nothing = table(
     "all_or_nothing",
     metadata,
-    # A batch that stands or falls as a whole, until it is settled (all ACTIVE) or rolled back (all in ERROR); deleted servers aside
+    # A batch that is built as a whole, until it is settled (all ACTIVE) or rolled back (all in ERROR), not counting deleted servers
     sa.Column("batch_id", Uuid, primary_key=True),
-    sa.Column("fault", sa.Text),  # NULL: open; else it has failed, and this is what the others of it are told
+    sa.Column("fault", sa.Text),  # NULL: open; else the batch failed, and this is the fault of its other members
     sa.Column("created_at", Time, nullable=False),
     sa.Column("failed_at", Time),
 )
@@ -149,7 +149,7 @@ instance_mappings = table(
     sa.Column("instance_uuid", Uuid, primary_key=True),
     sa.Column("batch_id", Uuid, nullable=False, index=True),
     sa.Column("cell_uuid", Uuid),  # NULL: still a build request; written once
-    sa.Column("deleted", sa.Boolean, nullable=False, default=False),  # true once
+    sa.Column("deleted", sa.Boolean, nullable=False, default=False),  # never false again
     sa.Column("fence", sa.BigInteger, nullable=False, default=0),
     sa.Column("seen", sa.BigInteger, nullable=False, default=0),  # row version of the last feed event applied
     sa.Column("project_id", Name, nullable=False),
@@ -157,12 +157,12 @@ instance_mappings = table(
     sa.Column("name", Name, nullable=False),
     sa.Column("launch_index", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", Time, nullable=False),
-    sa.Column("vcpus", sa.Integer),  # what it takes of its project's quota until it is deleted; NULL: it was never charged
+    sa.Column("vcpus", sa.Integer),  # charged to the project's quota until it is deleted; NULL: never charged
     sa.Column("memory_mb", sa.Integer),
-    sa.Column("mapped_at", Time),  # when its cell was written: the hand-over, or its burial
+    sa.Column("mapped_at", Time),  # when cell_uuid was written: at the hand-over or burial
     sa.Column("deleted_at", Time),
     sa.Column("deleted_by", Name),  # the request that asked for it
-    # the summary: what lists show while, or although, the cell cannot be asked
+    # the summary: what lists show without querying the cell
     sa.Column("state", sa.String(16), nullable=False),  # building | active | error | deleted
     sa.Column("host", Name),
     sa.Column("node", Name),
@@ -189,10 +189,10 @@ quotas = table(
     "quotas",
     metadata,
     sa.Column("project_id", Name, primary_key=True),
-    sa.Column("max_instances", sa.BigInteger),  # an operator's decision, -1: no limit; NULL: the default of the options
+    sa.Column("max_instances", sa.BigInteger),  # set by an operator; -1: no limit; NULL: the configured default
     sa.Column("max_cores", sa.BigInteger),
     sa.Column("max_ram", sa.BigInteger),
-    sa.Column("used_instances", sa.BigInteger, nullable=False, default=0),  # the sums over the mappings that are not deleted
+    sa.Column("used_instances", sa.BigInteger, nullable=False, default=0),  # sums over the mappings that are not deleted
     sa.Column("used_cores", sa.BigInteger, nullable=False, default=0),
     sa.Column("used_ram", sa.BigInteger, nullable=False, default=0),
 )
@@ -207,11 +207,11 @@ feed_cursors = table(
 incarnation = table(
     "incarnation",
     metadata,
-    # One row, id 1: which API database this is. Its mark rises every few seconds, and cells remember it (db/api/incarnation.py)
+    # One row, id 1. The mark rises every few seconds, and the cells store it to detect restores (db/api/incarnation.py)
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("uuid", Uuid, nullable=False),
     sa.Column("mark", sa.BigInteger, nullable=False),
-    sa.Column("server", sa.String(64), nullable=False),  # which server held it when it was compared with the cells
+    sa.Column("server", sa.String(64), nullable=False),  # identity of the database server at the last comparison with the cells
     sa.Column("state", sa.String(16), nullable=False),  # leasing | comparing
     sa.Column("reason", sa.Text, nullable=False),  # why it is compared, and what that waits for
     sa.Column("changed_at", Time, nullable=False),
@@ -220,7 +220,7 @@ incarnation = table(
 cell_marks = table(
     "cell_marks",
     metadata,
-    # The mark that a cell's database has confirmed: a lower one there means that it was restored
+    # The mark that a cell's database has confirmed. A lower mark in the cell means that the cell was restored
     sa.Column("cell_uuid", Uuid, primary_key=True),
     sa.Column("mark", sa.BigInteger, nullable=False),
 )
@@ -228,7 +228,7 @@ cell_marks = table(
 cell_silences = table(
     "cell_silences",
     metadata,
-    # A cell whose database does not answer those who follow it: its summaries are as they were then
+    # A cell whose database does not answer: its servers' summaries may be out of date since then
     sa.Column("cell_uuid", Uuid, primary_key=True),
     sa.Column("since", Time, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
@@ -277,7 +277,7 @@ allocations = table(
     sa.Column("memory_mb", sa.Integer, nullable=False),
     sa.Column("disk_gb", sa.Integer, nullable=False),
     sa.Column("group_uuid", Uuid),
-    sa.Column("selection", Json, nullable=False),  # [Selection, alternates...] as answered: asked again, the same comes back
+    sa.Column("selection", Json, nullable=False),  # [Selection, alternates...] as answered; a repeated request gets the same answer
     sa.Column("writer", sa.BigInteger, nullable=False),
     sa.Column("wseq", sa.BigInteger, nullable=False),
     sa.Column("resources", Json),  # {"CUSTOM_GPU": 1}; NULL: no custom resource class
@@ -304,7 +304,7 @@ decisions = table(
 )
 
 notifications = notifications_table("notifications", metadata)
-# -- who is there --------------------------------------------------------------------------------------------------------------
+# -- processes and dead letters ------------------------------------------------------------------------------------------------
 
 api_processes = processes("api_processes", metadata)
 

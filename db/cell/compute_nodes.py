@@ -1,4 +1,4 @@
-"""Compute nodes in a cell database: what each node offers and uses, as its agent last said."""
+"""Compute nodes in a cell database: the capacity and usage of each node, as its agent last reported them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _NODES_OF = (
 
 
 def store(tx: CellTransaction, node: ComputeNode, now: float, limits: HostLimits | None = None) -> bool | None:
-    """Store what an agent reported; a change is told to the feed. Return whether there was one; None: newer stats are known.
+    """Store an agent's report and append a change to the feed. Return whether it changed; None: newer stats are stored already.
 
-    Raises Invalid where the host would offer more than ``limits`` with it.
+    Raises Invalid if the host would then offer more than ``limits``.
     """
     known = _stored(tx, [node.host])
     if limits is not None:
@@ -44,10 +44,10 @@ def store(tx: CellTransaction, node: ComputeNode, now: float, limits: HostLimits
 
 
 def store_all(tx: CellTransaction, nodes: Sequence[ComputeNode], now: float) -> int:
-    """The same for reports of several nodes, in one read and, if anything changed, one write and one append to the feed.
+    """Store reports of several nodes with one read and, if anything changed, one write and one append to the feed.
 
-    Of two reports on one node the later in ``nodes`` counts, and none that is older than what is known. Returns how many nodes
-    changed.
+    Of two reports on one node, the later one in ``nodes`` counts. Reports older than the stored stats are ignored. Returns how many
+    nodes changed.
     """
     latest = {(node.host, node.node): node for node in nodes}
     known = _stored(tx, sorted({node.host for node in nodes}))
@@ -55,7 +55,7 @@ def store_all(tx: CellTransaction, nodes: Sequence[ComputeNode], now: float) -> 
 
 
 def retell(tx: CellTransaction, host: str, now: float) -> None:
-    """Tell the feed what the nodes of a host offer, as if it had changed."""
+    """Append the nodes of a host to the feed, as if they had changed."""
     known = of_hosts(tx, [host])
     feed.append(tx, [feed.NewEvent(kind=EventKind.HOST, key=host, version=0, payload=stored.dump(node)) for node in known], now)
 
@@ -66,7 +66,7 @@ def _is_newest(node: ComputeNode, known: Nodes) -> bool:
 
 
 def _write(tx: CellTransaction, nodes: Sequence[ComputeNode], known: Nodes, now: float) -> int:
-    """Return how many changed by more than when they were reported."""
+    """Write the nodes; return how many changed in more than the time of the report."""
     pairs = [(node, known.get((node.host, node.node))) for node in nodes]
     rows = [_row(node, now) for node, before in pairs if node != before]
     if rows:
@@ -83,7 +83,7 @@ def _row(node: ComputeNode, now: float) -> dict[str, object]:
 
 
 def list_all(tx: CellTransaction) -> list[ComputeNode]:
-    """By host and node, without those that cannot be read."""
+    """All nodes by host and node, without unreadable ones."""
     rows = tx.execute(sa.select(compute_nodes.c.stats).order_by(compute_nodes.c.host, compute_nodes.c.node)).scalars()
     return [node for node in map(readable, rows) if node is not None]
 
@@ -100,7 +100,7 @@ _PAGE = (
     .limit(sa.bindparam("most"))
 )
 FIRST = ("", "")
-"""What the first page comes after."""
+"""The key before the first page."""
 
 
 _OF_HOSTS = (
@@ -111,7 +111,7 @@ _OF_HOSTS = (
 
 
 def of_hosts(tx: CellTransaction, hosts: Collection[str]) -> list[ComputeNode]:
-    """Those of these hosts, likewise."""
+    """The nodes of these hosts, by host and node in chunks of sorted hosts, without unreadable ones."""
     ordered, found = sorted(hosts), list[ComputeNode]()
     for start in range(0, len(ordered), dialect.IN_LIST):
         texts = tx.execute(_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST]}).scalars()
@@ -123,7 +123,7 @@ _KNOWN = sa.select(compute_nodes.c.host).distinct().where(compute_nodes.c.host.i
 
 
 def known(tx: CellTransaction, hosts: Collection[str]) -> set[str]:
-    """Those of these hosts that have nodes, whether these can be read or not."""
+    """The hosts among these that have nodes, readable or not."""
     ordered, found = sorted(hosts), set[str]()
     for start in range(0, len(ordered), dialect.IN_LIST):
         found.update(tx.execute(_KNOWN, {"hosts": ordered[start : start + dialect.IN_LIST]}).scalars())
@@ -131,21 +131,21 @@ def known(tx: CellTransaction, hosts: Collection[str]) -> set[str]:
 
 
 class NodePage(NamedTuple):
-    """``last``: the host and node that the next page comes after; None: there is none."""
+    """A page of nodes. ``last``: the host and node after which the next page begins; None: this is the last page."""
 
     nodes: list[ComputeNode]
     last: tuple[str, str] | None
 
 
 def list_after(tx: CellTransaction, after: tuple[str, str], most: int) -> NodePage:
-    """The next nodes by host and node after this one, ``most`` at most, without those that cannot be read."""
+    """At most ``most`` nodes after ``after``, by host and node, without unreadable ones."""
     rows = tx.execute(_PAGE, {"host": after[0], "node": after[1], "most": most}).all()
     nodes = [node for node in (readable(row.stats) for row in rows) if node is not None]
     return NodePage(nodes, (rows[-1].host, rows[-1].node) if len(rows) == most else None)
 
 
 def readable(text: str) -> ComputeNode | None:
-    """What was stored or told to the feed. None, and a line in the log, for what cannot be: one host must not hold up its cell."""
+    """Decode stored stats or a feed payload. Unreadable text is logged and gives None, so that one host does not block its cell."""
     try:
         node = stored.load(text, ComputeNode)
         stats.check(node)
@@ -156,7 +156,7 @@ def readable(text: str) -> ComputeNode | None:
 
 
 def _stored(tx: CellTransaction, hosts: Sequence[str]) -> Nodes:
-    """Locked: of two reports that come at once, the older must not be written last."""
+    """The nodes of these hosts, locked, so that of two concurrent reports the older one is not written last."""
     found: Nodes = {}
     for start in range(0, len(hosts), dialect.IN_LIST):
         for host, node, text in tx.execute(_NODES_OF, {"hosts": hosts[start : start + dialect.IN_LIST]}):

@@ -1,4 +1,4 @@
-"""Whether a cell has anything for its conductor's sweep to do: one statement, on indexes, instead of one for each kind of work."""
+"""Check whether a cell has work for its conductor's sweep: one statement on indexes, instead of one for each kind of work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from objects.instance import State
 
 
 class Due(Object, frozen=True, kw_only=True):
-    """What there is something of. Whoever goes to do it reads it for himself: it may be done by then. ``letters``: dead ones."""
+    """Kinds of work that exist in the cell. Each step reads its items itself, because they may be done by then.
+
+    ``overdue``: builds past their deadline. ``unaccepted``: orders that no agent accepted. ``deleting``: deletes to send again.
+    ``finished``: secrets to erase. ``letters``: dead letters.
+    """
 
     overdue: bool
     unaccepted: bool
@@ -36,6 +40,9 @@ _LOOK = sa.select(
 
 
 def look(tx: CellTransaction, now: float, before: float) -> Due:
-    """At ``now``; orders and deletes count that were sent before ``before``, both in seconds since the epoch."""
+    """Check for work. Times in seconds since the epoch.
+
+    ``now``: for deadlines of builds. ``before``: orders sent, and deletes and builds without a record changed, before this count.
+    """
     row = tx.execute(_LOOK, {"now": now, "before": before}).one()
     return Due(**{name: bool(found) for name, found in row._mapping.items()})

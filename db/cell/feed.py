@@ -25,10 +25,12 @@ class NewEvent(Object, frozen=True, kw_only=True):
 
 
 class FeedPage(Object, frozen=True, kw_only=True):
-    """Events after a cursor, in order. ``trimmed``: some of them are gone, so the reader must rebuild from state.
+    """Events after a cursor, in order.
 
-    ``last``: the number of the last row read, which is where the reader goes on; 0 where there was none. Rows of a kind that this
-    release does not know are read and left out, so there may be fewer events than rows (``count``).
+    ``head``: the number of the newest event in the feed.
+    ``trimmed``: some events after the cursor were trimmed, so the reader must rebuild from the rows.
+    ``last``: the number of the last row read, from which the reader continues; 0: no row.
+    ``count``: rows read. ``events`` has fewer if this release does not know the kind of some.
     """
 
     events: tuple[FeedEvent, ...]
@@ -43,7 +45,7 @@ LOG = logging.getLogger(__name__)
 _KINDS = {kind.value: kind for kind in EventKind}
 _MORE = feed_head.c.sequence + sa.bindparam("count")
 _ADVANCE = sa.update(feed_head).where(feed_head.c.id == 1)
-# Both say where the head is then. MariaDB, which returns no rows of an UPDATE, says it as it tells what number a row was given.
+# Both return the new head. MariaDB has no UPDATE .. RETURNING, so there last_insert_id(..) passes it on.
 _ADVANCE_AND_RETURN = _ADVANCE.values(sequence=_MORE).returning(feed_head.c.sequence)
 _ADVANCE_AND_TELL = _ADVANCE.values(sequence=sa.func.last_insert_id(_MORE))
 _HEAD = sa.select(feed_head.c.sequence).where(feed_head.c.id == 1)
@@ -58,9 +60,9 @@ _READ = (
 
 
 def append(tx: CellTransaction, events: Sequence[NewEvent], now: float) -> None:
-    """Write events in the transaction of the changes they tell of. Call it last: the head row's lock is held until the commit.
+    """Write events in the transaction of their changes. Call it last: it locks the head row until the commit.
 
-    That lock is what makes the numbers visible in their order on every server: a cursor never passes a number that commits later.
+    This lock makes numbers visible in order on every server: a cursor never passes a number that commits later.
     """
     if not events:
         return
@@ -69,7 +71,7 @@ def append(tx: CellTransaction, events: Sequence[NewEvent], now: float) -> None:
 
 
 def _advance(tx: CellTransaction, count: int) -> int:
-    """Lock the head, and move it; where it is then."""
+    """Lock the head and advance it by ``count``; return the new head."""
     if tx.dialect.name in ("mysql", "mariadb"):
         return tx.execute(_ADVANCE_AND_TELL, {"count": count}).lastrowid
     head: int = tx.execute(_ADVANCE_AND_RETURN, {"count": count}).scalar_one()
@@ -99,7 +101,7 @@ def read(tx: CellTransaction, after: int, limit: int) -> FeedPage:
 
 
 class Lag(Object, frozen=True, kw_only=True):
-    """How far a reader is behind: events, and for how many seconds (by the database's clock) the first of them has waited."""
+    """How far a reader is behind. ``seconds``: the age of its first unread event by the database's clock; None: there is none."""
 
     events: int
     seconds: float | None
@@ -111,7 +113,7 @@ _WAITING = (
 
 
 def lag(tx: CellTransaction, after: int) -> Lag:
-    """Of a reader whose cursor is ``after``."""
+    """The lag of a reader whose cursor is ``after``."""
     behind = head(tx) - after
     waited = tx.execute(_WAITING, {"after": after}).scalar() if behind > 0 else None
     return Lag(events=max(0, behind), seconds=None if waited is None else max(0.0, waited))
@@ -123,14 +125,14 @@ def head(tx: CellTransaction) -> int:
 
 
 LONGEST_AGE_S = 366 * 86400.0
-"""An event that is dated later than this after the time to trim before was dated wrongly."""
+"""Seconds. ``trim`` treats the time of an event as wrong if it is later than ``before`` by more than this."""
 
 
 def trim(tx: CellTransaction, before: float) -> int:
     """Remove events written before ``before`` (seconds since the epoch); return how many.
 
-    What it costs depends on what is removed: the oldest event that stays is the first one met. An event with a time that cannot
-    be keeps no other one in the feed.
+    The cost depends only on what is removed, because the scan stops at the oldest event that stays. An event with an impossible
+    time does not keep others in the feed.
     """
     bounds = tx.execute(sa.select(feed_head.c.sequence, feed_head.c.trimmed).where(feed_head.c.id == 1)).one()
     recent = feed.c.created_at.between(before, before + LONGEST_AGE_S)

@@ -1,4 +1,4 @@
-"""The row of a guest that its cell's records do not account for: made again, or brought in line with the guest."""
+"""Adopt a guest that the cell's records do not account for: create its row again, or update the row to match the guest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from objects.spec import RequestSpec
 
 
 class Lost(Object, frozen=True, kw_only=True):
-    """What a row that is not there needs, as the API level has it: the batch's spec, and what is the server's own."""
+    """Data from the API level to create a missing row: the batch's spec and the server's own fields."""
 
     spec: RequestSpec
     name: str
@@ -22,9 +22,9 @@ class Lost(Object, frozen=True, kw_only=True):
 
 
 def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, seen: int, now: float) -> Outcome:
-    """Make the guest the instance's and tell the feed; refused where the row does not allow it (``lifecycle.adopt``).
+    """Assign the guest to the instance and append to the feed; refused if the row does not allow it (``lifecycle.adopt``).
 
-    A row that is absent is made from ``lost``, where that is given. ``seen``: the last version that the API level has applied.
+    ``lost``: to create the row from if it is missing. ``seen``: the last version that the API level has applied.
     """
     guest = reported.guest
     if lost is not None:

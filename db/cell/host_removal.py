@@ -1,4 +1,4 @@
-"""Forget a host that is gone for good: what its cell knows of it. ``db/api/host_removal.py`` comes after this."""
+"""Remove a host from its cell's database. ``db/api/host_removal.py`` removes it from the API database afterwards."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ UNFINISHED = (*lifecycle.LIVE, State.STAGED)
 
 
 def from_cell(tx: CellTransaction, host: str, binary: str, silence: float) -> None:
-    """Delete its agent's record and its nodes. May be repeated.
+    """Delete the host's agent record, unknown guests and nodes. Idempotent.
 
-    Raises Conflict where servers are on it or unfinished builds may go on to it, or its agent was heard of within ``silence``
-    seconds, by the database's clock: it would only report again. One that has said that it stops need not have been silent.
+    Raises Conflict if the host has servers or is an alternate of unfinished builds. Also raises Conflict if its agent sent a
+    heartbeat within ``silence`` seconds (database's clock) and did not announce a stop: the agent would report the host again.
     """
     servers = sa.select(sa.func.count()).where(
         instances.c.host == host, instances.c.state.in_([*lifecycle.LIVE, State.STAGED, State.ACTIVE, State.DELETING])
@@ -42,7 +42,7 @@ def from_cell(tx: CellTransaction, host: str, binary: str, silence: float) -> No
 
 
 def heading_for(tx: CellTransaction, host: str) -> list[str]:
-    """Unfinished builds that may go on to this host, should an earlier one fail; uuids."""
+    """Uuids of unfinished builds that have this host as an alternate."""
     query = (
         sa.select(instances.c.uuid)
         .join(builds, builds.c.instance_uuid == instances.c.uuid)

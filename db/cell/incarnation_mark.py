@@ -1,4 +1,4 @@
-"""The mark of the API database's incarnation that a cell's database remembers (``db/api/incarnation.py``)."""
+"""The mark of the API database's incarnation, as a cell's database stores it (``db/api/incarnation.py``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from objects.base import Object
 
 
 class KnownMark(Object, frozen=True, kw_only=True):
-    """What a cell's database was told last."""
+    """The incarnation and the highest mark of it that a cell's database stores."""
 
     incarnation: str
     mark: int
@@ -31,13 +31,16 @@ _STEP = (
 
 
 def seen(tx: CellTransaction) -> KnownMark | None:
-    """None: this cell was never told."""
+    """The stored mark; None: this cell never received one."""
     row = tx.execute(_SEEN).one_or_none()
     return None if row is None else KnownMark(incarnation=row.incarnation, mark=row.mark)
 
 
 def note(tx: CellTransaction, told: KnownMark, *, anew: bool = False) -> bool:
-    """Remember this mark, unless a later one is known. ``anew``: of another incarnation too. Returns whether it is known now."""
+    """Store this mark unless a later one is stored. False: refused, because the stored mark is of another incarnation.
+
+    ``anew``: replace the mark of another incarnation.
+    """
     before = seen(tx)
     if before is not None and before.incarnation != told.incarnation and not anew:
         return False
@@ -47,5 +50,5 @@ def note(tx: CellTransaction, told: KnownMark, *, anew: bool = False) -> bool:
 
 
 def step(tx: CellTransaction, told: KnownMark, confirmed: int) -> bool:
-    """Remember this mark where the last one is what the cell has confirmed: neither database was restored. Else change nothing."""
+    """Store this mark if the stored one is ``confirmed``, which means that neither database was restored. Return whether it was."""
     return bool(tx.execute(_STEP, {"of": told.incarnation, "next": told.mark, "confirmed": confirmed}).rowcount)

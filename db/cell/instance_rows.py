@@ -1,4 +1,4 @@
-"""Instance rows of a cell as records: how they are read, locked and written. ``instances.py`` says which, and why."""
+"""Read, lock and write instance rows of a cell as records. ``instances.py`` decides which rows, and why."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from service.rate_limited_log import RateLimitedLog
 LOG = logging.getLogger(__name__)
 
 UNREADABLE = (*stored.UNREADABLE, ValueError)
-"""What decoding a column can raise. ValueError: a state of another release, or text that is no Unicode."""
+"""What decoding a column can raise. ValueError: a state of another release, or text that is not Unicode."""
 
 _COMPLAINTS = RateLimitedLog(LOG)
 
-# Without what only tenants care about: a report reads all of these columns.
+# Without the columns for tenants, because every report of an agent reads all columns of PROTOCOL.
 _ASIDE = ("project_id", "user_id", "name", "flavor", "launch_index")
 PROTOCOL: sa.Select[Any] = sa.select(
     *(column for column in instances.c if column.name not in _ASIDE),
@@ -40,7 +40,7 @@ PROTOCOL: sa.Select[Any] = sa.select(
     builds.c.deadline,
     builds.c.has_group,
 ).select_from(instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid))
-"""What ``instance`` makes a record of."""
+"""The columns that ``instance`` converts into a record."""
 LAST_FAULT = (
     sa.select(instance_faults.c.message)
     .where(instance_faults.c.instance_uuid == instances.c.uuid)
@@ -49,13 +49,13 @@ LAST_FAULT = (
     .scalar_subquery()
     .label("fault")
 )
-"""A column to be added to it, for whoever shows the row."""
+"""The latest fault, a column to add to PROTOCOL for showing the row."""
 
 
 def instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
-    """A row of PROTOCOL; a tombstone of an instance that was never here has no build beside it.
+    """Convert a row of PROTOCOL. The tombstone of an instance that was never in this cell has no build record.
 
-    It raises nothing because of what a column holds: one row must not hold up the others that are read with it.
+    It never raises because of a column's content, so that one row does not block others in the same read.
     """
     if row.build is None:
         return _without_build(row, fault)
@@ -101,7 +101,7 @@ def _without_build(row: sa.Row[Any], fault: str | None) -> Instance:
 
 
 def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
-    """The row with the default of each column that cannot be decoded: fence, attempt and builder still guard its transitions."""
+    """The row with defaults for columns that cannot be decoded. Fence, attempt and builder still guard its transitions."""
     damage: list[str] = []
 
     def decode(name: str, kind: Any, default: Any) -> Any:
@@ -147,7 +147,7 @@ def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
 
 
 def state_of(text: str) -> State:
-    """The state of a row. UNKNOWN: another release has written it."""
+    """The state of a row. UNKNOWN: another release wrote it."""
     try:
         return State(text)
     except ValueError:
@@ -156,12 +156,12 @@ def state_of(text: str) -> State:
 
 _OF_UUIDS = PROTOCOL.where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid)
 _LOCKED = by_index(_OF_UUIDS.with_for_update(of=instances), instances)
-# PostgreSQL, having waited for a row, shows it as it is now, but what is joined to it as it was before: so it must be asked twice.
+# After waiting for a lock, PostgreSQL returns the locked row as it is now but joined rows as they were: so lock first, then read.
 _LOCK = sa.select(instances.c.uuid).where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid).with_for_update()
 
 
 def lock(tx: CellTransaction, uuids: list[str]) -> list[Instance]:
-    """These rows with their builds as they are, locked in uuid order."""
+    """Lock these rows in uuid order, and return them with their builds."""
     query = _LOCKED
     if tx.dialect.name == "postgresql":
         uuids, query = list(tx.execute(_LOCK, {"uuids": uuids}).scalars()), _OF_UUIDS
@@ -197,7 +197,7 @@ _WRITE_BUILD = (
 
 
 def write(tx: CellTransaction, changes: Sequence[tuple[Instance, Change]], now: float) -> None:
-    """Write what became of these locked rows, with their builds where those changed, and the faults that are new."""
+    """Write these changes of locked rows, their builds if these changed, and new faults."""
     if not changes:
         return
     written = _WRITE(tx, [_new_values(old, change.row, now) for old, change in changes])

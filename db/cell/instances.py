@@ -1,7 +1,7 @@
-"""Instance rows of a cell: changed by a transition, read by sweeps.
+"""Instance rows of a cell: transitions change them, sweeps read them.
 
-``objects/lifecycle.py`` decides what may change. Here it is locked, written and told to the feed, in one transaction; how a row is
-read and written, ``db/cell/instance_rows.py`` knows.
+``objects/lifecycle.py`` decides what may change. This module locks and writes the rows and appends to the feed, in one transaction.
+``db/cell/instance_rows.py`` converts rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Order(Object, frozen=True, kw_only=True):
-    """All that is needed to send an instance's build order (again)."""
+    """Everything needed to send an instance's build order, or to send it again."""
 
     instance: Instance
     name: str
@@ -40,14 +40,14 @@ class Order(Object, frozen=True, kw_only=True):
 
 
 class Orders(NamedTuple):
-    """Orders in the order asked for, and by uuid why the others cannot be read."""
+    """The orders that could be read, and the errors of the others by uuid."""
 
     orders: list[Order]
     unreadable: dict[str, Exception]
 
 
 class DueRow(NamedTuple):
-    """A row that a sweep has to do with, by columns that need no decoding: nothing stored in it can keep it from being read."""
+    """A row for a sweep, with columns that need no decoding, so that it can always be read."""
 
     uuid: str
     state: str
@@ -62,9 +62,9 @@ class DueRow(NamedTuple):
 
 
 def transition(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
-    """Lock the rows in uuid order, ask ``decide`` about each, write what it changed and the feed events it owes.
+    """Lock the rows in uuid order, call ``decide`` for each, and write its changes and their feed events.
 
-    A uuid without a row is refused.
+    The outcome of a uuid without a row is Refused.
     """
     outcomes = _carry_out(tx, uuids, decide, now)
     _tell(tx, [outcome for outcome in outcomes.values() if isinstance(outcome, Change)], now)
@@ -72,7 +72,7 @@ def transition(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Inst
 
 
 def _carry_out(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
-    """The same without a word to the feed: the lock of its head is to be a transaction's last."""
+    """``transition`` without the feed events: the caller appends them last, because that locks the feed's head."""
     outcomes: dict[str, Outcome] = {}
     changes: list[tuple[Instance, Change]] = []
     wanted = sorted(set(uuids))
@@ -88,9 +88,9 @@ def _carry_out(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Inst
 
 
 def delete(tx: CellTransaction, uuids: Iterable[str], now: float, request_id: str | None = None) -> dict[str, Instance]:
-    """Carry a decided delete into the cell; returns the rows as they are now. An absent one leaves a tombstone.
+    """Carry decided deletes into the cell; return the rows as they are now. A missing row gets a tombstone.
 
-    ``request_id`` goes into the instances' actions: the request that asked for it, where that is known.
+    ``request_id``: the API request that asked for the delete, if known, for the instances' actions.
     """
     wanted = sorted(set(uuids))
     outcomes = _carry_out(tx, wanted, lambda row: lifecycle.delete(row, now), now)
@@ -128,7 +128,7 @@ def _tell(tx: CellTransaction, changes: Sequence[Change], now: float) -> None:
 
 
 def summary(row: Instance, now: float) -> InstanceSummary:
-    """What lists show of a row without asking the cell."""
+    """The summary of a row that lists show without querying the cell."""
     shown = {State.ACTIVE: "active", State.ERROR: "error", State.DELETED: "deleted"}.get(row.state, "building")
     return InstanceSummary(
         state=shown,
@@ -172,9 +172,9 @@ _ORDER = PROTOCOL.add_columns(instances.c.name, builds.c.spec)
 
 
 def unaccepted(tx: CellTransaction, before: float, limit: int) -> Orders:
-    """SCHEDULED rows whose order was last sent before ``before`` and that no agent has accepted, those first that waited longest.
+    """At most ``limit`` SCHEDULED rows whose order was last sent before ``before``, the longest waiting first.
 
-    A row that the settler has just activated was never sent from here, and is due at once.
+    The order of a row that the settler has just activated was never sent, so it is due at once.
     """
     query = (
         _ORDER.where(instances.c.state == State.SCHEDULED, builds.c.sent_at < before)
@@ -193,7 +193,7 @@ _SENT = by_index(sa.update(builds).where(builds.c.instance_uuid.in_(dialect.uuid
 
 
 def sent(tx: CellTransaction, uuids: Iterable[str], now: float) -> None:
-    """Note when orders were sent again, so that the sweep leaves the agents some time."""
+    """Record when orders were sent again, so that the sweep gives agents time to accept them."""
     tx.execute(_SENT, {"uuids": sorted(uuids), "now": now})
 
 
@@ -205,12 +205,12 @@ _FOUND = sa.select(
 
 
 def found(tx: CellTransaction, uuid: str) -> DueRow | None:
-    """One row."""
+    """The row of this uuid, or None."""
     return next(iter(_found(tx, _FOUND.where(_I.uuid == uuid))), None)
 
 
 def in_state(tx: CellTransaction, states: Sequence[State], before: float, limit: int, after: str = "") -> list[DueRow]:
-    """Rows in these states since before ``before``, by uuid from ``after`` on."""
+    """At most ``limit`` rows in these states, last changed before ``before``, by uuid, after ``after``."""
     query = _FOUND.where(_I.state.in_(states), _I.updated_at < before, _I.uuid > after).order_by(_I.uuid).limit(limit)
     return _found(tx, query)
 
@@ -221,29 +221,29 @@ def on_hosts(tx: CellTransaction, hosts: Sequence[str], states: Sequence[State])
 
 
 def movable(tx: CellTransaction, hosts: Sequence[str]) -> list[DueRow]:
-    """Builds that wait for these hosts and have alternates."""
+    """SCHEDULED builds on these hosts that have alternates."""
     query = _FOUND.join(builds, builds.c.instance_uuid == _I.uuid)
     return _found(tx, query.where(_I.host.in_(sorted(hosts)), _I.state == State.SCHEDULED, builds.c.alternates != "[]"))
 
 
 LATEST_TIME = 1e15
-"""Seconds since the epoch: a deadline behind it, or one that is no number, was not written by us, and counts as passed."""
+"""Seconds since the epoch. A deadline after it, or one that is not a number, is invalid and counts as passed."""
 
 BUILDS = instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid)
 OVERDUE = sa.and_(
     instances.c.state.in_(sorted(lifecycle.LIVE)),
-    # A build whose record is gone can never be ordered again, so its time is over once nothing has happened to it for a while.
+    # A build without a record can never be ordered again, so it is overdue once it has not changed for a while.
     sa.case(
         (builds.c.instance_uuid.is_(None), _I.updated_at < sa.bindparam("before")),
         else_=sa.not_(builds.c.deadline.between(sa.bindparam("now"), LATEST_TIME)),
     ),
 )
-"""Of BUILDS: those under way whose deadline passed before ``now``, or without a record and unchanged since ``before``."""
+"""SQL condition on BUILDS: unfinished, and past the deadline at ``now``, or without a record and unchanged since ``before``."""
 _OVERDUE = _FOUND.select_from(BUILDS).where(OVERDUE, _I.uuid > sa.bindparam("after")).order_by(_I.uuid)
 
 
 def overdue(tx: CellTransaction, now: float, before: float, limit: int, after: str = "") -> list[DueRow]:
-    """Builds under way whose deadline has passed, by uuid from ``after`` on. ``before``: see ``OVERDUE``."""
+    """At most ``limit`` unfinished builds past their deadline, by uuid, after ``after``. ``before``: see ``OVERDUE``."""
     return _found(tx, _OVERDUE.limit(limit), {"now": now, "before": before, "after": after})
 
 
@@ -253,7 +253,7 @@ _HOLDINGS = sa.select(_I.uuid, _I.state, _I.fence, _I.attempt, _I.builder).where
 
 
 def holdings(tx: CellTransaction, host: str) -> list[Holding]:
-    """What this cell's records say is on a host or on its way there, ERROR and STAGED rows left out."""
+    """The instances that this cell's rows place on a host, finished or not, without ERROR and STAGED rows."""
     rows = tx.execute(_HOLDINGS, {"host": host})
     return [Holding(instance_uuid=r.uuid, state=r.state, fence=r.fence, attempt=r.attempt, builder=r.builder) for r in rows]
 

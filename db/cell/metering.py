@@ -1,4 +1,4 @@
-"""The instances of a cell that are to change by themselves, counted for metrics by one statement."""
+"""Count the instances of a cell in transitional states for metrics, in one statement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from objects.instance import State
 from objects.waiting import WaitingCount
 
 PASSING = (State.STAGED, State.SCHEDULED, State.BUILDING, State.DELETING)
-"""States of a cell's instance that another one follows by itself."""
+"""Transitional states: another state follows without a user's request."""
 _PASSING = (
     sa.select(instances.c.state, sa.func.count().label("number"), sa.func.min(instances.c.updated_at).label("oldest"))
     .where(instances.c.state.in_(PASSING))
@@ -19,5 +19,5 @@ _PASSING = (
 
 
 def passing(tx: CellTransaction) -> list[WaitingCount]:
-    """The instances of a cell that are to change by themselves, by state."""
+    """The instances of a cell in transitional states, by state."""
     return [WaitingCount(name=row.state, count=row.number, oldest=row.oldest) for row in tx.execute(_PASSING)]

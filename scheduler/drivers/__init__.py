@@ -1,1 +1,1 @@
-"""Drivers: which hosts are considered, how they are ranked, and what is said where none is found."""
+"""Drivers: decide which hosts are considered, how they are ranked, and what a refusal says."""

@@ -1,4 +1,4 @@
-"""What a driver is."""
+"""The base class of scheduler drivers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from scheduler.table.host_table import HostTable
 from scheduler.weighers.base import Weigher
 
 ANY = 1 << 30
-"""A subset size that means: any host left."""
+"""A subset size that means any host left."""
 
 
 class SchedulerDriver(Criteria, abc.ABC):
-    """A way to choose. A site's own overrides what it does otherwise: its filters, its weighers, or ``choose``."""
+    """A way to choose hosts. A site's own driver overrides its filters, its weighers, or ``choose``."""
 
     name: ClassVar[str]
 
     def __init__(self, settings: SchedulerSettings, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> None:
-        """``filters`` and ``weighers`` are those the configuration enables; a driver need not use them."""
+        """``filters`` and ``weighers``: those that the configuration enables. A driver need not use them."""
         super().__init__(
             (*always(settings), *filters),
             weighers,
@@ -38,17 +38,17 @@ class SchedulerDriver(Criteria, abc.ABC):
         )
 
     def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
-        """Rows of ``table`` for ``count`` instances, in order; fewer where no host fits any more. A row may come several times.
+        """Choose rows of ``table`` for ``count`` instances, in order; fewer if no host fits any more. A row may occur repeatedly.
 
-        ``found`` has the rows that pass the filters, with their scores. The table tells of all that is claimed, and of what other
-        instances of the same moment take. ``engine.take`` puts an instance on a row while the next is thought about; it is taken
-        back at the end. Each row that is returned is then asked about by the filters, with those before it taken. Called under the
-        table's lock, so it is to be quick, and to change nothing else.
+        ``found`` has the rows that pass the filters, with their scores. The table shows everything that is claimed, and what other
+        batches of the same transaction take. ``engine.take`` takes room for an instance before the next is chosen; the caller
+        undoes it. The caller then runs the filters on each returned row, with the rows before it taken. It holds the table's lock,
+        so this method must be fast and change nothing else.
         """
         return engine.choose(table, self, request, found, count)
 
     def place(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
-        """``choose``, with what it chose taken. Raises ValueError where a site's own chose what the filters do not let pass."""
+        """Call ``choose`` and take what it chose. Raises ValueError if a site's own driver chose a row that the filters refuse."""
         if type(self).choose is SchedulerDriver.choose:
             return engine.choose(table, self, request, found, count)
         step = engine.PlanningStep(table, request)
@@ -64,7 +64,7 @@ class SchedulerDriver(Criteria, abc.ABC):
 
     @abc.abstractmethod
     def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:
-        """One sentence for the tenant on why only ``found`` of ``wanted`` instances found one of ``hosts`` hosts. Names no host.
+        """Tell the tenant in one sentence why only ``found`` of ``wanted`` instances found one of ``hosts`` hosts. Names no host.
 
-        ``counts`` are those of the first instance that found none.
+        ``counts``: the filter counts for the first instance that found none.
         """

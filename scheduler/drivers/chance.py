@@ -1,4 +1,4 @@
-"""The chance driver: any host that is up, drawn at random. A baseline to measure the other one against."""
+"""The chance driver: draws any host that is up at random. A baseline for measuring the filter driver."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from scheduler.weighers.base import Weigher
 
 
 class ChanceScheduler(SchedulerDriver):
-    """Hosts that are up, minus those the request rules out. The configured filters and weighers are not asked.
+    """Chooses among hosts that are up and that the request allows. The configured filters and weighers do not run.
 
-    Unlike the driver of that name in the first years of Nova it never chooses a host that is full: a claim must fit.
+    Unlike Nova's former driver of this name, it never chooses a full host, because a claim must fit.
     """
 
     name = "chance"

@@ -1,4 +1,4 @@
-"""The default driver: filters narrow the fleet down, weighers rank what is left."""
+"""The default driver: filters narrow down the fleet, and weighers rank the hosts that are left."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Filters: each answers which hosts may take the request, for all hosts at once, and in one sentence why others may not."""
+"""Filters: each says for all hosts at once which may take the request, and gives the reason why others may not."""

@@ -1,4 +1,4 @@
-"""Let an operator's own filter, written for one host at a time, join the chain."""
+"""Adapts an operator's own filter, which judges one host at a time, to the filter interface."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from scheduler.table.hosts import Hosts, HostState
 
 @runtime_checkable
 class HostPasses(Protocol):
-    """All that such a filter must have; a class attribute ``reason`` is used if there is one. It must not do I/O."""
+    """The interface of such a filter. Its class attribute ``reason`` is used if it has one. It must not do I/O."""
 
     def host_passes(self, host: HostState, spec: RequestSpec) -> bool: ...
 
 
 class Adapter(HostByHostFilter):
-    """Asks ``host_passes`` for each host the filters before it have left, in configured order."""
+    """Calls ``host_passes`` for each host that the filters before it have left."""
 
     reason = "refused by a filter of this site"
 
@@ -36,5 +36,5 @@ class Adapter(HostByHostFilter):
         answers = (bool(self._adapted.host_passes(hosts.state(i), request.spec)) for i in range(len(hosts)))
         try:
             return np.fromiter(answers, dtype=np.bool_, count=len(hosts))
-        except Exception as error:  # who reads it in a log or at a server knows which filter to mend
+        except Exception as error:  # the message names the filter to fix, in logs and in the server's fault
             raise RuntimeError(f"filter {self.name} failed: {type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""ServerGroupAffinityFilter: where the other members of the group are."""
+"""ServerGroupAffinityFilter: passes the host of the group's other members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.table.hosts import Hosts
 
 
 class ServerGroupAffinityFilter(Filter):
-    """The first member may go anywhere. While members are on several hosts, because one of them is moving, nobody joins them."""
+    """The first member may go anywhere. While members are on several hosts, because one of them is moving, no host passes."""
 
     reason = "not where the server group is"
     guards_host = True

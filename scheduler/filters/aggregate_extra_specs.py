@@ -1,4 +1,4 @@
-"""AggregateInstanceExtraSpecsFilter: hosts whose aggregates have what the flavor wants."""
+"""AggregateInstanceExtraSpecsFilter: passes hosts whose aggregates have the metadata that the flavor asks for."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ SCOPE = "aggregate_instance_extra_specs"
 
 
 class AggregateInstanceExtraSpecsFilter(Filter):
-    """``aggregate_instance_extra_specs:KEY`` and every ``KEY`` without a scope must be met by a value of one of
-    the host's aggregates."""
+    """A value of one of the host's aggregates must match each ``aggregate_instance_extra_specs:KEY`` and each ``KEY`` without
+    a scope."""
 
     reason = "not in an aggregate with what the flavor wants"
     on_demand = True
     applies_when = ("flavor.extra_specs",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        wanted: list[tuple[str, str]] = []  # one key may come twice, with the scope and without
+        wanted: list[tuple[str, str]] = []  # a key may occur twice, with and without the scope
         for key, value in request.spec.flavor.extra_specs.items():
             scope, _, rest = key.partition(":")
             if not rest or scope == SCOPE:

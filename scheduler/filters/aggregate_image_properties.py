@@ -1,4 +1,4 @@
-"""AggregateImagePropertiesIsolation: aggregates for images with certain properties."""
+"""AggregateImagePropertiesIsolation: reserves aggregates for images with certain properties."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler.table.hosts import Hosts
 
 
 class AggregateImagePropertiesIsolation(Filter):
-    """Where an aggregate and the image both have a property, the aggregate's comma-separated values must contain the image's."""
+    """If an aggregate and the image both have a property, the aggregate's comma-separated values must contain the image's."""
 
     reason = "kept for images with other properties"
     on_demand = True

@@ -1,4 +1,4 @@
-"""AggregateMultiTenancyIsolation: aggregates for certain projects."""
+"""AggregateMultiTenancyIsolation: reserves aggregates for certain projects."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ PREFIX = "filter_tenant_id"
 
 
 class AggregateMultiTenancyIsolation(Filter):
-    """Hosts of aggregates with keys that begin with ``filter_tenant_id`` take only the projects these list, separated by commas.
-    It keeps others out; it does not keep those projects in."""
+    """If keys beginning with ``filter_tenant_id`` exist in a host's aggregates, their comma-separated values must list the project.
+    The filter keeps other projects out; it does not confine the listed ones to these hosts."""
 
     reason = "kept for other projects"
     on_demand = True

@@ -1,4 +1,4 @@
-"""AggregateTypeAffinityFilter: aggregates for certain flavors."""
+"""AggregateTypeAffinityFilter: reserves aggregates for certain flavors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEY = "instance_type"
 
 
 class AggregateTypeAffinityFilter(Filter):
-    """Hosts of aggregates with the key ``instance_type`` take only flavors whose names these list, separated by commas."""
+    """If a host's aggregates have the key ``instance_type``, its comma-separated values must contain the flavor's name."""
 
     reason = "kept for other flavors"
     on_demand = True

@@ -1,4 +1,4 @@
-"""AllHostsFilter: every host."""
+"""AllHostsFilter: passes every host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler.table.hosts import Hosts
 
 
 class AllHostsFilter(Filter):
-    """For configurations that name it: what else is always in force keeps to be."""
+    """Exists for configurations that name it. The filters in ``always.py`` still run."""
 
     reason = ""
     on_demand = True

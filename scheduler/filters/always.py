@@ -1,4 +1,4 @@
-"""What the request itself demands of a host: these filters always run, however the site is configured."""
+"""Filters for what the request itself demands of a host. They always run, whatever the configuration enables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.table.hosts import Hosts
 
 
 class ForceHosts(Filter):
-    """Always in force. Host names are compared without case, node names with it."""
+    """Always runs. Host names are case-insensitive, node names case-sensitive."""
 
     reason = "not the host asked for"
     guards_host = True
@@ -25,7 +25,7 @@ class ForceHosts(Filter):
 
 
 class RequestedDestination(Filter):
-    """Always in force. All other filters are asked too. Host names are compared without case, node names with it."""
+    """Always runs; so do all other filters. Host names are case-insensitive, node names case-sensitive."""
 
     reason = "not the destination asked for"
     guards_host = True
@@ -40,7 +40,7 @@ class RequestedDestination(Filter):
 
 
 class RequestedCell(Filter):
-    """Always in force. What this cell is open to, ComputeFilter knows."""
+    """Always runs. ComputeFilter checks whether the cell takes builds."""
 
     reason = "in another cell"
     guards_host = True
@@ -52,7 +52,7 @@ class RequestedCell(Filter):
 
 
 class SourceHost(Filter):
-    """Always in force; a resize may stay where it is if ``allow_resize_to_same_host`` says so."""
+    """Always runs. A resize may stay on its host if ``allow_resize_to_same_host`` is set."""
 
     reason = "the server is there already"
     guards_host = True
@@ -67,7 +67,7 @@ class SourceHost(Filter):
 
 
 class IgnoreHosts(Filter):
-    """Always in force. Host names are compared without case."""
+    """Always runs. Host names are case-insensitive."""
 
     reason = "ignored by the request"
     guards_host = True
@@ -79,7 +79,7 @@ class IgnoreHosts(Filter):
 
 
 class ExcludedCells(Filter):
-    """Always in force: the conductor names cells it could not reach, under a new fence."""
+    """Always runs. The conductor excludes cells that it could not reach, under a new fence."""
 
     reason = "in a cell that cannot take the build now"
     guards_host = True
@@ -97,7 +97,7 @@ class ExcludedCells(Filter):
 
 
 class ExcludedHosts(Filter):
-    """Always in force: who asks names hosts of earlier attempts, under a new fence (Nova's RetryFilter)."""
+    """Always runs. The caller excludes hosts of earlier attempts, under a new fence (Nova's RetryFilter)."""
 
     reason = "tried before"
     guards_host = True
@@ -109,8 +109,8 @@ class ExcludedHosts(Filter):
 
 
 class ResourceClassFilter(Filter):
-    """``resources:CUSTOM_NAME`` = amount in the flavor's extra specs. What of it is claimed, or used by guests we do not know, is
-    not free; there is no over-allocation."""
+    """The flavor's extra specs ask for ``resources:CUSTOM_NAME`` = amount. Free is the capacity without over-allocation, less what
+    is claimed or used by unknown guests."""
 
     reason = "not enough of a custom resource class"
     guards_host = True
@@ -126,7 +126,7 @@ class ResourceClassFilter(Filter):
         return passed
 
     def refusal(self, hosts: Hosts, request: Request) -> str:
-        """Which class it is for."""
+        """Name the resource classes that are missing or short."""
         asked = request.resources.items()
         missing = [name for name, _ in asked if not hosts.offered(name).any()]
         if missing:
@@ -136,6 +136,6 @@ class ResourceClassFilter(Filter):
 
 
 def always(settings: SchedulerSettings) -> tuple[Filter, ...]:
-    """What the request itself demands, however the site is configured."""
+    """The filters that always run, whatever the configuration enables."""
     places = (ForceHosts, RequestedDestination, RequestedCell, SourceHost, IgnoreHosts, ExcludedCells, ExcludedHosts)
     return (*(place(settings) for place in places), ResourceClassFilter(settings))

@@ -1,4 +1,4 @@
-"""ServerGroupAntiAffinityFilter: no more members of the group on the host than its policy allows."""
+"""ServerGroupAntiAffinityFilter: limits the members of the group per host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.table.hosts import Hosts
 
 
 class ServerGroupAntiAffinityFilter(Filter):
-    """Members of the same batch count, and so do slots held for members whose build may still move."""
+    """Members in the same batch count, and so do slots held for the retries of other members."""
 
     reason = "too many members of the server group there already"
     guards_host = True

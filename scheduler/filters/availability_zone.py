@@ -1,4 +1,4 @@
-"""AvailabilityZoneFilter: the zone that was asked for."""
+"""AvailabilityZoneFilter: passes hosts in the requested zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a filter is."""
+"""The base class of filters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.table.hosts import Hosts
 
 
 class Filter(abc.ABC):
-    """One condition a host must meet. The same object plans and, on the locked rows of the ledger, confirms.
+    """One condition that a host must meet. The same object is used for planning and for confirming on the ledger's locked rows.
 
     ``reason`` completes "no host is left, because of ...". Tenants see it, so it names no host.
     ``guards_host``: the filter also runs for a host that an administrator forces.
@@ -28,7 +28,7 @@ class Filter(abc.ABC):
     host_by_host: ClassVar[bool] = False
 
     name: str
-    """As it is called in the configuration and in explanations."""
+    """The name in the configuration and in explanations."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -39,15 +39,15 @@ class Filter(abc.ABC):
 
     @abc.abstractmethod
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        """True for each of ``hosts`` that may take one more instance of ``request``; None: all of them, whatever they are."""
+        """True for each of ``hosts`` that may take one more instance of ``request``; None: the request does not use this filter."""
 
     def refusal(self, hosts: Hosts, request: Request) -> str:
-        """``reason`` in the words of this request, where the filter has left none of ``hosts``."""
-        del hosts, request  # a filter that can be more precise looks at them
+        """The reason for this request, if the filter has left none of ``hosts``."""
+        del hosts, request  # for filters that can be more precise
         return self.reason
 
 
 class HostByHostFilter(Filter):
-    """A filter that is given only the hosts that are left, because looking at each is dear."""
+    """A filter that gets only the hosts that are left, because judging each host is expensive."""
 
     host_by_host = True

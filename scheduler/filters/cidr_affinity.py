@@ -1,4 +1,4 @@
-"""SimpleCIDRAffinityFilter: hosts whose address is in a network."""
+"""SimpleCIDRAffinityFilter: passes hosts with an address in a given network."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scheduler.table.hosts import Hosts
 
 
 class SimpleCIDRAffinityFilter(Filter):
-    """The hints ``build_near_host_ip`` and ``cidr`` (/24 unless given). A host that tells no address
-    (``host_ip``) is near to nothing."""
+    """The hints ``build_near_host_ip`` and ``cidr`` (default /24) give the network. A host without the attribute ``host_ip``
+    does not pass."""
 
     reason = "not near the address of the hint build_near_host_ip"
     on_demand = True
@@ -24,6 +24,6 @@ class SimpleCIDRAffinityFilter(Filter):
             return None
         try:
             network = hints.near(request.spec.scheduler_hints)
-        except errors.Invalid:  # the API lets none of these pass
+        except errors.Invalid:  # the API refuses these
             return np.zeros(len(hosts), dtype=np.bool_)
         return None if network is None else hosts.within(network)

@@ -1,4 +1,4 @@
-"""ComputeFilter: the host's agent is alive and new builds are welcome there."""
+"""ComputeFilter: passes hosts whose agent is up, in enabled cells and with an enabled service."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scheduler.table.hosts import Hosts
 
 
 class ComputeFilter(Filter):
-    """Up (heard of lately, judged by our own clock), service and cell enabled. Forced hosts may be disabled, not dead.
+    """A host is up if its agent was heard of lately, by this process's clock. A forced host may be disabled, but must be up.
 
-    A move that is kept to one cell may go on in it although the cell takes no new builds.
+    A move within one cell may use that cell even if it takes no new builds.
     """
 
     reason = "no compute service that is up and enabled"

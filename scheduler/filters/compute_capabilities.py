@@ -1,4 +1,4 @@
-"""ComputeCapabilitiesFilter: what the flavor's extra specs want of a host's attributes."""
+"""ComputeCapabilitiesFilter: compares the flavor's extra specs with the host's attributes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SCOPE = "capabilities"
 
 
 class ComputeCapabilitiesFilter(Filter):
-    """``capabilities:NAME`` must be met; a ``NAME`` without a scope only by hosts that have such an attribute; others are not ours.
+    """A host must match ``capabilities:NAME``. It must match ``NAME`` without a scope only if it has this attribute.
 
-    ``capabilities:cpu_info:arch`` looks into an attribute, also where it is JSON text. Attributes are what the agent's driver
-    reports, and ``hypervisor_type`` and ``hypervisor_version``.
+    ``capabilities:cpu_info:arch`` looks inside an attribute, even one of JSON text. Attributes are those that the agent's driver
+    reports, ``hypervisor_type`` and ``hypervisor_version``. Extra specs with other scopes are ignored.
     """
 
     reason = "without what the flavor wants of a host"
@@ -42,7 +42,7 @@ class ComputeCapabilitiesFilter(Filter):
 
 
 def _meets(value: Any, path: Sequence[str], wanted: str, *, absent: bool) -> bool:
-    """``absent``: what holds of a host that does not have the attribute at all."""
+    """Whether the attribute's value matches. ``absent``: the result for a host without the attribute."""
     if value is None:
         return absent
     for step in path:

@@ -1,4 +1,4 @@
-"""CoreFilter: free vCPUs for the flavor."""
+"""CoreFilter: passes hosts with enough free vCPUs for the flavor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.table.kernels import at_least
 
 
 class CoreFilter(Filter):
-    """Capacity with the allocation ratio applied, less what is claimed or used by guests we do not know."""
+    """Free is the capacity with the allocation ratio applied, less what is claimed or used by unknown guests."""
 
     reason = "not enough vCPUs"
     guards_host = True

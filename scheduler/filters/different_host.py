@@ -1,4 +1,4 @@
-"""DifferentHostFilter: where none of certain servers is."""
+"""DifferentHostFilter: passes hosts that have none of the named servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.table.hosts import Hosts
 
 
 class DifferentHostFilter(Filter):
-    """The hint ``different_host`` names them by uuid."""
+    """The hint ``different_host`` names the servers by uuid."""
 
     reason = "with one of the servers of the hint different_host"
     on_demand = True

@@ -1,4 +1,4 @@
-"""DiskFilter: free local disk for the flavor."""
+"""DiskFilter: passes hosts with enough free local disk for the flavor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.table.kernels import at_least
 
 
 class DiskFilter(Filter):
-    """As for memory. A server without local disk fits everywhere, even on an over-full host."""
+    """Free is computed as in RamFilter. A server without local disk fits on every host, even an over-full one."""
 
     reason = "not enough disk"
     guards_host = True

@@ -1,4 +1,4 @@
-"""ImagePropertiesFilter: hosts that can run the image's architecture, hypervisor and mode."""
+"""ImagePropertiesFilter: passes hosts that support the image's architecture, hypervisor and VM mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.table.arrays import Mask
 from scheduler.table.hosts import Hosts
 
 PROPERTIES = (("hw_architecture", "architecture"), ("img_hv_type", "hypervisor_type"), ("hw_vm_mode", "vm_mode"))
-"""Each with the name it had before."""
+"""Image properties, each with its former name."""
 ALIASES = (
     {"amd64": "x86_64", "x64": "x86_64", "i386": "i686", "i486": "i686", "i586": "i686", "arm64": "aarch64"},
     {"xapi": "xen"},
@@ -33,9 +33,9 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class ImagePropertiesFilter(Filter):
-    """The host's attribute ``supported_instances``, a list of (architecture, hypervisor, mode), must have an entry with all three
-    that the image names. An image that names none runs everywhere; a host that tells nothing runs no image that names one.
-    ``img_hv_requested_version`` (``>=6.0,<7``) is compared with ``hypervisor_version``, where the host tells one."""
+    """The host's attribute ``supported_instances`` is a list of (architecture, hypervisor, VM mode). One entry must match all
+    that the image names. An image that names none runs on every host; one that names any does not run on a host without the
+    attribute. ``img_hv_requested_version`` (``>=6.0,<7``) is compared with ``hypervisor_version`` if the host reports that."""
 
     reason = "unable to run such an image"
     on_demand = True
@@ -75,7 +75,7 @@ def _runs(supported: Any, wanted: list[str | None]) -> bool:
 
 
 def _satisfies(number: int, conditions: str) -> bool:
-    """``number``: three digits to each part, so that 6001000 is 6.1.0. A condition that cannot be read is not satisfied."""
+    """``number``: the version with three digits per part, so 6001000 is 6.1.0. One that cannot be parsed is not satisfied."""
     version = (number // 1_000_000, number // 1_000 % 1_000, number % 1_000)
     for condition in conditions.split(","):
         match = _CONDITION.match(condition)

@@ -1,4 +1,4 @@
-"""IoOpsFilter: not too many builds at once on a host."""
+"""IoOpsFilter: limits the builds under way on a host."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scheduler.table.kernels import below
 
 
 class IoOpsFilter(Filter):
-    """Builds under way are claims of which the agent does not run the guest yet, those of the batch included.
+    """Builds under way are claims whose guest the agent does not run yet, including those of the batch.
 
-    Where the agent runs more guests than were claimed, none is under way, which is too many only for a limit of none at all.
+    If the agent runs more guests than are claimed, the count is negative. A limit of 0 set by an aggregate still refuses the host.
     """
 
     reason = "too many builds under way"

@@ -1,4 +1,4 @@
-"""IsolateAggregates: aggregates for what requires their traits."""
+"""IsolateAggregates: reserves aggregates for servers that require their traits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ REQUIRED = "required"
 
 
 class IsolateAggregates(Filter):
-    """Hosts of aggregates with ``trait:NAME`` = ``required`` take only servers whose flavor or image requires all of these traits,
-    in the same words."""
+    """If a host's aggregates have ``trait:NAME`` = ``required``, the flavor or image must have the same key and value, for each
+    such trait."""
 
     reason = "kept for servers that require other traits"
     on_demand = True

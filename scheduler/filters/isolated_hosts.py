@@ -1,4 +1,4 @@
-"""IsolatedHostsFilter: certain images on certain hosts."""
+"""IsolatedHostsFilter: reserves certain hosts for certain images."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from scheduler.table.hosts import Hosts
 
 
 class IsolatedHostsFilter(Filter):
-    """Without isolated hosts all pass, as a comment in Nova has it: its code refuses isolated images then. A server without an
-    image is not isolated. Host names are compared without case."""
+    """If no isolated hosts are configured, all hosts pass. A comment in Nova says so too, but its code refuses isolated images.
+    A server without an image is not isolated. Host names are case-insensitive."""
 
     reason = "kept for other images"
     on_demand = True

@@ -1,4 +1,4 @@
-"""JsonFilter: a condition on hosts that the hint ``query`` states."""
+"""JsonFilter: passes hosts that meet the condition in the hint ``query``."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _NUMBERS: dict[str, Callable[[Hosts], Any]] = {
 
 
 class JsonFilter(Filter):
-    """Numbers are compared with numbers and texts with texts; anything else, and what a host does not tell, meets no condition.
+    """Compares numbers with numbers and texts with texts. Other comparisons, and missing attributes, are false.
 
-    Of what drivers report only the attributes in ``json_filter_attributes`` can be asked for. It does not see who is up.
+    Of the attributes that drivers report, only those in ``json_filter_attributes`` may be queried. Whether a host is up cannot be.
     """
 
     reason = "not what the hint query asks for"
@@ -55,7 +55,7 @@ class JsonFilter(Filter):
             return None
         try:
             condition = request.remembered(self.name, lambda: hints.condition(given))
-        except errors.Invalid:  # the API lets none of these pass
+        except errors.Invalid:  # the API refuses these
             return np.zeros(len(hosts), dtype=np.bool_)
         return None if condition is None else self._met(condition, hosts)
 
@@ -90,7 +90,7 @@ class JsonFilter(Filter):
         return np.zeros(len(hosts), dtype=np.bool_)
 
     def _numbers(self, operand: Operand, hosts: Hosts) -> Floats:
-        """A column, not-a-number where there is none, which is in no relation to anything."""
+        """The operand as a column. NaN stands for a missing number, because comparisons with it are false."""
         if isinstance(operand, float):
             return np.full(len(hosts), operand)
         if not isinstance(operand, Attribute) or not self._may_ask(operand):

@@ -1,4 +1,4 @@
-"""NumInstancesFilter: not too many instances on a host."""
+"""NumInstancesFilter: limits the instances on a host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.table.kernels import below
 
 
 class NumInstancesFilter(Filter):
-    """Counts the instances claimed on the host, those of the batch included."""
+    """Counts the instances claimed on the host, including those of the batch."""
 
     reason = "too many instances"
 

@@ -1,11 +1,11 @@
-"""The small language of extra specs: ``>= 4``, ``s== x86``, ``<or> a <or> b``... as Nova has it, surprises included."""
+"""The operators of extra specs, such as ``>= 4``, ``s== x86``, ``<or> a <or> b``, with exactly Nova's semantics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 _NUMBERS: dict[str, Callable[[float, float], bool]] = {
-    "=": lambda have, want: have >= want,  # sic: in Nova a single equals sign has always meant "at least"
+    "=": lambda have, want: have >= want,  # sic: in Nova a single equals sign means "at least"
     "==": lambda have, want: have == want,
     "!=": lambda have, want: have != want,
     ">=": lambda have, want: have >= want,
@@ -23,9 +23,9 @@ _TEXTS: dict[str, Callable[[str, str], bool]] = {
 
 
 def matches(have: str, wanted: str) -> bool:
-    """Whether a host's value meets what an extra spec wants of it. Without an operator the two must be equal.
+    """Whether a host's value matches an extra spec. Without an operator the two must be equal.
 
-    An operator that is given no operand, and a comparison of numbers with what is none, do not match.
+    An operator without an operand does not match, nor does a numeric comparison with a value that is no number.
     """
     operator, *operands = wanted.split() or [""]
     if operator == "<or>":

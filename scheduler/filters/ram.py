@@ -1,4 +1,4 @@
-"""RamFilter: free memory for the flavor."""
+"""RamFilter: passes hosts with enough free memory for the flavor."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from scheduler.table.kernels import at_least
 
 
 class RamFilter(Filter):
-    """Capacity with the allocation ratio applied, less what is claimed or used by guests we do not know. A flavor without
-    memory fits everywhere, even on an over-full host."""
+    """Free is the capacity with the allocation ratio applied, less what is claimed or used by unknown guests. A flavor without
+    memory fits on every host, even an over-full one."""
 
     reason = "not enough memory"
     guards_host = True

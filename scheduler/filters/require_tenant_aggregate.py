@@ -1,4 +1,4 @@
-"""RequireTenantAggregate: projects that have aggregates of their own stay in these."""
+"""RequireTenantAggregate: keeps projects that have aggregates of their own in these."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scheduler.table.hosts import Hosts
 
 
 class RequireTenantAggregate(Filter):
-    """The other half of AggregateMultiTenancyIsolation: a project that keys beginning with ``filter_tenant_id`` list goes to hosts
-    of such aggregates only; one that none lists goes anywhere, or with ``aggregate_required_for_tenants`` nowhere."""
+    """The counterpart of AggregateMultiTenancyIsolation. If keys beginning with ``filter_tenant_id`` list the project, it goes only
+    to hosts of these aggregates. Otherwise it goes to any host, or with ``aggregate_required_for_tenants`` to none."""
 
     reason = "not in an aggregate of the project"
     on_demand = True

@@ -1,4 +1,4 @@
-"""SameHostFilter: where at least one of certain servers is."""
+"""SameHostFilter: passes hosts that have at least one of the named servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.table.hosts import Hosts
 
 
 class SameHostFilter(Filter):
-    """The hint ``same_host`` names them by uuid. A server that the project does not have, or that has no host, is nowhere."""
+    """The hint ``same_host`` names the servers by uuid. Servers of other projects, and servers without a host, match no host."""
 
     reason = "not with the servers of the hint same_host"
     on_demand = True

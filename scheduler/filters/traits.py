@@ -1,4 +1,4 @@
-"""TraitsFilter: traits that a host must have, and must not."""
+"""TraitsFilter: passes hosts with all required traits and none of the forbidden ones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scheduler.table.hosts import Hosts
 
 
 class TraitsFilter(Filter):
-    """``trait:NAME`` = ``required`` or ``forbidden`` in the flavor's extra specs, ``required`` among the image's properties. A
-    host's traits are its attribute ``traits``, a list of names."""
+    """The flavor's extra specs give ``trait:NAME`` = ``required`` or ``forbidden``, the image's properties only ``required``. A
+    host's traits are in its attribute ``traits``, a list of names."""
 
     reason = "without a trait that is required, or with one that is forbidden"
     on_demand = True

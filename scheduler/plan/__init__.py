@@ -1,1 +1,1 @@
-"""From a request to a claim: candidates, choice, alternates, explanation. Arithmetic on the host table, no input or output."""
+"""Plan placements for requests: candidates, choice, alternates, explanation. Arithmetic on the host table, no I/O."""

@@ -1,4 +1,4 @@
-"""Other hosts of the same cell, in case a build fails: so that a retry need not ask anyone above the cell."""
+"""Alternates: other hosts of the same cell, so that a retry after a failed build need not call the API level."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from scheduler.table.host_table import HostTable
 from scheduler.table.kernels import mixed
 
 SPARE = 24
-"""Hosts looked at beyond those a cell's instances need."""
+"""Candidates considered per cell beyond those that its instances need."""
 NEAR = 1.0
-"""Hosts whose score is so close to the best count as good as it: the whole opinion of one weigher, at the usual multiplier."""
+"""Hosts whose score is within this of the best count as equally good. It is the full range of one weigher with multiplier 1."""
 
 Chosen = tuple[str, int]
 """An instance uuid and its row."""
 
 
 class Alternates:
-    """Finds alternates for one batch that has been placed and is, for the time being, taken off the table's room."""
+    """Finds alternates for one batch that has been placed, while the table shows what the batch takes."""
 
     def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey) -> None:
         self._table, self._driver, self._request, self._found = table, driver, request, found
         self._wanted = request.spec.max_attempts - 1
 
     def of(self, chosen: Sequence[Chosen]) -> dict[str, list[int]]:
-        """Up to ``max_attempts - 1`` rows for each of ``chosen``, all on other hosts of its cell.
+        """Choose up to ``max_attempts - 1`` rows for each of ``chosen``, all on other hosts of its cell.
 
-        They fit what is left when the whole batch has been placed, and are not claimed. Instances of one batch are given different
-        ones as far as there are any. Where in the row of the best hosts a batch begins follows from its seed: when a host dies, the
-        builds it had do not all go to one and the same other. Members of an anti-affinity group hold theirs, so that no two can
-        retry onto one host; members of an affinity group have none, because they may not leave the others.
+        Alternates fit into what is free after the whole batch is placed, and are not claimed. Instances of one batch get different
+        alternates as far as possible. The batch's seed determines the first alternate among the best hosts. So when a host dies,
+        its builds do not all retry on the same host.
+
+        Members of an anti-affinity group hold their alternates, so that no two can retry onto one host. Members of an affinity
+        group get none, because they must stay together.
         """
         answer: dict[str, list[int]] = {uuid: [] for uuid, _ in chosen}
         if self._wanted < 1 or self._request.policy is GroupPolicy.AFFINITY:
@@ -52,7 +54,7 @@ class Alternates:
             ranked = self._ranked(candidates, scores, own)
             group = self._request.group
             if group is not None and group.policy is GroupPolicy.ANTI_AFFINITY:
-                for _ in range(self._wanted):  # one for each before any has two
+                for _ in range(self._wanted):  # every member gets one before any gets a second
                     self._hold(group, members, ranked, answer)
             else:
                 for position, (uuid, row) in enumerate(members):
@@ -60,7 +62,7 @@ class Alternates:
         return answer
 
     def _hold(self, group: ServerGroup, members: Sequence[Chosen], ranked: list[int], answer: dict[str, list[int]]) -> None:
-        """One more alternate for each member, held for it before the next one chooses. Hosts that are full leave ``ranked``."""
+        """Give each member one more alternate, and hold it before the next member chooses. Removes full hosts from ``ranked``."""
         for uuid, row in members:
             for other in _pick(self._table, ranked, [row, *answer[uuid]], 0, 1):
                 answer[uuid].append(other)
@@ -70,11 +72,11 @@ class Alternates:
                     ranked[:] = [each for each in ranked if self._table.hosts[each] != host]
 
     def _ranked(self, rows: Ints, scores: Floats, own: int | None = None) -> list[int]:
-        """The rows that still fit, as the table is now: those as good as the best from where the seed says, then the others.
+        """The rows that still fit: those as good as the best, rotated by the seed, then the others by score.
 
-        Looked at again are those that have changed since the survey, but not ``own``, which nobody is going to pick.
+        Rows that have changed since the survey are scored again, except ``own``: the batch's only host is no alternate.
         """
-        if self._request.group is not None or self._driver.cell_wide:  # where one goes bears on others
+        if self._request.group is not None or self._driver.cell_wide:  # placing an instance changes the scores of other rows
             stale = list(range(rows.size))
         else:
             changed = self._table.changed_since(self._found.changes)
@@ -94,7 +96,7 @@ class Alternates:
 
 
 def _pick(table: HostTable, ranked: list[int], besides: Sequence[int], start: int, wanted: int) -> list[int]:
-    """``wanted`` rows from ``start`` on, round and round, each on another host, none on the hosts of ``besides``."""
+    """Up to ``wanted`` rows from ``start`` on, with wrap-around, each on a different host and none on a host of ``besides``."""
     picked: list[int] = []
     hosts = {table.hosts[row] for row in besides}
     for offset in range(len(ranked)):

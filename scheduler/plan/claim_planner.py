@@ -1,4 +1,4 @@
-"""Plan the jobs of one transaction, and keep the plan true on the rows that transaction locks."""
+"""Plan the jobs of one transaction, and repair the plan when the locked rows differ from what it was made on."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ LOG = logging.getLogger(__name__)
 
 
 class ClaimPlanner:
-    """A planner in the sense of ``db.api.claims.Planner``: all its jobs share one transaction, each is placed whole or not at all.
+    """Implements ``db.api.claiming.Planner``: all its jobs share one transaction, and each is placed or refused by itself.
 
-    What jobs take is put into the table while a plan is made and taken out again at its end, so the table always tells what is
-    committed. Room for alternates is not taken.
+    A job is placed whole. With ``min_count`` it may be placed in part: see ``Job.least``.
+
+    While a plan is made, the table shows what its jobs take. Afterwards the table again shows only what is committed. Room for
+    alternates is not taken.
     """
 
     def __init__(self, table: HostTable, driver: SchedulerDriver, cursor: Cursor, jobs: Sequence[Job], moment: PlanContext) -> None:
@@ -46,10 +48,10 @@ class ClaimPlanner:
         self._planned: dict[int, int] = {}
         self._locked: set[int] = set()
         self._asked: set[int] = set()
-        self._complete = False  # the first plan and its alternates are all there is to be
+        self._complete = False  # the first plan placed every job and chose the alternates: ``finish`` need not plan again
         self._refusals = Refusals(table, driver, moment)
         self.rivals: set[int] = set()
-        """Writers of the log that have claimed room which this process did not know of."""
+        """Writers of the claims log that have claimed room without this process knowing it."""
 
     @property
     def log_position(self) -> tuple[Mapping[int, int], int]:
@@ -85,7 +87,7 @@ class ClaimPlanner:
                 self._meet(news)
                 self._learn(news)
             if self._asked == self._planned.keys() <= self._locked and not any(row.id in self._planned for row in news):
-                return ()  # nothing happened to these hosts since the plan was made
+                return ()  # these hosts have not changed since the plan was made
             self._complete = False
             wanted: set[int] | None = None
             while wanted is None:
@@ -106,13 +108,13 @@ class ClaimPlanner:
             return [job.placements for job in self._jobs], decisions
 
     def committed(self, inventories: Sequence[Inventory]) -> None:
-        """The transaction is committed: these rows are as it left them."""
+        """Enter these rows into the table, as the committed transaction left them."""
         with self._table.lock:
             self._learn(inventories)
             self._cursor.advance(inventories)
 
     def _meet(self, rows: Sequence[Inventory]) -> None:
-        """Whoever left more claims on a host than there were is a scheduler at work; conductors give back."""
+        """Note the writers of rows that have gained instances: they are schedulers, because conductors only release claims."""
         for row in rows:
             known = self._table.find_inventory(row.id)
             if (
@@ -129,7 +131,7 @@ class ClaimPlanner:
             self._table.set_inventory(row, self._moment.mono)
 
     def _open(self) -> None:
-        """Requests anew, with groups as the database has them; jobs of one group share what they know of it."""
+        """Make the requests anew, with the group members that the database has. Jobs of one group share one ``Members``."""
         slots: defaultdict[str, list[Slot]] = defaultdict(list)
         for slot in self._slots:
             slots[slot.group_uuid].append(slot)
@@ -149,7 +151,10 @@ class ClaimPlanner:
         return [(job, request) for job, request in pairs if job.standing.needed and job.open]
 
     def _guarded(self, plan: Callable[[Job, Request, PlanningStep], set[int]], job: Job, request: Request) -> set[int]:
-        """One step for one job. Whatever fails in it - a filter of the site, say - fails this job alone, and leaves no trace."""
+        """Run one planning step for one job. An exception, such as one of a site's own filter, fails this job only.
+
+        Undoes what the step took if the job failed, was refused or was lost. Returns the ids of the inventories to lock.
+        """
         step = PlanningStep(self._table, request)
         wanted: set[int] = set()
         try:
@@ -172,7 +177,10 @@ class ClaimPlanner:
         return set()
 
     def _settle(self) -> None:
-        """Put all jobs where they go, of a plan that was mended or fell short; then each instance gets its alternates."""
+        """Finish a plan that was repaired or has refused jobs: take the final hosts, then choose alternates and relaxations.
+
+        A job with a host that could not be locked is lost.
+        """
         for job in self._jobs:
             if any(int(self._table.inventory[row]) not in self._locked for row in job.rows.values()):
                 job.lost, job.rows = True, {}
@@ -186,17 +194,17 @@ class ClaimPlanner:
             self._look_back()
 
     def _give_alternates(self, jobs: Sequence[tuple[Job, Request]]) -> None:
-        """The table is to be as these jobs leave it."""
+        """Choose alternates. The table must already show what these jobs take."""
         for job, request in jobs:
             if job.survey is not None:
                 try:
                     job.alternates = Alternates(self._table, self._driver, request, job.survey).of(list(job.rows.items()))
-                except Exception:  # a filter of the site may fail on hosts that others have been placed on meanwhile
+                except Exception:  # a site's own filter may fail on hosts that have taken instances since it passed them
                     LOG.exception("batch %s: placed without alternates", job.spec.batch_id)
                     job.alternates = {}
 
     def _look_back(self) -> None:
-        """What would have been enough for those that are refused, beside all that has been placed."""
+        """Compute the relaxations of refused jobs, with everything that was placed taken in the table."""
         for job, request in zip(self._jobs, self._requests, strict=True):
             if job.is_final and not (job.open or job.lost or job.error):
                 wanted = len(job.standing.needed)
@@ -205,9 +213,9 @@ class ClaimPlanner:
     # -- confirming ------------------------------------------------------------------------------------------------------------
 
     def _mend(self, jobs: Sequence[tuple[Job, Request]]) -> set[int] | None:
-        """Keep all that still fits, of every job; then find other hosts for the rest.
+        """Keep every choice that still fits, for all jobs; then find other hosts for the rest.
 
-        Returns the inventories to be locked for that; None if a job failed at it, so that what it took must first be free again.
+        Returns the ids of the inventories to lock. Returns None if a job failed: the caller then starts again without it.
         """
         wanted: set[int] = set()
         for plan in (self._keep, self._replace):
@@ -226,7 +234,7 @@ class ClaimPlanner:
         return set()
 
     def _replace(self, job: Job, request: Request, step: PlanningStep) -> set[int]:
-        """Other hosts for the losers, locked ones if possible. Returns inventories to be locked."""
+        """Choose other hosts for the losers, locked ones if possible. Returns the ids of the inventories to lock."""
         losers = job.losers
         if not losers:
             return set()
@@ -246,7 +254,7 @@ class ClaimPlanner:
         kept = {uuid: row for uuid, row in job.rows.items() if uuid not in losers}
         job.rows = kept | dict(zip(losers, chosen, strict=False))
         if len(chosen) < len(losers):
-            if self._asked - self._locked:  # somebody else holds a host that may fit
+            if self._asked - self._locked:  # another transaction has locked a host that may fit
                 job.lost = True
             else:
                 self._refusals.refuse(job, request, step)
@@ -261,11 +269,11 @@ class ClaimPlanner:
         return True
 
     def _available(self) -> Ints:
-        """All rows but those another transaction would not let us have."""
+        """All rows except those that another transaction holds locked."""
         refused = self._table.rows(sorted(self._asked - self._locked))
         return np.setdiff1d(np.arange(self._table.size), refused)
 
     def _spares(self, found: Survey, wanted: int) -> set[int]:
-        """A few good rows more than are needed, because some of them may be locked by others."""
+        """The ids of a few more inventories than are needed, because other transactions may hold some of them locked."""
         best, _ = found.best(wanted + 4)
         return set(self._table.inventory[best].tolist())

@@ -1,4 +1,4 @@
-"""Turn a job that was placed or refused into what is written and answered."""
+"""Turn a job that was placed or refused into placements and a decision record."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ def conclude(job: Job, request: Request, table: HostTable, driver: SchedulerDriv
 
 
 def _again(job: Job) -> str:
-    """The same each time that the same servers wait, whose requests are locked: what is written takes the place of the last one."""
+    """An id that stays the same while the same servers wait, so that the new decision overwrites the last one.
+
+    No other transaction writes it meanwhile, because the servers' requests are locked.
+    """
     return str(uuid5(_WAITING, job.standing.needed[0]))
 
 
 def _new_uuid() -> str:
-    """A random one; ``uuid.uuid4`` takes three times as long."""
+    """A random UUID of version 4. ``uuid.uuid4`` takes three times as long."""
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 

@@ -1,7 +1,7 @@
-"""What would have been enough for a batch that was refused: each single change of the request is tried on the table.
+"""Find the single changes of a refused request that would have let it be placed, by trying each one on the table.
 
-Nothing here is asked for a batch that was placed. A change costs one look at the fleet, and an amount a second one, however large
-it is: how small it must be follows from what is free on the hosts that would take the server if it needed nothing of it.
+This runs only for refused batches. A change costs one pass over the fleet. A smaller amount costs a second pass, whatever its size:
+it is derived from what is free on the hosts that would take the server if it needed none of that resource.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from scheduler.table.hosts import Hosts
 LOG = logging.getLogger(__name__)
 
 MOST = 8
-"""Hints, extra specs and image properties looked at, of each kind."""
+"""Maximum number tried of each of: hints, extra specs, image properties."""
 PLACES = 5
-"""Zones or cells that are named."""
+"""Maximum number of zones or cells that a relaxation names."""
 AMOUNTS = {Asked.VCPUS: ("vcpus", 1), Asked.MEMORY: ("memory_mb", 1), Asked.DISK: ("disk_gb", 0)}
-"""Each with its name in the table and the least that a server can have of it."""
+"""Each amount with its name in the table and the minimum that a server can have."""
 NO_HINTS = frozenset({"group", "ignore_hosts", hints.CIDR, "all_or_nothing"})
-"""Hints that are part of something else, or say nothing of hosts."""
+"""Hints that are covered by another kind of change, or that place no condition on hosts."""
 
 
 def relaxations(
     table: HostTable, driver: SchedulerDriver, request: Request, wanted: int, least: int | None = None
 ) -> tuple[Relaxation, ...] | None:
-    """Changes each of which alone would have placed all ``wanted`` instances, the one that gives up least first.
+    """The changes of which each alone would have placed all ``wanted`` instances, sorted by the share that is given up.
 
-    Where ``least`` of them are enough, changes that place so many.
+    ``least``: the number of instances that is enough (``min_count``); None: all ``wanted``.
 
-    The table is to be as the refusal leaves it, and is left so. Empty if no single change is enough, or if it fits as it is by now;
-    None if a filter failed at it.
+    The table must be as the refusal left it, and is not changed. Returns an empty tuple if no single change is enough, or if the
+    request fits unchanged by now. Returns None if a filter raised.
     """
     try:
         return _Search(table, driver, request, wanted, least or wanted).all()
-    except Exception:  # a filter of the site may fail on a request it would never have seen; the refusal stands without this
+    except Exception:  # a site's own filter may fail on a request that no user made; the refusal is valid without relaxations
         LOG.exception("batch %s: no telling what would have been enough", request.spec.batch_id)
         return None
 
 
 class _Room(NamedTuple):
-    """How many of the instances each of these rows takes, if all were put there."""
+    """``counts``: how many of the instances each of ``rows`` takes by itself. Two arrays of equal length."""
 
     rows: Ints
     counts: Ints
@@ -111,7 +111,7 @@ class _Search:
     # -- looking ---------------------------------------------------------------------------------------------------------------
 
     def _changed(self, **change: object) -> Request:
-        """The request with this change of its spec, as if it were asked anew."""
+        """A fresh request with these fields of its spec replaced."""
         spec: RequestSpec = msgspec.structs.replace(self._spec, **change)
         request = dataclasses.replace(
             self._request,
@@ -132,12 +132,12 @@ class _Search:
         return request
 
     def _fits(self, request: Request) -> _Room | None:
-        """Where all of them find room, if they do."""
+        """The rows and counts if all wanted instances find room, otherwise None."""
         room = self._room(request)
         if self._total(request, room.counts) < self._wanted:
             return None
         if self._wanted > 1 and request.group is not None and request.group.policy.strict:
-            with self._table.tentative():  # members bear on each other: only planning them tells
+            with self._table.tentative():  # members restrict each other, so they must be placed to know
                 found = engine.survey(self._table, self._driver, request)
                 if request.founding:
                     found = together(self._table, self._driver, request, found, self._wanted)
@@ -146,7 +146,7 @@ class _Search:
         return room
 
     def _room(self, request: Request) -> _Room:
-        """Found by halving: a host that takes so many takes fewer too."""
+        """Find the counts by bisection, because a host that takes n instances also takes fewer."""
         rows = engine.survey(self._table, self._driver, request).rows
         low, high = np.ones(rows.size, dtype=np.int64), np.full(rows.size, self._wanted, dtype=np.int64)
         while (low < high).any():
@@ -156,13 +156,13 @@ class _Search:
         return _Room(rows, low)
 
     def _total(self, request: Request, counts: Ints) -> int:
-        """How many of the instances find room on all of these hosts."""
+        """How many of the wanted instances find room on these hosts together; an affinity group must fit on one row."""
         if not counts.size:
             return 0
         return min(self._wanted, int(counts.max() if request.policy is GroupPolicy.AFFINITY else counts.sum()))
 
     def _enough(self, what: str, least: int, amount: int) -> int | None:
-        """The most, below ``amount``, with which all fit; None if not even ``least`` is little enough."""
+        """The largest amount below ``amount`` with which all fit; None if they do not fit even with ``least``."""
         nothing = self._sized(what, 0)
         rows, counts = self._room(nothing)
         free: Floats = np.maximum(Hosts(self._table, nothing, rows).room(what), 0.0)
@@ -180,7 +180,7 @@ class _Search:
         return low
 
     def _somewhere(self, asked: Asked, request: Request, column: Ints, name: Callable[[int], str]) -> Iterator[Relaxation]:
-        """Whether they fit if the place does not matter, and in which places all of them do."""
+        """Yield a relaxation if all fit when the place is free, with the places that could take all of them."""
         room = self._fits(request)
         if room is None:
             return
@@ -191,7 +191,7 @@ class _Search:
 
 
 def _conditions(spec: RequestSpec) -> Iterator[tuple[Relaxation, dict[str, object]]]:
-    """Whatever was asked for and need not be, with the fields of the spec where it is not asked for."""
+    """Each optional condition of the spec, with the changed fields of the spec that drop it."""
     if spec.group is not None and spec.group.policy.strict:
         yield Relaxation(asked=Asked.GROUP, name=spec.group.policy.value), {"group": None}
     if spec.ignore_hosts:
@@ -220,12 +220,12 @@ def _flavor(flavor: Flavor, what: str, amount: int) -> Flavor:
 
 
 def _override(what: str) -> str:
-    """The extra spec that takes the place of the size's amount."""
+    """The extra spec that overrides the flavor's amount."""
     return f"resources:{what.upper().removesuffix('S')}"
 
 
 def _without(given: Mapping[str, object], name: str) -> dict[str, object]:
-    """What goes with a name goes with it."""
+    """``given`` without ``name``, and without the hint ``cidr`` if ``name`` is the hint that it belongs to."""
     leaving = {name, hints.CIDR} if name == hints.NEAR else {name}
     return {key: value for key, value in given.items() if key not in leaving}
 

@@ -1,4 +1,4 @@
-"""By what hosts are chosen: what a driver is made of, and the engine works with."""
+"""The filters, weighers and settings that a driver gives to the engine."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from scheduler.weighers.base import Weigher
 
 
 class Chain(NamedTuple):
-    """Those of the filters and weighers that requests of one shape may call for."""
+    """The filters and weighers that apply to requests of one shape."""
 
     filters: tuple[Filter, ...]
     weighers: tuple[Weigher, ...]
 
 
 class Criteria:
-    """Filters in the order asked, and weighers.
+    """Filters in the order in which they run, and weighers.
 
-    ``subset``: the winner is drawn from so many of the best; ``shuffle``: equal scores are ordered by chance, otherwise by the
-    host's place in the table.
+    ``subset``: the host is drawn at random from this many of the best.
+    ``shuffle``: equal scores are ordered at random; otherwise by row.
     """
 
     def __init__(self, filters: Sequence[Filter], weighers: Sequence[Weigher], *, subset: int, shuffle: bool) -> None:
@@ -33,7 +33,7 @@ class Criteria:
         self._chains: dict[tuple[bool, ...], tuple[Chain, Chain]] = {}
 
     def chain(self, request: Request) -> Chain:
-        """The filters to be asked about this request, in order, and the weighers.
+        """The filters for this request, in order, and the weighers.
 
         A request's shape says which optional fields it has. Each shape's chain is made once. For forced hosts only the filters with
         ``guards_host`` run.

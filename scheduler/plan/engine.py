@@ -1,11 +1,10 @@
-"""Choose hosts for a batch: filter, weigh, choose, take, again. Pure arithmetic over the host table.
+"""Choose hosts for a batch: filter, weigh, choose, take, repeat. Pure arithmetic over the host table.
 
-Every function works under the table's lock and on the table as it is, with what the plan has taken so far; whoever calls puts a
-``table.tentative()`` around it.
+Every function needs the table's lock, and sees what the plan has taken so far. The caller wraps it in ``table.tentative()``.
 
-The ranges by which raw weights are scaled are fixed when a batch is surveyed, over the hosts that passed the filters then (Nova
-fixes them anew for every instance). A host's score then moves in a straight line as instances are put on it, which spreads a batch
-evenly and makes a plan cost one pass over the fleet and a few over the best of it, not one pass per instance.
+The ranges that scale raw weights are fixed when a batch is surveyed, over the hosts that passed the filters then. (Nova computes
+them again for every instance.) A host's score then changes linearly with the instances on it, which spreads a batch evenly. A plan
+costs one pass over the fleet and a few over the best hosts, not one pass per instance.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from scheduler.weighers.base import Weigher
 from service.rate_limited_log import RateLimitedLog
 
 SPARE = 8
-"""Hosts kept in the front beyond one per instance."""
+"""Candidate hosts kept beyond one per instance."""
 FEW = 2
-"""Where fewer than one in so many hosts are left, they are picked out."""
+"""If fewer than one in this many hosts pass the filters, only those are copied and weighed."""
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the one cell it reports from")
 
 
 def survey(table: HostTable, driver: Criteria, request: Request, within: Ints | None = None) -> Survey:
-    """One pass over the fleet, or over the rows ``within``.
+    """Filter and weigh the fleet, or the rows ``within``, in one pass.
 
-    Where most hosts are left, weighing all of them and disregarding the others is cheaper than picking those that are left.
+    If most hosts pass, weighing all hosts and ignoring the refused ones is cheaper than copying those that passed.
     """
     hosts, chain = Hosts(table, request, within), driver.chain(request)
     mask, counts = narrow(chain.filters, hosts, request)
@@ -52,7 +51,7 @@ def survey(table: HostTable, driver: Criteria, request: Request, within: Ints | 
 
 
 def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[Mask, tuple[FilterCount, ...]]:
-    """Which hosts pass all filters, and how many were left after each; the filters after one that leaves none are not asked."""
+    """Which hosts pass all filters, and how many were left after each. Filters after one that leaves none do not run."""
     mask = hosts.eligible.copy()
     reported = len(hosts.table) if hosts.rows is None else int(tally(hosts.cell >= 0))
     left = int(tally(mask))
@@ -74,12 +73,12 @@ def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[M
 
 
 def fits(driver: Criteria, table: HostTable, request: Request, rows: Ints, more: Ints | int = 0) -> Mask:
-    """The predicate that planned, asked about these rows alone."""
+    """Which of these rows pass the request's filters, with ``more`` instances added to each."""
     return narrow(driver.chain(request).filters, Hosts(table, request, rows, more), request)[0]
 
 
 def choose(table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> list[int]:
-    """Rows for ``count`` instances in order, each taken; fewer where no host fits any more."""
+    """Choose and take a row for each of ``count`` instances, in order; fewer if no host fits any more."""
     if count == 1 and driver.subset == 1:
         chosen: list[int] = found.best(1)[0].tolist()
         for row in chosen:
@@ -100,7 +99,7 @@ def choose(table: HostTable, driver: Criteria, request: Request, found: Survey, 
 
 
 def take(table: HostTable, request: Request, row: int) -> None:
-    """Put one instance on the row, and into its group."""
+    """Take room for one instance on the row, and count it in its cell and group."""
     table.take(row, request.vcpus, request.memory_mb, request.disk_gb, request.resources)
     cell = table.cell.item(row)
     request.in_cells[cell] = request.in_cells.get(cell, 0) + 1
@@ -111,7 +110,7 @@ def take(table: HostTable, request: Request, row: int) -> None:
 def score(
     table: HostTable, driver: Criteria, request: Request, parts: tuple[WeigherScale, ...], rows: Ints, more: Ints | int = 0
 ) -> Floats:
-    """Total scores of the rows as the table is now; -inf where a filter says no."""
+    """Total scores of the rows as the table is now; -inf for rows that a filter refuses."""
     hosts = Hosts(table, request, rows, more)
     scores = np.zeros(rows.size)
     for part in parts:
@@ -125,7 +124,7 @@ def score(
 
 
 class PlanningStep:
-    """What one step of planning takes for a job, from here on."""
+    """Remembers the state at the beginning of a planning step, so that the step can be undone."""
 
     def __init__(self, table: HostTable, request: Request) -> None:
         self._table, self._request, self._mark = table, request, table.mark
@@ -133,7 +132,7 @@ class PlanningStep:
         self._in_cells = dict(request.in_cells)
 
     def undo(self) -> None:
-        """Take back what it has taken so far."""
+        """Undo everything that was taken since the step began."""
         self._table.give_back(self._mark)
         self._request.in_cells = dict(self._in_cells)
         if self._members is not None:
@@ -143,14 +142,15 @@ class PlanningStep:
 class _Front:
     """The best rows of a survey, with their scores after 0, 1, 2... more instances of the batch on each.
 
-    Without a group an instance changes the score of its own row only, and all instances are alike. So rows not taken yet come in
-    the order of the survey, which is why ``count`` of them (and a few) are enough, and each step is computed once for all rows.
-    Where it changes those of its cell alike, that order holds within each cell: so many of each cell are looked at again.
+    Without a group, an instance changes only the score of its own row, and all instances are alike. So unused rows keep the order
+    of the survey, ``count`` of them (and a few more) are enough, and each score level is computed once for all rows.
+    With a cell-wide weigher, an instance changes all scores of its cell alike. The order then holds within each cell, so that many
+    rows of each cell are kept.
     """
 
     def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> None:
         self._table, self._driver, self._request, self._parts = table, driver, request, found.parts
-        self._alone = request.group is None and not driver.cell_wide  # what is placed bears on its own row only
+        self._alone = request.group is None and not driver.cell_wide  # an instance changes the score of its own row only
         self.rows, self._now = self._best_of(found, count + SPARE + driver.subset)
         self._level: Ints = np.zeros(self.rows.size, dtype=np.int64)
         self._steps: list[Floats] = [self._now.copy()]
@@ -168,7 +168,7 @@ class _Front:
         return rows[order], scores[order]
 
     def best(self) -> int | None:
-        """The position of the row to take next."""
+        """The position of the row to take next; None if no row fits."""
         if not self.rows.size:
             return None
         if self._driver.subset > 1:
@@ -177,19 +177,19 @@ class _Front:
         return position if self._now[position] > -np.inf else None
 
     def advance(self, position: int) -> None:
-        """The row at ``position`` has been taken."""
+        """Update the scores after the row at ``position`` was taken."""
         if not self._alone:
             self._look_again()
             return
         self._level[position] += 1
         level = int(self._level[position])
         if level == len(self._steps):
-            # what is on a row already is in the table, so only the rest is added to it
+            # the table already counts the instances on a row, so only the difference is added
             self._steps.append(score(self._table, self._driver, self._request, self._parts, self.rows, level - self._level))
         self._now[position] = self._steps[level][position]
 
     def _look_again(self) -> None:
-        """Where one member goes bears on all others."""
+        """Score all rows again, because an instance changed the scores of other rows too."""
         self._now = score(self._table, self._driver, self._request, self._parts, self.rows)
 
     def _drawn(self) -> int | None:
@@ -218,7 +218,7 @@ def _asked_one_by_one(one: Filter, hosts: Hosts, request: Request, mask: Mask) -
 def _weighed(
     weighers: Sequence[Weigher], hosts: Hosts, request: Request, left: Mask | None
 ) -> tuple[Floats, tuple[WeigherScale, ...]]:
-    """Scores of all hosts, and the scales they come from: those of the hosts that are ``left`` (None: all)."""
+    """Scores of all hosts, and the weighers' scales, which are computed over the hosts that are ``left`` (None: all)."""
     scores: Floats | None = None
     parts: list[WeigherScale] = []
     keys = hosts.table.aggregates.keys

@@ -1,4 +1,4 @@
-"""What is kept of a decision, so that it can be explained, and taken again, later."""
+"""Make the record of a decision, so that it can be explained and replayed later."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scheduler.plan.survey import Survey
 from scheduler.table.host_table import HostTable
 
 TOP = 5
-"""Best hosts that are kept with their scores."""
+"""Number of best hosts recorded with their scores."""
 TAKEN = 20
-"""Hosts that are kept of those that others took first."""
+"""Maximum number of hosts recorded that were lost to other claims."""
 
 
 def decision_of(
@@ -53,7 +53,7 @@ def decision_of(
 
 
 def _candidates(job: Job, survey: Survey, table: HostTable) -> tuple[Candidate, ...]:
-    """The best hosts for the first instance, best first, and the one it got if that is none of them."""
+    """The best hosts for the first instance, best first, and the host it got if that is not among them."""
     best, scored = survey.best(TOP)
     rows: list[int] = best.tolist()
     scores: list[float] = scored.tolist()
@@ -77,7 +77,7 @@ def _candidates(job: Job, survey: Survey, table: HostTable) -> tuple[Candidate, 
 
 
 def _rounded(number: float) -> float:
-    """``round(number, 6)`` takes longer than all else that is done for a candidate."""
+    """Round to 6 digits. ``round(number, 6)`` takes longer than everything else done for a candidate."""
     return floor(number * 1e6 + 0.5) / 1e6
 
 

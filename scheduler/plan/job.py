@@ -1,4 +1,4 @@
-"""One call for hosts, from the asking to the answer."""
+"""One batch's request for hosts, from the call to the answer."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ from scheduler.table.host_table import HostTable
 
 
 class PlanContext(NamedTuple):
-    """When an attempt is made, and what is known then. ``mono``: the monotonic clock, ``wall``: seconds since the epoch.
+    """The time of an attempt, and what is known of the fleet then.
 
-    ``alive_since``: hosts heard of since then (monotonic) are up. ``young``: this process may not have heard of all hosts yet.
-    ``mapped_since``: hosts mapped since then (monotonic) and not heard of yet are waited for. ``ages``: the age of each cell's view
-    by the cell's name, None where nothing is known of it. ``began``: when this process did (monotonic).
+    ``mono``: the monotonic clock in seconds. ``wall``: seconds since the epoch.
+    ``alive_since``: hosts heard of since then (monotonic) are up.
+    ``young``: this process started recently and may not have heard of all hosts yet.
+    ``mapped_since``: hosts mapped since then (monotonic) and not heard of yet are waited for.
+    ``ages``: seconds since each cell's view was refreshed, by the cell's name; None for a cell that was never read.
+    ``began``: when this process started (monotonic).
     """
 
     mono: float
@@ -44,21 +47,27 @@ class PlanContext(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """What is asked, and how far the plan for it is. A fresh plan begins with ``restart``.
+    """A request for hosts, and the state of its plan. A fresh plan begins with ``restart``.
 
-    ``places``: the hosts of the servers that hints name.
+    ``places``: hosts of the servers that hints name, by the server's uuid.
+    ``takes``: what each instance takes of its host. ``seed``: the batch's seed for all random choices.
 
-    ``short``: how many instances found a host before the first that found none; None: all did. ``lost``: others took the room
-    first, again and again. ``premature``: it found none because this process does not know the fleet yet. ``unheard``: it found
-    none because these cells, by name, are out of reach. ``held``: the only hosts left are held for retries or moves of its group's
-    other members, whose cells have been told of them and do not ask again. ``error``: planning it failed. ``together``: its
-    instances are the first of an affinity group, and go to one host all of them or not at all. ``partial``: those that found a host
-    are enough, by ``min_count``.
+    State of the plan:
 
-    ``takes`` is what each instance takes of its host. ``seed`` is the batch's, by which everything is drawn.
+    ``short``: how many instances found a host before the first that found none; None: all did.
+    ``lost``: other transactions took the room, or hold the rows that might have it.
+    ``premature``: no host was found, but this process does not know the whole fleet yet.
+    ``unheard``: no host was found, and these cells, by name, are out of reach.
+    ``held``: the only hosts left are held for retries or moves of other members of its group. Cells retry on held hosts without
+    asking again, so the job waits.
+    ``error``: the exception that planning raised.
+    ``together``: its instances are the first members of an affinity group, so all that are placed go to one host.
+    ``partial``: fewer instances than asked for found a host, but enough for ``min_count``.
 
-    ``conflicts``: how often, in all attempts together, a planned host was full or in other hands when its row was locked.
-    ``taken``: these hosts. ``relaxations``: what would have been enough, of a job that was refused.
+    For the decision record:
+
+    ``conflicts``: how often, in all attempts, a planned host turned out to be full or locked by another transaction.
+    ``taken``: these hosts. ``relaxations``: single changes with which a refused job would have been placed.
     """
 
     context: RequestContext
@@ -93,19 +102,19 @@ class Job:
 
     @property
     def open(self) -> bool:
-        """Nothing speaks against it so far."""
+        """Whether the job is neither refused nor lost nor failed so far."""
         return not (self.refused or self.lost) and self.error is None
 
     @property
     def refused(self) -> bool:
-        """Too few found a host."""
+        """Whether too few instances found a host."""
         return self.short is not None and not self.partial
 
     @property
     def least(self) -> int:
-        """How many of those needed are enough to go on without the others.
+        """How many of the needed instances must find a host.
 
-        Servers of the batch that are not asked for any more count as served: they were handed over, or deleted, or ended.
+        Servers of the batch that this job does not ask for count as served: they were handed over, deleted, or have ended.
         """
         needed = len(self.standing.needed)
         if self.spec.min_count is None:
@@ -115,12 +124,12 @@ class Job:
 
     @property
     def is_final(self) -> bool:
-        """It was decided, one way or the other, on what is known."""
+        """Whether the job is placed or refused for good, and does not wait for more information."""
         return not (self.premature or self.unheard or self.held)
 
     @property
     def waits(self) -> str:
-        """Why it was decided for the time being only, for administrators; empty where it was not."""
+        """Why the job waits, for administrators; empty if it does not."""
         if self.held:
             return "The hosts left for its server group are held for retries or moves of other members, until these are over"
         if self.unheard:
@@ -142,7 +151,7 @@ class Job:
         )
 
     def request(self, table: HostTable, moment: PlanContext) -> Request:
-        """As the engine is to see it now: names as the numbers of this table, no member of its group known yet."""
+        """The engine's request, with cells and zones as numbers of this table. The caller sets the group's members."""
         spec, takes = self.spec, self.takes
         excluded = {table.cell_number(cell) for cell in spec.excluded_cells}
         only_cell, source_cell = kept_to(spec), spec.move.source_cell_uuid if spec.move else None
@@ -162,13 +171,16 @@ class Job:
         )
 
     def own(self, slots: Sequence[Slot]) -> list[Slot]:
-        """Those of its group's slots that do not count for it: of what it places anew, of the server it moves, of a lost host."""
+        """The slots of its group that do not restrict it.
+
+        These are the slots of the instances that it places, of the server that it moves, and of the host that is evacuated.
+        """
         move = self.spec.move
         leaving = {*self.standing.needed, move.instance_uuid} if move else set(self.standing.needed)
         return [slot for slot in slots if slot.instance_uuid in leaving or self._is_lost(slot)]
 
     def companions(self, slots: Sequence[Slot]) -> int:
-        """Other members of its group on the host it is evacuated from: they will follow."""
+        """The number of other members of its group on the host that is evacuated: they will follow."""
         move = self.spec.move
         return (
             sum(self._is_lost(slot) and not slot.held and slot.instance_uuid != move.instance_uuid for slot in slots) if move else 0
@@ -187,9 +199,10 @@ class Job:
         self.error, self.relaxations, self.decision = None, None, None
 
     def answer(self) -> list[list[Selection]]:
-        """In request order; nothing for one whose request is gone, or that is spared.
+        """The selections of each instance, in request order: the claimed host first, then the alternates.
 
-        Raises NoValidHost; CellUnavailable, Conflict: ask again.
+        An instance gets an empty list if its request is gone, or if it found no host and ``min_count`` does not need it.
+        Raises NoValidHost. Raises CellUnavailable or Conflict if the caller should ask again.
         """
         if self.held:
             raise errors.Conflict(self.waits)
@@ -205,7 +218,7 @@ class Job:
 
 
 def kept_to(spec: RequestSpec) -> str | None:
-    """The uuid of the one cell that the request is kept to; None: it may go to any."""
+    """The uuid of the only cell that the request may go to; None: any cell."""
     destination = spec.requested_destination or Destination()
     if destination.cell_uuid is not None:
         return destination.cell_uuid
@@ -213,7 +226,7 @@ def kept_to(spec: RequestSpec) -> str | None:
 
 
 def checked(context: RequestContext, spec: RequestSpec, uuids: Sequence[str]) -> Job:
-    """A job for what came over the bus. Raises Invalid where the call itself is wrong, NoValidHost where no host can be right."""
+    """Make a job from the arguments of a call. Raises Invalid for a malformed call, NoValidHost for specs that no host can meet."""
     if len(set(uuids)) != len(uuids):
         raise errors.Invalid("instance_uuids: an instance is named twice")
     missing = [uuid for uuid in uuids if uuid not in spec.fences]
@@ -222,7 +235,7 @@ def checked(context: RequestContext, spec: RequestSpec, uuids: Sequence[str]) ->
     try:
         extra_specs.check(spec.flavor.extra_specs)
         extra_specs.check_image(spec.image.properties if spec.image else {})
-    except errors.Invalid as error:  # the API lets none of these pass, but one of an earlier version may have
+    except errors.Invalid as error:  # the API refuses these, but an earlier version may have accepted them
         raise errors.NoValidHost(f"No valid host was found. {error}") from error
     if spec.move is not None:
         _check_move(spec, spec.move, uuids)

@@ -1,4 +1,4 @@
-"""Where the members of one server group are, or are about to be."""
+"""The hosts of the members of one server group, including members that are being placed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from objects.inventory import Slot
 
 
 class Members:
-    """Counts of a group's members per host, those held for retries apart. Host names are compared without case."""
+    """Counts of a group's members per host, and separately of slots held for retries. Host names are case-insensitive."""
 
     def __init__(self, slots: Iterable[Slot] = ()) -> None:
         self._placed: Counter[str] = Counter()
@@ -20,9 +20,9 @@ class Members:
             (self._held if slot.held else self._placed)[slot.host.lower()] += 1
 
     def without(self, own: Iterable[Slot]) -> Members:
-        """The same members as who places ``own`` anew sees them: these slots, which are among them, do not count for it.
+        """A view of the same members that does not count the slots ``own``. They must be among them.
 
-        What is added to one of the two is seen in the other.
+        The view shares its counts with the original: what is added to one is seen in the other.
         """
         view = Members()
         view._placed, view._held = self._placed, self._held
@@ -31,20 +31,20 @@ class Members:
         return view
 
     def copy(self) -> Members:
-        """As they are now, apart from what becomes of these."""
+        """An independent copy of the counts."""
         other = Members()
         other._placed, other._held = self._placed.copy(), self._held.copy()
         other._own_placed, other._own_held = self._own_placed, self._own_held
         return other
 
     def restore(self, other: Members) -> None:
-        """Be as ``other`` again, a copy made before; so is whoever shares these counts."""
+        """Set the counts back to ``other``, a copy made before. This also changes the views that share these counts."""
         for mine, before in ((self._placed, other._placed), (self._held, other._held)):
             mine.clear()
             mine.update(before)
 
     def counts(self, *, with_held: bool) -> dict[str, int]:
-        """Members per host (lower case), as far as there are any."""
+        """Members per host name in lower case; hosts without members are absent."""
         counts = dict(self._placed - self._own_placed) if self._own_placed else dict(self._placed)
         if with_held:
             for host, count in (self._held - self._own_held).items():
@@ -55,7 +55,7 @@ class Members:
         self._placed[host.lower()] += 1
 
     def hold(self, host: str) -> None:
-        """One of them has the host as an alternate, which is kept free for it."""
+        """Count a slot that is held on the host, because the host is an alternate of a member."""
         self._held[host.lower()] += 1
 
     @property
@@ -64,4 +64,4 @@ class Members:
 
 
 NOBODY = Members()
-"""The members of no group, shared by all requests without one: nobody is ever added."""
+"""Shared by all requests without a group. Nothing is ever added to it."""

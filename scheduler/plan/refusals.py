@@ -1,4 +1,4 @@
-"""Jobs that find no host for one of their instances: why, and whether it might be otherwise in a moment."""
+"""Decide why a job found too few hosts, and whether it should wait because the answer may change soon."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 
 OUTAGE = 1800.0
-"""Seconds for which cells are waited for that fell silent as a whole. After that their hosts are as down as any."""
+"""Seconds for which requests wait for a cell that has fallen silent as a whole. After that its hosts count as down."""
 
 
 class Refusals:
-    """Tells jobs why, on the table as they have left it."""
+    """Sets the reasons in jobs that are short of hosts. The table must show what the jobs have taken."""
 
     def __init__(self, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> None:
         self._table, self._driver, self._moment = table, driver, moment
 
     def refuse(self, job: Job, request: Request, step: engine.PlanningStep) -> None:
-        """No host for the next instance: say why, and whether it might be otherwise in a moment."""
+        """Mark the job as short of hosts, with the reason, and as waiting if more hosts may fit soon."""
         job.short = len(job.rows)
-        # what would be if no retry held a host and nobody moved; counted so, as that will be
+        # count as if no slot were held for a retry and no member were moving: that is how it will be soon
         request.yielding = request.members.any_held or request.split
         job.counts = engine.survey(self._table, self._driver, request).counts
         if request.yielding and self._could(job, request, step):
@@ -42,13 +42,13 @@ class Refusals:
         else:
             self._look_for_unheard(job, request, step)
         job.partial = not job.premature and len(job.rows) >= job.least
-        if job.partial:  # it is not worth a wait
+        if job.partial:  # enough instances are placed, so the job does not wait for the others
             job.held, job.unheard = False, ()
 
     def _could(self, job: Job, request: Request, step: engine.PlanningStep) -> bool:
-        """Whether all would find hosts, as things are supposed to be now. What the job has taken is as before afterwards."""
+        """Whether all instances would find hosts under the assumptions set in ``request``. Restores what the job has taken."""
         mark, members, missing = self._table.mark, request.members.copy(), len(job.standing.needed) - len(job.rows)
-        if job.together:  # elsewhere there might be room for all of them
+        if job.together:  # another host might have room for all of them
             step.undo()
             missing = len(job.standing.needed)
         found = survey(self._table, self._driver, request, missing)
@@ -63,7 +63,7 @@ class Refusals:
         return len(chosen) == missing
 
     def _look_for_unheard(self, job: Job, request: Request, step: engine.PlanningStep) -> None:
-        """Whether cells could take it from none of whose hosts anything is heard: then it waits for them, up to its deadline."""
+        """If cells without any sign of life could take the job, set ``job.unheard``: it then waits for them until its deadline."""
         since = self._moment.mono - OUTAGE
         cells = _unheard(self._table, request.alive_since, since)
         if cells:
@@ -76,10 +76,10 @@ class Refusals:
 
 
 def _unheard(table: HostTable, alive_since: float, after: float) -> dict[int, str]:
-    """Cells, by number, none of whose hosts was heard of since ``alive_since`` and one was after ``after``, with their names.
+    """Names, by cell number, of the cells whose latest sign of life is after ``after`` but before ``alive_since``.
 
-    Such a cell's bus or database may be away rather than all of its hosts. Hosts whose agents have said that they stop, or that
-    were called down, tell nothing.
+    The bus or database of such a cell is more likely to be down than all of its hosts. Hosts whose agents are stopping, or that
+    are forced down, are not considered.
     """
     latest = np.full(len(table.cells), -np.inf)
     rows = np.flatnonzero(table.eligible[: table.size])
@@ -89,9 +89,9 @@ def _unheard(table: HostTable, alive_since: float, after: float) -> dict[int, st
 
 
 def unseen(table: HostTable, request: Request, ages: Mapping[str, float | None]) -> set[str]:
-    """Names of cells that this process never had an answer from, and that have a host with room for one server by the ledger.
+    """Names of cells that have never answered this process, but have a host with room for one server according to the ledger.
 
-    ``ages``: None for a cell that never answered. Of its hosts only claims, zones and names are known; other filters are not asked.
+    ``ages``: None for a cell that has never answered. Only claims, zones and names of its hosts are known, so no other filter runs.
     """
     silent = [
         number

@@ -1,4 +1,4 @@
-"""One batch as the engine sees it: amounts, place, group and chance, looked up once."""
+"""One batch as the engine sees it: amounts, cells and zone by number, group members, and the random seed."""
 
 from __future__ import annotations
 
@@ -27,23 +27,27 @@ OPTIONAL = (
     "excluded_cells",
     "excluded_hosts",
 )
-"""Fields of a spec that filters and weighers heed, and that most requests leave out."""
+"""Fields of a spec that filters and weighers use, and that most requests leave out."""
 
 _optional = attrgetter(*OPTIONAL)
 
 
 @dataclass(slots=True)
 class Request:
-    """What is asked of a host for each instance, and the conditions that hold for the batch.
+    """What each instance needs of a host, and the conditions of the whole batch. Cells and zones are numbers of the table.
 
-    ``vcpus``, ``memory_mb`` and ``disk_gb`` are what is claimed; ``resources`` are amounts by custom resource class.
-    ``zone`` is the table's number of the zone asked for (-1: no host is in it; None: any). ``alive_since``: hosts heard of since
-    then are up. ``assume_up`` asks what would be if silent hosts were up, ``unheard_cells`` (numbers of the table) what would
-    be if those of these cells were, ``any_cell`` what would be if all cells were enabled. ``yielding`` asks what would be if slots
-    held for other members' retries did not count, and members on several hosts were no hindrance. ``only_cell`` (a number of the
-    table, -1: never heard of) is the one cell it is kept to, ``source_cell`` that of a server which is moved. ``companions``: so
-    many members of its affinity group will follow it. ``in_cells`` counts the servers of the batch by the number of their cell.
-    ``places`` are the hosts of the servers that hints name, by uuid.
+    ``vcpus``, ``memory_mb`` (MiB), ``disk_gb`` (GiB): what each instance claims. ``resources``: amounts by custom resource class.
+    ``zone``: the zone asked for; -1: no host is in it; None: any.
+    ``only_cell``: the only cell it may go to; -1: an unknown cell; None: any. ``source_cell``: the cell of a server that is moved.
+    ``alive_since``: hosts heard of since then (monotonic clock) are up.
+    ``companions``: how many other members of its affinity group will follow it.
+    ``in_cells``: servers of the batch placed so far, by cell. ``places``: hosts of the servers that hints name, by uuid.
+
+    Assumptions, to find out why a request is refused:
+
+    ``assume_up``: treat silent hosts as up. ``unheard_cells``: treat silent hosts of these cells as up.
+    ``any_cell``: treat all cells as enabled.
+    ``yielding``: ignore slots held for retries of other members, and let members of an affinity group be on several hosts.
     """
 
     spec: RequestSpec
@@ -78,17 +82,17 @@ class Request:
 
     @property
     def founding(self) -> bool:
-        """An affinity group of which nobody is anywhere yet: all its members will be where the first one is."""
+        """Whether it asks for the first members of an affinity group: all later members must join them."""
         return self.policy is GroupPolicy.AFFINITY and not self.members.counts(with_held=False)
 
     @property
     def split(self) -> bool:
-        """An affinity group whose members are on several hosts for the time being."""
+        """Whether members of its affinity group are on several hosts, as while one of them is moving."""
         return self.policy is GroupPolicy.AFFINITY and len(self.members.counts(with_held=False)) > 1
 
     @property
     def forced(self) -> bool:
-        """An administrator named the hosts: only filters that guard the host itself are asked."""
+        """Whether an administrator named the hosts: then only filters with ``guards_host`` run."""
         return bool(self.spec.force_hosts or self.spec.force_nodes)
 
     @property
@@ -97,7 +101,7 @@ class Request:
         return tuple(map(bool, _optional(self.spec)))
 
     def remembered(self, key: object, make: Callable[[], T]) -> T:
-        """What ``make`` returned when it was first asked for ``key``. A request lives under one hold of the table's lock."""
+        """The result of ``make()``, cached by ``key``. It cannot become stale: a request is used only while the table is locked."""
         if key not in self._memory:
             self._memory[key] = make()
         answer: T = self._memory[key]

@@ -1,4 +1,4 @@
-"""Keep schedulers that work at the same time from wanting the same hosts, without a leader and without a word between them."""
+"""Make concurrent schedulers prefer different hosts, without a leader and without messages between them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
 
 RECENT = 10.0
-"""Seconds for which a scheduler that has claimed counts as one that claims, and in which hosts are shared after a conflict."""
+"""Seconds for which a scheduler counts as active after a claim, and for which stripes are used after a conflict."""
 
 
 class Stripes:
-    """Shares the hosts out among the schedulers that have claimed lately, for as long as they take room from each other.
+    """Divides the hosts among the active schedulers, for as long as they conflict.
 
-    Where a fleet has room, schedulers that choose by the same rule and draw their ties by request hardly meet. Where little is left
-    they all see the same few hosts. So who has just lost a host to another prefers, with the weight of one weigher, those whose
-    number divided by how many schedulers there are leaves its own place among them. All find the same places, because all read
-    the same log of claims; where they do not, as when one has just started, two share a stripe. No claim's correctness depends
-    on it. Measured: ``docs/performance.md``.
+    In a fleet with room, schedulers rarely choose the same host, because the request's seed breaks their ties. In a full fleet all
+    of them see the same few hosts. So a scheduler that has just lost a host to another one adds a weigher, which prefers the hosts
+    with ``inventory_id % active_schedulers == my_index``.
+
+    All schedulers compute the same indexes, because all read the same claims log. If one of them has not read it yet, as after a
+    start, two may share a stripe. No claim's correctness depends on stripes. Measurements: ``docs/performance.md``.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,11 @@ class Stripes:
         self._made: tuple[SchedulerDriver, Stripe, SchedulerDriver] | None = None
 
     def learn(self, others: Iterable[int], own: int | None, now: float, *, conflict: bool) -> None:
-        """Writers that have claimed since the last time, and our own. ``conflict``: they were faster. ``now``: monotonic clock."""
+        """Record who claimed.
+
+        ``others``: ids of writers that have claimed since the last call. ``own``: our own writer id, if we have claimed.
+        ``now``: monotonic clock. ``conflict``: we have lost a host to another scheduler.
+        """
         self._claimed |= dict.fromkeys(others, now)
         self._claimed = {writer: at for writer, at in self._claimed.items() if at > now - RECENT}
         self._own = own or self._own
@@ -43,7 +48,7 @@ class Stripes:
             self._until = now + RECENT
 
     def apply(self, driver: SchedulerDriver, now: float) -> SchedulerDriver:
-        """The driver as it is, or with a preference for our stripe."""
+        """The driver unchanged, or a copy with a weigher that prefers our stripe."""
         if now > self._until or self._own is None or not driver.weighers:
             return driver
         writers = sorted({*self._claimed, self._own})
@@ -63,7 +68,7 @@ def _with_stripe(driver: SchedulerDriver, place: int, of: int) -> tuple[Schedule
 
 
 class Stripe(Weigher):
-    """Every host whose inventory's number leaves ``place`` when divided by ``of`` weighs 1, the others 0. Not to be configured."""
+    """A host weighs 1 if ``inventory_id % of == place``, otherwise 0. Cannot be configured."""
 
     multiplier = 1.0
     least = 0.0

@@ -1,4 +1,4 @@
-"""What one pass over the fleet found."""
+"""The result of one pass over the fleet: the hosts that fit, and their scores."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from scheduler.table.kernels import add_scaled, extremes, noise, ordered, ordere
 from scheduler.weighers.base import Weigher
 
 NOISE = 1e-9
-"""Scores closer than this are equal, and chance decides between them."""
+"""Amplitude of the noise that orders equal scores: scores closer than this count as equal."""
 FIRST = 8
-"""Best hosts that are put in order at once: more than are told of."""
+"""Number of best hosts sorted at once: more than an explanation shows."""
 HEAD = 320
-"""Best hosts that are set apart, in no order: enough to find alternates of one cell among them."""
+"""Number of best hosts selected, unsorted: enough to find the alternates of one cell among them."""
 
 
 @dataclass(slots=True)
 class WeigherScale:
-    """One weigher's scale for a batch: ``multiplier * (raw - low) / span``. No span: all hosts weigh the same so far.
-    ``floored``: some weigh less than ``low``, which counts as ``low``.
+    """One weigher's scale for a batch: ``multiplier * (raw - low) / span``.
 
-    ``multiplier`` is the host's where aggregates have their own, which is None here. ``raw``: of the hosts surveyed; mostly a
-    column of the table itself, which goes with it.
+    ``raw``: the raw weights of the surveyed hosts. Often a view of a column of the table, which changes with the table.
+    ``multiplier``: None if aggregates set their own, so that it differs by host.
+    ``span``: 1 if all hosts weigh the same.
+    ``floored``: some hosts weigh less than ``low``; they are raised to it.
     """
 
     weigher: Weigher
@@ -39,11 +40,11 @@ class WeigherScale:
     floored: bool = False
 
     def of(self, hosts: Hosts, raw: Floats) -> Floats:
-        """What it adds to the scores of hosts that weigh this."""
+        """What the weigher adds to the scores of ``hosts`` with the raw weights ``raw``."""
         return self.added(None, hosts, raw)
 
     def added(self, scores: Floats | None, hosts: Hosts, raw: Floats) -> Floats:
-        """The same, added to these scores in place if there are any."""
+        """The same, added in place to ``scores`` unless that is None."""
         multiplier = self.weigher.multipliers(hosts) if self.multiplier is None else self.multiplier
         if self.floored:
             raw = np.maximum(raw, self.low)
@@ -51,7 +52,7 @@ class WeigherScale:
 
 
 def scale(weigher: Weigher, raw: Floats, multiplier: float | None, left: Mask | None) -> WeigherScale:
-    """The scale of these raw weights over those hosts that are ``left``; None: all of them."""
+    """The scale of these raw weights over the hosts that are ``left`` (None: all)."""
     low, high = extremes(raw, left, weigher.least)
     least = weigher.least
     if least is None or low >= least:
@@ -60,14 +61,14 @@ def scale(weigher: Weigher, raw: Floats, multiplier: float | None, left: Mask | 
 
 
 def ties(table: HostTable, rows: Ints, seed: int) -> Floats:
-    """A little noise that orders rows with equal scores."""
+    """Noise below ``NOISE`` that orders rows with equal scores."""
     return noise(table.salt[rows], seed, NOISE)
 
 
 class Survey:
     """The hosts that could take the first instance, and how good each is.
 
-    ``total``: hosts there are. ``counts``: how many each filter left. ``changes``: those of the table that it has seen.
+    ``total``: hosts in the table. ``counts``: how many each filter left. ``changes``: the table's change counter at the survey.
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class Survey:
         counts: tuple[FilterCount, ...],
         seed: int | None,
     ) -> None:
-        """``scores`` are those of all ``hosts``, of which the filters have ``left`` some (None: all).
+        """``scores``: one for each of ``hosts``. ``left``: the mask of those that passed the filters; None: all.
 
-        Equals are put in order by the noise of ``seed``, or stand as in the table (None).
+        ``seed``: determines the noise that orders equal scores; None: equal scores stay in the table's order.
         """
         self.total = len(hosts.table)
         self.counts = counts
@@ -96,16 +97,16 @@ class Survey:
 
     @property
     def rows(self) -> Ints:
-        """In the table's order."""
+        """The rows that passed, in the table's order."""
         return self._rows(self._positions)
 
     @property
     def scores(self) -> Floats:
-        """Of each of ``rows``."""
+        """The score of each of ``rows``."""
         return self._exact(self._positions)
 
     def best(self, count: int) -> tuple[Ints, Floats]:
-        """The ``count`` best rows, or all where there are fewer, best first, with their scores."""
+        """The ``count`` best rows with their scores, best first; all rows if there are fewer."""
         if count > HEAD:
             return ordered(*self._ahead(count)[:2], count)
         if self._first is None or count > self._first[0].size:
@@ -115,7 +116,7 @@ class Survey:
         return rows[:count], scores[:count]
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
-        """The same of those in the cell."""
+        """The same among the rows of one cell, given by number."""
         rows, scores, least = self._head
         rows, scores = ordered_in(rows, scores, self._hosts.table.cell, cell, count)
         if least == -np.inf or (rows.size == count and scores[-1] >= least):
@@ -126,12 +127,12 @@ class Survey:
         return ordered(self._rows(positions), self._exact(positions), count)
 
     def weights(self, rows: list[int]) -> dict[str, list[float]]:
-        """What each weigher adds to the scores of these of its rows, by weigher."""
+        """What each weigher adds to the scores of ``rows``, by the weigher's name."""
         positions: list[int] = rows if self._hosts.rows is None else np.searchsorted(self._hosts.rows, rows).tolist()
         return {part.weigher.name: self._added(part, rows, positions) for part in self.parts}
 
     def _added(self, part: WeigherScale, rows: list[int], positions: list[int]) -> list[float]:
-        """Number by number, which is the same and, for a few hosts, a third of the time."""
+        """Compute one number at a time where possible: for a few hosts that takes a third of the time, with the same result."""
         raw, low = part.raw, part.low
         if part.multiplier is None or raw.dtype.char != "d":
             hosts = Hosts(self._hosts.table, self._hosts.request, np.array(rows, np.int64))
@@ -142,7 +143,7 @@ class Survey:
 
     @property
     def _head(self) -> tuple[Ints, Floats, float]:
-        """The ``HEAD`` best rows and some more, in no order, with their scores; and the score from which on all are there."""
+        """At least the ``HEAD`` best rows, unsorted, their scores, and the score down to which the rows are complete."""
         if self._leaders is None:
             self._leaders = self._ahead(HEAD)
         return self._leaders
@@ -156,7 +157,7 @@ class Survey:
         return np.arange(self._scores.size) if self._left is None else np.flatnonzero(self._left)
 
     def _exact(self, positions: Ints) -> Floats:
-        """Scores with the noise that orders equals."""
+        """Scores with the noise that orders equal ones."""
         if self._seed is None:
             scores: Floats = self._scores[positions]
             return scores
@@ -167,27 +168,27 @@ class Survey:
 
 
 BLOCKS = 1024
-"""Blocks that scores are divided into: every 1024th is of the same one."""
+"""Number of blocks that scores are divided into: every 1024th score is in the same block."""
 WHOLE = 1536
-"""So few scores are not divided: that takes longer than to look at all of them."""
+"""Up to this many scores are not divided into blocks, because looking at all of them is faster."""
 
 
 class Leaders(NamedTuple):
-    """Positions, as they come, of all scores that are at least ``least``, and of some that are a little less."""
+    """Positions, in ascending order, of all scores of at least ``least``, and of some that are slightly lower."""
 
     positions: Ints
     least: float
 
 
 def leading(scores: Floats, left: Mask | None, count: int, slack: float) -> Leaders:
-    """The ``count`` best of those ``left`` (None: all), and all that are at most ``slack`` worse than the last of them.
+    """The ``count`` best scores among those ``left`` (None: all), and all scores at most ``slack`` below the last of them.
 
-    There may be more of them. The best of each block are looked at first: the ``count``-th best of these is no better than the
-    ``count``-th best of all. Those that are not left stand among them, so that it may take another look, further down.
+    The result may contain more. The bound is taken from the best score of each block: the ``count``-th best of these is no better
+    than the ``count``-th best of all. Hosts that did not pass are among them, so that a lower bound may have to be tried.
     """
     if scores.size > max(2 * count, WHOLE):
         tops = _best_of_blocks(scores)
-        enough = count if left is None else count * 5 // 4  # most hosts are left, as a rule
+        enough = count if left is None else count * 5 // 4  # most hosts usually pass
         while enough < tops.size:
             tops.partition(-enough)
             least = tops.item(-enough)
@@ -203,7 +204,7 @@ def leading(scores: Floats, left: Mask | None, count: int, slack: float) -> Lead
 
 
 def _best_of_blocks(scores: Floats) -> Floats:
-    """The best of each block, to be put in any order; those behind the last full row of blocks are blocks of their own."""
+    """The best score of each block, as a new array. Each score after the last full row of blocks is a block of its own."""
     size = scores.size // BLOCKS
     if size < 2:
         return scores.copy()

@@ -1,4 +1,4 @@
-"""Room for the members of an affinity group as a whole."""
+"""Find hosts with room for all first members of an affinity group."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ REASON = "no room for all members of the affinity group together"
 
 
 def survey(table: HostTable, driver: Criteria, request: Request, count: int, within: Ints | None = None) -> Survey:
-    """The hosts for ``count`` instances; for the first members of an affinity group those that take them together."""
+    """Survey hosts for ``count`` instances. For the first members of an affinity group, only hosts that take all of them."""
     found = engine.survey(table, driver, request, within)
     return together(table, driver, request, found, count + request.companions) if request.founding else found
 
 
 def together(table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> Survey:
-    """Of the hosts found, those that take all ``count`` instances; where there is none, those that take the most of them.
+    """Keep the hosts that take all ``count`` instances; if there is none, the hosts that take the most.
 
-    For the first members of a group: those after them go where these are. A host's nodes count together.
+    For the first members of an affinity group, because later members must join them. If no single node takes all, the nodes of
+    one host are added up.
     """
     rows = found.rows
     if count < 2 or not rows.size:
@@ -42,7 +43,7 @@ def together(table: HostTable, driver: Criteria, request: Request, found: Survey
 
 
 def _room(table: HostTable, driver: Criteria, request: Request, rows: Ints, count: int) -> Ints:
-    """How many instances each row takes, below ``count``, by halving: that is as many passes as ``count`` has binary digits."""
+    """How many instances each row takes, below ``count``, by bisection: about ``log2(count)`` passes."""
     least = np.ones(rows.size, dtype=np.int64)
     most = np.full(rows.size, count - 1, dtype=np.int64)
     while (least < most).any():
@@ -53,7 +54,7 @@ def _room(table: HostTable, driver: Criteria, request: Request, rows: Ints, coun
 
 
 def _roomiest(table: HostTable, rows: Ints, room: Ints, count: int) -> Mask:
-    """The rows of the hosts that take the most, or enough."""
+    """The rows of the hosts that take ``count`` instances, or else the most; ``room``: instances that each of ``rows`` takes."""
     of_host: Counter[str] = Counter()
     for row, amount in zip(rows.tolist(), room.tolist(), strict=True):
         of_host[table.hosts[row].lower()] += amount

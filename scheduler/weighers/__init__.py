@@ -1,1 +1,1 @@
-"""Weighers: each answers a column of raw weights; the engine scales them to one range and adds them up."""
+"""Weighers: each returns a column of raw weights. The engine scales the columns to one range and adds them up."""

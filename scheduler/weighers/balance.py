@@ -1,4 +1,4 @@
-"""BalanceWeigher: what is left on the host after the server should have the shape of the host."""
+"""BalanceWeigher: prefers hosts whose vCPUs, memory and disk are used up evenly."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from scheduler.weighers.base import Weigher
 
 
 class BalanceWeigher(Weigher):
-    """How far the free shares of vCPUs, memory and disk would be apart, between 0 and 1; less is better.
+    """The difference between the largest and smallest free share of vCPUs, memory and disk, with the server placed.
 
-    A host that runs out of one thing strands what it has of the others. What a host has none of at all does not count.
+    It is between 0 and 1; less is better. A host that runs out of one resource cannot use what is left of the others. A resource
+    that a host does not have does not count.
     """
 
     option = "balance_weight_multiplier"

@@ -1,4 +1,4 @@
-"""What a weigher is."""
+"""The base class of weighers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from scheduler.table.hosts import Hosts
 
 
 class Weigher(abc.ABC):
-    """One opinion on which hosts are better. The host with the highest sum wins.
+    """One criterion for ranking hosts. The host with the highest sum of weights wins.
 
-    Raw weights are scaled so that the hosts left by the filters span 0 to 1, then multiplied by ``multiplier``: negative turns the
-    opinion round, 0 switches it off. ``least`` is where the range begins (Nova's ``minval``), what is less counts as that; None: at
-    the least of the hosts. Where it has no finite number for one of the hosts left it has no say. ``option``: where aggregates have
-    this key, the smallest of their values is the multiplier of their hosts.
-    ``applies_when``: it has no opinion of requests that have none of these OPTIONAL fields of a spec; empty: of any it may.
-    ``cell_wide``: a server that is placed changes what this weigher says of all hosts of its cell alike. It is asked for hosts
-    that filters have refused as well, whose weights are disregarded: each host is weighed by itself.
+    Raw weights are scaled so that the hosts that passed the filters span 0 to 1, then multiplied by ``multiplier``. A negative
+    multiplier reverses the ranking, 0 switches the weigher off. The engine skips a weigher with a non-finite weight for one of
+    these hosts. It may also ask for hosts that filters have refused, and ignores those weights: weigh each host by itself.
+
+    ``least``: the lower end of the range (Nova's ``minval``); lower weights are raised to it. None: the lowest weight.
+    ``option``: if aggregates have this key, the smallest of their values is the multiplier of their hosts.
+    ``applies_when``: the weigher runs only for requests with at least one of these OPTIONAL fields of a spec. Empty: for all.
+    ``cell_wide``: placing a server changes the weights of all hosts of its cell alike.
     """
 
     least: ClassVar[float | None] = None
@@ -29,7 +30,7 @@ class Weigher(abc.ABC):
     cell_wide: ClassVar[bool] = False
 
     name: str
-    """As it is called in the configuration and in explanations."""
+    """The name in the configuration and in explanations."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -43,9 +44,9 @@ class Weigher(abc.ABC):
     def multiplier(self) -> float: ...
 
     def multipliers(self, hosts: Hosts) -> Floats | float:
-        """The multiplier, or one for each host where aggregates have their own."""
+        """The multiplier, or an array with one per host if aggregates set their own."""
         return hosts.least(self.option, self.multiplier) if self.option else self.multiplier
 
     @abc.abstractmethod
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
-        """One raw weight per host; None: no opinion on this request."""
+        """One raw weight per host; None: the weigher does not apply to this request."""

@@ -1,4 +1,4 @@
-"""BuildFailureWeigher: hosts on which builds have failed lately, by the hosts' own fault, come last."""
+"""BuildFailureWeigher: ranks hosts last on which builds have failed lately through the host's own fault."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler.weighers.base import Weigher
 
 
 class BuildFailureWeigher(Weigher):
-    """The count is the agent's, in whole numbers, and fades by itself: a host that was mended is not shunned for ever."""
+    """The agent reports the count as a whole number and lets it decay, so that a repaired host is used again."""
 
     least = 0.0
     option = "build_failure_weight_multiplier"

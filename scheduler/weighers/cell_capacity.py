@@ -1,4 +1,4 @@
-"""CellCapacityWeigher: hosts of cells that have a larger share of their room free."""
+"""CellCapacityWeigher: prefers hosts of cells with a larger free share of their capacity."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scheduler.weighers.base import Weigher
 
 
 class CellCapacityWeigher(Weigher):
-    """The share of a cell's vCPUs or memory that is free, whichever is less, between 0 and 1; as it is when the batch is begun.
+    """The smaller of the free shares of a cell's vCPUs and memory, between 0 and 1, computed once per batch.
 
-    It keeps cells of any size equally full, where each host by itself would look the same.
+    It keeps cells of different sizes equally full, even where their hosts look the same.
     """
 
     least = 0.0

@@ -1,4 +1,4 @@
-"""CellSpreadWeigher: hosts of cells with fewer servers of the batch and of its group."""
+"""CellSpreadWeigher: prefers hosts of cells with fewer servers of the batch and of its group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.weighers.base import Weigher
 
 
 class CellSpreadWeigher(Weigher):
-    """So that a cell that fails takes few of them along. A single server without a group gets no opinion."""
+    """Limits how many servers of a batch or group fail with one cell. Does not apply to a single server without a group."""
 
     cell_wide = True
     option = "cell_spread_weight_multiplier"

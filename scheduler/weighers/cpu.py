@@ -1,4 +1,4 @@
-"""CPUWeigher: the more vCPUs free, the better; with a negative multiplier, the fuller the better."""
+"""CPUWeigher: prefers hosts with more free vCPUs; with a negative multiplier, fuller hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CrossCellWeigher: a server that may leave its cell had better stay."""
+"""CrossCellWeigher: prefers the source cell for moves that may leave it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.weighers.base import Weigher
 
 
 class CrossCellWeigher(Weigher):
-    """No opinion on boots, which come from no cell, nor on moves that may not leave theirs."""
+    """Does not apply to boots, which have no source cell, nor to moves that may not leave their cell."""
 
     option = "cross_cell_move_weight_multiplier"
     applies_when = ("move",)

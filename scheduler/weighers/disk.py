@@ -1,4 +1,4 @@
-"""DiskWeigher: the more disk free, the better; with a negative multiplier, the fuller the better."""
+"""DiskWeigher: prefers hosts with more free disk; with a negative multiplier, fuller hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IoOpsWeigher: counts the builds under way on the host; the usual negative multiplier prefers fewer."""
+"""IoOpsWeigher: counts the builds under way on a host. The default multiplier is negative and prefers fewer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumInstancesWeigher: counts the instances claimed on the host; a negative multiplier prefers fewer."""
+"""NumInstancesWeigher: counts the instances claimed on a host. A negative multiplier prefers fewer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RAMWeigher: the more memory free, the better; with a negative multiplier, the fuller the better."""
+"""RAMWeigher: prefers hosts with more free memory; with a negative multiplier, fuller hosts."""
 
 from __future__ import annotations
 

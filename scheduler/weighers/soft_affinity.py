@@ -1,4 +1,4 @@
-"""ServerGroupSoftAffinityWeigher: the more members of the group on a host, the better."""
+"""ServerGroupSoftAffinityWeigher: prefers hosts with more members of the group."""
 
 from __future__ import annotations
 

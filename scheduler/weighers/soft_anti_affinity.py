@@ -1,4 +1,4 @@
-"""ServerGroupSoftAntiAffinityWeigher: the fewer members of the group on a host, the better."""
+"""ServerGroupSoftAntiAffinityWeigher: prefers hosts with fewer members of the group."""
 
 from __future__ import annotations
 

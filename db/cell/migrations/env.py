@@ -1,4 +1,4 @@
-"""Run by Alembic for every command on this history."""
+"""Alembic runs this for every command on this history."""
 
 from __future__ import annotations
 
