@@ -9,7 +9,7 @@ from cells import administration
 from cells.discovery import AGENT
 from cli import liveness
 from cli.base import Admin, at_least
-from db.api import host_move
+from db.api.host_removal import to_cell
 from db.cell import host_removal
 from objects import errors
 
@@ -46,7 +46,7 @@ class HostMove(Admin):
                 self.warn(f"Host '{host}' is in cell '{new.name}' already")
             return
         old.write(host_removal.from_cell, host, AGENT, parsed_args.down_after)
-        database.write(host_move.to_cell, host, old.uuid, new.uuid)
+        database.write(to_cell, host, old.uuid, new.uuid)
         if late := old.read(host_removal.heading_for, host):
             self.status = 1
             self.warn(

@@ -17,7 +17,6 @@ import msgspec
 from cells.bulkhead import Begun
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from conductor.batch_secrets import BatchSecrets
 from conductor.bury import Undertaker
 from conductor.lease_renewer import LeaseRenewer
 from conductor.orders import send_orders
@@ -40,7 +39,7 @@ from service import metrics
 from service.isolate import isolate
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
-from service.vault import Vault
+from service.vault import OPTION, Vault
 
 LOG = logging.getLogger(__name__)
 
@@ -464,3 +463,29 @@ def _stage(tx: CellTransaction, database: Database, parts: Sequence[staging.Stag
     if len(parts) == 1:
         return staging.stage(tx, parts[0].spec, parts[0].news, now, parts[0].sealed)
     return staging.stage_all(tx, parts, now)
+
+
+class BatchSecrets:
+    """Decrypts and encrypts secrets, and stores none of them."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    def of(self, batch: leases.LeasedBatch) -> BootSecrets | None:
+        """The secrets of a leased batch; None if it has none.
+
+        Raises errors.NotFound if they are no longer stored, errors.Misconfigured if no key opens them.
+        """
+        if not batch.spec.has_secrets:
+            return None
+        if not self._vault.sealing:
+            raise errors.Misconfigured(
+                f"{OPTION}: no master key, which it takes to open what tenants give and to seal it for a cell."
+            )
+        if batch.sealed is None:
+            raise errors.NotFound("its user data and password are no longer stored")
+        return self._vault.open(batch.batch_id, batch.sealed)
+
+    def sealed_for(self, cell_uuid: str, batch_id: str, content: BootSecrets | None) -> str | None:
+        """The secrets encrypted for that cell; None for None."""
+        return self._vault.seal(cell_uuid, batch_id, content) if content is not None else None

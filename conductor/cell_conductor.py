@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from conductor.measure import measure
 from conductor.names import check_reports, check_service, checked_about
 from conductor.orders import OrderSender, send_orders
 from conductor.release import LOST, Release
@@ -30,6 +30,7 @@ from objects.lifecycle import Change, Outcome, Refused
 from objects.process import About
 from objects.text import checked_name
 from objects.unknown_guest import UnknownGuest
+from service import metrics
 from service.batching import GroupCommit
 from service.isolate import isolate
 from service.steps import step
@@ -302,3 +303,25 @@ def _verdict(report: Report, outcome: Outcome) -> Verdict:
 
 def _rescheduled(outcome: Outcome) -> bool:
     return isinstance(outcome, Change) and outcome.row.state is State.SCHEDULED
+
+
+def measure(outcomes: Iterable[Outcome], now: float) -> None:
+    """Measure transitions of builds made at ``now``: durations of steps, retries on other hosts, and ended builds."""
+    for outcome in outcomes:
+        if isinstance(outcome, Change):
+            with contextlib.suppress(TypeError):  # SQLite allows non-numbers in a column of times
+                _count(outcome.row, now)
+
+
+def _count(row: Instance, now: float) -> None:
+    match row.state:
+        case State.BUILDING:
+            metrics.STAGE["grant"].observe(max(0.0, now - row.changed_at))
+        case State.ACTIVE:
+            metrics.STAGE["build"].observe(max(0.0, now - row.changed_at))
+            metrics.BOOT.observe(max(0.0, now - row.created_at))
+            metrics.ENDED.labels("active").inc()
+        case State.SCHEDULED if row.history:
+            metrics.RETRIES.labels(row.history[-1].failure.kind).inc()
+        case State.ERROR if row.rolled_back is None:
+            metrics.ENDED.labels("error").inc()

@@ -20,7 +20,6 @@ from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
-from conductor.erase import erase_decided
 from conductor.feed_follower import FeedFollower, FeedFollowers
 from conductor.opts import ConductorSettings, MapHosts
 from conductor.restored import RestoreWatch
@@ -30,7 +29,7 @@ from conductor.silence import SilenceWatch
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
-from conductor.tidy import forget_deleted, reap, tidy
+from conductor.tidy import erase_decided, forget_deleted, reap, tidy
 from conductor.waiting import CellQueue, QueueMetrics
 from db.api import incarnation
 from db.api.claims import Ledger

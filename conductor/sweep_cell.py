@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from cells.presence import REMEMBERED
-from conductor.cell_conductor import CellConductor
-from conductor.erase import erase_finished
-from conductor.measure import measure
+from conductor.cell_conductor import CellConductor, measure
 from conductor.orders import OrderSender, send_deletes, send_orders
 from conductor.set_aside import REFRESH_INTERVAL_S
+from conductor.tidy import erase_finished
 from db import processes
 from db.cell import due, feed, instances, minimal_end, services
 from db.cell.instances import DueRow

@@ -11,11 +11,11 @@ from cells.cell import Cell
 from cells.presence import REMEMBERED
 from cells.registry import CellRegistry
 from conductor.set_aside import SetAside
-from db import processes
+from db import processes, secrets
 from db.api import builds, claims, decisions
 from db.api import purge as api_purge
 from db.cell import purge as cell_purge
-from db.sql.engine import ApiDatabase
+from db.sql.engine import ApiDatabase, CellDatabase
 from objects import errors
 from service.periodic import Steps
 
@@ -82,3 +82,18 @@ def _every_page(page: Callable[[], int]) -> int:
     while count := page():
         total += count
     return total
+
+
+def erase_decided(api_database: ApiDatabase) -> None:
+    """At the API level: erase the secrets of batches whose requests were all handed over, buried or deleted."""
+    while batches := api_database.read(secrets.decided):
+        api_database.write(secrets.erase_requests, batches)
+        LOG.debug("erased the queued secrets of %d batches", len(batches))
+
+
+def erase_finished(cell_database: CellDatabase, aside: SetAside) -> None:
+    """In a cell: erase the secrets of batches without an unfinished build. Batches being staged are left for the next round."""
+    batches = cell_database.read(secrets.finished)
+    if batches:
+        done = aside.run("secrets", lambda some: cell_database.write(secrets.erase_builds, some), batches)
+        LOG.debug("erased the secrets of %d batches", sum(map(len, done.results)))

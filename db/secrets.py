@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from db.api.tables import build_requests, request_secrets, request_specs
 from db.cell.tables import build_secrets, instances
 from db.sql import dialect
-from db.sql.upsert import Upsert
+from db.sql.dialect import Upsert
 from objects.base import Object
 from objects.instance import State
 

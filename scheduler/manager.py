@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from db.api import claims, places
+from db.api import claims
 from objects import errors, hints
 from objects.choice import Choice, refused
 from objects.context import RequestContext
@@ -24,12 +23,15 @@ from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from service import metrics
 from service.batching import GroupCommit
+from service.retry import pause_after
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
 TRIES = 5
 """Transactions in which a batch may lose its hosts to others, before it is answered with Conflict."""
+CONFLICT_PAUSE_S, LONGEST_CONFLICT_PAUSE_S = 0.01, 0.08
+"""Longest pause before the second try, doubled with each further one. Full jitter: two batches in conflict do not meet again."""
 PAUSE = 0.2
 """Seconds between two attempts while a batch waits for hosts that this process has not heard of yet."""
 
@@ -87,9 +89,8 @@ class SchedulerManager:
         """
         job = checked(context, request_spec, instance_uuids)
         job.places = self._places(request_spec)
-        job = self._try(job)
-        self._log(job)
-        return job.answer()
+        self._try([job], is_patient=True)
+        return self._answer(job)
 
     def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
         """The same for several batches in one transaction, each with all instances of its fences. Answers are in request order.
@@ -106,18 +107,25 @@ class SchedulerManager:
                 jobs[number].places = self._places(spec)
             except errors.SuperconductorError as error:
                 found[number] = refused(error)
-        self._try_all([job for number, job in jobs.items() if number not in found])
+        self._try([job for number, job in jobs.items() if number not in found])
         for number, job in jobs.items():
             if number not in found:
                 found[number] = self._choice(job)
         return [found[number] for number in range(len(request_specs))]
 
-    def _try_all(self, jobs: Sequence[Job]) -> None:
+    def _try(self, jobs: Sequence[Job], *, is_patient: bool = False) -> None:
+        """Schedule the jobs, and those that lose their hosts to others again.
+
+        ``is_patient``: jobs wait for hosts that this process has not heard of yet.
+        """
         for tries in range(TRIES):
             if tries:
-                time.sleep(random.uniform(0.0, 0.005 * 2**tries))
+                time.sleep(pause_after(tries, CONFLICT_PAUSE_S, LONGEST_CONFLICT_PAUSE_S, spread=1.0))
             if jobs:
                 self._schedule(jobs)
+            while is_patient and (early := [job for job in jobs if job.premature and job.error is None]):
+                time.sleep(PAUSE)
+                self._schedule(early)
             jobs = [job for job in jobs if job.lost and job.error is None]
 
     def _choice(self, job: Job) -> Choice:
@@ -126,35 +134,25 @@ class SchedulerManager:
         Any other exception fails the call; the caller then asks for each batch separately.
         """
         try:
-            if job.error is not None:
-                raise job.error
-            if job.lost:
-                raise _lost(job)
-            if job.premature:
-                raise errors.Conflict(f"batch {job.spec.batch_id}: not all hosts are known yet; ask again")
-            self._log(job)
-            return Choice(selections=tuple(map(tuple, job.answer())))
+            return Choice(selections=tuple(map(tuple, self._answer(job))))
         except errors.SuperconductorError as error:
             return refused(error)
+
+    def _answer(self, job: Job) -> list[list[Selection]]:
+        """Raises what ``select_destinations`` does."""
+        if job.error is not None:
+            raise job.error
+        if job.lost:
+            raise errors.Conflict(f"batch {job.spec.batch_id}: hosts were taken by others {TRIES} times in a row; ask again")
+        if job.premature:
+            raise errors.Conflict(f"batch {job.spec.batch_id}: not all hosts are known yet; ask again")
+        self._log(job)
+        return job.answer()
 
     def _places(self, spec: RequestSpec) -> Mapping[str, str]:
         """The hosts of the servers that hints name, by uuid."""
         named = [uuid for name in (hints.SAME_HOST, hints.DIFFERENT_HOST) for uuid in hints.servers(spec.scheduler_hints, name)]
-        return self._ledger.database.read(places.of_servers, spec.project_id, named) if named else {}
-
-    def _try(self, job: Job) -> Job:
-        for tries in range(TRIES):
-            if tries:  # full jitter, so that two batches that conflicted do not conflict again
-                time.sleep(random.uniform(0.0, 0.005 * 2**tries))
-            self._schedule([job])
-            while job.premature and job.error is None:
-                time.sleep(PAUSE)
-                self._schedule([job])
-            if job.error is not None:
-                raise job.error
-            if not job.lost:
-                return job
-        raise _lost(job)
+        return self._ledger.database.read(claims.hosts_of, spec.project_id, named) if named else {}
 
     def _schedule_all(self, calls: Sequence[Sequence[Job]]) -> list[Exception | None]:
         """Run all jobs. Jobs for the same instance, as when a conductor repeats a call under way, run one after the other."""
@@ -221,7 +219,3 @@ class SchedulerManager:
             placed = f"{len(job.placements)} placed"
             outcome = f"{placed}; {decision.message}" if job.partial else decision.message or placed
             LOG.info("batch %s (%s): %s, decision %s", job.spec.batch_id, job.context.request_id, outcome, decision.id)
-
-
-def _lost(job: Job) -> errors.Conflict:
-    return errors.Conflict(f"batch {job.spec.batch_id}: hosts were taken by others {TRIES} times in a row; ask again")

@@ -14,45 +14,39 @@ from scheduler.drivers.base import SchedulerDriver
 from scheduler.drivers.chance import ChanceScheduler
 from scheduler.drivers.filter import FilterScheduler
 from scheduler.filters.adapter import Adapter, HostPasses
-from scheduler.filters.affinity import ServerGroupAffinityFilter
-from scheduler.filters.aggregate_extra_specs import AggregateInstanceExtraSpecsFilter
-from scheduler.filters.aggregate_image_properties import AggregateImagePropertiesIsolation
-from scheduler.filters.aggregate_tenants import AggregateMultiTenancyIsolation
-from scheduler.filters.aggregate_types import AggregateTypeAffinityFilter
+from scheduler.filters.affinity import (
+    DifferentHostFilter,
+    SameHostFilter,
+    ServerGroupAffinityFilter,
+    ServerGroupAntiAffinityFilter,
+    SimpleCIDRAffinityFilter,
+)
+from scheduler.filters.aggregates import (
+    AggregateImagePropertiesIsolation,
+    AggregateInstanceExtraSpecsFilter,
+    AggregateMultiTenancyIsolation,
+    AggregateTypeAffinityFilter,
+    IsolateAggregates,
+    RequireTenantAggregate,
+)
 from scheduler.filters.all_hosts import AllHostsFilter
-from scheduler.filters.anti_affinity import ServerGroupAntiAffinityFilter
 from scheduler.filters.availability_zone import AvailabilityZoneFilter
 from scheduler.filters.base import Filter
-from scheduler.filters.cidr_affinity import SimpleCIDRAffinityFilter
+from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.compute import ComputeFilter
 from scheduler.filters.compute_capabilities import ComputeCapabilitiesFilter
-from scheduler.filters.core import CoreFilter
-from scheduler.filters.different_host import DifferentHostFilter
-from scheduler.filters.disk import DiskFilter
 from scheduler.filters.image_properties import ImagePropertiesFilter
-from scheduler.filters.io_ops import IoOpsFilter
-from scheduler.filters.isolate_aggregates import IsolateAggregates
 from scheduler.filters.isolated_hosts import IsolatedHostsFilter
 from scheduler.filters.json_query import JsonFilter
-from scheduler.filters.num_instances import NumInstancesFilter
-from scheduler.filters.ram import RamFilter
-from scheduler.filters.require_tenant_aggregate import RequireTenantAggregate
-from scheduler.filters.same_host import SameHostFilter
+from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
 from scheduler.filters.traits import TraitsFilter
 from scheduler.settings import SchedulerSettings
+from scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher, ServerGroupSoftAntiAffinityWeigher
 from scheduler.weighers.balance import BalanceWeigher
 from scheduler.weighers.base import Weigher
-from scheduler.weighers.build_failure import BuildFailureWeigher
-from scheduler.weighers.cell_capacity import CellCapacityWeigher
-from scheduler.weighers.cell_spread import CellSpreadWeigher
-from scheduler.weighers.cpu import CPUWeigher
-from scheduler.weighers.cross_cell import CrossCellWeigher
-from scheduler.weighers.disk import DiskWeigher
-from scheduler.weighers.io_ops import IoOpsWeigher
-from scheduler.weighers.num_instances import NumInstancesWeigher
-from scheduler.weighers.ram import RAMWeigher
-from scheduler.weighers.soft_affinity import ServerGroupSoftAffinityWeigher
-from scheduler.weighers.soft_anti_affinity import ServerGroupSoftAntiAffinityWeigher
+from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
+from scheduler.weighers.cells import CellCapacityWeigher, CellSpreadWeigher, CrossCellWeigher
+from scheduler.weighers.load import BuildFailureWeigher, IoOpsWeigher, NumInstancesWeigher
 
 LOG = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from db.api import builds, claim_repair, mappings, request_specs
+from db.api import builds, claim_repair, mappings, repair
 from db.api import repair as repairs
 from db.audit import cell_rows
 from db.audit import servers as audit_servers
@@ -99,7 +99,7 @@ def claim(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     if found is None:
         return
     specs_lost = {stray.row.batch_id or stray.row.uuid: stray.spec for stray in found if stray.spec is not None}
-    places.api.write(request_specs.put_back, specs_lost, places.api.now())
+    places.api.write(repair.put_back_specs, specs_lost, places.api.now())
     _, records = places.api.read(audit_servers.records, uuids)
     specs = places.api.read(mappings.specs, [record.batch_id for record in records.values()])
     for row in (stray.row for stray in found):

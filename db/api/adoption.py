@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import builds, claim_repair, claims, quotas, request_specs
+from db.api import builds, claim_repair, claims, quotas, repair
 from db.api.ledger import Stamp
 from db.api.tables import allocations, build_requests, instance_mappings
 from db.sql import dialect
@@ -66,7 +66,7 @@ def adopt(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: 
     conductor that drives it loses at the hand-over. A server deleted in the cell is deleted here too. The cell is not changed.
     """
     specs = {stray.row.batch_id or stray.row.uuid: stray.spec for stray in strays if stray.spec is not None}
-    request_specs.put_back(tx, specs, now)
+    repair.put_back_specs(tx, specs, now)
     ordered = sorted(strays, key=_uuid)
     for stray in ordered:  # requests before mappings: the order of every transaction that decides a boot
         tx.execute(_REQUEST, {"uuid": stray.row.uuid})

@@ -16,8 +16,8 @@ from db.api import claims, leases, quotas
 from db.api.accepting import Accepted, NewBatch, NewServer, accept, accept_all
 from db.api.tables import build_requests, client_tokens, instance_mappings
 from db.sql.connection import ApiTransaction
+from db.sql.dialect import UpdateMany
 from db.sql.keyed import KeyedDelete
-from db.sql.many import UpdateMany
 from objects import errors, notification
 from objects.base import Object
 from objects.cell import CELL0_UUID

@@ -234,3 +234,19 @@ def orphans(tx: ApiTransaction, among: Sequence[str] | None = None) -> list[str]
     if among is None:
         return list(tx.execute(_ORPHANS).scalars())
     return list(tx.execute(_ORPHANS_AMONG, {"uuids": list(among)}).scalars())
+
+
+_PLACES = (
+    sa.select(allocations.c.instance_uuid, inventory_table.c.host)
+    .join_from(allocations, inventory_table, inventory_table.c.id == allocations.c.inventory_id)
+    .join(instance_mappings, instance_mappings.c.instance_uuid == allocations.c.instance_uuid)
+    .where(allocations.c.instance_uuid.in_(dialect.uuids()), instance_mappings.c.project_id == sa.bindparam("project"))
+)
+
+
+def hosts_of(tx: ApiTransaction, project_id: str, uuids: Sequence[str]) -> dict[str, str]:
+    """The hosts of these servers, by uuid. Servers of other projects and servers without a claim are left out.
+
+    ``uuids``: at most ``dialect.IN_LIST``.
+    """
+    return {row.instance_uuid: row.host for row in tx.execute(_PLACES, {"uuids": list(uuids), "project": project_id})}

@@ -11,8 +11,8 @@ from db.api.epochs import Epoch
 from db.api.tables import feed_cursors, host_mappings, instance_mappings, inventories
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
+from db.sql.dialect import UpdateMany
 from db.sql.keyed import by_index
-from db.sql.many import UpdateMany
 from objects import errors, stored
 from objects.base import Object
 from objects.compute_node import ComputeNode

@@ -1,12 +1,17 @@
-"""Remove a host from the API database, after ``db/cell/host_removal.py`` removed it from its cell."""
+"""Remove a host from the API database, or map it to another cell.
+
+Each is the second of two steps, after ``db/cell/host_removal.py`` removed the host from its cell. Each step is one transaction that
+may be repeated. A host has one mapping row, so it is never in two cells.
+"""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
+from db import selections
 from db.api import epochs, host_mappings, inventories
 from db.api.epochs import Epoch
-from db.api.tables import aggregate_hosts, allocations
+from db.api.tables import aggregate_hosts, allocations, build_requests
 from db.api.tables import inventories as inventory_rows
 from db.sql.connection import ApiTransaction
 from objects import errors
@@ -28,3 +33,22 @@ def forget_offers(tx: ApiTransaction, host: str) -> None:
     if locked and (count := tx.execute(claims).scalar()):
         raise errors.Conflict(f"Host '{host}' is claimed by {count} servers: delete them, or wait until their builds have moved on")
     tx.execute(sa.delete(inventory_rows).where(inventory_rows.c.id.in_([row.id for row in locked])))
+
+
+def to_cell(tx: ApiTransaction, host: str, old: str, new: str) -> None:
+    """In the API database: map the host to the cell ``new`` (a uuid) instead of ``old``.
+
+    Its inventories are deleted; the feed of the new cell creates them again. Raises Conflict while the host has claims, while it is
+    an alternate of builds that have no cell yet, and if it is no longer mapped to ``old``.
+    """
+    forget_offers(tx, host)
+    undecided = (
+        sa.select(sa.func.count())
+        .select_from(allocations.join(build_requests, build_requests.c.instance_uuid == allocations.c.instance_uuid))
+        .where(selections.on_host(allocations.c.selection, host))
+    )
+    if count := tx.execute(undecided).scalar():
+        raise errors.Conflict(f"Host '{host}' is an alternate of {count} builds that have no cell yet: try again when they have")
+    if not host_mappings.move(tx, host, old, new):
+        raise errors.Conflict(f"Host '{host}' is in another cell by now: somebody else has moved or deleted it")
+    epochs.bump(tx, Epoch.HOSTS)

@@ -18,7 +18,7 @@ from db.api.epochs import Epoch, bump
 from db.api.tables import build_requests, cell_marks, epochs, incarnation
 from db.sql import clock, dialect
 from db.sql.connection import ApiTransaction
-from db.sql.upsert import Upsert
+from db.sql.dialect import Upsert
 from objects.base import Object
 
 MARK_INTERVAL_S = 5.0

@@ -9,7 +9,6 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from db.api import regexes, spec_fields
-from db.api.summary import server_of
 from db.api.tables import instance_mappings, request_specs
 from db.sql.connection import ApiTransaction
 from objects import errors
@@ -295,3 +294,29 @@ def _after(keys: Sequence[_Key], values: Sequence[Value]) -> sa.ColumnElement[bo
     # redundant, but lets the database start its index scan where the page begins
     bound = first.expression <= values[0] if first.descending else first.expression >= values[0]
     return sa.and_(cast("sa.ColumnElement[bool]", bound), behind)
+
+
+def server_of(row: sa.Row[Any]) -> Server:
+    """Convert a row of ``instance_mappings``."""
+    return Server(
+        uuid=row.instance_uuid,
+        batch_id=row.batch_id,
+        project_id=row.project_id,
+        user_id=row.user_id,
+        name=row.name,
+        state=row.state,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        cell_uuid=row.cell_uuid,
+        deleted=row.deleted,
+        launch_index=row.launch_index,
+        host=row.host,
+        node=row.node,
+        availability_zone=row.availability_zone,
+        mapped_at=row.mapped_at,
+        deleted_at=row.deleted_at,
+        deleted_by=row.deleted_by,
+        launched_at=row.launched_at,
+        terminated_at=row.terminated_at,
+        fault=row.fault,
+    )

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from db.api.listing import SORT_KEYS as SORT_KEYS  # exported here too, because lists show mappings
 from db.api.listing import ServerQuery as ServerQuery
 from db.api.listing import list_ as list_
-from db.api.summary import server_of
+from db.api.listing import server_of
 from db.api.tables import build_requests, cell_mappings, instance_mappings, request_specs
 from db.sql import dialect
 from db.sql.connection import ApiTransaction

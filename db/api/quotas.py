@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from db.api.tables import quotas
 from db.sql.connection import ApiTransaction
-from db.sql.upsert import Upsert
+from db.sql.dialect import Upsert
 from objects import errors
 from objects.quota import RESOURCES, UNLIMITED, Admission, OwnLimits, Quota, QuotaLimits, QuotaUsage, admit
 from objects.spec import RequestSpec

@@ -6,14 +6,17 @@ itself. So a conductor that works on the request at the same time has either los
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
-from db.api.tables import allocations, build_requests, instance_mappings
+from db.api import spec_fields
+from db.api.tables import allocations, build_requests, instance_mappings, request_specs
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
+from objects import stored
+from objects.spec import RequestSpec
 
 OUT_OF_REACH = 2**32
 """Added to the highest known fence of a request that is queued again, so that no driver of the lost request holds such a fence."""
@@ -64,3 +67,14 @@ def queue_again(tx: ApiTransaction, uuids: Sequence[str], now: float) -> int:
         }
         put_back += dialect.insert_new(tx, build_requests, [row])
     return put_back
+
+
+def put_back_specs(tx: ApiTransaction, specs: Mapping[str, str], now: float) -> int:
+    """Insert the missing ones of these specs (stored texts by batch id); return how many."""
+    decoded = {batch: stored.load_or_none(text, RequestSpec) for batch, text in sorted(specs.items())}
+    rows = [
+        {"batch_id": batch, "spec": specs[batch], "created_at": now, **spec_fields.columns(spec)} for batch, spec in decoded.items()
+    ]
+    written = dialect.insert_new(tx, request_specs, rows)
+    spec_fields.label(tx, decoded)
+    return written

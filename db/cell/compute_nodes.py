@@ -12,7 +12,7 @@ from db.cell import feed
 from db.cell.tables import compute_nodes
 from db.sql import dialect
 from db.sql.connection import CellTransaction
-from db.sql.upsert import Upsert
+from db.sql.dialect import Upsert
 from objects import errors, stats, stored
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from db.cell.tables import incarnation_seen
 from db.sql.connection import CellTransaction
-from db.sql.upsert import Upsert
+from db.sql.dialect import Upsert
 from objects.base import Object
 
 

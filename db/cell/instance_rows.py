@@ -12,8 +12,8 @@ from db.cell import staging
 from db.cell.tables import builds, instance_faults, instances
 from db.sql import dialect
 from db.sql.connection import CellTransaction
+from db.sql.dialect import UpdateMany
 from db.sql.keyed import by_index
-from db.sql.many import UpdateMany
 from objects import stored
 from objects.instance import Attempt, Instance, State
 from objects.lifecycle import Change

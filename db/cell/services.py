@@ -15,7 +15,7 @@ from db.cell import compute_nodes, feed
 from db.cell.tables import services
 from db.sql import clock, dialect, named
 from db.sql.connection import CellTransaction
-from db.sql.upsert import Upsert
+from db.sql.dialect import Upsert
 from objects import notification, stored
 from objects.base import Object
 from objects.compute_node import Service

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import sqlalchemy as sa
+
 from db.audit import cell_rows
-from db.cell import instances, request_specs
+from db.cell import instances
+from db.cell.tables import builds
+from db.cell.tables import instances as instance_table
 from db.sql import dialect
 from db.sql.connection import CellTransaction
 from objects.instance import State
 from objects.instance_row import Stray
+
+_SPECS = (
+    sa.select(instance_table.c.batch_id, builds.c.spec)
+    .join(builds, builds.c.instance_uuid == instance_table.c.uuid)
+    .where(instance_table.c.uuid.in_(dialect.uuids()), instance_table.c.batch_id.is_not(None))
+)
+
+
+def _specs_of(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, str]:
+    """The stored specs of the batches that these instances are of, at most a page of them."""
+    return {row.batch_id: row.spec for row in tx.execute(_SPECS, {"uuids": sorted(uuids)})}
 
 
 def strays(tx: CellTransaction, uuids: Iterable[str]) -> list[Stray]:
@@ -18,7 +33,7 @@ def strays(tx: CellTransaction, uuids: Iterable[str]) -> list[Stray]:
     rows = [row for _, row in sorted(found.items()) if row.state is not State.STAGED]
     specs: dict[str, str] = {}
     for start in range(0, len(rows), dialect.IN_LIST):
-        specs |= request_specs.of_rows(tx, [row.uuid for row in rows[start : start + dialect.IN_LIST]])
+        specs |= _specs_of(tx, [row.uuid for row in rows[start : start + dialect.IN_LIST]])
     ended = [row.uuid for row in rows if row.state is State.ERROR]
     faults = {row.uuid: row.fault for row in instances.read(tx, ended)} if ended else {}
     return [Stray(row=row, fault=faults.get(row.uuid), spec=specs.get(row.batch_id or "")) for row in rows]

@@ -1,12 +1,16 @@
-"""The few statements that each database spells its own way."""
+"""The statements that each database spells its own way."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from db.sql import dialect
 
 IN_LIST = 500
 """Longest IN list used. MariaDB turns lists of 1,000 and more into a join, after which the lock order is no longer the key's."""
@@ -48,3 +52,80 @@ def hold(tx: Connection) -> None:
 def uuids(name: str = "uuids") -> sa.BindParameter[list[str]]:
     """A bound IN list."""
     return sa.bindparam(name, expanding=True)
+
+
+class Upsert:
+    """The statement for one table. Rows are new or not by the columns ``key``, which have a unique index.
+
+    Of a row that is there, the columns ``replaced`` take the new values and those of ``computed`` the expression's.
+    """
+
+    def __init__(
+        self, table: sa.Table, *, key: Sequence[str], replaced: Sequence[str] = (), computed: Mapping[str, Any] | None = None
+    ) -> None:
+        computed = dict(computed or {})
+        lite, post, my = sqlite.insert(table), postgresql.insert(table), mysql.insert(table)
+        self._statements: dict[str, sa.Insert] = {
+            "sqlite": lite.on_conflict_do_update(index_elements=key, set_={c: lite.excluded[c] for c in replaced} | computed),
+            "postgresql": post.on_conflict_do_update(index_elements=key, set_={c: post.excluded[c] for c in replaced} | computed),
+            "mysql": my.on_duplicate_key_update({c: my.inserted[c] for c in replaced} | computed),
+        }
+
+        # made once: to look a new statement up among the compiled ones takes longer than SQLite takes to run it
+        self._returning = {name: statement.returning(*table.c) for name, statement in self._statements.items()}
+
+    def __call__(self, tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Order the rows by their key: transactions that touch several then wait for each other in one direction only."""
+        if rows:
+            tx.execute(self._statements[tx.dialect.name], [dict(row) for row in rows])
+
+    def one(self, tx: Connection, row: Mapping[str, Any]) -> sa.Row[Any]:
+        """The same for a single row, which is returned as it is now. It stays locked until the transaction ends."""
+        return tx.execute(self._returning[tx.dialect.name], dict(row)).one()
+
+
+class UpdateMany:
+    """``UPDATE .. SET .. WHERE key = .. AND condition`` for rows of parameters; returns how many rows were matched.
+
+    MariaDB gets one statement for up to ``IN_LIST`` rows, a join with their values: its driver would send one for each. The others'
+    drivers have a fast way of their own, so there it is ``statement``, which says the same for a single row.
+    """
+
+    def __init__(
+        self, statement: sa.Update, table: sa.Table, *, key: tuple[str, str], values: Mapping[str, str], where: str
+    ) -> None:
+        """``key``: the column of the primary key and its parameter; ``values``: parameters by column.
+
+        ``where``: the other conditions, with ``t.`` before columns and ``w.`` before parameters.
+        """
+        self._one = statement
+        self._table = table.name
+        self._key, self._key_value = key
+        self._values = dict(values)
+        self._where = where
+
+    def __call__(self, tx: Connection, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Rows are locked in the order given."""
+        if not rows:
+            return 0
+        if len(rows) == 1 or tx.dialect.name not in ("mysql", "mariadb"):
+            return tx.execute(self._one, [dict(row) for row in rows] if len(rows) > 1 else dict(rows[0])).rowcount
+        names = tuple(rows[0])
+        matched = 0
+        for start in range(0, len(rows), dialect.IN_LIST):
+            some = rows[start : start + dialect.IN_LIST]
+            matched += tx.exec_driver_sql(self._text(names, len(some)), tuple(row[n] for row in some for n in names)).rowcount
+        return matched
+
+    @functools.lru_cache(maxsize=512)  # noqa: B019 - made once per statement of the program, which lives as long
+    def _text(self, names: tuple[str, ...], rows: int) -> str:
+        first = ", ".join(f"%s AS {name}" for name in names)
+        other = ", ".join(["%s"] * len(names))
+        values = " UNION ALL SELECT ".join([first, *([other] * (rows - 1))])
+        changes = ", ".join(f"t.{column} = w.{parameter}" for column, parameter in self._values.items())
+        parts = (  # the names are the table's and the program's own
+            f"UPDATE (SELECT {values}) AS w",
+            f"STRAIGHT_JOIN {self._table} AS t FORCE INDEX FOR JOIN (PRIMARY) ON t.{self._key} = w.{self._key_value}",
+            f"SET {changes} WHERE {self._where}",
+        )
+        return " ".join(parts)

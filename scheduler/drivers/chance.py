@@ -8,10 +8,8 @@ from objects.decision import FilterCount
 from scheduler.drivers.base import ANY, SchedulerDriver
 from scheduler.filters.always import always
 from scheduler.filters.base import Filter
+from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.compute import ComputeFilter
-from scheduler.filters.core import CoreFilter
-from scheduler.filters.disk import DiskFilter
-from scheduler.filters.ram import RamFilter
 from scheduler.settings import SchedulerSettings
 from scheduler.weighers.base import Weigher
 

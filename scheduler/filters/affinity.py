@@ -1,9 +1,10 @@
-"""ServerGroupAffinityFilter: passes the host of the group's other members."""
+"""Filters by nearness: to members of the server group, to named servers, to a network."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from objects import errors, hints
 from objects.group import GroupPolicy
 from scheduler.filters.base import Filter
 from scheduler.plan.request import Request
@@ -12,7 +13,10 @@ from scheduler.table.hosts import Hosts
 
 
 class ServerGroupAffinityFilter(Filter):
-    """The first member may go anywhere. While members are on several hosts, because one of them is moving, no host passes."""
+    """Passes the host of the group's other members.
+
+    The first member may go anywhere. While members are on several hosts, because one of them is moving, no host passes.
+    """
 
     reason = "not where the server group is"
     guards_host = True
@@ -21,3 +25,73 @@ class ServerGroupAffinityFilter(Filter):
         if request.policy is not GroupPolicy.AFFINITY or request.founding:
             return None
         return np.zeros(len(hosts), dtype=np.bool_) if request.split and not request.yielding else hosts.members > 0
+
+
+class ServerGroupAntiAffinityFilter(Filter):
+    """Limits the members of the group per host.
+
+    Members in the same batch count, and so do slots held for the retries of other members.
+    """
+
+    reason = "too many members of the server group there already"
+    guards_host = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        if request.group is None or request.policy is not GroupPolicy.ANTI_AFFINITY:
+            return None
+        return hosts.members < request.group.max_server_per_host
+
+
+class SameHostFilter(Filter):
+    """Passes hosts that have at least one of the named servers.
+
+    The hint ``same_host`` names the servers by uuid. Servers of other projects, and servers without a host, match no host.
+    """
+
+    reason = "not with the servers of the hint same_host"
+    on_demand = True
+    applies_when = ("scheduler_hints",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        named = hints.servers(request.spec.scheduler_hints, hints.SAME_HOST)
+        if not named:
+            return None
+        places = tuple(request.places[uuid] for uuid in named if uuid in request.places)
+        return hosts.named(places) if places else np.zeros(len(hosts), dtype=np.bool_)
+
+
+class DifferentHostFilter(Filter):
+    """Passes hosts that have none of the named servers.
+
+    The hint ``different_host`` names the servers by uuid.
+    """
+
+    reason = "with one of the servers of the hint different_host"
+    on_demand = True
+    applies_when = ("scheduler_hints",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        named = hints.servers(request.spec.scheduler_hints, hints.DIFFERENT_HOST)
+        places = tuple(request.places[uuid] for uuid in named if uuid in request.places)
+        return ~hosts.named(places) if places else None
+
+
+class SimpleCIDRAffinityFilter(Filter):
+    """Passes hosts with an address in a given network.
+
+    The hints ``build_near_host_ip`` and ``cidr`` (default /24) give the network. A host without the attribute ``host_ip``
+    does not pass.
+    """
+
+    reason = "not near the address of the hint build_near_host_ip"
+    on_demand = True
+    applies_when = ("scheduler_hints",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        if hints.NEAR not in request.spec.scheduler_hints:
+            return None
+        try:
+            network = hints.near(request.spec.scheduler_hints)
+        except errors.Invalid:  # the API refuses these
+            return np.zeros(len(hosts), dtype=np.bool_)
+        return None if network is None else hosts.within(network)

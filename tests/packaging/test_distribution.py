@@ -96,8 +96,8 @@ print(sys.modules.get("eventlet"))
 
 def test_what_decides_is_compiled_where_that_was_asked_for_and_nowhere_else() -> None:
     code = """
-import scheduler.filters.ram, scheduler.plan.engine, scheduler.table.kernels
-print(scheduler.plan.engine.__file__, scheduler.filters.ram.__file__, scheduler.table.kernels.noise.__module__)
+import scheduler.filters.capacity, scheduler.plan.engine, scheduler.table.kernels
+print(scheduler.plan.engine.__file__, scheduler.filters.capacity.__file__, scheduler.table.kernels.noise.__module__)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     engine, ram, noise = done.stdout.split()

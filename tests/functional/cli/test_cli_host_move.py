@@ -12,7 +12,8 @@ import pytest
 
 from cells.administration import list_cells
 from cells.discovery import AGENT, discover
-from db.api import host_mappings, host_move, inventories
+from db.api import host_mappings, inventories
+from db.api.host_removal import to_cell
 from db.cell import host_removal, services, staging
 from db.cell.services import Beat
 from db.sql.engine import Database
@@ -88,7 +89,7 @@ def test_of_two_operators_at_once_one_moves_it(cells: Cells, shell: Shell) -> No
     def move(new: str) -> None:
         barrier.wait(10)
         try:
-            cells.api.write(host_move.to_cell, "e1", uuids["east"], new)
+            cells.api.write(to_cell, "e1", uuids["east"], new)
         except errors.Conflict as error:
             refused.append(str(error))
 
@@ -146,11 +147,11 @@ def test_claims_and_builds_that_may_come_keep_a_host(cloud: World) -> None:
     home = cloud.homes[host]
     other = cells["cell2" if home == "cell1" else "cell1"]
     with pytest.raises(errors.Conflict, match=f"Host '{host}' is claimed by 1 servers"):
-        cloud.api.write(host_move.to_cell, host, cells[home], other)
+        cloud.api.write(to_cell, host, cells[home], other)
     alternates = [a for a in cloud.homes if a != host and cloud.homes[a] == home]
     for alternate in alternates:
         with pytest.raises(errors.Conflict, match=f"Host '{alternate}' is an alternate of 1 builds that have no cell yet"):
-            cloud.api.write(host_move.to_cell, alternate, cells[home], other)
+            cloud.api.write(to_cell, alternate, cells[home], other)
     cloud.start()
     cloud.settle()
     host = cloud.row(uuid).host or ""
@@ -158,13 +159,13 @@ def test_claims_and_builds_that_may_come_keep_a_host(cloud: World) -> None:
         cloud.databases[cloud.homes[host]].write(host_removal.from_cell, host, AGENT, NO_WAIT)
     idle = next(a for a in cloud.homes if a != host and cloud.homes[a] == "cell1")
     cloud.databases["cell1"].write(host_removal.from_cell, idle, AGENT, NO_WAIT)
-    cloud.api.write(host_move.to_cell, idle, cells["cell1"], cells["cell2"])
+    cloud.api.write(to_cell, idle, cells["cell1"], cells["cell2"])
 
 
 def test_a_host_that_moved_takes_servers_in_its_new_cell(cloud: World) -> None:
     cells = _uuids(cloud)
     cloud.databases["cell1"].write(host_removal.from_cell, "a1", AGENT, NO_WAIT)
-    cloud.api.write(host_move.to_cell, "a1", cells["cell1"], cells["cell2"])
+    cloud.api.write(to_cell, "a1", cells["cell1"], cells["cell2"])
     cloud.homes["a1"] = "cell2"
     cloud.appear("a1")
     cloud.keeper.registry.refresh()

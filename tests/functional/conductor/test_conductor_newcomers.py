@@ -14,7 +14,7 @@ from cells.discovery import AGENT
 from cells.registry import CellRegistry
 from conductor.feed_follower import FeedFollower
 from conductor.newcomers import Newcomers
-from db.api import claims, host_mappings, host_move
+from db.api import claims, host_mappings, host_removal
 from db.api import host_removal as api_host_removal
 from db.api.claims import Ledger
 from db.cell import host_removal as cell_host_removal
@@ -142,7 +142,7 @@ def test_a_host_that_was_moved_and_deleted_is_not_mapped_by_what_it_said_before(
     for each in (east, west):
         each.keep()
     leave(cells, "east", "e1")
-    cells.api.write(host_move.to_cell, "e1", uuid_of(registry, "east"), uuid_of(registry, "west"))
+    cells.api.write(host_removal.to_cell, "e1", uuid_of(registry, "east"), uuid_of(registry, "west"))
     cells.report("west", "e1", "w1")
     leave(cells, "west", "e1")
     cells.api.write(api_host_removal.from_api, "e1")
@@ -172,7 +172,7 @@ def test_a_mapping_is_taken_back_only_as_it_was_made_and_while_nothing_is_offere
     names = ("mine", "moved", "offers", "theirs")
     cells.api.write(host_mappings.add, [HostMapping(host=name, cell_uuid=east) for name in names[:3]], mine)
     cells.api.write(host_mappings.add, [HostMapping(host="theirs", cell_uuid=east)], other)
-    cells.api.write(host_move.to_cell, "moved", east, west)
+    cells.api.write(host_removal.to_cell, "moved", east, west)
     node = ComputeNode(host="offers", node="offers", vcpus=8, memory_mb=1024, disk_gb=10)
     Ledger(cells.api, "test").write(claims.set_inventory, [node], east)
     assert cells.api.write(host_mappings.take_back, east, names, mine) == 1

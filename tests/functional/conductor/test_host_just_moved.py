@@ -9,7 +9,7 @@ import pytest
 
 from cells.registry import CellRegistry
 from conductor.placed import Placed
-from db.api import host_mappings, host_move, leases
+from db.api import host_mappings, host_removal, leases
 from objects.cell import CELL0_UUID
 from objects.selection import Selection
 from tests.support.conductor_process import REGISTRY, Conductor
@@ -37,7 +37,7 @@ def test_a_host_that_moved_is_looked_for_again(tmp_path: Path, on: str) -> None:
     with world(tmp_path, {"cell1": ["a1"], "cell2": ["b1"]}, on, embedded=True) as cloud:
         made, cells = stale(cloud)
         assert made.registry.of_host("a1").name == "cell1"
-        cloud.api.write(host_move.to_cell, "a1", cells["cell1"], cells["cell2"])
+        cloud.api.write(host_removal.to_cell, "a1", cells["cell1"], cells["cell2"])
         spec = cloud.accept()
         [batch] = cloud.api.write(leases.lease, "stale", [spec.batch_id], cloud.api.now(), 30.0)
         [placed] = made.builder._map_to_cells(batch, chosen(batch, "a1", cells["cell2"]))
@@ -49,7 +49,7 @@ def test_a_host_that_moved_is_looked_for_again(tmp_path: Path, on: str) -> None:
 def test_a_selection_in_the_old_cell_is_asked_for_again(tmp_path: Path, on: str) -> None:
     with world(tmp_path, {"cell1": ["a1"], "cell2": ["b1"]}, on, embedded=True) as cloud:
         made, cells = stale(cloud)
-        cloud.api.write(host_move.to_cell, "a1", cells["cell1"], cells["cell2"])
+        cloud.api.write(host_removal.to_cell, "a1", cells["cell1"], cells["cell2"])
         made.registry.refresh()
         spec = cloud.accept()
         [batch] = cloud.api.write(leases.lease, "stale", [spec.batch_id], cloud.api.now(), 30.0)

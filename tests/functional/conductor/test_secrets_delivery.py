@@ -12,7 +12,7 @@ import pytest
 
 from conductor.build import Builder
 from conductor.cell_conductor import CellConductor
-from conductor.erase import erase_decided, erase_finished
+from conductor.tidy import erase_decided, erase_finished
 from db import secrets
 from db.api import builds
 from db.cell import instances, staging

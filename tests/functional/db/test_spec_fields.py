@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from db import online
-from db.api import listing, purge, request_specs, tables
+from db.api import listing, purge, repair, tables
 from db.api.listing import ServerQuery
 from db.sql.connection import ApiTransaction, Connection
 from db.sql.engine import Database
@@ -128,8 +128,8 @@ def test_a_value_that_no_column_holds_costs_nothing_else(database: Database) -> 
     """It comes from a cell that was written to by others: its spec is put back all the same."""
     odd = asked(tags=("ok", "a\0b", "long" * 100), metadata={"k": "\x1b", "role": "web"}, key_name="k" * 300, description="\0")
     texts = {"odd": stored.dump(odd), "undecodable": "{"}
-    assert database.write(request_specs.put_back, texts, 1.0) == 2
-    assert database.write(request_specs.put_back, texts, 2.0) == 0
+    assert database.write(repair.put_back_specs, texts, 1.0) == 2
+    assert database.write(repair.put_back_specs, texts, 2.0) == 0
     database.write(lambda tx: tx.execute(sa.insert(tables.instance_mappings), [mapping(batch) for batch in texts]))
     assert found(database, tags=("ok",)) == found(database, metadata=(("role", "web"),)) == {"odd"}
     assert found(database) == {"odd", "undecodable"}
@@ -139,7 +139,7 @@ def test_tags_and_metadata_go_with_their_batch(database: Database) -> None:
     kept, gone = mapping("kept"), mapping("gone", deleted=True, state="deleted", terminated_at=1.0)
 
     def write(tx: ApiTransaction) -> None:
-        request_specs.put_back(tx, {batch: stored.dump(asked()) for batch in ("kept", "gone")}, 1.0)
+        repair.put_back_specs(tx, {batch: stored.dump(asked()) for batch in ("kept", "gone")}, 1.0)
         tx.execute(sa.insert(tables.instance_mappings), [kept])
         tx.execute(sa.insert(tables.instance_mappings), [gone])
 

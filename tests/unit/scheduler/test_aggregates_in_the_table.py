@@ -12,26 +12,25 @@ from hypothesis import strategies as st
 from objects.aggregate import Aggregate
 from objects.flavor import Flavor
 from objects.spec import Image, RequestSpec
-from scheduler.filters.aggregate_extra_specs import AggregateInstanceExtraSpecsFilter
-from scheduler.filters.aggregate_image_properties import AggregateImagePropertiesIsolation
-from scheduler.filters.aggregate_tenants import AggregateMultiTenancyIsolation
-from scheduler.filters.aggregate_types import AggregateTypeAffinityFilter
+from scheduler.filters.aggregates import (
+    AggregateImagePropertiesIsolation,
+    AggregateInstanceExtraSpecsFilter,
+    AggregateMultiTenancyIsolation,
+    AggregateTypeAffinityFilter,
+    IsolateAggregates,
+    RequireTenantAggregate,
+)
 from scheduler.filters.all_hosts import AllHostsFilter
 from scheduler.filters.base import Filter
-from scheduler.filters.core import CoreFilter
-from scheduler.filters.disk import DiskFilter
-from scheduler.filters.io_ops import IoOpsFilter
-from scheduler.filters.isolate_aggregates import IsolateAggregates
-from scheduler.filters.num_instances import NumInstancesFilter
+from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
+from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
 from scheduler.filters.operators import matches
-from scheduler.filters.ram import RamFilter
-from scheduler.filters.require_tenant_aggregate import RequireTenantAggregate
 from scheduler.plan import engine
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
-from scheduler.weighers.build_failure import BuildFailureWeigher
-from scheduler.weighers.ram import RAMWeigher
+from scheduler.weighers.capacity import RAMWeigher
+from scheduler.weighers.load import BuildFailureWeigher
 from tests.support import fleet
 from tests.support.examples import examples
 

@@ -14,16 +14,13 @@ from objects import errors, hints
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.spec import Image, RequestSpec
+from scheduler.filters.affinity import DifferentHostFilter, SameHostFilter, SimpleCIDRAffinityFilter
 from scheduler.filters.base import Filter
-from scheduler.filters.cidr_affinity import SimpleCIDRAffinityFilter
 from scheduler.filters.compute_capabilities import ComputeCapabilitiesFilter
-from scheduler.filters.different_host import DifferentHostFilter
 from scheduler.filters.image_properties import ImagePropertiesFilter
-from scheduler.filters.io_ops import IoOpsFilter
 from scheduler.filters.isolated_hosts import IsolatedHostsFilter
-from scheduler.filters.num_instances import NumInstancesFilter
+from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
 from scheduler.filters.operators import matches
-from scheduler.filters.same_host import SameHostFilter
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts

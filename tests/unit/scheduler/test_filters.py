@@ -13,15 +13,12 @@ from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
 from scheduler.filters.adapter import Adapter
-from scheduler.filters.affinity import ServerGroupAffinityFilter
+from scheduler.filters.affinity import ServerGroupAffinityFilter, ServerGroupAntiAffinityFilter
 from scheduler.filters.always import ExcludedCells, ForceHosts, IgnoreHosts
-from scheduler.filters.anti_affinity import ServerGroupAntiAffinityFilter
 from scheduler.filters.availability_zone import AvailabilityZoneFilter
 from scheduler.filters.base import Filter
+from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.compute import ComputeFilter
-from scheduler.filters.core import CoreFilter
-from scheduler.filters.disk import DiskFilter
-from scheduler.filters.ram import RamFilter
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts, HostState

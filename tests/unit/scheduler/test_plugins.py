@@ -116,11 +116,11 @@ class TestByPath:
     def test_filters_weighers_and_drivers_are_found(self) -> None:
         driver = fleet.driver(
             driver="scheduler.drivers.chance:ChanceScheduler",
-            enabled_filters=("scheduler.filters.ram:RamFilter",),
-            enabled_weighers=("scheduler.weighers.ram:RAMWeigher",),
+            enabled_filters=("scheduler.filters.capacity:RamFilter",),
+            enabled_weighers=("scheduler.weighers.capacity:RAMWeigher",),
         )
         assert driver.name == "chance"
-        ranked = fleet.driver(enabled_filters=("scheduler.filters.ram:RamFilter",), enabled_weighers=())
+        ranked = fleet.driver(enabled_filters=("scheduler.filters.capacity:RamFilter",), enabled_weighers=())
         assert ranked.filters[-1].name == "RamFilter"
 
     @pytest.mark.parametrize(

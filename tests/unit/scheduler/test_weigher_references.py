@@ -16,9 +16,8 @@ from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from scheduler.weighers.balance import BalanceWeigher
-from scheduler.weighers.cell_capacity import CellCapacityWeigher
-from scheduler.weighers.cell_spread import CellSpreadWeigher
-from scheduler.weighers.io_ops import IoOpsWeigher
+from scheduler.weighers.cells import CellCapacityWeigher, CellSpreadWeigher
+from scheduler.weighers.load import IoOpsWeigher
 from tests.support import fleet
 from tests.support.examples import examples
 

@@ -12,14 +12,10 @@ from scheduler.plan.request import Request
 from scheduler.settings import SchedulerSettings
 from scheduler.table.arrays import Floats
 from scheduler.table.hosts import Hosts
+from scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher, ServerGroupSoftAntiAffinityWeigher
 from scheduler.weighers.base import Weigher
-from scheduler.weighers.build_failure import BuildFailureWeigher
-from scheduler.weighers.cpu import CPUWeigher
-from scheduler.weighers.disk import DiskWeigher
-from scheduler.weighers.num_instances import NumInstancesWeigher
-from scheduler.weighers.ram import RAMWeigher
-from scheduler.weighers.soft_affinity import ServerGroupSoftAffinityWeigher
-from scheduler.weighers.soft_anti_affinity import ServerGroupSoftAntiAffinityWeigher
+from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
+from scheduler.weighers.load import BuildFailureWeigher, NumInstancesWeigher
 from tests.support import fleet
 
 

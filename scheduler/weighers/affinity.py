@@ -1,4 +1,4 @@
-"""ServerGroupSoftAffinityWeigher: prefers hosts with more members of the group."""
+"""Weighers by the members of a server group with a soft policy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from scheduler.weighers.base import Weigher
 
 
 class ServerGroupSoftAffinityWeigher(Weigher):
+    """Prefers hosts with more members of the group."""
+
     option = "soft_affinity_weight_multiplier"
     applies_when = ("group",)
 
@@ -21,3 +23,17 @@ class ServerGroupSoftAffinityWeigher(Weigher):
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         return hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_AFFINITY else None
+
+
+class ServerGroupSoftAntiAffinityWeigher(Weigher):
+    """Prefers hosts with fewer members of the group."""
+
+    option = "soft_anti_affinity_weight_multiplier"
+    applies_when = ("group",)
+
+    @property
+    def multiplier(self) -> float:
+        return self.settings.soft_anti_affinity_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+        return -hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None

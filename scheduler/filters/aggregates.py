@@ -1,0 +1,152 @@
+"""Filters by the metadata of a host's aggregates: reserved for projects, flavors, traits or images, or asked for by a flavor."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler.filters.base import Filter
+from scheduler.filters.operators import matches
+from scheduler.plan.request import Request
+from scheduler.table.aggregation import Aggregation
+from scheduler.table.arrays import Mask
+from scheduler.table.hosts import Hosts
+
+TENANT_PREFIX = "filter_tenant_id"
+
+
+class AggregateMultiTenancyIsolation(Filter):
+    """Reserves aggregates for certain projects.
+
+    If keys beginning with ``filter_tenant_id`` exist in a host's aggregates, their comma-separated values must list the project.
+    The filter keeps other projects out; it does not confine the listed ones to these hosts.
+    """
+
+    reason = "kept for other projects"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        keys = [key for key in hosts.table.aggregates.keys if key.startswith(TENANT_PREFIX)]
+        if not keys:
+            return None
+        project = request.spec.project_id
+
+        def admits(aggregates: Aggregation) -> bool:
+            lists = [aggregates.words[key] for key in keys if key in aggregates.words]
+            return not lists or any(project in each for each in lists)
+
+        return hosts.aggregated(self.name, admits)
+
+
+class RequireTenantAggregate(Filter):
+    """Keeps projects that have aggregates of their own in these.
+
+    The counterpart of AggregateMultiTenancyIsolation. If keys beginning with ``filter_tenant_id`` list the project, it goes only
+    to hosts of these aggregates. Otherwise it goes to any host, or with ``aggregate_required_for_tenants`` to none.
+    """
+
+    reason = "not in an aggregate of the project"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        project = request.spec.project_id
+        if any(aggregate.lists(TENANT_PREFIX, project) for aggregate in hosts.table.aggregates.single):
+            return hosts.aggregated(self.name, lambda some: some.lists(TENANT_PREFIX, project))
+        return np.zeros(len(hosts), dtype=np.bool_) if self.settings.aggregate_required_for_tenants else None
+
+
+FLAVOR_KEY = "instance_type"
+
+
+class AggregateTypeAffinityFilter(Filter):
+    """Reserves aggregates for certain flavors.
+
+    If a host's aggregates have the key ``instance_type``, its comma-separated values must contain the flavor's name.
+    """
+
+    reason = "kept for other flavors"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        if FLAVOR_KEY not in hosts.table.aggregates.keys:
+            return None
+        name = request.spec.flavor.name
+        return hosts.aggregated(self.name, lambda some: name in some.words.get(FLAVOR_KEY, (name,)))
+
+
+TRAIT_SCOPE = "trait:"
+REQUIRED = "required"
+
+
+class IsolateAggregates(Filter):
+    """Reserves aggregates for servers that require their traits.
+
+    If a host's aggregates have ``trait:NAME`` = ``required``, the flavor or image must have the same key and value, for each
+    such trait.
+    """
+
+    reason = "kept for servers that require other traits"
+    on_demand = True
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        if not any(key.startswith(TRAIT_SCOPE) for key in hosts.table.aggregates.keys):
+            return None
+        spec = request.spec
+        given = [*spec.flavor.extra_specs.items(), *(spec.image.properties.items() if spec.image else ())]
+        required = {key for key, value in given if value == REQUIRED}
+
+        def admits(some: Aggregation) -> bool:
+            return all(key in required for key, texts in some.values.items() if key.startswith(TRAIT_SCOPE) and REQUIRED in texts)
+
+        return hosts.aggregated(self.name, admits)
+
+
+EXTRA_SPECS_SCOPE = "aggregate_instance_extra_specs"
+
+
+class AggregateInstanceExtraSpecsFilter(Filter):
+    """Passes hosts whose aggregates have the metadata that the flavor asks for.
+
+    A value of one of the host's aggregates must match each ``aggregate_instance_extra_specs:KEY`` and each ``KEY`` without
+    a scope.
+    """
+
+    reason = "not in an aggregate with what the flavor wants"
+    on_demand = True
+    applies_when = ("flavor.extra_specs",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        wanted: list[tuple[str, str]] = []  # a key may occur twice, with and without the scope
+        for key, value in request.spec.flavor.extra_specs.items():
+            scope, _, rest = key.partition(":")
+            if not rest or scope == EXTRA_SPECS_SCOPE:
+                wanted.append((rest or scope, value))
+        if not wanted:
+            return None
+
+        def has(aggregates: Aggregation) -> bool:
+            return all(any(matches(have, value) for have in aggregates.words.get(key, ())) for key, value in wanted)
+
+        return hosts.aggregated(self.name, has)
+
+
+class AggregateImagePropertiesIsolation(Filter):
+    """Reserves aggregates for images with certain properties.
+
+    If an aggregate and the image both have a property, the aggregate's comma-separated values must contain the image's.
+    """
+
+    reason = "kept for images with other properties"
+    on_demand = True
+    applies_when = ("image",)
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        properties = request.spec.image.properties if request.spec.image else {}
+        namespace = self.settings.aggregate_image_properties_isolation_namespace
+        prefix = f"{namespace}." if namespace else ""
+        keys = hosts.table.aggregates.keys
+        bearing = [key for key, value in properties.items() if value and key.startswith(prefix) and key in keys]
+        if not bearing:
+            return None
+        return hosts.aggregated(
+            self.name, lambda some: all(properties[key] in some.words.get(key, (properties[key],)) for key in bearing)
+        )

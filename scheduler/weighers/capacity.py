@@ -1,0 +1,50 @@
+"""Weighers by free amounts: memory, vCPUs and local disk."""
+
+from __future__ import annotations
+
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Floats
+from scheduler.table.hosts import Hosts
+from scheduler.weighers.base import Weigher
+
+
+class RAMWeigher(Weigher):
+    """Prefers hosts with more free memory; with a negative multiplier, fuller hosts."""
+
+    least = 0.0
+    option = "ram_weight_multiplier"
+
+    @property
+    def multiplier(self) -> float:
+        return self.settings.ram_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats:
+        return hosts.free_memory_mb
+
+
+class CPUWeigher(Weigher):
+    """Prefers hosts with more free vCPUs; with a negative multiplier, fuller hosts."""
+
+    least = 0.0
+    option = "cpu_weight_multiplier"
+
+    @property
+    def multiplier(self) -> float:
+        return self.settings.cpu_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats:
+        return hosts.free_vcpus
+
+
+class DiskWeigher(Weigher):
+    """Prefers hosts with more free disk; with a negative multiplier, fuller hosts."""
+
+    least = 0.0
+    option = "disk_weight_multiplier"
+
+    @property
+    def multiplier(self) -> float:
+        return self.settings.disk_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats:
+        return hosts.free_disk_gb

@@ -1,0 +1,58 @@
+"""Weighers by load: builds under way, instances, and recent failed builds of a host."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler.plan.request import Request
+from scheduler.table.arrays import Floats
+from scheduler.table.hosts import Hosts
+from scheduler.weighers.base import Weigher
+
+
+class IoOpsWeigher(Weigher):
+    """Counts the builds under way on a host. The default multiplier is negative and prefers fewer."""
+
+    least = 0.0
+    option = "io_ops_weight_multiplier"
+
+    @property
+    def multiplier(self) -> float:
+        return self.settings.io_ops_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats:
+        return hosts.io_ops.astype(np.float64)
+
+
+class NumInstancesWeigher(Weigher):
+    """Counts the instances claimed on a host. A negative multiplier prefers fewer."""
+
+    option = "num_instances_weight_multiplier"
+
+    @property
+    def multiplier(self) -> float:
+        return self.settings.num_instances_weight_multiplier
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats:
+        return hosts.instances.astype(np.float64)
+
+
+class BuildFailureWeigher(Weigher):
+    """Ranks hosts last on which builds have failed lately through the host's own fault.
+
+    The agent reports the count as a whole number and lets it decay, so that a repaired host is used again.
+    """
+
+    least = 0.0
+    option = "build_failure_weight_multiplier"
+
+    @property
+    def multiplier(self) -> float:
+        return -self.settings.build_failure_weight_multiplier
+
+    def multipliers(self, hosts: Hosts) -> Floats | float:
+        return -hosts.least(self.option, self.settings.build_failure_weight_multiplier)
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+        failed = hosts.failed_builds
+        return failed if hosts.table.failing and failed.size and failed[failed.argmax()] > 0.0 else None
