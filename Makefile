@@ -18,7 +18,7 @@ STAGES ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock compiled test demo region region-down region-status bench-region chaos lint format sample clean
+.PHONY: help venv lock release compiled test demo region region-down region-status bench-region chaos lint format sample clean
 
 help:
 	@echo "make demo [STATE=dir]     an all-in-one deployment boots a workload and shows what became of it"
@@ -34,6 +34,7 @@ help:
 	@echo "make venv                 only the virtual environment, in $(VENV), with the packages of requirements.lock"
 	@echo "make lock                 write requirements.lock anew: the newest packages within the bounds of setup.cfg (needs uv)"
 	@echo "make compiled             another one, in $(COMPILED), with what decides compiled (docs/scheduling.md)"
+	@echo "make release              the wheel of this commit in dist/, and the tag of its version"
 	@echo "make clean                remove what the above have made"
 
 venv: $(STAMP)
@@ -52,6 +53,9 @@ $(STAMP): setup.cfg pyproject.toml requirements.lock
 
 lock:
 	@$(PYTHON) ci/lock.py
+
+release: $(STAMP)
+	@$(VENV)/bin/python ci/release.py
 
 compiled: $(STAMP)
 	@$(VENV)/bin/python ci/wheels.py $(COMPILED)

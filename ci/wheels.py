@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from ci.commands import run
 
 ROOT = Path(__file__).resolve().parent.parent
+PIP = (sys.executable, "-m", "pip")
 COMPILED = {"SUPERCONDUCTOR_COMPILED": "1"}
 """What setup.py reads, and tests of what is installed: see docs/decisions/0030-compiled-by-mypyc.md."""
 
@@ -44,21 +45,28 @@ def install_into(folder: Path, *, compiled: bool, level: int = 3) -> Path:
     """
     with tempfile.TemporaryDirectory(prefix="wheel-") as name:
         place = Path(name)
-        copy_sources(place / "source")
-        variables = {**COMPILED, "MYPYC_OPT_LEVEL": str(level)} if compiled else dict.fromkeys(COMPILED, "")
-        pip = (sys.executable, "-m", "pip")
-        # Built by the locked packages of this environment, not by what an isolated one would fetch.
-        build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", place / "dist", place / "source")
-        _run(*pip, *build, variables=variables)
-        (built,) = (place / "dist").glob("*.whl")
+        built = build(place / "dist", compiled=compiled, level=level)
         locked = ("--require-hashes", "--only-binary", ":all:", "--requirement", ROOT / "requirements.lock")
-        _run(*pip, "download", "--quiet", "--dest", place / "locked", *locked)
+        _run(*PIP, "download", "--quiet", "--dest", place / "locked", *locked)
         _run(sys.executable, "-m", "venv", "--clear", folder)
         python = folder / "bin" / "python"
         # Only what the wheel asks for, so that a requirement it forgot is missed.
         offline = ("--no-index", "--find-links", place / "locked")
         _run(python, "-m", "pip", "install", "--quiet", *offline, f"{built}[test]")
     return python
+
+
+def build(folder: Path, *, compiled: bool = False, level: int = 3) -> Path:
+    """Build the wheel of this checkout into ``folder``; its path. Raises NotBuilt."""
+    with tempfile.TemporaryDirectory(prefix="wheel-") as name:
+        source, made = Path(name) / "source", Path(name) / "dist"
+        copy_sources(source)
+        variables = {**COMPILED, "MYPYC_OPT_LEVEL": str(level)} if compiled else dict.fromkeys(COMPILED, "")
+        # Built by the locked packages of this environment, not by what an isolated one would fetch.
+        _run(*PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made, source, variables=variables)
+        (built,) = made.glob("*.whl")
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(built, folder))
 
 
 def copy_sources(target: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import configparser
 import importlib
 import os
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -23,6 +24,15 @@ def listed_packages() -> list[str]:
     config = configparser.ConfigParser()
     config.read(CHECKOUT / "setup.cfg")
     return config["options"]["packages"].split()
+
+
+def test_the_changelog_describes_the_version() -> None:
+    config = configparser.ConfigParser()
+    config.read(CHECKOUT / "setup.cfg")
+    newest = re.search(r"^## (.*)$", (CHECKOUT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+    assert newest is not None
+    assert re.fullmatch(rf"{re.escape(config['metadata']['version'])} \(\d{{4}}-\d\d-\d\d\)|Unreleased", newest[1])
 
 
 DRIVERS = {"db.sql.psycopg_connection": ("psycopg",), "db.sql.pymysql_connection": ("pymysql",)}
