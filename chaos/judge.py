@@ -1,7 +1,6 @@
 """The verdict: every accepted server is exactly one ACTIVE instance, or one ERROR for a cause that was scripted or inflicted.
 
-Claims, rows, guests and quotas are judged as the demo judges them (``cli/demo/verdict.py``); what is new here is that what was done
-to the region may explain an ERROR.
+``cli/demo/evidence.py`` judges claims, rows, guests and quotas. This module judges what may explain an ERROR: what was done.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from chaos.load import Taken
 from chaos.plan import Boot, Expected
 from chaos.weather import Weather
-from cli.demo.verdict import Evidence, InstanceState, judge_leftovers
+from cli.demo.evidence import Evidence, InstanceState, leftovers, misplaced
 from compute.driver import Guest
 from objects.base import Object
 from objects.cell import CELL0_UUID
@@ -62,7 +61,7 @@ class Judge:
         self.outcomes.clear()
         found = [*self._counted(), *self._ended(), *self._grouped(), *self._together()]
         told = {uuid for violation in found for uuid in self._servers if uuid in violation.what}
-        for fault in judge_leftovers(self._evidence):
+        for fault in leftovers(self._evidence):
             uuid = fault.partition(":")[0]
             if uuid not in told:
                 found.append(Violation(what=fault, story=self.story(uuid)))
@@ -223,10 +222,8 @@ class Judge:
         groups = {taken.boot.group.name: taken.boot.group for taken in self._case.taken if taken.boot.group is not None}
         for group in groups.values():
             hosts = self._hosts_of(group.name)
-            if group.policy is GroupPolicy.AFFINITY and len(set(hosts)) > 1:
-                yield Violation(what=f"{group.name} should share one host, its members are on {sorted(hosts)}")
-            if group.policy is GroupPolicy.ANTI_AFFINITY and len(set(hosts)) < len(hosts):
-                yield Violation(what=f"{group.name} should be on {len(hosts)} hosts, its members are on {sorted(hosts)}")
+            if wrong := misplaced(group.policy, hosts):
+                yield Violation(what=f"{group.name} {wrong}")
 
     def _together(self) -> Iterator[Violation]:
         """All-or-nothing batches: all are ACTIVE, or none is and one of them says why."""

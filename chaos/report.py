@@ -10,7 +10,7 @@ from chaos.faults import Faults
 from chaos.judge import attempts
 from chaos.load import Load
 from chaos.supervise import Supervisor
-from cli.demo.verdict import Evidence
+from cli.demo.evidence import Evidence
 from deploy.local.folder import Folder
 from deploy.local.health import State
 

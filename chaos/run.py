@@ -18,7 +18,7 @@ from chaos.supervise import Supervisor
 from chaos.verify import verify
 from chaos.watch import Watch
 from chaos.weather import Weather
-from cli.demo.verdict import Evidence, at_rest, gather
+from cli.demo.evidence import Evidence, at_rest, gather
 from compute.driver import Guest
 from compute.journal import read_guests
 from compute.simulated import journal_path

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from cli.demo.evidence import Evidence
 from cli.demo.plan import HostPlan
-from cli.demo.verdict import Evidence
 from objects.instance import State
 
 

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.demo import plan, report
+from cli.demo.evidence import Evidence, at_rest, gather
 from cli.demo.site import Site
-from cli.demo.verdict import Evidence, at_rest, gather, judge
+from cli.demo.verdict import judge
 from cli.demo.workload import Workload
 from db.api import aggregates, flavors, server_groups
 from db.sql.engine import ApiDatabase

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.api.tables import allocations, inventories
+from db.api.tables import allocations, group_slots, inventories
 from db.cell import instances
 from db.cell.tables import instances as instance_rows
 from db.sql.connection import ApiTransaction, CellTransaction
 from objects.base import Object
 from objects.instance import Instance
+from objects.inventory import Slot
 
 
 class ClaimedHost(Object, frozen=True, kw_only=True):
@@ -19,9 +20,10 @@ class ClaimedHost(Object, frozen=True, kw_only=True):
 
 
 class NodeUsed(Object, frozen=True, kw_only=True):
-    """What a node's inventory counts as used: vCPUs and MiB."""
+    """What a node's inventory counts: instances, vCPUs and MiB."""
 
     host: str
+    instances: int
     vcpus: int
     memory_mb: int
 
@@ -36,8 +38,18 @@ def claims(tx: ApiTransaction) -> list[ClaimedHost]:
 
 def usage(tx: ApiTransaction) -> list[NodeUsed]:
     """Every inventory's own count."""
-    query = sa.select(inventories.c.host, inventories.c.used_vcpus, inventories.c.used_memory_mb)
-    return [NodeUsed(host=row.host, vcpus=row.used_vcpus, memory_mb=row.used_memory_mb) for row in tx.execute(query)]
+    query = sa.select(
+        inventories.c.host,
+        inventories.c.instances,
+        inventories.c.used_vcpus.label("vcpus"),
+        inventories.c.used_memory_mb.label("memory_mb"),
+    )
+    return [NodeUsed(**row) for row in tx.execute(query).mappings()]
+
+
+def slots(tx: ApiTransaction) -> list[Slot]:
+    """Every slot of a member of a server group."""
+    return [Slot(**row) for row in tx.execute(sa.select(group_slots)).mappings()]
 
 
 def rows(tx: CellTransaction) -> list[Instance]:

@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from cli.demo import evidence
+from cli.demo.evidence import Evidence, misplaced
 from conductor.audit.audit import Audit
 from conductor.audit.places import Places
 from db.api.claims import Ledger
-from db.audit import quotas
 from objects import stored
 from objects.group import GroupPolicy
 from objects.instance import Attempt, FailureClass
 from tests.support.stepped_parts import CELLS, HOMES, ROOM
 from tests.support.stepped_world import SteppedWorld
 
-FINAL = ("active", "error", "deleted")
 LIVE = ("scheduled", "building", "active")
 ROUNDS = 12
 """Sweeps within which all must have come to rest."""
@@ -149,39 +149,21 @@ def _unsafe(look: Look, uuid: str, *, excused: bool) -> Iterator[str]:
 # -- at rest -----------------------------------------------------------------------------------------------------------------
 
 
+def written(world: SteppedWorld) -> Evidence:
+    databases = world.files.databases
+    guests = {host: [guest.uuid for guest in world.guests(host)] for host in HOMES}
+    return evidence.read(databases["api"], {cell: databases[cell] for cell in CELLS}, guests)
+
+
 def unrest(world: SteppedWorld) -> list[str]:
     """What is on its way still."""
-    look = Look(world)
-    found = [f"{held!r} waits" for held in world.network.letters()]
-    found += [f"{task!r}" for task in world.tasks]
-    for mapping in look.mappings.values():
-        if mapping.requested or mapping.state == "building" or (mapping.deleted and mapping.state != "deleted"):
-            found.append(f"{mapping}")
-    found += [f"{row}" for rows in look.rows.values() for row in rows.values() if row.state not in FINAL]
-    return found
+    under_way = [*(f"{held!r} waits" for held in world.network.letters()), *(f"{task!r}" for task in world.tasks)]
+    return under_way + evidence.unfinished(written(world))
 
 
 def leftovers(world: SteppedWorld) -> list[str]:
-    """What does not belong to a server that is ACTIVE: claims, guests, rows, slots, quota. And what ``verify`` finds."""
-    look = Look(world)
-    active = {row.uuid: row.host for rows in look.rows.values() for row in rows.values() if row.state == "active"}
-    found = [
-        f"{uuid}: claim on {look.claims.get(uuid)}, instance on {active.get(uuid)}"
-        for uuid in look.claims.keys() | active.keys()
-        if look.claims.get(uuid) != active.get(uuid)
-    ]
-    for uuid in look.guests.keys() | active.keys():
-        hosts = [host for host, *_ in look.guests[uuid]]
-        if hosts != ([active[uuid]] if uuid in active else []):
-            found.append(f"{uuid}: guests on {hosts}, instance on {active.get(uuid)}")
-    found += [f"{uuid}: rows in {sorted(rows)}" for uuid, rows in look.rows.items() if len(rows) > 1]
-    claims = "SELECT COUNT(*) FROM allocations a WHERE a.inventory_id = inventories.id"
-    usage = f"SELECT host, used_vcpus, instances, ({claims}) FROM inventories"
-    found += [f"{row}: usage is not the sum of its claims" for row in _all(world.files.raw["api"], usage) if len(set(row[1:])) > 1]
-    slots = _all(world.files.raw["api"], "SELECT instance_uuid, host, held FROM group_slots")
-    found += [f"slot {slot}, instance on {active.get(slot[0])}" for slot in slots if slot[2] or active.get(slot[0]) != slot[1]]
-    found += [f"quota: {drift}" for drift in world.files.databases["api"].read(quotas.differences)]
-    return found
+    """What does not belong to a server that is ACTIVE."""
+    return evidence.leftovers(written(world))
 
 
 def findings(world: SteppedWorld) -> list[str]:
@@ -303,7 +285,5 @@ def _groups(look: Look, story: Story) -> Iterator[str]:
             if asked.policy is not None and row.state == "active":
                 members[asked.batch, asked.policy].append(row.host or "")
     for (_, policy), hosts in members.items():
-        if policy is GroupPolicy.ANTI_AFFINITY and len(set(hosts)) < len(hosts):
-            yield f"an anti-affinity group is on {hosts}"
-        if policy is GroupPolicy.AFFINITY and len(set(hosts)) > 1:
-            yield f"an affinity group is on {hosts}"
+        if wrong := misplaced(policy, hosts):
+            yield f"a group {wrong}"

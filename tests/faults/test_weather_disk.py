@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import requests
 
+from cli.demo.evidence import gather, leftovers
 from cli.demo.plan import HostPlan
-from cli.demo.verdict import gather, judge_leftovers
 from service.periodic import wait_until
 from tests.support.databases import sqlite_url
 from tests.support.weather import all_weather
@@ -172,4 +172,4 @@ def check(kind: str, without_room: Callable[[Standalone], AbstractContextManager
 
 def test_nothing_is_left_that_does_not_agree(running: Standalone) -> None:
     hosts = [HostPlan(name=f"cell{c}-host{n}", cell=f"cell{c}", vcpus=0, memory_mb=0, disk_gb=0) for c in (1, 2) for n in (1, 2)]
-    assert judge_leftovers(gather(Records(running.state), hosts)) == []
+    assert leftovers(gather(Records(running.state), hosts)) == []

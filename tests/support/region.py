@@ -15,8 +15,8 @@ from cells.registry import CellRegistry
 from cli import app
 from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
 from cli.bootstrap import Commands, bootstrap
+from cli.demo.evidence import Evidence, at_rest, gather, leftovers
 from cli.demo.plan import HostPlan
-from cli.demo.verdict import Evidence, at_rest, gather, judge_leftovers
 from cli.discovering import discover_until
 from objects import errors
 from service.notifications import NotificationSettings as Notifications
@@ -140,7 +140,7 @@ class Region:
     def settle(self, timeout: float = 40.0, condition: Callable[[Evidence], bool] = at_rest) -> Evidence:
         """Wait until nothing is on its way any more, and check that claims, guests and rows agree."""
         assert wait_until(lambda: condition(self.evidence()), timeout, pause=0.1), self.evidence()
-        assert wait_until(lambda: not judge_leftovers(self.evidence()), 15.0, pause=0.1), judge_leftovers(self.evidence())
+        assert wait_until(lambda: not leftovers(self.evidence()), 15.0, pause=0.1), leftovers(self.evidence())
         return self.evidence()
 
     def stop(self) -> None:

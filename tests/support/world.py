@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +18,8 @@ import sqlalchemy as sa
 
 from cells.administration import NewCell, create_cell
 from cells.discovery import AGENT, discover
-from cli.demo import verdict
-from cli.demo.verdict import Evidence, at_rest, judge_leftovers
+from cli.demo import evidence
+from cli.demo.evidence import Evidence, at_rest, leftovers
 from compute.driver import Guest
 from compute.journal import JournalEntry, read_entries
 from compute.simulated import journal_path
@@ -28,9 +27,8 @@ from conductor.cell_conductor import CellConductor
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.opts import ConductorSettings
 from conductor.sweep_cell import CellSweep
-from db.api import builds, events, leases, mappings
+from db.api import builds, events, leases
 from db.api.tables import feed_cursors
-from db.audit import quotas, snapshot
 from db.cell import compute_nodes, feed, instances, services
 from db.sql.connection import Connection
 from db.sql.engine import Database
@@ -260,32 +258,14 @@ class World:
         return self.api.write(events.cursor, cell_uuid)
 
     def evidence(self) -> Evidence:
-        """As ``cli.demo.verdict.gather`` has it, on connections that stay open: on a server opening them takes longest."""
-        usage = self.api.read(snapshot.usage)
-        claims = self.api.read(snapshot.claims)
-        claimed: Counter[str] = Counter()
-        for claim in claims:
-            claimed[claim.host] += claim.vcpus
-        return Evidence(
-            drifts=tuple(self.api.read(quotas.differences)),
-            servers=tuple(self.api.read(mappings.list_, mappings.ServerQuery(include_deleted=True, limit=100_000))),
-            requests=self.api.read(mappings.queue).depth,
-            claims={claim.instance_uuid: claim.host for claim in claims},
-            charged={node.host: node.vcpus for node in usage},
-            claimed=claimed,
-            memory_used={node.host: node.memory_mb for node in usage},
-            rows=tuple(
-                verdict.InstanceState(cell=name, instance=row)
-                for name, database in self.databases.items()
-                for row in database.read(snapshot.rows)
-            ),
-            guests={host: tuple(guest.uuid for guest in self.agents[cell].guests(host)) for host, cell in self.homes.items()},
-        )
+        """As ``cli.demo.evidence.gather`` has it, on connections that stay open: on a server opening them takes longest."""
+        guests = {host: [guest.uuid for guest in self.agents[cell].guests(host)] for host, cell in self.homes.items()}
+        return evidence.read(self.api, self.databases, guests)
 
     def settle(self) -> Evidence:
         """Wait until nothing is on its way any more, and check that claims, guests and rows agree."""
         assert wait_until(lambda: at_rest(self.evidence()), 2 * PATIENCE, pause=0.1), self.evidence()
-        assert wait_until(lambda: not judge_leftovers(self.evidence()), PATIENCE, pause=0.1), judge_leftovers(self.evidence())
+        assert wait_until(lambda: not leftovers(self.evidence()), PATIENCE, pause=0.1), leftovers(self.evidence())
         return self.evidence()
 
     def spawned(self, host: str) -> list[Guest]:

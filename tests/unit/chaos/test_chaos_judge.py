@@ -12,7 +12,7 @@ from chaos.load import Taken
 from chaos.plan import GIANT, Boot, Expected, Group
 from chaos.schedule import Kind
 from chaos.weather import Incident, Weather
-from cli.demo.verdict import Evidence, InstanceState
+from cli.demo.evidence import Evidence, InstanceState
 from compute.driver import Guest
 from db.audit.quotas import Drift
 from deploy.local.shape import Shape

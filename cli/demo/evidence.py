@@ -1,0 +1,160 @@
+"""What a region has written and what runs in it at one moment, and what must hold of it at rest, whatever was asked of it.
+
+The demo, chaos runs and random schedules of the real code judge by this. What was asked for, and what excuses an ERROR, is theirs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from cli.demo.plan import HostPlan
+from cli.demo.site import Records
+from compute.journal import read_guests
+from compute.simulated import journal_path
+from db.api import cell_mappings, mappings
+from db.audit import quotas, snapshot
+from db.sql.engine import ApiDatabase, CellDatabase
+from objects.base import Object
+from objects.group import GroupPolicy
+from objects.instance import Instance, Server, State
+from objects.inventory import Slot
+
+FINAL = (State.ACTIVE, State.ERROR, State.DELETED)
+
+
+class InstanceState(Object, frozen=True, kw_only=True):
+    """One instance row of one cell."""
+
+    cell: str
+    instance: Instance
+
+
+class Evidence(Object, frozen=True, kw_only=True):
+    """Everything the deployment has written, in one piece."""
+
+    servers: tuple[Server, ...]
+    requests: int
+    claims: dict[str, str]  # instance uuid -> host
+    charged: dict[str, int]  # host -> vCPUs that inventories count as used
+    claimed: dict[str, int]  # host -> vCPUs of its allocations
+    memory_used: dict[str, int]  # host -> MiB that inventories count as used
+    rows: tuple[InstanceState, ...]
+    guests: dict[str, tuple[str, ...]]  # host -> uuids on it
+    drifts: tuple[quotas.Drift, ...] = ()  # projects that are not charged for what they have
+    counted: dict[str, int] = msgspec.field(default_factory=dict)  # host -> instances that inventories count
+    slots: tuple[Slot, ...] = ()  # hosts that members of groups hold
+
+
+def gather(records: Records, hosts: Sequence[HostPlan]) -> Evidence:
+    """Read API database, cells and guest files. The deployment may be running."""
+    api = ApiDatabase(records.database_url("api"), name="api")
+    cells: dict[str, CellDatabase] = {}
+    try:
+        for mapping in api.read(cell_mappings.list_all):
+            cells[mapping.name] = CellDatabase(mapping.database_url, name=mapping.name)
+        journals = {host.name: journal_path(str(records.path / "hosts"), host.name) for host in hosts}
+        guests = {host: tuple(guest.uuid for guest in read_guests(journal)) for host, journal in journals.items()}
+        return read(api, cells, guests)
+    finally:
+        for database in (api, *cells.values()):
+            database.dispose()
+
+
+def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[str, Sequence[str]]) -> Evidence:
+    """Read these databases. ``guests``: the uuids of the guests on each host."""
+    servers = api.read(mappings.list_, mappings.ServerQuery(include_deleted=True, limit=100_000))
+    requests = api.read(mappings.queue).depth
+    claims = api.read(snapshot.claims)
+    usage = api.read(snapshot.usage)
+    drifts = api.read(quotas.differences)
+    slots = api.read(snapshot.slots)
+    rows = [InstanceState(cell=name, instance=row) for name, cell in cells.items() for row in cell.read(snapshot.rows)]
+    claimed: Counter[str] = Counter()
+    for claim in claims:
+        claimed[claim.host] += claim.vcpus
+    return Evidence(
+        servers=tuple(servers),
+        requests=requests,
+        claims={claim.instance_uuid: claim.host for claim in claims},
+        charged={node.host: node.vcpus for node in usage},
+        claimed=claimed,
+        memory_used={node.host: node.memory_mb for node in usage},
+        rows=tuple(rows),
+        guests={host: tuple(uuids) for host, uuids in guests.items()},
+        drifts=tuple(drifts),
+        counted={node.host: node.instances for node in usage},
+        slots=tuple(slots),
+    )
+
+
+def unfinished(evidence: Evidence) -> list[str]:
+    """What is still to come to an end: requests, servers and rows. Empty at rest."""
+    return [
+        *([f"{evidence.requests} build requests are left"] if evidence.requests else []),
+        *(
+            f"{server.uuid}: {server.state}" + (", deleted" if server.deleted else "")
+            for server in evidence.servers
+            if server.state == "building" or (server.deleted and server.state != "deleted")
+        ),
+        *(f"{row.instance.uuid}: {row.instance.state} in {row.cell}" for row in evidence.rows if row.instance.state not in FINAL),
+    ]
+
+
+def at_rest(evidence: Evidence) -> bool:
+    """Whether everything has come to an end."""
+    return not unfinished(evidence)
+
+
+def leftovers(evidence: Evidence) -> list[str]:
+    """Requests, claims, usage, slots, guests, charges and rows that do not belong to exactly the ACTIVE instances."""
+    live = {row.instance.uuid: row.instance.host for row in evidence.rows if row.instance.state is State.ACTIVE}
+    places: dict[str, list[str]] = defaultdict(list)
+    for host, uuids in evidence.guests.items():
+        for uuid in uuids:
+            places[uuid].append(host)
+    homes: dict[str, list[str]] = defaultdict(list)
+    for row in evidence.rows:
+        homes[row.instance.uuid].append(row.cell)
+    claims = Counter(evidence.claims.values())
+    return [
+        *([f"{evidence.requests} build requests are left"] if evidence.requests else []),
+        *(
+            f"{uuid}: claim on {evidence.claims.get(uuid)}, instance on {live.get(uuid)}"
+            for uuid in evidence.claims.keys() | live.keys()
+            if evidence.claims.get(uuid) != live.get(uuid)
+        ),
+        *(
+            f"{host}: {evidence.charged.get(host, 0)} vCPUs charged, {evidence.claimed.get(host, 0)} claimed"
+            for host in evidence.charged.keys() | evidence.claimed.keys()
+            if evidence.charged.get(host, 0) != evidence.claimed.get(host, 0)
+        ),
+        *(
+            f"{host}: {count} instances counted, {claims[host]} claimed"
+            for host, count in evidence.counted.items()
+            if count != claims[host]
+        ),
+        *(
+            f"{slot.instance_uuid}: {'held ' if slot.held else ''}slot on {slot.host}, instance on {live.get(slot.instance_uuid)}"
+            for slot in evidence.slots
+            if slot.held or live.get(slot.instance_uuid) != slot.host
+        ),
+        *(
+            f"{uuid}: guests on {places.get(uuid, [])}, instance on {live.get(uuid)}"
+            for uuid in places.keys() | live.keys()
+            if places.get(uuid, []) != ([live[uuid]] if uuid in live else [])
+        ),
+        *(f"project {drift.project_id}: charged for {drift.used}, has {drift.counted}" for drift in evidence.drifts),
+        *(f"{uuid}: rows in several cells: {sorted(cells)}" for uuid, cells in homes.items() if len(cells) > 1),
+    ]
+
+
+def misplaced(policy: GroupPolicy, hosts: Sequence[str]) -> str:
+    """How the hosts of a group's ACTIVE members break its strict policy; empty: they do not."""
+    if policy is GroupPolicy.AFFINITY and len(set(hosts)) > 1:
+        return f"should share one host, its members are on {sorted(hosts)}"
+    if policy is GroupPolicy.ANTI_AFFINITY and len(set(hosts)) < len(hosts):
+        return f"should be on {len(hosts)} hosts, its members are on {sorted(hosts)}"
+    return ""
