@@ -459,10 +459,7 @@ def _grouped(leased: Sequence[leases.LeasedBatch]) -> list[list[leases.LeasedBat
 def _stage(tx: CellTransaction, database: Database, parts: Sequence[staging.StagedPart], api_now: float) -> list[str]:
     """The transaction in a cell. Deadlines are converted to the clock of the cell's database: the remaining time stays the same."""
     now = database.now()
-    parts = [part.postponed(now - api_now) for part in parts]
-    if len(parts) == 1:
-        return staging.stage(tx, parts[0].spec, parts[0].news, now, parts[0].sealed)
-    return staging.stage_all(tx, parts, now)
+    return staging.stage_all(tx, [part.postponed(now - api_now) for part in parts], now)
 
 
 class BatchSecrets:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-
 from conductor.build import Builder
 from db.api import leases
 from db.sql.engine import ApiDatabase
 from service.periodic import Every
+from service.worker_pool import WorkerPool
 
 PAGE = 50
 TOGETHER = 10
@@ -27,19 +26,22 @@ class QueueSweep:
         self._database = api_database
         self._builder = builder
         self._look_for_specless = Every(specless_interval)
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="build")
+        self._pool = WorkerPool("build", workers)
 
     def sweep(self) -> bool:
         """One page of batches; returns whether there may be more."""
         batch_ids = self._database.read(leases.waiting, self._database.now(), PAGE, self._age, self._builder.lease_seconds)
         groups = [batch_ids[start : start + TOGETHER] for start in range(0, len(batch_ids), TOGETHER)]
-        builds: list[Future[None]] = [self._pool.submit(self._builder.schedule_and_build, group) for group in groups]
+        builds = [self._pool.submit(self._builder.schedule_and_build, group) for group in groups]
         if self._look_for_specless():
             builds.append(self._pool.submit(self._builder.end_without_spec))
-        wait(builds)  # wait for all before raising the error of one
+        self._pool.drain(None)  # wait for all before raising the error of one
         for build in builds:
-            build.result()
+            if build.wait(0):  # a build that stop() dropped never ends
+                build.result()
         return len(batch_ids) == PAGE
 
     def stop(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Drop the builds that have not begun, and wait for the others."""
+        self._pool.stop()
+        self._pool.drain(None)

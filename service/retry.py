@@ -1,4 +1,4 @@
-"""Retry failed calls with exponential backoff. ``db/sql/retry.py`` classifies the errors of a database."""
+"""Retry failed calls with exponential backoff. The only user of tenacity; ``db/sql/retry.py`` classifies a database's errors."""
 
 from __future__ import annotations
 
@@ -49,3 +49,42 @@ def keep_trying(
         reraise=True,
     )
     return policy(function)
+
+
+def retry_failed(
+    function: Callable[[], T],
+    first: Exception,
+    *,
+    first_pause: float,
+    longest: float,
+    retried: Callable[[BaseException], bool],
+    is_last: Callable[[BaseException, int, float], bool],
+    failed: Callable[[BaseException, int], None],
+) -> T:
+    """Call ``function`` again after it raised ``first``; return its result.
+
+    Pauses have full jitter: between nothing and the pause of ``pause_after``.
+
+    ``retried``: whether a call that raised this error is repeated. ``is_last``: whether to stop, given the error, the number of
+    calls so far and the seconds since the call of this function. ``failed`` is called with each error that is retried and the
+    number of calls so far. Raises the last error.
+    """
+    raised: list[Exception] = [first]
+
+    def call() -> T:
+        if raised:
+            raise raised.pop()
+        return function()
+
+    def error_of(state: tenacity.RetryCallState) -> BaseException:
+        error = state.outcome.exception() if state.outcome else None
+        return error or first
+
+    policy = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(retried),
+        wait=lambda state: pause_after(state.attempt_number, first_pause, longest, spread=1.0),
+        stop=lambda state: is_last(error_of(state), state.attempt_number, state.seconds_since_start or 0.0),
+        before_sleep=lambda state: failed(error_of(state), state.attempt_number),
+        reraise=True,
+    )
+    return policy(call)

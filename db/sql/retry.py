@@ -7,21 +7,22 @@ And Jitter", 2015), so that transactions that met once do not meet again. Attemp
 from __future__ import annotations
 
 import enum
-import functools
 import logging
 import re
 import sqlite3
 from collections.abc import Callable
 from typing import TypeVar
 
-import tenacity
 from oslo_db import exception as oslo_exception
 from sqlalchemy import exc as sa_exception
+
+from service.retry import retry_failed
 
 LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 ATTEMPTS = 12
 TOTAL = 12.0
 """Seconds after which a transaction that keeps meeting others is given up."""
@@ -191,21 +192,15 @@ def again(transaction: Callable[[], T], first: Exception, spent: float = 0.0) ->
     ``spent`` is how many seconds that first run took: a server that let it wait for long must not be waited for once more.
     Raises the last error when the bounds are reached, and any error that is not passing at once.
     """
-    failed: list[Exception] = [first]
-
-    def attempt() -> T:
-        if failed:
-            raise failed.pop()
-        return transaction()
-
-    policy = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(_passing),
-        wait=tenacity.wait_random_exponential(multiplier=0.02, max=1.0),
-        stop=functools.partial(_stop, spent),
-        before_sleep=_say,
-        reraise=True,
+    return retry_failed(
+        transaction,
+        first,
+        first_pause=FIRST_PAUSE_S,
+        longest=LONGEST_PAUSE_S,
+        retried=_passing,
+        is_last=lambda error, tries, seconds: _is_last(error, tries, spent + seconds),
+        failed=_say,
     )
-    return policy(attempt)
 
 
 def is_passing(error: Exception) -> bool:
@@ -217,15 +212,11 @@ def _passing(error: BaseException) -> bool:
     return classify(error) in (Trouble.MEETING, Trouble.LOST, Trouble.READ_ONLY)
 
 
-def _stop(spent: float, state: tenacity.RetryCallState) -> bool:
-    error = state.outcome.exception() if state.outcome else None
-    seconds = spent + (state.seconds_since_start or 0.0)
-    if error is not None and classify(error) in (Trouble.LOST, Trouble.READ_ONLY):
-        return state.attempt_number >= LOST_ATTEMPTS or seconds >= LOST_TOTAL
-    return state.attempt_number >= ATTEMPTS or seconds >= TOTAL
+def _is_last(error: BaseException, tries: int, seconds: float) -> bool:
+    if classify(error) in (Trouble.LOST, Trouble.READ_ONLY):
+        return tries >= LOST_ATTEMPTS or seconds >= LOST_TOTAL
+    return tries >= ATTEMPTS or seconds >= TOTAL
 
 
-def _say(state: tenacity.RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome else None
-    if error is not None:
-        LOG.debug("transaction attempt %d failed and is tried again: %s", state.attempt_number, cause(error))
+def _say(error: BaseException, tries: int) -> None:
+    LOG.debug("transaction attempt %d failed and is tried again: %s", tries, cause(error))
