@@ -123,7 +123,7 @@ class Database(Generic[Tx_co]):
         """
         if not self._clock.is_fresh:
             try:
-                self._clock.note(self.read(clock.read))
+                self.read(self._clock.refresh)
             except errors.DatabaseUnavailable:
                 if self._clock.now() is None:
                     raise
