@@ -17,7 +17,7 @@ class Move(Object, frozen=True, kw_only=True):
     """The scheduler's data on a move. ``instance_uuid`` is the server; the other fields say where it is now.
 
     The server keeps its own claim until the operation is confirmed. The claim of the move belongs to a uuid of the operation, whose
-    build request is queued and leased like any other: see ``docs/decisions/0017-moves.md``.
+    build request no super conductor leases, because it has no mapping: see ``docs/decisions/0017-moves.md``.
     """
 
     kind: MoveKind

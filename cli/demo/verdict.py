@@ -108,6 +108,4 @@ def _judge_groups(items: Iterable[Item], posted: Mapping[str, Sequence[str]], ro
                 for uuid in posted.get(item.name, ())
                 if (row := rows.get(uuid)) and row.instance.state is State.ACTIVE
             ]
-    return [
-        f"group {group} {wrong}" for group, hosts in members.items() if (wrong := misplaced(policies[group], hosts))
-    ]
+    return [f"group {group} {wrong}" for group, hosts in members.items() if (wrong := misplaced(policies[group], hosts))]
