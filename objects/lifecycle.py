@@ -1,8 +1,8 @@
 """The only module that decides which changes of an instance row are allowed, and on what condition.
 
 Each function takes the row as read in the caller's transaction. It returns a ``Change`` (the row to write, and the feed event), or
-a ``Refused`` with the reason. The caller writes under the guard ``version = <version read>``. ``docs/protocol.md`` has the guards
-and the traces that made them necessary. No guard reads a clock.
+a ``Refused`` with the reason. The caller writes under the guard ``version = <version read>``. ``docs/protocol.md`` has the guards.
+``python -m tests.faults.protocol_check --without GUARD`` shows the trace that makes one necessary. No guard reads a clock.
 """
 
 from __future__ import annotations
