@@ -13,9 +13,12 @@ USUAL = 100
 """How many test a property well that says nothing of it."""
 
 
-def examples(count: int, **changes: Any) -> settings:
-    """Settings of a property that ``count`` examples test well. They are drawn anew in each run, so many runs try many."""
-    return settings(max_examples=count if ALL else max(LEAST, count // 10), deadline=None, **changes)
+def examples(count: int, *, least: int = LEAST, **changes: Any) -> settings:
+    """Settings of a property that ``count`` examples test well. They are drawn anew in each run, so many runs try many.
+
+    ``least``: how many are tried in the usual run; fewer where one takes half a second.
+    """
+    return settings(max_examples=count if ALL else max(least, count // 10), deadline=None, **changes)
 
 
 def use() -> None:
