@@ -13,7 +13,7 @@ from api.call import Call
 from api.numbers import whole_number
 from api.validation import UNSAFE
 from db.api import regexes
-from objects import errors, text
+from objects import errors, text, typed
 
 Filters = dict[str, Any]
 """Fields of ``db.api.listing.ServerQuery``."""
@@ -167,7 +167,7 @@ def _metadata(req: falcon.Request, call: Call) -> Filters:
     if not given:
         return {}
     try:
-        pairs = msgspec.json.decode(given, type=dict[str, str])
+        pairs = typed.decode(given, dict[str, str])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise errors.Invalid('metadata: is not a JSON object of strings, like {"role": "web"}') from error
     if len(pairs) > _MOST_METADATA:

@@ -13,7 +13,7 @@ import msgspec
 from api import call as calls
 from api.numbers import MAX_INTEGER, whole_number
 from db.api.listing import Value
-from objects import errors, text
+from objects import errors, text, typed
 from objects.base import Object
 
 _OURS = ("marker", "position")
@@ -58,7 +58,7 @@ def next_link(req: falcon.Request, path: str, marker: str, position: Position | 
 def unpack(packed: str, keys: Sequence[tuple[str, type]]) -> tuple[Value, ...]:
     """The values in a link's position, for a list with these sort keys and types. Raises errors.Invalid."""
     try:
-        position = msgspec.json.decode(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), type=Position)
+        position = typed.decode(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), Position)
     except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError):
         position = None
     fits = position is not None and position.keys == tuple(name for name, _ in keys) and len(position.values) == len(keys)

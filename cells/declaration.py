@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 import yaml
 
 from cells.administration import CellChange, NewCell
-from objects import errors
+from objects import errors, typed
 from objects.base import Object
 from objects.cell import CellMapping, CellState
 from objects.text import is_safe
@@ -89,7 +88,7 @@ def _step(cell: DeclaredCell, before: CellMapping | None) -> CellStep:
     changed = {name: value for name, value in wanted.items() if value not in (None, getattr(before, name))}
     if not changed:
         return CellStep(name=cell.name, before=before)
-    return CellStep(name=cell.name, change=msgspec.convert(changed, CellChange), before=before)
+    return CellStep(name=cell.name, change=typed.convert(changed, CellChange), before=before)
 
 
 class _DeclarationFile:
