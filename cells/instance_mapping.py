@@ -20,7 +20,7 @@ from objects.base import Object
 from objects.instance import State
 from objects.instance_row import InstanceRow
 
-PAGE = dialect.IN_LIST
+PAGE = dialect.IN_LIST_SIZE
 
 IN_FORCE = frozenset({State.SCHEDULED, State.BUILDING, State.ACTIVE, State.ERROR})
 """Never STAGED, which may be a copy that nobody handed over, nor what is deleted or on its way there."""
@@ -42,8 +42,8 @@ def adopt(ledger: Ledger, cell: Cell, uuids: Iterable[str]) -> list[str]:
     """
     adopted: list[str] = []
     wanted = sorted(set(uuids))
-    for start in range(0, len(wanted), adoption.PAGE_SIZE):
-        found = cell.read(strays.strays, wanted[start : start + adoption.PAGE_SIZE])
+    for start in range(0, len(wanted), adoption.ROWS_PER_TRANSACTION):
+        found = cell.read(strays.strays, wanted[start : start + adoption.ROWS_PER_TRANSACTION])
         if not found:
             continue
         done = ledger.write(adoption.adopt, found, cell.uuid, ledger.database.now())

@@ -117,8 +117,8 @@ def _empty(ledger: Ledger, cell_uuid: str, estate: Estate) -> None:
 
 
 def _pages(uuids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(uuids), cell_removal.PAGE):
-        yield uuids[start : start + cell_removal.PAGE]
+    for start in range(0, len(uuids), cell_removal.SERVERS_PER_TRANSACTION):
+        yield uuids[start : start + cell_removal.SERVERS_PER_TRANSACTION]
 
 
 # -- the account -------------------------------------------------------------------------------------------------------------------

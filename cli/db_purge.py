@@ -56,7 +56,7 @@ class _Forgetting(OnDatabases, ActionLister):
 
     def _found(self, database: Database, target: Target, most: int) -> list[str]:
         """A page of servers to forget in this database."""
-        most = min(most, cell_purge.PAGE)
+        most = min(most, cell_purge.SERVERS_PER_TRANSACTION)
         before = self._moment or database.now() - self._age
         if target.cell:
             return list(database.read(cell_purge.old_rows, before, most))
@@ -76,7 +76,7 @@ class DbPurge(_Forgetting):
         count = 0
         forget = cell_purge.forget_rows if target.cell else api_purge.forget_servers
         with self._opened(target) as database:
-            while uuids := self._found(database, target, cell_purge.PAGE):
+            while uuids := self._found(database, target, cell_purge.SERVERS_PER_TRANSACTION):
                 count += database.write(forget, uuids)
         self._done.add(target.cell)
         return Result("done", (count,))

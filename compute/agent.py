@@ -29,13 +29,13 @@ from service.worker_pool import WorkerPool
 
 LOG = logging.getLogger(__name__)
 
-DESTROYERS = 4
+DESTROY_THREADS = 4
 """Concurrent destroys."""
 
 NO_RECORD = "no record"
 """The reason for a guest that the cell has no record of at all."""
 
-FIRST_PAUSE = 1.0
+FIRST_RETRY_S = 1.0
 """Seconds before the first retry of a build that met an unavailable service; doubled for each further one."""
 
 
@@ -56,7 +56,7 @@ class Agent:
         self._reporter = reporter
         self._complaints = RateLimitedLog(LOG)
         self._spawners = WorkerPool(f"spawn-{settings.host}", settings.max_concurrent_builds)
-        self._destroyers = WorkerPool(f"destroy-{settings.host}", DESTROYERS)
+        self._destroyers = WorkerPool(f"destroy-{settings.host}", DESTROY_THREADS)
         metrics.SLOTS.follow(self._slots)
         metrics.BUILDS.follow(self._under_way)
 
@@ -266,7 +266,7 @@ class Agent:
             self._destroy(build)
 
     def _resume_at(self, outages: int) -> float:
-        return time.monotonic() + pause_after(outages, FIRST_PAUSE, self._settings.outage_retry_max, spread=0.5)
+        return time.monotonic() + pause_after(outages, FIRST_RETRY_S, self._settings.outage_retry_max, spread=0.5)
 
     def _destroy(self, build: Build) -> None:
         try:

@@ -43,7 +43,7 @@ BINARY = "superconductor-compute"
 VERSION = 1
 """The agent's service version. Raise it when the agent sends something that older cell conductors or conductors do not know."""
 
-FAREWELL = 2.0
+FINAL_REPORTS_TIMEOUT_S = 2.0
 """Seconds, beyond the drain time-out, that the last reports of a stopping agent may take."""
 
 
@@ -133,11 +133,11 @@ class ComputeService:
         """Announce the stop, hand over builds that have not begun, finish the rest within ``timeout`` seconds, and release the
         host.
 
-        ``timeout`` None: the drain time-out. Unfinished builds are cancelled and reported, within ``FAREWELL`` seconds more. With a
-        ``timeout`` of 0, nothing waits, not even for answers.
+        ``timeout`` None: the drain time-out. Unfinished builds are cancelled and reported, within
+        ``FINAL_REPORTS_TIMEOUT_S`` more. With a ``timeout`` of 0, nothing waits, not even for answers.
         """
         end = time.monotonic() + (self._settings.drain_timeout if timeout is None else timeout)
-        farewell = FAREWELL if timeout is None or timeout > 0.0 else 0.1
+        farewell = FINAL_REPORTS_TIMEOUT_S if timeout is None or timeout > 0.0 else 0.1
         self._stopping = True
         self._announce()
         self._server.stop()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from oslo_config import cfg
 
 from compute import drivers, opts
-from compute.main import FAREWELL, ComputeService
+from compute.main import FINAL_REPORTS_TIMEOUT_S, ComputeService
 from rpc import agents
 from rpc.transport import Bus, user_of
 from service import process
@@ -20,7 +20,7 @@ from service.waiting import wait_for
 _NOT_HERE = "an agent runs beside tenants' guests, and whoever breaks out of one must not find it"
 
 
-CLEARING_UP = 2 * FAREWELL
+CLEANUP_TIME_S = 2 * FINAL_REPORTS_TIMEOUT_S
 """Seconds of ``graceful_shutdown_timeout`` reserved for cancelling unfinished builds and reporting them."""
 
 
@@ -32,7 +32,7 @@ class ComputeRole:
         own = agents.confined(user_of(conf.transport_url), settings.host)
         self._bus = Bus(conf.transport_url, name="cell", confined=own)
         self._service = ComputeService(settings, self._bus)
-        self._drain_timeout = max(0.0, min(settings.drain_timeout, conf.graceful_shutdown_timeout - CLEARING_UP))
+        self._drain_timeout = max(0.0, min(settings.drain_timeout, conf.graceful_shutdown_timeout - CLEANUP_TIME_S))
         self._begun = False
 
     def start(self, stopped: threading.Event) -> None:

@@ -23,19 +23,19 @@ LOG = logging.getLogger(__name__)
 Answer = Callable[[Verdict], None]
 Send = Callable[[Sequence[Report]], Sequence[Verdict]]
 
-LIMIT = 500
+REPORTS_PER_MESSAGE = 500
 """Reports per message: one transaction of the cell handles this many easily."""
 
-WEATHER = (Timeout, Unreachable, errors.CellUnavailable, errors.DatabaseUnavailable)
+OUTAGE_ERRORS = (Timeout, Unreachable, errors.CellUnavailable, errors.DatabaseUnavailable)
 """Errors that are independent of the message. After any other error its reports go one by one: a bad one must not delay the
 others."""
 
-NOT_TOLD = "The host reported that the build failed. Its error message could not be sent."
+NOT_SENT = "The host reported that the build failed. Its error message could not be sent."
 """The failure message that replaces a refused one."""
-REFUSALS = 2
+REFUSALS_LIMIT = 2
 """How often a report sent alone must be refused before its failure message is replaced."""
 
-FIRST_PAUSE = 0.1
+FIRST_RETRY_S = 0.1
 """Seconds before a report is first repeated; doubled for each further time."""
 
 
@@ -143,7 +143,7 @@ class Reporter:
             if pending.alone:
                 if pending.due <= now and (alone is None or pending.due < alone.due):
                     alone = pending
-            elif (pending.tries == 0 or pending.due <= now) and len(group) < LIMIT:
+            elif (pending.tries == 0 or pending.due <= now) and len(group) < REPORTS_PER_MESSAGE:
                 group.setdefault(pending.report.instance_uuid, pending)
                 due = due or pending.due <= now
         if alone is not None and (self._alone_next or not due):
@@ -187,8 +187,8 @@ class Reporter:
             now = time.monotonic()
             for pending in group:
                 pending.tries += 1
-                pending.due = now + pause_after(pending.tries, FIRST_PAUSE, self._longest_pause, spread=0.5)
-                if not isinstance(error, WEATHER):
+                pending.due = now + pause_after(pending.tries, FIRST_RETRY_S, self._longest_pause, spread=0.5)
+                if not isinstance(error, OUTAGE_ERRORS):
                     if len(group) == 1:
                         pending.refusals += 1
                         pending.report = _reduced(pending.report, pending.refusals)
@@ -197,9 +197,9 @@ class Reporter:
 
 def _reduced(report: Report, refusals: int) -> Report:
     """Replace the text of a failure that was refused repeatedly when sent alone by a fixed sentence."""
-    if report.failure is None or refusals < REFUSALS:
+    if report.failure is None or refusals < REFUSALS_LIMIT:
         return report
-    failure = msgspec.structs.replace(report.failure, error="BuildFailed", message=NOT_TOLD)
+    failure = msgspec.structs.replace(report.failure, error="BuildFailed", message=NOT_SENT)
     return msgspec.structs.replace(report, failure=failure)
 
 

@@ -15,8 +15,8 @@ from service.worker_pool import WorkerPool
 
 LOG = logging.getLogger(__name__)
 
-FIRST_PAUSE = 0.2
-LONGEST_PAUSE = 5.0
+FIRST_RETRY_S = 0.2
+LONGEST_RETRY_S = 5.0
 """Seconds between two attempts to reach the cell conductor at start, doubled from the first to the longest."""
 
 
@@ -91,7 +91,7 @@ class Rounds:
             told.append(error)
 
         try:
-            keep_trying(self._first, first=FIRST_PAUSE, longest=LONGEST_PAUSE, stopping=self._stopping, failed=failed)
+            keep_trying(self._first, first=FIRST_RETRY_S, longest=LONGEST_RETRY_S, stopping=self._stopping, failed=failed)
         except Exception as error:  # noqa: BLE001 - the first failure was logged, and the agent stops
             LOG.debug("Host %s was never served by its cell conductor: %s", self._host, error)
             return

@@ -15,7 +15,7 @@ from rpc.scheduler import SchedulerClient
 
 LOG = logging.getLogger(__name__)
 
-ORDER = 1e-5
+MIN_TIME_STEP_S = 1e-5
 """Minimum seconds between the times of two reports, even if the clock stood still or was set back."""
 
 
@@ -55,7 +55,7 @@ class StatsSender:
             attributes = {"unknown_guests": unknown[counted.node]} if unknown.get(counted.node) else {}
             stats = msgspec.structs.replace(counted, attributes=counted.attributes | attributes)
             if self._taken.get(stats.node) != stats:
-                self._reported_at = max(time.time(), self._reported_at + ORDER)
+                self._reported_at = max(time.time(), self._reported_at + MIN_TIME_STEP_S)
                 reported = msgspec.structs.replace(stats, reported_at=self._reported_at)
                 self._scheduler.update_resource_stats(self._context, (stats.host, stats.node), reported)
                 self._taken[stats.node] = stats

@@ -24,7 +24,7 @@ from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
-PAGE = 500
+FEED_PAGE_SIZE = 500
 
 STEP = "feed"
 """The step of dead letters about instances whose events cannot be applied. Their keys are the UUIDs of the instances."""
@@ -46,7 +46,7 @@ class Applier:
         newcomers: Callable[[Collection[str]], None] | None = None,
         aside: SetAside | None = None,
         *,
-        page: int = PAGE,
+        page: int = FEED_PAGE_SIZE,
     ) -> None:
         """``newcomers``: called with hosts of the cell that are not mapped to it, before the cursor moves past their events.
 

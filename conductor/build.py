@@ -43,10 +43,10 @@ from service.vault import OPTION, Vault
 
 LOG = logging.getLogger(__name__)
 
-LARGE = 50
+LARGE_BATCH_SIZE = 50
 """Batches of this many servers or more are built alone, so that small batches do not wait for them."""
 
-SOON = 0.5
+STAGE_WAIT_S = 0.5
 """Seconds to wait for all cells to stage. Staged builds are then handed over without waiting for slower cells."""
 
 STEP = "build"
@@ -106,7 +106,7 @@ class Builder:
         """End requests past their deadline whose spec is missing: nothing else leases them."""
         if self._is_held:
             return
-        args = (self._owner, self._database.now(), self.lease_seconds, LARGE, self._known)
+        args = (self._owner, self._database.now(), self.lease_seconds, LARGE_BATCH_SIZE, self._known)
         self._begin(self._database.write(leases.lease_without_spec, *args))
 
     def _lease(self, batch_ids: Sequence[str]) -> list[leases.LeasedBatch]:
@@ -301,13 +301,13 @@ class Builder:
     ) -> Iterator[tuple[list[Placed], list[Placed]]]:
         """Stage in one transaction per cell, all concurrently. ``secrets``: by batch ID.
 
-        Yields (staged, refused): once for all cells that answer within ``SOON``, then once for each slower cell. Refused are the
-        instances whose cell could not take them.
+        Yields (staged, refused): once for all cells that answer within ``STAGE_WAIT_S``, then once for each slower cell.
+        Refused: the instances whose cell could not take them.
         """
         under_way = []
         for cell, members in by_cell(placed).items():
             under_way.append((cell, members, self._begin_stage(cell, members, secrets), time.monotonic()))
-        end = time.monotonic() + SOON
+        end = time.monotonic() + STAGE_WAIT_S
         late = [each for each in under_way if not each[2].ends_within(end - time.monotonic())]
         soon = [self._staged(*each, secrets) for each in under_way if each not in late]
         yield [p for staged, _ in soon for p in staged], [p for _, refused in soon for p in refused]
@@ -452,8 +452,8 @@ def _uuid(request: leases.LeasedRequest) -> str:
 
 def _grouped(leased: Sequence[leases.LeasedBatch]) -> list[list[leases.LeasedBatch]]:
     """All small batches in one group, then each large one alone."""
-    small = [batch for batch in leased if len(batch.requests) < LARGE]
-    return [*([small] if small else []), *([batch] for batch in leased if len(batch.requests) >= LARGE)]
+    small = [batch for batch in leased if len(batch.requests) < LARGE_BATCH_SIZE]
+    return [*([small] if small else []), *([batch] for batch in leased if len(batch.requests) >= LARGE_BATCH_SIZE)]
 
 
 def _stage(tx: CellTransaction, database: Database, parts: Sequence[staging.StagedPart], api_now: float) -> list[str]:

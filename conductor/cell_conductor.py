@@ -38,7 +38,7 @@ from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
-REPORTS_WINDOW = 0.03
+REPORTS_WAIT_S = 0.03
 """Longest time in seconds that a report waits for others to share its transaction, if several came together lately."""
 
 
@@ -72,7 +72,7 @@ class CellConductor:
         self._sender = sender
         self.aside = SetAside(database, "cell")
         self._release = Release(vault or Vault())
-        self._settle: GroupCommit[Sequence[Report], Settled] = GroupCommit(self._write, window=REPORTS_WINDOW, patient=False)
+        self._settle: GroupCommit[Sequence[Report], Settled] = GroupCommit(self._write, window=REPORTS_WAIT_S, patient=False)
         self._heartbeat: GroupCommit[Beat, None] = GroupCommit(self._heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:

@@ -22,7 +22,7 @@ from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
-PAGE = 500
+DELETE_PAGE_SIZE = 500
 
 STEP = "delete"
 """The step of dead letters about deletes that a cell cannot carry out. Their keys are the UUIDs of the instances."""
@@ -38,7 +38,7 @@ class Deleter:
         resend_age: float = 0.0,
         aside: SetAside | None = None,
         *,
-        page: int = PAGE,
+        page: int = DELETE_PAGE_SIZE,
     ) -> None:
         """``resend_age``: seconds that the sweep waits for a cell to confirm a delete. ``page``: deletes read at once."""
         self._aside = aside or SetAside(api_database, "api")

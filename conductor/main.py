@@ -48,8 +48,8 @@ LOG = logging.getLogger(__name__)
 
 SERVER = socket.gethostname()
 
-TIDY_INTERVAL = 3600.0
-RESTS = 4
+TIDY_INTERVAL_S = 3600.0
+PAUSE_ROUNDS = 4
 """Rounds for which a super conductor leaves a cell's feed to another one."""
 
 P = ParamSpec("P")
@@ -96,7 +96,7 @@ class SuperConductorService:
                 settings.settle_age,
                 map_hosts=settings.map_hosts != MapHosts.FALSE,
                 identified_only=settings.map_hosts == MapHosts.AUTO,
-                rests=RESTS,
+                rests=PAUSE_ROUNDS,
                 aside=aside,
             )
 
@@ -110,7 +110,7 @@ class SuperConductorService:
             Periodic("deletes", settings.sweep_interval, deleter.sweep),
             Periodic("cells", settings.sweep_interval, self._keepers.follow),
             Periodic("silences", settings.sweep_interval, SilenceWatch(api_database, registry).look),
-            Periodic("tidy", TIDY_INTERVAL, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
+            Periodic("tidy", TIDY_INTERVAL_S, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
             Periodic("secrets", settings.sweep_interval, lambda: erase_decided(api_database)),
             Periodic("reaper", settings.reap_interval, lambda: reap(api_database, ledger, aside)),
         ]
@@ -119,7 +119,7 @@ class SuperConductorService:
             self._sweeps.append(Periodic("audit", settings.audit_interval, audit.round, at_once=False))
         if settings.purge_age:
             forget = partial(forget_deleted, registry, api_database, settings.purge_age)
-            self._sweeps.append(Periodic("purge", TIDY_INTERVAL, forget, at_once=False))
+            self._sweeps.append(Periodic("purge", TIDY_INTERVAL_S, forget, at_once=False))
 
     def start(self) -> None:
         with contextlib.suppress(errors.DatabaseUnavailable):  # the sweep tries again

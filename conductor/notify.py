@@ -24,10 +24,10 @@ LOG = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PAGE = 200
-LEASE = 60.0
+NOTICE_PAGE_SIZE = 200
+NOTICE_LEASE_S = 60.0
 """Seconds for which one sender leases a page. It stops sending after half of that, as a broker may be slow."""
-INTERVAL = 1.0
+SEND_INTERVAL_S = 1.0
 PUBLISHER = socket.gethostname()
 """Publisher host of notifications that no agent causes."""
 
@@ -62,18 +62,18 @@ class NotificationSender:
         if place.read(outbox.is_empty, self._kind):
             return False
         now = place.now()
-        page = place.write(outbox.take, self._kind, now, now + LEASE, PAGE)
+        page = place.write(outbox.take, self._kind, now, now + NOTICE_LEASE_S, NOTICE_PAGE_SIZE)
         if not page:
             return False
         subjects = place.read(outbox.subjects, self._kind, [waiting.notice for waiting in page])
         sent = self._send(page, subjects)
         place.write(outbox.done, self._kind, sent, [waiting.id for waiting in page[len(sent) :]])
-        return len(sent) == PAGE
+        return len(sent) == NOTICE_PAGE_SIZE
 
     def _send(self, page: Sequence[outbox.NumberedNotice], subjects: dict[str, Subject]) -> list[int]:
         """Send in order until the bus fails or half the lease is over. Returns the IDs of those sent or dropped."""
         sent: list[int] = []
-        end = time.monotonic() + LEASE / 2
+        end = time.monotonic() + NOTICE_LEASE_S / 2
         for waiting in page:
             notice = waiting.notice
             subject = subjects.get(notice.subject, Subject())
@@ -110,7 +110,7 @@ class NotificationService:
         self._threads: list[Periodic] = []
         if self._notifier is not None:
             senders = [(name, NotificationSender(place, kind, self._notifier, settings.keep)) for name, kind, place in places]
-            self._threads = [Periodic(f"notifications-{name}", INTERVAL, sender.send) for name, sender in senders]
+            self._threads = [Periodic(f"notifications-{name}", SEND_INTERVAL_S, sender.send) for name, sender in senders]
 
     def start(self) -> None:
         for thread in self._threads:

@@ -12,7 +12,7 @@ from objects.host_limits import HostLimits
 from rpc import agents
 from rpc.agents import AgentUsers
 
-DAY = 86400.0
+DAY_S = 86400.0
 
 
 class MapHosts(enum.StrEnum):
@@ -196,6 +196,6 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 def settings(conf: cfg.ConfigOpts) -> ConductorSettings:
     """Register the options on ``conf`` and read them."""
     conf.register_opts(CONDUCTOR_OPTS, group="conductor")
-    if 0.0 < conf.conductor.purge_age < DAY:
+    if 0.0 < conf.conductor.purge_age < DAY_S:
         raise errors.Misconfigured("[conductor] purge_age must be 0, or 86400 and more: a delete is to be remembered for a day")
     return ConductorSettings(**{name: conf.conductor[name] for name in ConductorSettings.__struct_fields__})

@@ -26,7 +26,7 @@ from service.waiting import wait_for
 
 SUPER, CELL = "super", "cell"
 
-SWEEPS = 4
+SWEEP_CONNECTIONS = 4
 """Pooled connections for the periodic sweeps. A sweep beyond them opens one for a single transaction, cheaper than keeping it."""
 _OWN_CELL_ONLY = "a conductor of a cell that does not serve the API level holds its own cell's credentials only"
 
@@ -71,7 +71,7 @@ class ConductorRole:
 def super_role(conf: cfg.ConfigOpts) -> ConductorRole:
     """The API level's conductor."""
     settings = opts.settings(conf)
-    level = ApiLevel(conf, pool_size=2 * settings.workers + SWEEPS)  # doorbells' builds, and the queue sweep's
+    level = ApiLevel(conf, pool_size=2 * settings.workers + SWEEP_CONNECTIONS)  # doorbells' builds, and the queue sweep's
     service = SuperConductorService(settings, level.registry, level.database, level.bus, Vault(conf.secrets["keys"]))
     told = notify.of_api_level(notifications.settings(conf), level.url, level.database, level.registry)
     seen = Presence(level.database, "api", presence.CONDUCTOR, conf.report_interval)
@@ -81,7 +81,7 @@ def super_role(conf: cfg.ConfigOpts) -> ConductorRole:
 def cell_role(conf: cfg.ConfigOpts) -> ConductorRole:
     """A cell's conductor."""
     settings = opts.settings(conf)
-    cell = OwnCell(conf, pool_size=settings.workers + SWEEPS)
+    cell = OwnCell(conf, pool_size=settings.workers + SWEEP_CONNECTIONS)
     service = CellConductorService(settings, cell.name, cell.database, cell.bus, Vault(conf.secrets["keys"]))
     told = notify.of_cell(notifications.settings(conf), conf.transport_url, cell.database)
     seen = Presence(cell.database, "cell", presence.CONDUCTOR, conf.report_interval)

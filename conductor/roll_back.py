@@ -29,7 +29,7 @@ from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
-PAGE = 200
+BATCH_PAGE_SIZE = 200
 
 STEP = "batch"
 """The step of dead letters about batches that cannot be decided. Their keys are the IDs of the batches."""
@@ -62,7 +62,7 @@ class BatchSweep:
         Return whether a batch is still open.
         """
         last, is_open = "", False
-        while found := self._database.read(batches.after, PAGE, last):
+        while found := self._database.read(batches.after, BATCH_PAGE_SIZE, last):
             last = found[-1].batch_id
             undecided = [batch for batch in found if batch.fault is None]
             judged = self._aside.run(STEP, lambda some: judge(self._database, some), undecided, key=_batch_id)

@@ -16,7 +16,7 @@ from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
-PAGE = 200
+SETTLE_PAGE_SIZE = 200
 
 
 STEP = "settle"
@@ -31,7 +31,7 @@ def settle(api_database: ApiDatabase, cell: Cell, age: float, aside: SetAside | 
     """
     aside = aside or SetAside(api_database, "api")
     before, after = cell.now() - age, ""
-    while found := cell.read(staging.staged, before, PAGE, after):
+    while found := cell.read(staging.staged, before, SETTLE_PAGE_SIZE, after):
         aside.run(STEP, lambda uuids: settle_rows(api_database, cell, uuids), sorted(found))
         after = max(found)
 

@@ -27,7 +27,7 @@ from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
-PAGE = 200
+SWEEP_PAGE_SIZE = 200
 COMPUTE = "superconductor-compute"
 
 DEADLINES, DEAD_HOSTS, DELETES, ORDERS = "deadlines", "dead hosts", "deletes", "orders"
@@ -108,7 +108,7 @@ class CellSweep:
         Each goes in its own message: the host may have refused the first message because of another order in it.
         """
         now = self._database.now()
-        found = self._database.read(instances.unaccepted, now - self._resend_age, PAGE)
+        found = self._database.read(instances.unaccepted, now - self._resend_age, SWEEP_PAGE_SIZE)
         uuids = [*found.unreadable, *(order.instance.uuid for order in found.orders)]
         if not uuids:
             return
@@ -121,7 +121,7 @@ class CellSweep:
         """Send again the deletes of rows that stay DELETING: order or answer was lost. Rows that can have no agent end."""
         now = self._database.now()
         before = now - self._resend_age
-        for page in _pages(lambda after: self._database.read(instances.in_state, [State.DELETING], before, PAGE, after)):
+        for page in _pages(lambda after: self._database.read(instances.in_state, [State.DELETING], before, SWEEP_PAGE_SIZE, after)):
             nowhere = [found for found in page if not _has_agent(found)]
             self._carry_out(DELETES, nowhere, lambda row, found: lifecycle.gone(row, found.host, found.attempt, now), now)
             wanted = self._aside.due(DELETES, [found for found in page if _has_agent(found)], key=_uuid)
@@ -132,7 +132,7 @@ class CellSweep:
         """End overdue builds as ERROR, under a new attempt that fences off their agent."""
         now = self._database.now()
         before = now - self._resend_age
-        for page in _pages(lambda after: self._database.read(instances.overdue, now, before, PAGE, after)):
+        for page in _pages(lambda after: self._database.read(instances.overdue, now, before, SWEEP_PAGE_SIZE, after)):
             ended = self._carry_out(DEADLINES, page, lambda row, found: _deadline(row, found, now), now)
             self._settle(ORDERS, ended, {})
             building = [found for found in page if found.state == State.BUILDING and found.uuid in ended]

@@ -8,9 +8,9 @@ from db.sql.engine import ApiDatabase
 from service.periodic import Every
 from service.worker_pool import WorkerPool
 
-PAGE = 50
-TOGETHER = 10
-"""Batches that are built as one group; a slow batch delays only its group."""
+LEASE_PAGE_SIZE = 50
+GROUP_SIZE = 10
+"""Number of batches that are built as one group; a slow batch delays only its group."""
 
 
 class QueueSweep:
@@ -30,8 +30,10 @@ class QueueSweep:
 
     def sweep(self) -> bool:
         """One page of batches; returns whether there may be more."""
-        batch_ids = self._database.read(leases.waiting, self._database.now(), PAGE, self._age, self._builder.lease_seconds)
-        groups = [batch_ids[start : start + TOGETHER] for start in range(0, len(batch_ids), TOGETHER)]
+        batch_ids = self._database.read(
+            leases.waiting, self._database.now(), LEASE_PAGE_SIZE, self._age, self._builder.lease_seconds
+        )
+        groups = [batch_ids[start : start + GROUP_SIZE] for start in range(0, len(batch_ids), GROUP_SIZE)]
         builds = [self._pool.submit(self._builder.schedule_and_build, group) for group in groups]
         if self._look_for_specless():
             builds.append(self._pool.submit(self._builder.end_without_spec))
@@ -39,7 +41,7 @@ class QueueSweep:
         for build in builds:
             if build.wait(0):  # a build that stop() dropped never ends
                 build.result()
-        return len(batch_ids) == PAGE
+        return len(batch_ids) == LEASE_PAGE_SIZE
 
     def stop(self) -> None:
         """Drop the builds that have not begun, and wait for the others."""

@@ -11,9 +11,9 @@ from objects.waiting import WaitingCount
 from service import metrics
 from service.sample import Sample
 
-PROJECTS = 20
+PROJECTS_LIMIT = 20
 """Number of projects shown by name, those with the most queued requests. The limit bounds the number of time series."""
-OTHERS = "other"
+OTHER_PROJECTS = "other"
 
 
 class QueueMetrics:
@@ -21,15 +21,17 @@ class QueueMetrics:
 
     def __init__(self, api_database: ApiDatabase) -> None:
         self._database = api_database
-        self._sample: Sample[Sequence[WaitingCount]] = Sample("the queue", lambda: api_database.read(api_metering.queue, PROJECTS))
+        self._sample: Sample[Sequence[WaitingCount]] = Sample(
+            "the queue", lambda: api_database.read(api_metering.queue, PROJECTS_LIMIT)
+        )
         metrics.QUEUE_DEPTH.follow(self._depth)
         metrics.QUEUE_AGE.follow(self._age)
 
     def _depth(self) -> metrics.Values:
-        return [((waiting.name or OTHERS,), waiting.count) for waiting in self._sample.get() or ()]
+        return [((waiting.name or OTHER_PROJECTS,), waiting.count) for waiting in self._sample.get() or ()]
 
     def _age(self) -> metrics.Values:
-        return [((waiting.name or OTHERS,), _age(waiting, self._database.now())) for waiting in self._sample.get() or ()]
+        return [((waiting.name or OTHER_PROJECTS,), _age(waiting, self._database.now())) for waiting in self._sample.get() or ()]
 
 
 class CellQueue:

@@ -16,14 +16,14 @@ from objects import errors
 
 LOG = logging.getLogger(__name__)
 
-OLD_AGE_S = 120.0
+LOOK_UP_AGE_S = 120.0
 """Seconds in the queue after which the cells are asked once. A restore that no mark revealed leaves such requests."""
-REMEMBERED = 10_000
+LOOKED_UP_LIMIT = 10_000
 """Largest number of requests remembered as already looked for."""
 
 
 class Whereabouts:
-    """Asks all cells that answer. A usual boot is younger than ``OLD_AGE_S`` and costs nothing."""
+    """Asks all cells that answer. A usual boot is younger than ``LOOK_UP_AGE_S`` and costs nothing."""
 
     def __init__(self, ledger: Ledger, registry: CellRegistry) -> None:
         self._ledger = ledger
@@ -33,11 +33,13 @@ class Whereabouts:
     def adopt_found(self, requests: Sequence[leases.LeasedRequest]) -> set[str]:
         """Adopt requests that have a row beyond STAGED in a cell; returns their UUIDs. They are no requests any more."""
         now = self._ledger.database.now()
-        old = [r for r in requests if r.deadline < now or (r.created_at < now - OLD_AGE_S and r.instance_uuid not in self._asked)]
+        old = [
+            r for r in requests if r.deadline < now or (r.created_at < now - LOOK_UP_AGE_S and r.instance_uuid not in self._asked)
+        ]
         uuids = [request.instance_uuid for request in old]
         if not uuids:
             return set()
-        if len(self._asked) > REMEMBERED:
+        if len(self._asked) > LOOKED_UP_LIMIT:
             self._asked.clear()
         self._asked.update(uuids)
         adopted: set[str] = set()

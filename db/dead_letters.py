@@ -22,16 +22,16 @@ from service.retry import pause_after
 Level = Literal["api", "cell"]
 
 FIRST_RETRY_S = 5.0
-"""Seconds until an item that failed once is tried again. Each further failure doubles it..."""
+"""Seconds until an item that failed once is tried again. Each further failure doubles them, up to LONGEST_RETRY_S."""
 LONGEST_RETRY_S = 600.0
-"""...up to this."""
+"""Longest pause in seconds between two attempts."""
 REASON_SIZE = 1024
-"""Bytes of a reason that are kept."""
+"""Number of bytes kept of a reason."""
 KEY_LENGTH = 255
 LIST_LIMIT = 10_000
-"""Letters that are read at most. A region with more has one trouble rather than many, and this bounds the memory."""
-STALE_S = 3600.0
-"""Seconds after its time to be tried again at which a letter is removed: what was not tried by then needs no try any more."""
+"""Maximum number of letters that are read, to bound the memory. More of them usually have one common cause."""
+STALE_AFTER_S = 3600.0
+"""Seconds after its retry was due at which a letter is removed. An item that was not retried by then needs no retry."""
 
 
 class DeadLetter(Object, frozen=True, kw_only=True):
@@ -112,11 +112,13 @@ def skip(tx: Connection, level: Level, step: str, keys: Iterable[str]) -> int:
 
 
 def forget_stale(tx: Connection, level: Level) -> int:
-    """Remove letters that should have been tried again ``STALE_S`` seconds ago: a try that fails puts them off."""
+    """Remove letters that should have been tried again ``STALE_AFTER_S`` seconds ago: a try that fails puts them off."""
     table = _TABLES[level]
     return tx.execute(
         sa.delete(table).where(
-            table.c.skipped.is_(sa.false()), table.c.due < clock.Now() - STALE_S, table.c.last_at < clock.Now() - STALE_S
+            table.c.skipped.is_(sa.false()),
+            table.c.due < clock.Now() - STALE_AFTER_S,
+            table.c.last_at < clock.Now() - STALE_AFTER_S,
         )
     ).rowcount
 
@@ -161,5 +163,5 @@ def _letter(row: sa.Row[Any]) -> DeadLetter:
 
 
 def _chunks(keys: Sequence[str]) -> Iterable[list[str]]:
-    for start in range(0, len(keys), dialect.IN_LIST):
-        yield list(keys[start : start + dialect.IN_LIST])
+    for start in range(0, len(keys), dialect.IN_LIST_SIZE):
+        yield list(keys[start : start + dialect.IN_LIST_SIZE])

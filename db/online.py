@@ -14,8 +14,8 @@ from db.audit import quotas
 from db.sql.engine import Database
 from db.sql.sync import Kind
 
-BATCH = 200
-"""Rows that one transaction changes, at most."""
+ROWS_PER_TRANSACTION = 200
+"""Maximum number of rows that one transaction changes."""
 
 
 class Migration(NamedTuple):
@@ -47,7 +47,7 @@ def run(database: Database, migration: Migration, most: int | None = None) -> in
     """Do it for ``most`` rows, None for all, in batches; return how many rows it was. Interrupted, the next run goes on."""
     done = 0
     while most is None or done < most:
-        count = database.write(migration.work, BATCH if most is None else min(BATCH, most - done))
+        count = database.write(migration.work, ROWS_PER_TRANSACTION if most is None else min(ROWS_PER_TRANSACTION, most - done))
         if not count:
             break
         done += count

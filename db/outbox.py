@@ -94,8 +94,8 @@ def take(tx: Connection, kind: Kind, now: float, until: float, limit: int) -> li
 def done(tx: Connection, kind: Kind, sent: Sequence[int], unsent: Sequence[int]) -> None:
     """Remove what was sent, and let go of the rest."""
     table = _TABLES[kind]
-    for start in range(0, len(sent), dialect.IN_LIST):
-        tx.execute(sa.delete(table).where(table.c.id.in_(sorted(sent)[start : start + dialect.IN_LIST])))
+    for start in range(0, len(sent), dialect.IN_LIST_SIZE):
+        tx.execute(sa.delete(table).where(table.c.id.in_(sorted(sent)[start : start + dialect.IN_LIST_SIZE])))
     _mark(tx, kind, unsent, 0.0)
 
 
@@ -109,8 +109,8 @@ def subjects(tx: Connection, kind: Kind, notices: Iterable[Notice]) -> dict[str,
     """What is known of what these notices are about. Who is missing is unknown by now."""
     wanted = sorted({notice.subject for notice in notices if notice.facts.service is None})
     found: dict[str, Subject] = {}
-    for start in range(0, len(wanted), dialect.IN_LIST):
-        chunk = wanted[start : start + dialect.IN_LIST]
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        chunk = wanted[start : start + dialect.IN_LIST_SIZE]
         found |= _of_cell(tx, chunk) if kind == "cell" else _of_batches(tx, chunk) | _of_api(tx, chunk)
     return found
 
@@ -122,8 +122,8 @@ class _Stored(Object, frozen=True, kw_only=True):
 
 def _mark(tx: Connection, kind: Kind, ids: Sequence[int], until: float) -> None:
     table = _TABLES[kind]
-    for start in range(0, len(ids), dialect.IN_LIST):
-        chunk = sorted(ids)[start : start + dialect.IN_LIST]
+    for start in range(0, len(ids), dialect.IN_LIST_SIZE):
+        chunk = sorted(ids)[start : start + dialect.IN_LIST_SIZE]
         tx.execute(sa.update(table).where(table.c.id.in_(chunk)).values(taken_until=until))
 
 

@@ -52,7 +52,7 @@ needed: they are written with the spec and erased when no request of the batch i
 _DECIDED = (
     sa.select(request_secrets.c.batch_id)
     .where(~sa.exists().where(build_requests.c.batch_id == request_secrets.c.batch_id))
-    .limit(dialect.IN_LIST)
+    .limit(dialect.IN_LIST_SIZE)
 )
 
 
@@ -90,7 +90,7 @@ _UNFINISHED = sa.and_(instances.c.batch_id == build_secrets.c.batch_id, instance
 _DONE = ~sa.exists().where(_UNFINISHED)
 FINISHED = sa.exists(build_secrets.c.batch_id).where(_DONE)
 """A condition: ``finished`` has something to say."""
-_FINISHED = sa.select(build_secrets.c.batch_id).where(_DONE).limit(dialect.IN_LIST)
+_FINISHED = sa.select(build_secrets.c.batch_id).where(_DONE).limit(dialect.IN_LIST_SIZE)
 _LOCK = (
     sa.select(build_secrets.c.batch_id)
     .where(build_secrets.c.batch_id.in_(dialect.uuids("batches")))
@@ -120,13 +120,13 @@ def of_builds(tx: Connection, uuids: Iterable[str], known: Mapping[str, str] = N
     wanted = sorted(set(uuids))
     batches = {uuid: known[uuid] for uuid in wanted if uuid in known}
     wanted = [uuid for uuid in wanted if uuid not in batches]
-    for start in range(0, len(wanted), dialect.IN_LIST):
-        found = tx.execute(_BATCHES, {"uuids": wanted[start : start + dialect.IN_LIST]})
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        found = tx.execute(_BATCHES, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
         batches |= {row.uuid: row.batch_id for row in found if row.batch_id}
     named = sorted(set(batches.values()))
     sealed: dict[str, str] = {}
-    for start in range(0, len(named), dialect.IN_LIST):
-        rows = tx.execute(_OF_BUILDS, {"batches": named[start : start + dialect.IN_LIST]})
+    for start in range(0, len(named), dialect.IN_LIST_SIZE):
+        rows = tx.execute(_OF_BUILDS, {"batches": named[start : start + dialect.IN_LIST_SIZE]})
         sealed |= {row.batch_id: row.sealed for row in rows}
     return {uuid: Kept(batch_id=batch, sealed=sealed.get(batch)) for uuid, batch in batches.items()}
 

@@ -21,8 +21,8 @@ from objects.base import Message
 from objects.text import one_line
 from rpc.codec import Codec, Wrapped, shared
 
-MANY = 10_000
-"""Items that a sequence among the arguments may have."""
+ITEMS_LIMIT = 10_000
+"""Maximum number of items of a sequence among the arguments."""
 
 Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,255}\Z")]
 """The name of a host or binary: see ``objects.text.checked_name``."""
@@ -30,7 +30,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,255}\Z")]
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,255}\Z")]
 """An id of ours: ASCII, printable, without blanks."""
 
-Ids = Annotated[collections.abc.Sequence[Id], msgspec.Meta(max_length=MANY)]
+Ids = Annotated[collections.abc.Sequence[Id], msgspec.Meta(max_length=ITEMS_LIMIT)]
 
 _Unwrap = Callable[[Any], Any]
 _SEQUENCES = (list, tuple, collections.abc.Sequence)

@@ -13,14 +13,14 @@ from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.process import About
 from objects.unknown_guest import REPORTED_LIMIT, UnknownGuest
-from rpc.arguments import MANY, Name
+from rpc.arguments import ITEMS_LIMIT, Name
 from rpc.server import TopicServer
 from rpc.transport import Bus
 
 TOPIC = "cell-conductor"
-TIMEOUT = 30.0
+CELL_CONDUCTOR_TIMEOUT_S = 30.0
 
-Reports = Annotated[Sequence[Report], msgspec.Meta(max_length=MANY)]
+Reports = Annotated[Sequence[Report], msgspec.Meta(max_length=ITEMS_LIMIT)]
 UnknownGuests = Annotated[Sequence[UnknownGuest], msgspec.Meta(max_length=REPORTED_LIMIT)]
 
 
@@ -59,7 +59,7 @@ class CellConductorEndpoint(Protocol):
 class CellConductorClient:
     """Calls of an agent. Every one may raise Timeout or Unreachable: then it is to be made again, which is harmless."""
 
-    def __init__(self, bus: Bus, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, bus: Bus, *, timeout: float = CELL_CONDUCTOR_TIMEOUT_S) -> None:
         self._client = bus.client(TOPIC, timeout=timeout)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:

@@ -20,7 +20,7 @@ from service import metrics
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SEND_TIMEOUT = 5.0
+SEND_TIMEOUT_S = 5.0
 """Seconds a broker has to take a message."""
 
 
@@ -86,7 +86,7 @@ class Client:
         try:
             message = MethodCall(method, arguments)
             answer = self._bus.send(
-                lambda: self._bus.deliver(self._target, context, message, self._timeout), self._timeout + SEND_TIMEOUT
+                lambda: self._bus.deliver(self._target, context, message, self._timeout), self._timeout + SEND_TIMEOUT_S
             )
         except om.MessagingTimeout:
             raise Timeout(f"{self.topic} did not answer {method} within {self._timeout:g} s.") from None
@@ -111,7 +111,7 @@ class Client:
         for _, _, message in casts:
             self._bus.observe(self.topic, message.method, MessageKind.CAST)
         parts = [(self._target(server=server), context, message) for context, server, message in casts]
-        self._bus.send(lambda: self._bus.deliver_each(parts), SEND_TIMEOUT)
+        self._bus.send(lambda: self._bus.deliver_each(parts), SEND_TIMEOUT_S)
 
     def fanout(self, context: RequestContext, method: str, /, **arguments: object) -> None:
         """Send to every server that listens on the topic now, and go on."""
@@ -120,7 +120,7 @@ class Client:
     @counted
     def _send(self, kind: MessageKind, target: om.Target, context: RequestContext, message: MethodCall) -> None:
         self._bus.observe(self.topic, message.method, kind)
-        self._bus.send(lambda: self._bus.deliver(target, context, message), SEND_TIMEOUT)
+        self._bus.send(lambda: self._bus.deliver(target, context, message), SEND_TIMEOUT_S)
 
     def _explain(self, method: str, error: Any) -> errors.SuperconductorError:
         if error.exc_type in ("NoSuchMethod", "UnsupportedVersion"):

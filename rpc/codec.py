@@ -20,8 +20,8 @@ from objects import errors, typed
 from objects.base import Message
 from objects.text import one_line
 
-SAID = 300
-"""Bytes of what came that an error repeats."""
+QUOTE_BYTES = 300
+"""Bytes of a message that an error quotes."""
 
 _NAME = "$message"
 _VERSION = "version"
@@ -111,16 +111,16 @@ class Codec:
     def _known(self, name: object, version: str) -> type[Message]:
         kind = self._types.get(name) if isinstance(name, str) else None
         if kind is None:
-            said = one_line(f"{name} {version}", SAID)
+            said = one_line(f"{name} {version}", QUOTE_BYTES)
             raise errors.Unsupported(f"Message {said} is not known here: upgrade this service before its peers.")
         return kind
 
     def _check(self, kind: type[Message], version: str) -> None:
         if version.partition(".")[0] != kind.VERSION.partition(".")[0]:
-            said = f"Message {kind.__name__} came in version {one_line(version, SAID)}"
+            said = f"Message {kind.__name__} came in version {one_line(version, QUOTE_BYTES)}"
             raise errors.Unsupported(f"{said}, but this service speaks {kind.VERSION}.")
 
 
 def _unfit(kind: type[Message], version: str, error: Exception) -> errors.Unsupported:
-    said = f"Message {kind.__name__} {one_line(version, SAID)} cannot be read as {kind.VERSION}"
-    return errors.Unsupported(f"{said}: {one_line(str(error), SAID)}.")
+    said = f"Message {kind.__name__} {one_line(version, QUOTE_BYTES)} cannot be read as {kind.VERSION}"
+    return errors.Unsupported(f"{said}: {one_line(str(error), QUOTE_BYTES)}.")

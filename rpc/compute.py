@@ -9,7 +9,7 @@ import msgspec
 
 from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
-from rpc.arguments import MANY
+from rpc.arguments import ITEMS_LIMIT
 from rpc.client import MethodCall
 from rpc.server import TopicServer
 from rpc.transport import Bus
@@ -25,7 +25,7 @@ class ComputeEndpoint(Protocol):
         ...
 
     def delete_instances(
-        self, context: RequestContext, orders: Annotated[Sequence[DeleteOrder], msgspec.Meta(max_length=MANY)]
+        self, context: RequestContext, orders: Annotated[Sequence[DeleteOrder], msgspec.Meta(max_length=ITEMS_LIMIT)]
     ) -> None:
         """Destroy the guests of these instances."""
         ...

@@ -14,7 +14,7 @@ from rpc import rabbit
 from rpc.transport import open_transport, private_conf
 from service.notifications import NotificationSettings
 
-TIMEOUT = 10.0
+NOTIFICATION_TIMEOUT_S = 10.0
 """Seconds that a broker may take for one notification."""
 
 
@@ -40,19 +40,19 @@ class Notifier:
             if isinstance(driver, MessagingDriver):
                 self._publish(driver, dict(context), dict(message))
             else:
-                driver.notify(dict(context), dict(message), message["priority"], rabbit.RETRY)
+                driver.notify(dict(context), dict(message), message["priority"], rabbit.SEND_RETRIES)
 
     def _publish(self, driver: Any, context: dict[str, Any], message: dict[str, Any]) -> None:
         for topic in driver.topics:
             target = om.Target(topic=f"{topic}.{message['priority'].lower()}")
 
             def publish(target: om.Target = target) -> None:
-                self._transport._send_notification(target, context, message, version=driver.version, retry=rabbit.RETRY)
+                self._transport._send_notification(target, context, message, version=driver.version, retry=rabbit.SEND_RETRIES)
 
             if self._link is None:
                 publish()
             else:
-                self._link.run(publish, TIMEOUT)
+                self._link.run(publish, NOTIFICATION_TIMEOUT_S)
 
     def close(self) -> None:
         if self._link is not None:
@@ -62,7 +62,7 @@ class Notifier:
 
 def _load(transport: Any, name: str, topics: Sequence[str]) -> list[Any]:
     """The driver of this name, as oslo.messaging's own notifier loads it. Raises Misconfigured where there is none."""
-    made = om.Notifier(transport, publisher_id="", driver=name, topics=list(topics), retry=rabbit.RETRY)
+    made = om.Notifier(transport, publisher_id="", driver=name, topics=list(topics), retry=rabbit.SEND_RETRIES)
     found = [extension.obj for extension in made._driver_mgr.extensions]
     if not found:
         raise errors.Misconfigured(

@@ -12,10 +12,10 @@ from rpc.arguments import Id
 from rpc.client import Client
 from service.health import UnderWay
 
-FRESH = 10.0
-"""Seconds for which a message that came back counts: asking oftener sends no more."""
-PATIENCE = 15.0
-"""Seconds that a message may take from a server to itself, on a busy machine."""
+ARRIVAL_VALID_S = 10.0
+"""Seconds for which an arrived message counts. Within them no other message is sent."""
+ARRIVAL_TIMEOUT_S = 15.0
+"""Seconds that a message may take from a server to itself on a busy machine."""
 
 CONTEXT = RequestContext(request_id="req-ping")
 
@@ -58,18 +58,18 @@ class Pulse:
         if stuck:
             return stuck
         with self._asking:
-            if time.monotonic() < self._beat_at + FRESH or self._beats():
+            if time.monotonic() < self._beat_at + ARRIVAL_VALID_S or self._beats():
                 return ""
         if self.under_way.count >= self._threads:
             return ""  # it waits for a thread, behind work that is not stuck
-        return f"a message that it sent to itself through the broker has not come back within {PATIENCE:g} s"
+        return f"a message that it sent to itself through the broker has not come back within {ARRIVAL_TIMEOUT_S:g} s"
 
     def _beats(self) -> bool:
         self._arrived.clear()
         self._token = uuid.uuid4().hex
         send = self._client.fanout if self._fanout else self._client.cast
         send(CONTEXT, "ping", token=self._token)
-        if not self._arrived.wait(PATIENCE):
+        if not self._arrived.wait(ARRIVAL_TIMEOUT_S):
             return False
         self._beat_at = time.monotonic()
         return True

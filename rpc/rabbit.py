@@ -37,25 +37,25 @@ DEFAULTS = {
 }
 """Options of the driver that a URL without them gets. Any option of the driver may be given in the URL's query."""
 
-RETRY = 2
-"""Attempts after the first to send one message: a pooled connection may have died unnoticed since it was used last."""
+SEND_RETRIES = 2
+"""Attempts after the first to send one message. A pooled connection may have died unnoticed since its last use."""
 
-LISTENER_PAUSE = 0.25
+LISTENER_PAUSE_S = 0.25
 """Seconds that a listener for notifications first waits for another one before it looks round; doubled with each look, up to 5.
 
 The driver's own first pause is 1 ms: thirteen turns of a costly loop for each that comes alone. (For RPC: ``drivers/rabbit.py``.)
 """
 
-PROBE_TIMEOUT = 1.0
-LOGIN_TIMEOUT = 5.0
-"""Seconds for a login to a broker that has greeted: one that is wrong is refused after a second."""
-PATIENCE = 3.0
-SENDERS = 64
+PROBE_TIMEOUT_S = 1.0
+LOGIN_TIMEOUT_S = 5.0
+"""Seconds for a login to a broker that has answered the probe. RabbitMQ refuses a wrong login after one second."""
+PROBE_INTERVAL_S = 3.0
+SENDERS_LIMIT = 64
 _HEADER = b"AMQP\x00\x00\x09\x01"
 UNDELIVERED = (om.MessageDeliveryFailure, om.MessageUndeliverable, base.TransportDriverError, KombuError, AMQPError, OSError)
-"""What sending raises where a broker is away, or does not let us in."""
+"""Errors of a send if the broker is away, or refuses our login."""
 
-amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN = LISTENER_PAUSE  # there is no option for it
+amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN = LISTENER_PAUSE_S  # there is no option for it
 
 
 def fill_in(url: Any) -> None:
@@ -84,9 +84,9 @@ def check(url: Any) -> None:
 class Link:
     """Sends through one transport, in bounded time.
 
-    Each send runs in a guarded thread with a deadline. The broker is asked for a sign of life before the first send, after one that
-    failed or was late, and every ``PATIENCE`` seconds of a call that waits for its answer. So senders learn that it is down within
-    ``PATIENCE`` seconds, and from then on within ``PROBE_TIMEOUT`` for each of its hosts, and no thread gets stuck.
+    Each send runs in a guarded thread with a deadline. The broker is probed before the first send, after a send that failed or was
+    late, and every ``PROBE_INTERVAL_S`` while a call waits for its answer. So senders learn within ``PROBE_INTERVAL_S`` that it is
+    down, and from then on within ``PROBE_TIMEOUT_S`` for each of its hosts, and no thread gets stuck.
     """
 
     def __init__(self, url: Any, label: str) -> None:
@@ -95,7 +95,7 @@ class Link:
         self._vhost = url.virtual_host or "/"
         self._tls = str(url.query.get("ssl", "")).lower() in ("true", "1", "yes", "on")
         self._label = label
-        self._senders = WorkerPool("rabbit-send", SENDERS)
+        self._senders = WorkerPool("rabbit-send", SENDERS_LIMIT)
         self._trusted = False
 
     def run(self, send: Callable[[], T], timeout: float) -> T:
@@ -103,7 +103,7 @@ class Link:
         if not self._trusted:
             self.probe()
         try:
-            result = self._senders.run(send, timeout, patience=PATIENCE, check=self.probe)
+            result = self._senders.run(send, timeout, patience=PROBE_INTERVAL_S, check=self.probe)
         except Unreachable:
             self._trusted = False
             raise
@@ -138,7 +138,7 @@ class Link:
             return
         trouble = ""
         for (host, port), (user, password) in zip(self._hosts, self._logins, strict=True):
-            times = {"connect_timeout": PROBE_TIMEOUT, "read_timeout": LOGIN_TIMEOUT, "write_timeout": LOGIN_TIMEOUT}
+            times = {"connect_timeout": PROBE_TIMEOUT_S, "read_timeout": LOGIN_TIMEOUT_S, "write_timeout": LOGIN_TIMEOUT_S}
             place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             connection = amqp.Connection(place, userid=user, password=password, virtual_host=self._vhost, **times)
             try:
@@ -165,7 +165,7 @@ class Link:
 
 def _greet(address: tuple[str, int], tls: bool) -> None:
     """Say hello to a broker and wait for its first word. A frozen one accepts connections (its kernel does) but says nothing."""
-    with socket.create_connection(address, timeout=PROBE_TIMEOUT) as connection:
+    with socket.create_connection(address, timeout=PROBE_TIMEOUT_S) as connection:
         if tls:
             return  # its first word would come after a handshake that only the driver has the keys for
         connection.sendall(_HEADER)

@@ -13,13 +13,12 @@ from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.selection import Selection
 from objects.spec import RequestSpec
-from rpc.arguments import MANY, Ids
+from rpc.arguments import ITEMS_LIMIT, Ids
 from rpc.cell_conductor import CellConductorClient
 from rpc.server import TopicServer
-from rpc.transport import Bus
+from rpc.transport import CALL_TIMEOUT_S, Bus
 
 TOPIC = "scheduler"
-TIMEOUT = 60.0
 
 
 class SchedulerEndpoint(Protocol):
@@ -30,7 +29,7 @@ class SchedulerEndpoint(Protocol):
         ...
 
     def select_for_each(
-        self, context: RequestContext, request_specs: Annotated[Sequence[RequestSpec], msgspec.Meta(max_length=MANY)]
+        self, context: RequestContext, request_specs: Annotated[Sequence[RequestSpec], msgspec.Meta(max_length=ITEMS_LIMIT)]
     ) -> list[Choice]:
         """See ``SchedulerClient.select_for_each``."""
         ...
@@ -39,7 +38,7 @@ class SchedulerEndpoint(Protocol):
 class SchedulerClient:
     """Choose hosts, and tell what a host has. The scheduler chooses and claims; it launches nothing."""
 
-    def __init__(self, bus: Bus, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, bus: Bus, *, timeout: float = CALL_TIMEOUT_S) -> None:
         self._bus = bus
         self._client = bus.client(TOPIC, timeout=timeout)
 

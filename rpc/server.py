@@ -33,16 +33,16 @@ from service.rate_limited_log import RateLimitedLog
 LOG = logging.getLogger(__name__)
 
 VERSION = "1.0"
-"""Version of all interfaces: what a client asks for, and what a server offers at least."""
+"""Version of all interfaces: a client asks for it, and a server offers at least this."""
 
-START_TIMEOUT = 5.0
+START_TIMEOUT_S = 5.0
 
-PREFETCH_PER_THREAD, LEAST_PREFETCH = 2, 16
-"""Messages of each of its queues that a server is sent ahead, for each of its threads and at least."""
+PREFETCH_PER_THREAD, MIN_PREFETCH = 2, 16
+"""Messages of one queue that a broker sends ahead: for each thread of the server, and at least."""
 
 LONGEST_LAG_S = 60.0
-"""Seconds for which a message may wait for a thread. Whoever called has given up by then."""
-RETRY_PAUSE = 1.0
+"""Seconds for which a message may wait for a thread. Its caller has given up by then."""
+LISTEN_RETRY_S = 1.0
 
 
 class Endpoint:
@@ -163,7 +163,7 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
         listener = super()._create_listener()
         if isinstance(listener, RabbitListener):
             threads = self._work_executor
-            prefetch = max(LEAST_PREFETCH, PREFETCH_PER_THREAD * threads.limit)
+            prefetch = max(MIN_PREFETCH, PREFETCH_PER_THREAD * threads.limit)
             listener.limit(prefetch, None if self.in_listener else threads.wait_for_room)
         return listener
 
@@ -225,7 +225,7 @@ class TopicServer:
             self._listen()
             return self
         threading.Thread(target=self._listen, name=f"listen {self.name}", daemon=True).start()
-        if not (self._link.alive() and self._listening.wait(START_TIMEOUT)):
+        if not (self._link.alive() and self._listening.wait(START_TIMEOUT_S)):
             LOG.warning("%s: the bus cannot be reached; listening begins as soon as it can", self.name)
         return self
 
@@ -243,7 +243,7 @@ class TopicServer:
 
     def _listen(self) -> None:
         while self._link is not None and not self._link.alive():
-            if self._stopping.wait(RETRY_PAUSE):
+            if self._stopping.wait(LISTEN_RETRY_S):
                 return
         try:
             self._rpc.start(override_pool_size=max(1, self._threads))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from service.worker_pool import WorkerPool
 
-UNDER_WAY_SIZE = 32 * 1024 * 1024
-"""Bytes of messages that may be handled at the same time. A larger one is handled while no other is."""
+UNDER_WAY_BYTES = 32 * 1024 * 1024
+"""Maximum size in bytes of the messages handled at the same time. A larger message is handled alone."""
 
 
 class Threads:
@@ -47,4 +47,4 @@ class Threads:
 
     def _has_room(self, size: int) -> bool:
         under_way = self._pool.weight
-        return self._pool.has_free_thread and (not under_way or under_way + size <= UNDER_WAY_SIZE)
+        return self._pool.has_free_thread and (not under_way or under_way + size <= UNDER_WAY_BYTES)

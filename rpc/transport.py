@@ -34,8 +34,8 @@ from service import metrics as counters
 T = TypeVar("T")
 
 EXCHANGE = agents.SHARED_EXCHANGE
-CALL_TIMEOUT = 60.0
-CLOSE_TIMEOUT = 10.0
+CALL_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 10.0
 
 
 class Bus:
@@ -77,7 +77,7 @@ class Bus:
         """The virtual host of its URL."""
         return str(self._transport._driver._url.virtual_host or "/")
 
-    def client(self, topic: str, *, timeout: float = CALL_TIMEOUT) -> Client:
+    def client(self, topic: str, *, timeout: float = CALL_TIMEOUT_S) -> Client:
         """A client of a topic whose calls wait up to ``timeout`` seconds for their answer."""
         return Client(self, om.Target(topic=topic), timeout)
 
@@ -130,14 +130,14 @@ class Bus:
             *self._serialized(target, context, message),
             wait_for_reply=timeout is not None,
             timeout=timeout,
-            retry=None if self._link is None else rabbit.RETRY,
+            retry=None if self._link is None else rabbit.SEND_RETRIES,
         )
         return answer
 
     def deliver_each(self, casts: Iterable[tuple[om.Target, RequestContext, MethodCall]]) -> None:
         """Have the driver send these, in one go. Raises as above: where that is Invalid none was sent, else some may have been."""
         messages = [self._serialized(*cast) for cast in casts]
-        self._transport._driver.send_each(messages, None if self._link is None else rabbit.RETRY)
+        self._transport._driver.send_each(messages, None if self._link is None else rabbit.SEND_RETRIES)
 
     def _serialized(
         self, target: om.Target, context: RequestContext, message: MethodCall
@@ -175,7 +175,7 @@ class Bus:
     def close(self) -> None:
         """Stop the servers and give up the connections; bounded, whatever the broker does. May be repeated."""
         self._closed = True
-        deadline = time.monotonic() + CLOSE_TIMEOUT
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
         for server in self._servers:
             server.stop(max(0.0, deadline - time.monotonic()))
         if self._link is None:
@@ -184,7 +184,7 @@ class Bus:
         self._link.close()
         closing = threading.Thread(target=self._transport.cleanup, name=f"close {self.name}", daemon=True)
         closing.start()
-        closing.join(CLOSE_TIMEOUT)
+        closing.join(CLOSE_TIMEOUT_S)
 
 
 def user_of(url: str) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 
-from db.api.ledger import KEPT
+from db.api.ledger import WRITERS_KEPT
 from objects.inventory import Inventory
 
-RECENT = 32
+RECENT_WRITERS = 32
 """Writers queried at every look: those that wrote last."""
-ROUND = 64
+WRITERS_PER_ROUND = 64
 """Further writers queried at each background look, in turn."""
 
 
@@ -20,7 +20,7 @@ class Cursor:
     Every process is a new writer, so most writers will never write again. Every look queries the most recent writers and new ones.
     Background looks query the rest in turn. A claim that is seen late costs a new plan, but never causes a wrong claim.
 
-    The cursor keeps ``2 * KEPT`` writers, twice as many as the ledger. A writer that is still active has a younger id, or was seen
+    The cursor keeps ``2 * WRITERS_KEPT`` writers, twice as many as the ledger. An active writer has a younger id, or was seen
     since.
     """
 
@@ -46,25 +46,25 @@ class Cursor:
     def note(self, writer: int, sequence: int) -> None:
         """Note that everything ``writer`` did up to ``sequence`` has been read."""
         if writer > self.newest:
-            for missing in range(max(self.newest + 1, writer - KEPT), writer):
+            for missing in range(max(self.newest + 1, writer - WRITERS_KEPT), writer):
                 self._last[missing] = 0  # an earlier id that has not been seen: that writer may commit later
             self.newest = writer
         self._last[writer] = max(sequence, self._last.pop(writer, 0))
-        beyond = len(self._last) - 2 * KEPT
+        beyond = len(self._last) - 2 * WRITERS_KEPT
         if beyond > 0:
             for forgotten in list(itertools.islice(self._last, beyond)):
                 del self._last[forgotten]
 
     def position(self) -> tuple[Mapping[int, int], int]:
         """What to query at every look: (sequence numbers of the recent writers, the newest writer known)."""
-        recent = list(self._last.items())[-RECENT:]
+        recent = list(self._last.items())[-RECENT_WRITERS:]
         return dict(recent), self.newest
 
     def further(self) -> tuple[Mapping[int, int], int]:
-        """What a background look queries in addition, in the same form. Each call returns the next ``ROUND`` writers."""
-        others = list(self._last.items())[:-RECENT]
+        """What a background look queries in addition, in the same form. Each returns the next ``WRITERS_PER_ROUND`` writers."""
+        others = list(self._last.items())[:-RECENT_WRITERS]
         if self._turn >= len(others):
             self._turn = 0
-        chosen = others[self._turn : self._turn + ROUND]
-        self._turn += ROUND
+        chosen = others[self._turn : self._turn + WRITERS_PER_ROUND]
+        self._turn += WRITERS_PER_ROUND
         return dict(chosen), self.newest

@@ -28,11 +28,11 @@ from service.periodic import Periodic, wait_until
 
 LOG = logging.getLogger(__name__)
 
-FIRST_LOOK = 10.0
-"""Seconds for which a start waits at most until every cell was read once."""
+FIRST_READ_TIMEOUT_S = 10.0
+"""Maximum seconds that a start waits until every cell has been read once."""
 
 
-TOLD = (Epoch.CELLS, Epoch.HOSTS, Epoch.AGGREGATES)
+TOPOLOGY_EPOCHS = (Epoch.CELLS, Epoch.HOSTS, Epoch.AGGREGATES)
 """The epochs of the parts of a topology."""
 
 
@@ -55,8 +55,8 @@ class FleetTopology(Object, frozen=True, kw_only=True):
 def read_topology(tx: ApiTransaction, before: FleetTopology | None = None) -> FleetTopology:
     """Read the topology. Parts whose epochs are unchanged are taken from ``before``."""
     now = epochs.read(tx)  # first, so that a change during the other reads is seen the next time
-    numbers = {str(name): now.get(name, 0) for name in TOLD}
-    same = {name for name in TOLD if before is not None and before.epochs[name] == numbers[name]}
+    numbers = {str(name): now.get(name, 0) for name in TOPOLOGY_EPOCHS}
+    same = {name for name in TOPOLOGY_EPOCHS if before is not None and before.epochs[name] == numbers[name]}
     return FleetTopology(
         epochs=numbers,
         cells=before.cells if before and Epoch.CELLS in same else _cells(tx),
@@ -80,7 +80,7 @@ class Freshness:
         self._database = api_database
         self._table = table
         self._cursor = cursor
-        self._topology = EpochCache(registry.epochs, TOLD, lambda tx: read_topology(tx, self._applied), interval=0.0)
+        self._topology = EpochCache(registry.epochs, TOPOLOGY_EPOCHS, lambda tx: read_topology(tx, self._applied), interval=0.0)
         self._applied: FleetTopology | None = None
         self._following = threading.Lock()
         self._watches: dict[str, tuple[CellWatch, Periodic]] = {}
@@ -89,14 +89,14 @@ class Freshness:
         metrics.VIEW_AGE.follow(self._view_ages)
 
     def start(self) -> None:
-        """Start, and wait until every cell was read once, at most ``FIRST_LOOK`` seconds.
+        """Start, and wait until every cell was read once, at most ``FIRST_READ_TIMEOUT_S`` seconds.
 
         Raises DatabaseUnavailable if the API database is away.
         """
         with unsearched():
             self.follow()
             self._follower.start()
-            read = wait_until(lambda: all(watch.seen_at is not None for watch, _ in self._watches.values()), FIRST_LOOK)
+            read = wait_until(lambda: all(watch.seen_at is not None for watch, _ in self._watches.values()), FIRST_READ_TIMEOUT_S)
         if not read:
             unread = [watch.cell.name for watch, _ in self._watches.values() if watch.seen_at is None]
             LOG.warning("starting without a view of cells %s: their hosts join when they answer", ", ".join(unread))

@@ -28,11 +28,11 @@ from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
-TRIES = 5
+CLAIM_ATTEMPTS = 5
 """Transactions in which a batch may lose its hosts to others, before it is answered with Conflict."""
 CONFLICT_PAUSE_S, LONGEST_CONFLICT_PAUSE_S = 0.01, 0.08
 """Longest pause before the second try, doubled with each further one. Full jitter: two batches in conflict do not meet again."""
-PAUSE = 0.2
+HOSTS_WAIT_PAUSE_S = 0.2
 """Seconds between two attempts while a batch waits for hosts that this process has not heard of yet."""
 
 
@@ -118,13 +118,13 @@ class SchedulerManager:
 
         ``is_patient``: jobs wait for hosts that this process has not heard of yet.
         """
-        for tries in range(TRIES):
+        for tries in range(CLAIM_ATTEMPTS):
             if tries:
                 time.sleep(pause_after(tries, CONFLICT_PAUSE_S, LONGEST_CONFLICT_PAUSE_S, spread=1.0))
             if jobs:
                 self._schedule(jobs)
             while is_patient and (early := [job for job in jobs if job.premature and job.error is None]):
-                time.sleep(PAUSE)
+                time.sleep(HOSTS_WAIT_PAUSE_S)
                 self._schedule(early)
             jobs = [job for job in jobs if job.lost and job.error is None]
 
@@ -143,7 +143,9 @@ class SchedulerManager:
         if job.error is not None:
             raise job.error
         if job.lost:
-            raise errors.Conflict(f"batch {job.spec.batch_id}: hosts were taken by others {TRIES} times in a row; ask again")
+            raise errors.Conflict(
+                f"batch {job.spec.batch_id}: hosts were taken by others {CLAIM_ATTEMPTS} times in a row; ask again"
+            )
         if job.premature:
             raise errors.Conflict(f"batch {job.spec.batch_id}: not all hosts are known yet; ask again")
         self._log(job)

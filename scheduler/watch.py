@@ -19,11 +19,11 @@ from service.periodic import Every
 
 LOG = logging.getLogger(__name__)
 
-PAGE = 1000
+FEED_PAGE_SIZE = 1000
 """Events of the feed read in one query."""
-NODES = 5000
-"""Nodes read in one query, so that a large cell answers in time and is never in memory as a whole."""
-RELOAD = 300.0
+NODES_PAGE_SIZE = 5000
+"""Nodes read in one query, so that a large cell answers in time and is never held in memory as a whole."""
+RELOAD_INTERVAL_S = 300.0
 """Seconds between full reads of a cell's nodes, which are needed because deleted nodes leave no event."""
 
 
@@ -56,7 +56,7 @@ def _told(sign: Sign) -> tuple[bool, bool, bool]:
 class CellWatch:
     """Keeps one cell's nodes and heartbeats up to date in the table. Only one thread may call ``look``.
 
-    Reads all nodes at first and every ``RELOAD`` seconds, otherwise the cell's feed. Heartbeats have an interval of their own.
+    Reads all nodes at first and every ``RELOAD_INTERVAL_S`` seconds, otherwise the cell's feed. Heartbeats have their own interval.
     """
 
     def __init__(self, cell: Cell, table: HostTable, settings: SchedulerSettings) -> None:
@@ -64,7 +64,7 @@ class CellWatch:
         self.seen_at: float | None = None  # monotonic clock; None: never
         self._table = table
         self._reader = FeedReader(cell)
-        self._reload = Every(RELOAD)
+        self._reload = Every(RELOAD_INTERVAL_S)
         self._poll = Every(settings.service_poll_interval)
         self._behind = True
         self._anew = threading.Event()
@@ -95,9 +95,9 @@ class CellWatch:
         """Read all nodes, page by page. Changes made meanwhile come with the feed, which is restarted first."""
         self._reader.restart()
         found: set[tuple[str, str]] = set()
-        after: tuple[str, str] | None = compute_nodes.FIRST
+        after: tuple[str, str] | None = compute_nodes.BEFORE_FIRST_PAGE
         while after is not None:
-            page = self.cell.read(compute_nodes.list_after, after, NODES)
+            page = self.cell.read(compute_nodes.list_after, after, NODES_PAGE_SIZE)
             with self._table.lock:
                 self._table.set_nodes(self.cell.uuid, page.nodes, ahead=True)
             found.update((node.host, node.node) for node in page.nodes)
@@ -106,7 +106,7 @@ class CellWatch:
             self._table.keep_nodes(self.cell.uuid, found)
 
     def _follow(self) -> bool:
-        batch = self._reader.read(PAGE)
+        batch = self._reader.read(FEED_PAGE_SIZE)
         if batch.behind:
             LOG.info("cell %s: its feed was trimmed behind this reader: reading its nodes anew", self.cell.name)
             self._behind = True
@@ -124,7 +124,7 @@ class CellWatch:
             self._table.set_nodes(self.cell.uuid, list(nodes.values()), ahead=True)
         if new or look_at_services:
             self._read_services(every_row=new)
-        return len(batch.events) == PAGE
+        return len(batch.events) == FEED_PAGE_SIZE
 
     def _read_services(self, *, every_row: bool) -> None:
         """Read the heartbeats, and enter those that have changed into the table. ``every_row``: enter all, as rows may be new."""

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 
 from conductor.audit.checks import CHECKS
-from conductor.audit.finding import PAGE, AuditPage, Check, Finding
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Check, Finding
 from conductor.audit.places import Places
 from conductor.set_aside import reason_of
 from objects import errors
@@ -16,7 +16,7 @@ from service.isolate import isolate
 
 LOG = logging.getLogger(__name__)
 
-MOST = 10_000
+FINDINGS_LIMIT = 10_000
 """Findings kept of one check, to bound the memory. More of them usually have one common cause."""
 
 Found = dict[Check, list[Finding]]
@@ -53,9 +53,9 @@ class Audit:
         """
         for check, findings in found.items():
             for scope, members in _by_scope(f for f in findings if f.repair):
-                for start in range(0, len(members), PAGE):
+                for start in range(0, len(members), AUDIT_PAGE_SIZE):
                     if scope not in self._places.unknown:
-                        self._repair(check, members[start : start + PAGE])
+                        self._repair(check, members[start : start + AUDIT_PAGE_SIZE])
         left = {check: {_identity(f) for f in self._look(check, _pages(known))} for check, known in found.items()}
         lost = {self._places.name(cell_uuid) for cell_uuid in self._places.unknown}
         return {check: [f for f in known if _identity(f) in left[check] or f.cell in lost] for check, known in found.items()}
@@ -65,8 +65,10 @@ class Audit:
         try:
             for page in pages:
                 found |= dict.fromkeys(self._look_at(check, page))
-                if len(found) >= MOST:
-                    LOG.warning("the audit found %d times that something does not agree, and looks no further for this kind", MOST)
+                if len(found) >= FINDINGS_LIMIT:
+                    LOG.warning(
+                        "the audit found %d times that something does not agree, and looks no further for this kind", FINDINGS_LIMIT
+                    )
                     break
         except errors.Transient:
             raise
@@ -108,8 +110,8 @@ def _identity(finding: Finding) -> tuple[str, str, str]:
 def _pages(findings: Iterable[Finding]) -> Iterator[AuditPage]:
     for scope, members in _by_scope(findings):
         keys = sorted({finding.key for finding in members})
-        for start in range(0, len(keys), PAGE):
-            yield AuditPage(cell_uuid=scope, keys=tuple(keys[start : start + PAGE]))
+        for start in range(0, len(keys), AUDIT_PAGE_SIZE):
+            yield AuditPage(cell_uuid=scope, keys=tuple(keys[start : start + AUDIT_PAGE_SIZE]))
 
 
 def _by_scope(findings: Iterable[Finding]) -> Iterator[tuple[str, list[Finding]]]:

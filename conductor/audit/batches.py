@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
 from conductor.roll_back import judge, roll_back, standing
 from db.api import batches
@@ -15,7 +15,7 @@ HALF = "all-or-nothing batch half rolled back"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
-    return pages_of(lambda after: [batch.batch_id for batch in places.api.read(batches.after, PAGE, after)])
+    return pages_of(lambda after: [batch.batch_id for batch in places.api.read(batches.after, AUDIT_PAGE_SIZE, after)])
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

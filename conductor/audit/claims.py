@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
 from db.api import claim_repair
 from db.audit import claims
@@ -13,7 +13,7 @@ ORPHAN = "claim without instance"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
-    return pages_of(lambda after: places.api.read(claims.claims_after, after, PAGE))
+    return pages_of(lambda after: places.api.read(claims.claims_after, after, AUDIT_PAGE_SIZE))
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Protocol
 from conductor.audit.places import Places
 from objects.base import Object
 
-PAGE = 500
+AUDIT_PAGE_SIZE = 500
 """Keys checked with one statement; limited by the size of an IN list."""
 
 
@@ -58,11 +58,11 @@ class Check(Protocol):
 
 
 def pages_of(read: Callable[[str], Sequence[str] | None], cell_uuid: str = "") -> Iterator[AuditPage]:
-    """Pages of the keys that ``read(after)`` returns, at most ``PAGE`` each, until it returns fewer."""
+    """Pages of the keys that ``read(after)`` returns, at most ``AUDIT_PAGE_SIZE`` each, until it returns fewer."""
     after: str | None = ""
     while after is not None and (keys := read(after)):
         yield AuditPage(cell_uuid=cell_uuid, keys=tuple(keys))
-        after = keys[-1] if len(keys) >= PAGE else None
+        after = keys[-1] if len(keys) >= AUDIT_PAGE_SIZE else None
 
 
 def of_kind(findings: Sequence[Finding], *kinds: str) -> list[Finding]:

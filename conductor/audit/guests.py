@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from cells.discovery import AGENT
-from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
 from db.audit import cell_rows
 from db.audit.cell_rows import Population
@@ -25,7 +25,7 @@ def pages(places: Places) -> Iterator[AuditPage]:
 
 
 def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, cell_rows.nodes_after, after, PAGE)
+    return places.ask(cell_uuid, cell_rows.nodes_after, after, AUDIT_PAGE_SIZE)
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

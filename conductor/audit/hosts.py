@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from cells.discovery import AGENT
-from conductor.audit.finding import PAGE, AuditPage, Finding, of_kind, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from db.api import host_mappings
 from db.audit import cell_rows, hosts
@@ -27,7 +27,7 @@ OFFER = "inventory unlike the compute node"
 
 def pages(places: Places) -> Iterator[AuditPage]:
     """Mapped hosts, and hosts of agents and nodes in the cells. A host named in several of these is checked several times."""
-    yield from pages_of(lambda after: places.api.read(hosts.hosts_after, after, PAGE))
+    yield from pages_of(lambda after: places.api.read(hosts.hosts_after, after, AUDIT_PAGE_SIZE))
     for cell in places.builders:
         yield from (_anywhere(page) for page in pages_of(partial(_agents, places, cell.uuid)))
         yield from (_anywhere(page) for page in pages_of(partial(_nodes, places, cell.uuid)))
@@ -38,11 +38,11 @@ def _anywhere(page: AuditPage) -> AuditPage:
 
 
 def _agents(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, cell_rows.agents_after, after, PAGE, AGENT)
+    return places.ask(cell_uuid, cell_rows.agents_after, after, AUDIT_PAGE_SIZE, AGENT)
 
 
 def _nodes(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, cell_rows.nodes_after, after, PAGE)
+    return places.ask(cell_uuid, cell_rows.nodes_after, after, AUDIT_PAGE_SIZE)
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

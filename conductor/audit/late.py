@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
 from db.audit import cell_rows
 from db.cell import instances
@@ -21,7 +21,7 @@ def pages(places: Places) -> Iterator[AuditPage]:
 
 
 def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, cell_rows.late_after, after, PAGE, places.late_in(cell_uuid))
+    return places.ask(cell_uuid, cell_rows.late_after, after, AUDIT_PAGE_SIZE, places.late_in(cell_uuid))
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

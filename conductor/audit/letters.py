@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from conductor.audit.finding import PAGE, AuditPage, Finding
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding
 from conductor.audit.places import Places
 from db import dead_letters
 
@@ -20,8 +20,8 @@ def pages(places: Places) -> Iterator[AuditPage]:
 
 def _pages(scope: str, keys: Sequence[str]) -> Iterator[AuditPage]:
     distinct = sorted(set(keys))
-    for start in range(0, len(distinct), PAGE):
-        yield AuditPage(cell_uuid=scope, keys=tuple(distinct[start : start + PAGE]))
+    for start in range(0, len(distinct), AUDIT_PAGE_SIZE):
+        yield AuditPage(cell_uuid=scope, keys=tuple(distinct[start : start + AUDIT_PAGE_SIZE]))
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

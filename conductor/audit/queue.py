@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from conductor.audit.finding import PAGE, AuditPage, Finding, of_kind, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from db.api import repair as repairs
 from db.audit import queue, servers
@@ -19,7 +19,7 @@ LATE = "request past its deadline"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
-    return pages_of(lambda after: places.api.read(queue.requests_after, after, PAGE))
+    return pages_of(lambda after: places.api.read(queue.requests_after, after, AUDIT_PAGE_SIZE))
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

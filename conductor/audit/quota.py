@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import PAGE, AuditPage, Finding
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding
 from conductor.audit.places import Places
 from db.audit import quotas
 from objects.quota import QuotaUsage
@@ -15,8 +15,8 @@ MISCHARGED = "quota unlike the servers"
 def pages(places: Places) -> Iterator[AuditPage]:
     """Only projects whose usage differs: one statement compares all projects."""
     projects = [drift.project_id for drift in places.api.read(quotas.differences)]
-    for start in range(0, len(projects), PAGE):
-        yield AuditPage(keys=tuple(projects[start : start + PAGE]))
+    for start in range(0, len(projects), AUDIT_PAGE_SIZE):
+        yield AuditPage(keys=tuple(projects[start : start + AUDIT_PAGE_SIZE]))
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

@@ -7,7 +7,7 @@ from functools import partial
 
 from cells.discovery import AGENT
 from cells.instance_mapping import adopt
-from conductor.audit.finding import PAGE, AuditPage, Finding, of_kind, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from conductor.settle import settle_rows
 from db.audit import cell_rows, servers
@@ -30,7 +30,7 @@ def pages(places: Places) -> Iterator[AuditPage]:
 
 
 def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, cell_rows.rows_after, after, PAGE)
+    return places.ask(cell_uuid, cell_rows.rows_after, after, AUDIT_PAGE_SIZE)
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

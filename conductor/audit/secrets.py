@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
 from db import secrets
 from db.audit import cell_rows, queue
@@ -15,13 +15,13 @@ KEPT = "secrets of a batch that is done"
 
 def pages(places: Places) -> Iterator[AuditPage]:
     """Only batches whose secrets have been stored for long."""
-    yield from pages_of(lambda after: places.api.read(queue.kept_secrets_after, after, PAGE, places.late))
+    yield from pages_of(lambda after: places.api.read(queue.kept_secrets_after, after, AUDIT_PAGE_SIZE, places.late))
     for cell in places.builders:
         yield from pages_of(partial(_next, places, cell.uuid), cell.uuid)
 
 
 def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, cell_rows.kept_secrets_after, after, PAGE, places.late_in(cell_uuid))
+    return places.ask(cell_uuid, cell_rows.kept_secrets_after, after, AUDIT_PAGE_SIZE, places.late_in(cell_uuid))
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

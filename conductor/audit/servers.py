@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from conductor.audit import mend
-from conductor.audit.finding import PAGE, AuditPage, Finding, of_kind, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from db.audit import cell_rows, hosts, servers
 from db.audit.cell_rows import Rows
@@ -41,7 +41,7 @@ _SHOWN = {State.ACTIVE: "active", State.ERROR: "error", State.SCHEDULED: "buildi
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
-    return pages_of(lambda after: places.api.read(servers.servers_after, after, PAGE))
+    return pages_of(lambda after: places.api.read(servers.servers_after, after, AUDIT_PAGE_SIZE))
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

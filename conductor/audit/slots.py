@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
 from db.api import claim_repair
 from db.audit import groups
@@ -19,7 +19,7 @@ HELD = "slot held for a build that is over"
 
 def pages(places: Places) -> Iterator[AuditPage]:
     for read in (groups.slots_after, groups.grouped_after):
-        yield from pages_of(lambda after, read=read: places.api.read(read, after, PAGE))  # type: ignore[misc]  # mypy cannot infer it
+        yield from pages_of(lambda after, read=read: places.api.read(read, after, AUDIT_PAGE_SIZE))  # type: ignore[misc]  # mypy cannot infer it
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

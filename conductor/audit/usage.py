@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conductor.audit.finding import PAGE, AuditPage, Finding, pages_of
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
 from db.api import claim_repair
 from db.api.inventories import UsageChange
@@ -14,7 +14,7 @@ MISCOUNTED = "usage unlike the claims"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
-    return pages_of(lambda after: places.api.read(claims.inventories_after, after, PAGE))
+    return pages_of(lambda after: places.api.read(claims.inventories_after, after, AUDIT_PAGE_SIZE))
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:

@@ -26,7 +26,7 @@ from objects.quota import QuotaUsage
 from objects.selection import Selection
 from objects.spec import RequestSpec
 
-PAGE_SIZE = 100
+ROWS_PER_TRANSACTION = 100
 """Rows adopted in one transaction."""
 
 RUNNING = frozenset({State.SCHEDULED, State.BUILDING, State.ACTIVE})

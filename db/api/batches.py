@@ -74,7 +74,7 @@ def after(tx: ApiTransaction, limit: int, key: str = "") -> list[AllOrNothingBat
 
 
 def of(tx: ApiTransaction, batch_ids: Sequence[str]) -> list[AllOrNothingBatch]:
-    """The batches among these that have a row. ``batch_ids``: at most ``dialect.IN_LIST``."""
+    """The batches among these that have a row. ``batch_ids``: at most ``dialect.IN_LIST_SIZE``."""
     return [AllOrNothingBatch(**row._mapping) for row in tx.execute(_OF, {"batches": list(batch_ids)})]
 
 
@@ -86,7 +86,7 @@ def fault_of(tx: ApiTransaction, batch_id: str) -> str | None:
 def members(tx: ApiTransaction, batch_ids: Sequence[str], states: Iterable[str]) -> dict[str, list[Member]]:
     """Servers that are not deleted and whose summaries are in these states, by batch, in launch order.
 
-    ``batch_ids``: at most ``dialect.IN_LIST``. A batch without such servers is left out.
+    ``batch_ids``: at most ``dialect.IN_LIST_SIZE``. A batch without such servers is left out.
     """
     found: dict[str, list[Member]] = defaultdict(list)
     if batch_ids:

@@ -21,7 +21,7 @@ from db.sql.keyed import by_index
 from objects.base import Object
 from objects.cell import CellMapping, CellState
 
-PAGE = 100
+SERVERS_PER_TRANSACTION = 100
 """Servers that one transaction ends. It is small because the transaction locks the quota rows of their projects."""
 
 _M, _R, _A, _I = tables.instance_mappings, tables.build_requests, tables.allocations, tables.inventories
@@ -173,8 +173,8 @@ _TAKE_OVER = by_index(
 def send_elsewhere(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], now: float) -> int:
     """Give requests with a claim in the cell a new fence and release the claim; their next driver asks the scheduler again.
 
-    A conductor with the old fence can neither hand them over nor claim for them. ``uuids``: at most PAGE. Returns how many requests
-    had a claim in the cell.
+    A conductor with the old fence can neither hand them over nor claim for them. ``uuids``: at most
+    SERVERS_PER_TRANSACTION. Returns how many requests had a claim in the cell.
     """
     requests = tx.execute(_LOCK_REQUESTS, {"uuids": list(uuids)}).scalars().all()
     # A claim needs the lock of its request, so the claims read now cannot change before the commit.
@@ -209,7 +209,7 @@ def fail_builds(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequenc
 
 
 def delete_servers(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], why: str, now: float) -> None:
-    """Delete servers of the cell, release their quota and confirm the deletes. ``uuids``: at most PAGE."""
+    """Delete servers of the cell, release their quota and confirm the deletes. ``uuids``: at most SERVERS_PER_TRANSACTION."""
     mine = [uuid for uuid in sorted(uuids) if builds.delete(tx, stamp, uuid, project_id=None, now=now) is not None]
     tx.execute(_SAY_WHY, {"uuids": mine, "why": why})
     confirm_deletes(tx, stamp, cell_uuid, uuids, now)
@@ -272,4 +272,4 @@ def _claimed(cell: CellMapping, count: int) -> NotOver:
 
 
 def _pieces(items: Sequence[Any]) -> list[list[Any]]:
-    return [list(items[start : start + dialect.IN_LIST]) for start in range(0, len(items), dialect.IN_LIST)]
+    return [list(items[start : start + dialect.IN_LIST_SIZE]) for start in range(0, len(items), dialect.IN_LIST_SIZE)]

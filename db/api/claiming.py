@@ -35,7 +35,7 @@ from objects.group import ServerGroup
 from objects.inventory import Inventory, Placement, Slot, Standing
 from objects.selection import Selection
 
-REPAIRS = 3
+REPAIR_ROUNDS = 3
 """Rounds in which a planner may ask for other hosts, because other claims filled those it chose."""
 
 
@@ -172,8 +172,8 @@ def _stand(tx: ApiTransaction, asks: Sequence[Ask]) -> tuple[list[Standing], dic
     """Lock the requests and sort their instances into kept, needed and gone. Adopted claims are updated here."""
     rows: dict[str, Any] = {}
     uuids = sorted(uuid for ask in asks for uuid in ask.fences)
-    for start in range(0, len(uuids), dialect.IN_LIST):
-        rows |= {row[0]: row for row in tx.execute(_STANDING, {"uuids": uuids[start : start + dialect.IN_LIST]})}
+    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
+        rows |= {row[0]: row for row in tx.execute(_STANDING, {"uuids": uuids[start : start + dialect.IN_LIST_SIZE]})}
     standings: list[Standing] = []
     old: dict[str, _Old] = {}
     adopted: list[dict[str, Any]] = []
@@ -218,7 +218,7 @@ def _confirmed(tx: ApiTransaction, planner: Planner, wanted: Collection[int], le
         return {}
     locked = {row.id: row for row in inventories.lock(tx, {*wanted, *leaving})}
     more = planner.confirm(list(locked.values()))
-    for _ in range(REPAIRS):
+    for _ in range(REPAIR_ROUNDS):
         if not more:
             break
         fresh = inventories.lock(tx, [key for key in more if key not in locked], only_free=True)

@@ -177,8 +177,8 @@ def lock_places(tx: ApiTransaction, uuids: Sequence[str], hosts: Sequence[str]) 
 
 def _read_claims(tx: ApiTransaction, uuids: Sequence[str]) -> list[sa.Row[Any]]:
     rows: list[sa.Row[Any]] = []
-    for start in range(0, len(uuids), dialect.IN_LIST):
-        rows += tx.execute(_CLAIMS, {"uuids": uuids[start : start + dialect.IN_LIST]})
+    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
+        rows += tx.execute(_CLAIMS, {"uuids": uuids[start : start + dialect.IN_LIST_SIZE]})
     return rows
 
 
@@ -200,8 +200,8 @@ def _targets(tx: ApiTransaction, stamp: Stamp, moves: Sequence[tuple[ClaimMove, 
 def _find(tx: ApiTransaction, hosts: Sequence[str]) -> dict[tuple[str, str], tuple[int, str]]:
     """Id and cell of each inventory of these hosts, by (host, node)."""
     found: dict[tuple[str, str], tuple[int, str]] = {}
-    for start in range(0, len(hosts), dialect.IN_LIST):
-        rows = tx.execute(_FIND, {"hosts": hosts[start : start + dialect.IN_LIST]})
+    for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
+        rows = tx.execute(_FIND, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]})
         found |= {(row.host, row.node): (row.id, row.cell_uuid) for row in rows}
     return found
 
@@ -229,7 +229,7 @@ _ORPHANS_AMONG = _ORPHANS.where(allocations.c.instance_uuid.in_(dialect.uuids())
 def orphans(tx: ApiTransaction, among: Sequence[str] | None = None) -> list[str]:
     """Instances with an orphaned claim: no build request, and no server that still needs it. That is final, so release it any time.
 
-    ``among``: check only these, at most ``dialect.IN_LIST``.
+    ``among``: check only these, at most ``dialect.IN_LIST_SIZE``.
     """
     if among is None:
         return list(tx.execute(_ORPHANS).scalars())
@@ -247,6 +247,6 @@ _PLACES = (
 def hosts_of(tx: ApiTransaction, project_id: str, uuids: Sequence[str]) -> dict[str, str]:
     """The hosts of these servers, by uuid. Servers of other projects and servers without a claim are left out.
 
-    ``uuids``: at most ``dialect.IN_LIST``.
+    ``uuids``: at most ``dialect.IN_LIST_SIZE``.
     """
     return {row.instance_uuid: row.host for row in tx.execute(_PLACES, {"uuids": list(uuids), "project": project_id})}

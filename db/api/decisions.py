@@ -1,4 +1,4 @@
-"""Scheduling decisions, kept for explanations: for a limited time, and at most KEPT of each batch."""
+"""Scheduling decisions, kept for explanations: for a limited time, and at most DECISIONS_PER_BATCH of each batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from db.sql.keyed import KeyedDelete
 from objects import notification, stored
 from objects.decision import Decision
 
-KEPT = 20
+DECISIONS_PER_BATCH = 20
 """Decisions kept per batch. A batch that waits for a cell is refused again every few seconds until its deadline."""
 
 _INSERT = sa.insert(decisions)
@@ -22,14 +22,14 @@ _OF_BATCH = (
     sa.select(decisions.c.decision)
     .where(decisions.c.batch_id == sa.bindparam("batch"))
     .order_by(decisions.c.at.desc(), decisions.c.id)
-    .limit(KEPT)
+    .limit(DECISIONS_PER_BATCH)
 )
 _SURPLUS = (
     sa.select(decisions.c.id)
     .where(decisions.c.batch_id == sa.bindparam("batch"))
     .order_by(decisions.c.at.desc(), decisions.c.id)
-    .offset(KEPT)
-    .limit(dialect.IN_LIST)
+    .offset(DECISIONS_PER_BATCH)
+    .limit(dialect.IN_LIST_SIZE)
 )
 _OLD = (
     # only columns of the index, so that the decisions themselves, which are large, are not read
@@ -42,7 +42,7 @@ _DELETE = KeyedDelete(decisions.c.id, returning=[decisions.c.id])
 
 
 def store_all(tx: ApiTransaction, made: Sequence[Decision]) -> None:
-    """Store these decisions and delete old ones: a refused batch keeps KEPT, a batch that waits has its last decision replaced.
+    """Store these decisions and delete old ones. A refused batch keeps DECISIONS_PER_BATCH; a waiting batch's last one is replaced.
 
     One statement if all were placed, one or two more for batches that wait, two for each refused batch.
     """
@@ -59,13 +59,13 @@ def store_all(tx: ApiTransaction, made: Sequence[Decision]) -> None:
 
 
 def of_batch(tx: ApiTransaction, batch_id: str) -> list[Decision]:
-    """The newest KEPT decisions about the batch or some of its instances, oldest first, without unreadable ones."""
+    """The newest DECISIONS_PER_BATCH decisions about the batch or some of its instances, oldest first, without unreadable ones."""
     texts = tx.execute(_OF_BATCH, {"batch": batch_id}).scalars().all()
     found = [stored.load_or_none(text, Decision) for text in reversed(texts)]
     return [decision for decision in found if decision is not None]
 
 
-def trim(tx: ApiTransaction, before: float, after: str = "", most: int = dialect.IN_LIST) -> tuple[int, str | None]:
+def trim(tx: ApiTransaction, before: float, after: str = "", most: int = dialect.IN_LIST_SIZE) -> tuple[int, str | None]:
     """Delete at most ``most`` decisions made before ``before`` (seconds since the epoch), of batches from ``after`` on.
 
     Returns how many, and the batch id to continue from; None at the end.

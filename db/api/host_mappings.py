@@ -72,8 +72,8 @@ def take_back(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], made: 
     Mappings changed since then stay, and so do those of hosts with an inventory, because these may have claims and instances.
     """
     ordered, forgotten = sorted(hosts), 0
-    for start in range(0, len(ordered), dialect.IN_LIST):
-        some = ordered[start : start + dialect.IN_LIST]
+    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
+        some = ordered[start : start + dialect.IN_LIST_SIZE]
         forgotten += tx.execute(_TAKE_BACK, {"hosts": some, "cell": cell_uuid, "made": made}).rowcount
     if forgotten:
         epochs.bump(tx, Epoch.HOSTS)
@@ -91,7 +91,7 @@ def delete_of(tx: ApiTransaction, cell_uuid: str) -> int:
 def _of(tx: ApiTransaction, hosts: Sequence[str]) -> list[HostMapping]:
     query = sa.select(*_COLUMNS).where(host_mappings.c.host.in_(dialect.uuids("hosts"))).order_by(host_mappings.c.host)
     found: list[HostMapping] = []
-    for start in range(0, len(hosts), dialect.IN_LIST):
-        rows = tx.execute(query, {"hosts": hosts[start : start + dialect.IN_LIST]})
+    for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
+        rows = tx.execute(query, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]})
         found += [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
     return found

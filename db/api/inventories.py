@@ -47,7 +47,7 @@ _LOCK_FREE = _BY_ID.with_for_update(skip_locked=True)
 _IDS_OF_HOSTS = sa.select(inventories.c.id).where(inventories.c.host.in_(dialect.uuids("hosts")))
 
 
-PAGE = 5000
+READ_PAGE_SIZE = 5000
 """Rows that ``read_pages`` fetches at once."""
 
 
@@ -89,7 +89,7 @@ def read_pages(tx: ApiTransaction, take: Callable[[list[Inventory]], None]) -> N
     If the transaction is run again, ``take`` gets all pages again.
     """
     dialect.hold(tx)
-    for page in tx.execute(_ALL, execution_options={"yield_per": PAGE}).partitions():
+    for page in tx.execute(_ALL, execution_options={"yield_per": READ_PAGE_SIZE}).partitions():
         take([_inventory(row) for row in page])
 
 
@@ -150,8 +150,8 @@ def lock(tx: ApiTransaction, ids: Collection[int], *, only_free: bool = False) -
     statement = _LOCK_FREE if only_free else _LOCK
     found: list[Inventory] = []
     ordered = sorted(ids)
-    for start in range(0, len(ordered), dialect.IN_LIST):
-        found += map(_inventory, tx.execute(statement, {"ids": ordered[start : start + dialect.IN_LIST]}))
+    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
+        found += map(_inventory, tx.execute(statement, {"ids": ordered[start : start + dialect.IN_LIST_SIZE]}))
     return found
 
 
@@ -166,8 +166,8 @@ def touch(tx: ApiTransaction, stamp: Stamp, cell_uuid: str) -> None:
 def add_usage(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange]) -> None:
     """Change the usage of rows. Lock several rows before the call: one UPDATE locks them in no defined order."""
     ordered = sorted(changes.items())
-    for start in range(0, len(ordered), dialect.IN_LIST):
-        tx.exec_driver_sql(_addition(tx.dialect.name, stamp, ordered[start : start + dialect.IN_LIST]))
+    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
+        tx.exec_driver_sql(_addition(tx.dialect.name, stamp, ordered[start : start + dialect.IN_LIST_SIZE]))
     custom = {inventory_id: change.resources for inventory_id, change in changes.items() if change.resources}
     if custom:
         resources.add_usage(tx, custom)
@@ -277,8 +277,8 @@ def _of_hosts(tx: ApiTransaction, hosts: Iterable[str]) -> list[Inventory]:
     """All rows of these hosts, locked by id. Locking by name would break the lock order: MariaDB locks rows as it finds them."""
     ids: list[int] = []
     ordered = sorted(hosts)
-    for start in range(0, len(ordered), dialect.IN_LIST):
-        ids += tx.execute(_IDS_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST]}).scalars()
+    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
+        ids += tx.execute(_IDS_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars()
     return lock(tx, ids)
 
 

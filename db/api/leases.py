@@ -242,6 +242,6 @@ def by_fence(fences: Mapping[str, int]) -> dict[int, list[str]]:
 
 
 def chunks(uuids: Sequence[str]) -> Iterable[list[str]]:
-    """Split into lists of at most ``dialect.IN_LIST``."""
-    for start in range(0, len(uuids), dialect.IN_LIST):
-        yield list(uuids[start : start + dialect.IN_LIST])
+    """Split into lists of at most ``dialect.IN_LIST_SIZE``."""
+    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
+        yield list(uuids[start : start + dialect.IN_LIST_SIZE])

@@ -18,9 +18,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-LIFE = 3600.0
+WRITER_LIFETIME_S = 3600.0
 """Seconds for which a ledger uses one writer id. Readers can then ignore ids much older than the newest."""
-KEPT = 1000
+WRITERS_KEPT = 1000
 """Newest writers that are kept in the table."""
 
 
@@ -51,7 +51,7 @@ class Ledger:
         """Run ``fn(tx, stamp, ...)`` in a transaction. Raises what ``fn`` and ``Database.write`` raise."""
         with self._lock:
             try:
-                if time.monotonic() - self._since > LIFE:
+                if time.monotonic() - self._since > WRITER_LIFETIME_S:
                     self._writer = None
                 stamp, result = self.database.write(self._attempt, lambda tx, stamp: fn(tx, stamp, *args, **kwargs))
             except errors.DatabaseUnavailable:
@@ -73,7 +73,7 @@ class Ledger:
         key = tx.execute(sa.insert(writers), {"name": self._name, "started": time.time()}).inserted_primary_key
         if key is None:
             raise RuntimeError("the database gave a new writer no id")
-        tx.execute(_FORGET, {"upto": int(key[0]) - KEPT})
+        tx.execute(_FORGET, {"upto": int(key[0]) - WRITERS_KEPT})
         return int(key[0])
 
 

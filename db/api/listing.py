@@ -25,11 +25,11 @@ _HAS_CONFIG_DRIVE = sa.func.coalesce(spec_fields.of_server(request_specs.c.confi
 
 SEARCH_TIME_S = 3.0
 """Seconds that one list may search for a regular expression."""
-MAX_SEARCHED = 250_000
+SEARCHED_SERVERS_LIMIT = 250_000
 """Servers that one list may search for a regular expression."""
 _FIRST_SEARCH_PAGE, _SEARCH_PAGE = 1000, 20_000
 """Candidates that one statement of a search reads: the first statement, and each later one."""
-_ROWS_PER_LOOK = 100
+_ROWS_PER_TIME_CHECK = 100
 """Candidates between two checks of the time."""
 _TOO_MANY = (
     "This list searches for a regular expression in too many servers. Name a project, a state or a host, or give marker and limit."
@@ -163,7 +163,7 @@ def _search(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after:
     """The uuids of the first ``query.limit`` servers after ``after`` that match the query's regular expressions.
 
     It reads candidates that pass all other filters in the list's order, page by page. Raises ``errors.TooCostly`` after
-    SEARCH_TIME_S or MAX_SEARCHED candidates, to bound the time.
+    SEARCH_TIME_S or SEARCHED_SERVERS_LIMIT candidates, to bound the time.
     """
     searched = [(query.name, _C.name), (query.description, _DESCRIPTION)]
     patterns = [pattern for pattern, _ in searched if pattern is not None]
@@ -178,7 +178,7 @@ def _search(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after:
     while True:
         rows = tx.execute((statement if after is None else statement.where(_after(keys, after))).limit(size)).all()
         for number, row in enumerate(rows):
-            if number % _ROWS_PER_LOOK == 0 and time.monotonic() > end:
+            if number % _ROWS_PER_TIME_CHECK == 0 and time.monotonic() > end:
                 raise errors.TooCostly(_TOO_MANY)
             if all(regexes.is_found(pattern, text) for pattern, text in zip(patterns, row[: len(texts)], strict=True)):
                 found.append(row[-1])
@@ -187,7 +187,7 @@ def _search(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after:
         read += len(rows)
         if len(rows) < size:
             return found
-        if read >= MAX_SEARCHED:
+        if read >= SEARCHED_SERVERS_LIMIT:
             raise errors.TooCostly(_TOO_MANY)
         after, size = tuple(rows[-1][len(texts) :]), _SEARCH_PAGE
 

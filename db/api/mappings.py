@@ -73,8 +73,8 @@ def specs(tx: ApiTransaction, batch_ids: Iterable[str]) -> dict[str, RequestSpec
     """The request specs of these batches. One that cannot be decoded is logged and left out, so that lists still work."""
     found: dict[str, RequestSpec] = {}
     wanted = sorted(set(batch_ids))
-    for start in range(0, len(wanted), dialect.IN_LIST):
-        query = sa.select(request_specs).where(request_specs.c.batch_id.in_(wanted[start : start + dialect.IN_LIST]))
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        query = sa.select(request_specs).where(request_specs.c.batch_id.in_(wanted[start : start + dialect.IN_LIST_SIZE]))
         for row in tx.execute(query):
             try:
                 found[row.batch_id] = stored.load(row.spec, RequestSpec)
@@ -109,8 +109,8 @@ def fates(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, Fate]:
     )
     found: dict[str, Fate] = {}
     wanted = sorted(uuids)
-    for start in range(0, len(wanted), dialect.IN_LIST):
-        for r in tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST]}):
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        for r in tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}):
             found[r.instance_uuid] = Fate(cell_uuid=r.cell_uuid, deleted=r.deleted, fence=r.fence, requested=r.request is not None)
     return found
 
@@ -143,8 +143,8 @@ _ENDED = by_index(
 def ended(tx: ApiTransaction, uuids: Iterable[str], now: float) -> None:
     """Confirm the deletes of servers of cell0, because cell0 has no feed."""
     wanted = sorted(uuids)
-    for start in range(0, len(wanted), dialect.IN_LIST):
-        tx.execute(_ENDED, {"uuids": wanted[start : start + dialect.IN_LIST], "now": now})
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        tx.execute(_ENDED, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE], "now": now})
 
 
 _ENDED_WITH_CELL = by_index(
@@ -162,6 +162,6 @@ _ENDED_WITH_CELL = by_index(
 def ended_with_cell(tx: ApiTransaction, uuids: Iterable[str], now: float) -> int:
     """Confirm the deletes of servers whose cell was removed, because no feed will; return how many there were."""
     wanted, ended = sorted(uuids), 0
-    for start in range(0, len(wanted), dialect.IN_LIST):
-        ended += tx.execute(_ENDED_WITH_CELL, {"uuids": wanted[start : start + dialect.IN_LIST], "now": now}).rowcount
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        ended += tx.execute(_ENDED_WITH_CELL, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE], "now": now}).rowcount
     return ended

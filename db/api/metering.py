@@ -8,10 +8,10 @@ from db.api.tables import build_requests, instance_mappings
 from db.sql.connection import ApiTransaction
 from objects.waiting import WaitingCount
 
-LOOKED_AT = 20_000
+REQUESTS_LIMIT = 20_000
 """Requests whose project is looked up. The rest of a longer queue is counted without projects."""
 
-_SOME = sa.select(build_requests.c.instance_uuid, build_requests.c.created_at).limit(LOOKED_AT).subquery()
+_SOME = sa.select(build_requests.c.instance_uuid, build_requests.c.created_at).limit(REQUESTS_LIMIT).subquery()
 _ALL = sa.select(sa.func.count().label("depth"), sa.func.min(build_requests.c.created_at).label("oldest")).subquery()
 _QUEUE = (
     sa.select(

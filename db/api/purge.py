@@ -11,8 +11,8 @@ from db.api import tables
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 
-PAGE = dialect.IN_LIST
-"""Servers that one transaction purges, at most."""
+SERVERS_PER_TRANSACTION = dialect.IN_LIST_SIZE
+"""Maximum number of servers that one transaction purges."""
 
 _HANGING_ON_BATCHES = (tables.request_specs, tables.request_tags, tables.request_metadata, tables.request_secrets, tables.decisions)
 
@@ -22,7 +22,7 @@ def servers(tx: ApiTransaction, before: float, cells: Collection[str]) -> int:
     return forget_servers(tx, old_servers(tx, before, cells))
 
 
-def old_servers(tx: ApiTransaction, before: float, cells: Collection[str], most: int = PAGE) -> Sequence[str]:
+def old_servers(tx: ApiTransaction, before: float, cells: Collection[str], most: int = SERVERS_PER_TRANSACTION) -> Sequence[str]:
     """The uuids of at most ``most`` servers deleted before ``before`` (seconds since the epoch).
 
     They are servers of ``cells`` (uuids), servers that never had a cell, and servers whose cell was removed.
@@ -46,7 +46,7 @@ def old_servers(tx: ApiTransaction, before: float, cells: Collection[str], most:
 
 
 def forget_servers(tx: ApiTransaction, uuids: Sequence[str]) -> int:
-    """Purge these servers (at most PAGE), and their batches that have no servers left; return how many servers there were."""
+    """Purge at most SERVERS_PER_TRANSACTION servers, and their batches that have no servers left; return how many servers."""
     if not uuids:
         return 0
     mappings = tables.instance_mappings

@@ -13,19 +13,19 @@ import re2
 
 from objects import errors
 
-LONGEST = 255
-"""Longest expression, in characters: no name is longer."""
+LENGTH_LIMIT = 255
+"""Maximum length of an expression in characters. No name is longer."""
 
 _SPECIAL = frozenset("\\.+*?()|[]{}^$")
 """Characters with a special meaning in an expression."""
-_MEMORY = 1 << 20
-"""Bytes that a compiled expression may take."""
+_MEMORY_BYTES = 1 << 20
+"""Maximum size of a compiled expression in bytes."""
 
 
 def check(pattern: str, what: str) -> None:
     """Raise ``errors.Invalid`` unless this is a valid expression. ``what``: the name of the request's parameter."""
-    if len(pattern) > LONGEST:
-        raise errors.Invalid(f"{what}: is too long, {LONGEST} is the most")
+    if len(pattern) > LENGTH_LIMIT:
+        raise errors.Invalid(f"{what}: is too long, {LENGTH_LIMIT} is the most")
     try:
         _compiled(pattern)
     except re2.error as error:
@@ -48,5 +48,5 @@ def is_found(pattern: str, text: str | None) -> bool:
 def _compiled(pattern: str) -> Any:  # the library has no types
     options = re2.Options()
     options.log_errors = False  # the library would write to the process's standard error
-    options.max_mem = _MEMORY
+    options.max_mem = _MEMORY_BYTES
     return re2.compile(pattern, options)

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 
 from db.api import spec_fields
+from db.api.incarnation import FENCE_STEP
 from db.api.tables import allocations, build_requests, instance_mappings, request_specs
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
 from objects import stored
 from objects.spec import RequestSpec
-
-OUT_OF_REACH = 2**32
-"""Added to the highest known fence of a request that is queued again, so that no driver of the lost request holds such a fence."""
 
 _M = instance_mappings.c
 _MAPPED = sa.exists().where(_M.instance_uuid == build_requests.c.instance_uuid)
@@ -60,7 +58,7 @@ def queue_again(tx: ApiTransaction, uuids: Sequence[str], now: float) -> int:
             "batch_id": lost.batch_id,
             "state": "queued",
             "lease_until": 0.0,
-            "fence": max(lost.fence, lost.claimed or 0) + OUT_OF_REACH,
+            "fence": max(lost.fence, lost.claimed or 0) + FENCE_STEP,
             "deadline": lost.created_at,
             "priority": 0,
             "created_at": lost.created_at,

@@ -88,4 +88,4 @@ def add_usage(tx: ApiTransaction, changes: Mapping[int, Pairs]) -> None:
 
 
 def _in_lists(ids: list[int]) -> list[list[int]]:
-    return [ids[start : start + dialect.IN_LIST] for start in range(0, len(ids), dialect.IN_LIST)]
+    return [ids[start : start + dialect.IN_LIST_SIZE] for start in range(0, len(ids), dialect.IN_LIST_SIZE)]

@@ -60,8 +60,8 @@ def rows(tx: CellTransaction, uuids: Iterable[str]) -> Rows:
 
 def _chunked(tx: CellTransaction, query: sa.Select[Any], keys: Iterable[str]) -> Iterator[sa.Row[Any]]:
     wanted = sorted(set(keys))
-    for start in range(0, len(wanted), dialect.IN_LIST):
-        yield from tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST]})
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        yield from tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
 
 
 _LATE = sa.select(instances.c.uuid).select_from(BUILDS).where(OVERDUE).order_by(instances.c.uuid)

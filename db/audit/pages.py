@@ -30,5 +30,5 @@ def keys_of(column: sa.Column[Any], *conditions: sa.ColumnElement[bool]) -> Keys
 def chunked(tx: ApiTransaction, query: sa.Select[Any], keys: Iterable[Any]) -> Iterator[sa.Row[Any]]:
     """The rows of a query that has an IN list ``dialect.uuids()``, for as many keys as there are."""
     wanted = sorted(set(keys))
-    for start in range(0, len(wanted), dialect.IN_LIST):
-        yield from tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST]})
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        yield from tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})

@@ -127,8 +127,8 @@ def charge_unmeasured(tx: ApiTransaction, most: int) -> int:
 
 def _measure(tx: ApiTransaction, rows: Sequence[sa.Row[Any, Any]]) -> None:
     """Rows without sizes get those of their flavor. A delete that holds such a row asks for no quota row, so this makes no ring."""
-    for start in range(0, len(rows), dialect.IN_LIST):
-        some = rows[start : start + dialect.IN_LIST]
+    for start in range(0, len(rows), dialect.IN_LIST_SIZE):
+        some = rows[start : start + dialect.IN_LIST_SIZE]
         specs = mappings.specs(tx, {row.batch_id for row in some})
         sizes = {batch_id: QuotaUsage.of(spec.flavor) for batch_id, spec in specs.items()}
         found = [{"uuid": row.instance_uuid} | msgspec.structs.asdict(sizes.get(row.batch_id, QuotaUsage())) for row in some]

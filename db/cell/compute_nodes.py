@@ -99,7 +99,7 @@ _PAGE = (
     .order_by(compute_nodes.c.host, compute_nodes.c.node)
     .limit(sa.bindparam("most"))
 )
-FIRST = ("", "")
+BEFORE_FIRST_PAGE = ("", "")
 """The key before the first page."""
 
 
@@ -113,8 +113,8 @@ _OF_HOSTS = (
 def of_hosts(tx: CellTransaction, hosts: Collection[str]) -> list[ComputeNode]:
     """The nodes of these hosts, by host and node in chunks of sorted hosts, without unreadable ones."""
     ordered, found = sorted(hosts), list[ComputeNode]()
-    for start in range(0, len(ordered), dialect.IN_LIST):
-        texts = tx.execute(_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST]}).scalars()
+    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
+        texts = tx.execute(_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars()
         found += [node for node in map(readable, texts) if node is not None]
     return found
 
@@ -125,8 +125,8 @@ _KNOWN = sa.select(compute_nodes.c.host).distinct().where(compute_nodes.c.host.i
 def known(tx: CellTransaction, hosts: Collection[str]) -> set[str]:
     """The hosts among these that have nodes, readable or not."""
     ordered, found = sorted(hosts), set[str]()
-    for start in range(0, len(ordered), dialect.IN_LIST):
-        found.update(tx.execute(_KNOWN, {"hosts": ordered[start : start + dialect.IN_LIST]}).scalars())
+    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
+        found.update(tx.execute(_KNOWN, {"hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars())
     return found
 
 
@@ -158,8 +158,8 @@ def readable(text: str) -> ComputeNode | None:
 def _stored(tx: CellTransaction, hosts: Sequence[str]) -> Nodes:
     """The nodes of these hosts, locked, so that of two concurrent reports the older one is not written last."""
     found: Nodes = {}
-    for start in range(0, len(hosts), dialect.IN_LIST):
-        for host, node, text in tx.execute(_NODES_OF, {"hosts": hosts[start : start + dialect.IN_LIST]}):
+    for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
+        for host, node, text in tx.execute(_NODES_OF, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]}):
             known = readable(text)
             if known is not None:
                 found[host, node] = known

@@ -76,8 +76,8 @@ def _carry_out(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Inst
     outcomes: dict[str, Outcome] = {}
     changes: list[tuple[Instance, Change]] = []
     wanted = sorted(set(uuids))
-    for start in range(0, len(wanted), dialect.IN_LIST):
-        for row in instance_rows.lock(tx, wanted[start : start + dialect.IN_LIST]):
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        for row in instance_rows.lock(tx, wanted[start : start + dialect.IN_LIST_SIZE]):
             outcomes[row.uuid] = outcome = decide(row)
             if isinstance(outcome, Change):
                 changes.append((row, outcome))
@@ -155,8 +155,8 @@ def read(tx: CellTransaction, uuids: Iterable[str]) -> list[Instance]:
     """The rows of these uuids with their latest faults, unlocked, in uuid order."""
     wanted = sorted(set(uuids))
     rows: list[Instance] = []
-    for start in range(0, len(wanted), dialect.IN_LIST):
-        chunk = wanted[start : start + dialect.IN_LIST]
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        chunk = wanted[start : start + dialect.IN_LIST_SIZE]
         query = PROTOCOL.add_columns(LAST_FAULT).where(instances.c.uuid.in_(chunk)).order_by(instances.c.uuid)
         rows += [instance_rows.instance(found, found.fault) for found in tx.execute(query)]
     return rows

@@ -16,11 +16,11 @@ from db.cell.tables import block_device_mappings, builds, instance_actions, inst
 from db.sql import dialect
 from db.sql.connection import CellTransaction
 
-PAGE = dialect.IN_LIST
-"""Servers that one transaction forgets, at most."""
+SERVERS_PER_TRANSACTION = dialect.IN_LIST_SIZE
+"""Maximum number of servers that one transaction purges."""
 
 HANGING_ON_ROWS = (builds, tags, block_device_mappings, instance_actions, instance_faults)
-"""What there is in a cell of a server, besides its row and its batch's secrets."""
+"""Tables of a cell with rows of a server, besides its instance row and its batch's secrets."""
 
 _OLD_ROWS = (
     sa.select(instances.c.uuid)
@@ -34,7 +34,7 @@ def rows(tx: CellTransaction, before: float) -> int:
     return forget_rows(tx, old_rows(tx, before))
 
 
-def old_rows(tx: CellTransaction, before: float, most: int = PAGE) -> Sequence[str]:
+def old_rows(tx: CellTransaction, before: float, most: int = SERVERS_PER_TRANSACTION) -> Sequence[str]:
     """The uuids of ``most`` servers that were deleted before ``before``, in no order."""
     return tx.execute(_OLD_ROWS, {"before": before, "most": most}).scalars().all()
 

@@ -114,8 +114,8 @@ _IDENTIFIED = sa.select(services.c.host).where(
 def identified(tx: CellTransaction, binary: str, hosts: Iterable[str]) -> set[str]:
     """Those of these hosts whose agents were shown to be theirs when they started."""
     ordered, found = sorted(hosts), set[str]()
-    for start in range(0, len(ordered), dialect.IN_LIST):
-        found.update(tx.execute(_IDENTIFIED, {"of": binary, "hosts": ordered[start : start + dialect.IN_LIST]}).scalars())
+    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
+        found.update(tx.execute(_IDENTIFIED, {"of": binary, "hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars())
     return found
 
 

@@ -32,8 +32,8 @@ def strays(tx: CellTransaction, uuids: Iterable[str]) -> list[Stray]:
     found = cell_rows.rows(tx, uuids).rows
     rows = [row for _, row in sorted(found.items()) if row.state is not State.STAGED]
     specs: dict[str, str] = {}
-    for start in range(0, len(rows), dialect.IN_LIST):
-        specs |= _specs_of(tx, [row.uuid for row in rows[start : start + dialect.IN_LIST]])
+    for start in range(0, len(rows), dialect.IN_LIST_SIZE):
+        specs |= _specs_of(tx, [row.uuid for row in rows[start : start + dialect.IN_LIST_SIZE]])
     ended = [row.uuid for row in rows if row.state is State.ERROR]
     faults = {row.uuid: row.fault for row in instances.read(tx, ended)} if ended else {}
     return [Stray(row=row, fault=faults.get(row.uuid), spec=specs.get(row.batch_id or "")) for row in rows]

@@ -17,10 +17,10 @@ from objects.text import clean
 from objects.unknown_guest import REASON_SIZE, REPORTED_LIMIT, UnknownGuest
 
 UUID = re.compile(r"[A-Za-z0-9._-]{1,36}", re.ASCII)
-"""What a guest's uuid has to look like to be kept: an agent that reports anything else is out of order."""
+"""The form of a guest's uuid. A guest with another uuid comes from a faulty agent and is not stored."""
 
 LIST_LIMIT = 10_000
-"""Guests that are listed of one cell at most."""
+"""Maximum number of guests listed of one cell."""
 
 _T = unknown_guests.c
 _FORGET = sa.delete(unknown_guests).where(_T.host == sa.bindparam("of"))

@@ -10,9 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from db.sql import dialect
-
-IN_LIST = 500
+IN_LIST_SIZE = 500
 """Longest IN list used. MariaDB turns lists of 1,000 and more into a join, after which the lock order is no longer the key's."""
 
 
@@ -87,8 +85,8 @@ class Upsert:
 class UpdateMany:
     """``UPDATE .. SET .. WHERE key = .. AND condition`` for rows of parameters; returns how many rows were matched.
 
-    MariaDB gets one statement for up to ``IN_LIST`` rows, a join with their values: its driver would send one for each. The others'
-    drivers have a fast way of their own, so there it is ``statement``, which says the same for a single row.
+    MariaDB gets one statement for up to ``IN_LIST_SIZE`` rows, a join with their values: its driver would send one each. The
+    others' drivers have a fast way of their own, so there it is ``statement``, which says the same for a single row.
     """
 
     def __init__(
@@ -112,8 +110,8 @@ class UpdateMany:
             return tx.execute(self._one, [dict(row) for row in rows] if len(rows) > 1 else dict(rows[0])).rowcount
         names = tuple(rows[0])
         matched = 0
-        for start in range(0, len(rows), dialect.IN_LIST):
-            some = rows[start : start + dialect.IN_LIST]
+        for start in range(0, len(rows), IN_LIST_SIZE):
+            some = rows[start : start + IN_LIST_SIZE]
             matched += tx.exec_driver_sql(self._text(names, len(some)), tuple(row[n] for row in some for n in names)).rowcount
         return matched
 

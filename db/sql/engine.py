@@ -28,14 +28,14 @@ T = TypeVar("T")
 DuplicateEntry: type[Exception] = oslo_exception.DBDuplicateEntry
 """Raised by an insert whose key, or unique value, is taken."""
 
-TURN_TIMEOUT = 30.0
-"""Seconds a thread waits for the other writers of its process before it gives up."""
+WRITE_TURN_TIMEOUT_S = 30.0
+"""Seconds that a thread waits for the other writers of its process before it gives up."""
 
 
 BRIEF_STATEMENT_TIMEOUT_S = 3.0
-"""What a list's statement may take."""
-_SQLITE_STEPS = 100_000
-"""Instructions of SQLite's machine after which it looks at the clock; a millisecond or so."""
+"""Seconds that one statement of a list may take."""
+_SQLITE_STEPS_PER_CHECK = 100_000
+"""Instructions of SQLite's virtual machine between two checks of the clock: about a millisecond."""
 TOO_COSTLY = (
     "This list takes too long. Ask for less: fewer tags or other filters, a smaller limit, or one project. Or try again later."
 )
@@ -184,8 +184,10 @@ class Database(Generic[Tx_co]):
         me = threading.get_ident()
         if me in self._turn.writers:
             raise NestedWrite(f"a write to {self!r} began inside another one of the same thread")
-        if not self._turn.take(TURN_TIMEOUT):
-            raise errors.DatabaseUnavailable(f"Database {self.url_masked} is busy: no turn to write within {TURN_TIMEOUT:.0f} s")
+        if not self._turn.take(WRITE_TURN_TIMEOUT_S):
+            raise errors.DatabaseUnavailable(
+                f"Database {self.url_masked} is busy: no turn to write within {WRITE_TURN_TIMEOUT_S:.0f} s"
+            )
         self._turn.writers.add(me)
         try:
             return self._write_in_turn(body)
@@ -263,7 +265,7 @@ CellDatabase: TypeAlias = Database[CellTransaction]
 def _until(tx: sa.Connection, end: float, body: Callable[[sa.Connection], T]) -> T:
     """Run ``body``; SQLite interrupts its statements after ``end`` (monotonic clock)."""
     connection = cast(sqlite3.Connection, tx.connection.driver_connection)
-    connection.set_progress_handler(lambda: time.monotonic() > end, _SQLITE_STEPS)
+    connection.set_progress_handler(lambda: time.monotonic() > end, _SQLITE_STEPS_PER_CHECK)
     try:
         return body(tx)
     finally:

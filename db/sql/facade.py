@@ -18,11 +18,11 @@ from objects import errors
 from objects.base import Object
 
 MAX_OVERFLOW = 20
-"""Connections beyond the pool's size that may be open for a moment."""
-POOL_TIMEOUT = 10.0
-"""Seconds a transaction waits for a connection of the pool."""
+"""Connections beyond the pool's size that may be open for a short time."""
+POOL_TIMEOUT_S = 10.0
+"""Seconds that a transaction waits for a connection of the pool."""
 
-RECYCLE = 3600
+CONNECTION_LIFETIME_S = 3600
 """Seconds after which a connection to a server is not used again."""
 
 
@@ -69,10 +69,10 @@ def make(opening: Opening, reading: clock.ClockReading) -> Facade:
     url = urls.parse(opening.url)
     facade = enginefacade.transaction_context()
     if urls.file_of(url) is None:
-        facade.configure(max_pool_size=opening.max_pool_size, max_overflow=MAX_OVERFLOW, pool_timeout=POOL_TIMEOUT)
+        facade.configure(max_pool_size=opening.max_pool_size, max_overflow=MAX_OVERFLOW, pool_timeout=POOL_TIMEOUT_S)
     facade.configure(
         connection=urls.for_driver(url),
-        connection_recycle_time=RECYCLE,
+        connection_recycle_time=CONNECTION_LIFETIME_S,
         max_retries=0,  # a dead server is told at once; who asked decides when to ask again
         thread_checkin=False,  # only for green threads
         logging_name=opening.name,
@@ -128,9 +128,9 @@ def _keep_connections(engine: sa.Engine, size: int) -> None:
         old._creator,
         pool_size=size,
         max_overflow=MAX_OVERFLOW,
-        timeout=POOL_TIMEOUT,
+        timeout=POOL_TIMEOUT_S,
         use_lifo=True,
-        recycle=-1 if engine.dialect.name == "sqlite" else RECYCLE,
+        recycle=-1 if engine.dialect.name == "sqlite" else CONNECTION_LIFETIME_S,
         pre_ping=engine.dialect.name != "sqlite",
         dialect=engine.dialect,
         _dispatch=old.dispatch,

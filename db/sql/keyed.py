@@ -53,8 +53,8 @@ class KeyedDelete:
     def __call__(self, tx: Connection, keys: Sequence[str], **parameters: object) -> list[sa.Row[Any]]:
         """Rows are locked in the order of ``keys`` where the server has an order, in several statements where there are many."""
         found: list[sa.Row[Any]] = []
-        for start in range(0, len(keys), dialect.IN_LIST):
-            some = list(keys[start : start + dialect.IN_LIST])
+        for start in range(0, len(keys), dialect.IN_LIST_SIZE):
+            some = list(keys[start : start + dialect.IN_LIST_SIZE])
             values = {"keys": some, **parameters}
             if tx.dialect.name in _MARIADB and not (self._unique and len(some) == 1):  # a single key is looked up anyway
                 found += self._lock_and_delete(tx, values)

@@ -12,17 +12,17 @@ from pymysql.connections import Connection
 from pymysql.constants import SERVER_STATUS
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
-FRESH = 5.0
+ALIVE_FOR_S = 5.0
 """Seconds for which an answer counts as a sign of life. A connection that broke since then fails in its first statement, and
 ``db/sql/retry.py`` runs the transaction again on a new one, so this only decides how often that happens."""
 
-COLUMNS = 2048
-"""Descriptions of columns that are remembered, half a KiB each; all statements of one process have a few hundred."""
+DESCRIPTIONS_LIMIT = 2048
+"""Column descriptions kept, half a KiB each; the statements of one process have a few hundred."""
 
 _MAKING = threading.Lock()
 
 
-@functools.lru_cache(COLUMNS)
+@functools.lru_cache(DESCRIPTIONS_LIMIT)
 def _column(description: bytes, encoding: str) -> FieldDescriptorPacket:
     """A description taken apart. A statement that is run again is answered with the same ones, byte for byte."""
     return FieldDescriptorPacket(description, encoding)
@@ -62,7 +62,7 @@ class QuietConnection(Connection):  # type: ignore[misc]  # the driver ships no 
             self._ended = True
 
     def ping(self, reconnect: bool = False) -> None:
-        if not self.open or time.monotonic() - self._heard > FRESH:
+        if not self.open or time.monotonic() - self._heard > ALIVE_FOR_S:
             super().ping(reconnect)
             self._heard = time.monotonic()
 

@@ -23,18 +23,18 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
-ATTEMPTS = 12
-TOTAL = 12.0
-"""Seconds after which a transaction that keeps meeting others is given up."""
+CONFLICT_ATTEMPTS = 12
+CONFLICT_TIMEOUT_S = 12.0
+"""Seconds after which a transaction that keeps conflicting with others is given up."""
 LOST_ATTEMPTS = 3
-LOST_TOTAL = 1.0
-"""Seconds for a database that does not answer: whoever asks has a sweep that comes again, so it fails early."""
+LOST_TIMEOUT_S = 1.0
+"""Seconds for a database that does not answer. It is short because the caller's sweep tries again."""
 
-_POSTGRESQL_MEETING = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock time-out
-_MARIADB_MEETING = (1020, 1205, 1213)  # record changed since last read, lock wait time-out, deadlock
+_POSTGRESQL_CONFLICTS = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock time-out
+_MARIADB_CONFLICTS = (1020, 1205, 1213)  # record changed since last read, lock wait time-out, deadlock
 _MARIADB_LOST = (1040, 1053, 1203, 1969)  # too many connections, shutting down, too many of this user, statement too slow
-_MARIADB_OUT_OF_TIME = 1969
-_POSTGRESQL_OUT_OF_TIME = "57014"
+_MARIADB_TIMEOUT = 1969
+_POSTGRESQL_TIMEOUT = "57014"
 _MARIADB_READ_ONLY = (1792, 1836)  # in a read-only transaction, in read-only mode
 _MARIADB_PREVENTED = 1290  # by an option of the server, which the text names: --read-only is one of several
 # Values that the server refuses, which PyMySQL calls operational errors: row too large, expression, packet too large, collations,
@@ -105,8 +105,8 @@ def is_out_of_time(error: BaseException) -> bool:
     driver_error = cause(error)
     if isinstance(driver_error, sqlite3.Error):
         return _sqlite_code(driver_error) == sqlite3.SQLITE_INTERRUPT
-    canceled = getattr(driver_error, "sqlstate", None) == _POSTGRESQL_OUT_OF_TIME
-    return canceled or _number(driver_error) == _MARIADB_OUT_OF_TIME
+    canceled = getattr(driver_error, "sqlstate", None) == _POSTGRESQL_TIMEOUT
+    return canceled or _number(driver_error) == _MARIADB_TIMEOUT
 
 
 def is_not_text(error: BaseException) -> bool:
@@ -168,7 +168,7 @@ def _classify_sqlite(error: sqlite3.Error) -> Trouble:
 def _classify_server(error: sa_exception.DBAPIError, driver_error: BaseException) -> Trouble:
     state = getattr(driver_error, "sqlstate", None)
     number = _number(driver_error)
-    if state in _POSTGRESQL_MEETING or number in _MARIADB_MEETING:
+    if state in _POSTGRESQL_CONFLICTS or number in _MARIADB_CONFLICTS:
         return Trouble.MEETING
     if state in ("42P01", "42703") or number in (1054, 1146):
         return Trouble.UNSYNCED
@@ -214,8 +214,8 @@ def _passing(error: BaseException) -> bool:
 
 def _is_last(error: BaseException, tries: int, seconds: float) -> bool:
     if classify(error) in (Trouble.LOST, Trouble.READ_ONLY):
-        return tries >= LOST_ATTEMPTS or seconds >= LOST_TOTAL
-    return tries >= ATTEMPTS or seconds >= TOTAL
+        return tries >= LOST_ATTEMPTS or seconds >= LOST_TIMEOUT_S
+    return tries >= CONFLICT_ATTEMPTS or seconds >= CONFLICT_TIMEOUT_S
 
 
 def _say(error: BaseException, tries: int) -> None:

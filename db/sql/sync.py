@@ -19,7 +19,7 @@ Kind = Literal["api", "cell"]
 """Which history of schema changes a database follows. The same database may follow both."""
 
 _LOCK = "superconductor db sync"
-_LOCK_TIMEOUT = 60
+_LOCK_TIMEOUT_S = 60
 """Seconds to wait for another process that is applying changes to the same database."""
 _LOCK_NUMBER = 0x53435359
 """PostgreSQL names advisory locks by number; nothing else in a database of ours takes one."""
@@ -96,8 +96,10 @@ def _lock(tx: sa.Connection) -> None:
     """One process at a time. On SQLite the transaction itself is that lock; on PostgreSQL the lock ends with the transaction."""
     if tx.dialect.name == "postgresql":
         tx.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_NUMBER)))
-    elif tx.dialect.name != "sqlite" and tx.execute(sa.select(sa.func.get_lock(_LOCK, _LOCK_TIMEOUT))).scalar() != 1:
-        raise errors.DatabaseUnavailable(f"Another process has been applying schema changes for {_LOCK_TIMEOUT} s; try again later")
+    elif tx.dialect.name != "sqlite" and tx.execute(sa.select(sa.func.get_lock(_LOCK, _LOCK_TIMEOUT_S))).scalar() != 1:
+        raise errors.DatabaseUnavailable(
+            f"Another process has been applying schema changes for {_LOCK_TIMEOUT_S} s; try again later"
+        )
 
 
 def _unlock(tx: sa.Connection) -> None:

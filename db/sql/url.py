@@ -12,18 +12,18 @@ import sqlalchemy as sa
 from objects import errors
 from objects.mask import mask_url
 
-CONNECT_TIMEOUT = 2
+CONNECT_TIMEOUT_S = 2
 """Seconds to wait for a server to accept a connection."""
-ANSWER_TIMEOUT = 15
-"""Seconds to wait for the answer to one statement; it must outlast LOCK_TIMEOUT. ``?read_timeout=`` in the URL changes it."""
-SCHEMA_TIMEOUT = 3600
+ANSWER_TIMEOUT_S = 15
+"""Seconds to wait for the answer to one statement; it must outlast LOCK_TIMEOUT_S. ``?read_timeout=`` in the URL changes it."""
+SCHEMA_TIMEOUT_S = 3600
 """The same for the statements of a schema change."""
-LOCK_TIMEOUT = 5
+LOCK_TIMEOUT_S = 5
 """Seconds a statement waits for a row lock on a server before the transaction is run again."""
-IDLE_TIMEOUT = 60
-"""Seconds after which a server ends a transaction whose client says nothing, so that a machine that vanished holds no locks."""
-BUSY_TIMEOUT = 5
-"""Seconds SQLite polls for another process's write to end before the transaction is run again."""
+IDLE_TIMEOUT_S = 60
+"""Seconds after which a server ends a transaction of a silent client, so that a machine that vanished holds no locks."""
+BUSY_TIMEOUT_S = 5
+"""Seconds that SQLite waits for another process's write to end before the transaction is run again."""
 
 _DRIVERS = {"sqlite": "sqlite", "mysql": "mysql+pymysql", "mariadb": "mysql+pymysql", "postgresql": "postgresql+psycopg"}
 _EXTRAS = {"mysql+pymysql": "mysql", "postgresql+psycopg": "postgres"}
@@ -62,7 +62,7 @@ def patient(url: str) -> str:
     """The URL with time for a schema change, which may take long, where it does not say how much."""
     parsed = parse(url)
     given = sa.make_url(url).query
-    long = {key: str(SCHEMA_TIMEOUT) for key in ("read_timeout", "write_timeout") if key in parsed.query and key not in given}
+    long = {key: str(SCHEMA_TIMEOUT_S) for key in ("read_timeout", "write_timeout") if key in parsed.query and key not in given}
     return parsed.update_query_dict(long).render_as_string(hide_password=False) if long else url
 
 
@@ -116,12 +116,12 @@ def plain_driver(url: sa.URL) -> bool:
 
 def read_timeout(url: sa.URL) -> float:
     """Seconds that the answer to one statement may take, on a server."""
-    return _seconds(url, "read_timeout", ANSWER_TIMEOUT)
+    return _seconds(url, "read_timeout", ANSWER_TIMEOUT_S)
 
 
 def connect_timeout(url: sa.URL) -> float:
     """Seconds that a server may take to accept a connection."""
-    return _seconds(url, "connect_timeout", CONNECT_TIMEOUT)
+    return _seconds(url, "connect_timeout", CONNECT_TIMEOUT_S)
 
 
 def _seconds(url: sa.URL, name: str, default: float) -> float:
@@ -149,7 +149,7 @@ def settle(connection: Any, url: sa.URL, *, query_only: bool = False, statement_
     ``statement_timeout``: seconds that a statement may take on a server, if less than the URL's ``read_timeout``.
     """
     if isinstance(connection, sqlite3.Connection):
-        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT * 1000}")  # first: the next one may meet another process
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")  # first: the next one may meet another process
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={synchronous(url)}")
         connection.execute("PRAGMA foreign_keys=ON")
@@ -163,13 +163,13 @@ def settle(connection: Any, url: sa.URL, *, query_only: bool = False, statement_
             cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
             # Tables here are queues: a plan that was kept from when one was empty reads all of it when it is full.
             cursor.execute("SET plan_cache_mode = force_custom_plan")
-            cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}s'")
+            cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_S}s'")
             cursor.execute(f"SET statement_timeout = '{answer * 1000:.0f}ms'")
-            cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_TIMEOUT}s'")
+            cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_TIMEOUT_S}s'")
         else:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            more = f"SESSION idle_transaction_timeout = {IDLE_TIMEOUT}, SESSION max_statement_time = {answer:g}"
-            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT} /*M! , {more} */")  # to MySQL a comment
+            more = f"SESSION idle_transaction_timeout = {IDLE_TIMEOUT_S}, SESSION max_statement_time = {answer:g}"
+            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT_S} /*M! , {more} */")  # to MySQL a comment
     connection.commit()
     if query_only:
         _only_read(connection, url)
@@ -193,10 +193,10 @@ def _only_read(connection: Any, url: sa.URL) -> None:
 def _options(url: sa.URL) -> dict[str, str]:
     if url.get_backend_name() == "postgresql":
         unheard = {"keepalives_idle": "5", "keepalives_interval": "5", "keepalives_count": "2"}
-        times = {"connect_timeout": str(CONNECT_TIMEOUT), "read_timeout": str(ANSWER_TIMEOUT)}
-        return {**times, "tcp_user_timeout": str(ANSWER_TIMEOUT * 1000), **unheard}
+        times = {"connect_timeout": str(CONNECT_TIMEOUT_S), "read_timeout": str(ANSWER_TIMEOUT_S)}
+        return {**times, "tcp_user_timeout": str(ANSWER_TIMEOUT_S * 1000), **unheard}
     options = {"charset": "utf8mb4"}
     if url.get_driver_name() == "pymysql":
-        answer = str(ANSWER_TIMEOUT)
-        options |= {"connect_timeout": str(CONNECT_TIMEOUT), "read_timeout": answer, "write_timeout": answer}
+        answer = str(ANSWER_TIMEOUT_S)
+        options |= {"connect_timeout": str(CONNECT_TIMEOUT_S), "read_timeout": answer, "write_timeout": answer}
     return options

@@ -31,11 +31,11 @@ from service.rate_limited_log import RateLimitedLog
 LOG = logging.getLogger(__name__)
 
 NOTIFICATION_WINDOW = 64
-"""Notifications a listener may have in work: they are acknowledged after the work, where calls and casts are before it."""
+"""Number of notifications that a listener may process at once. They are acknowledged afterwards, calls and casts before."""
 
 _SENT: Any = tuple[RequestContext, wire.WireCall]
 _NOTIFIED: Any = tuple[dict[str, Any], dict[str, Any]]
-"""What the body of a letter is."""
+"""The type of a message's body."""
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 

@@ -4,8 +4,8 @@ What it promises, which is what RabbitMQ does with queues that have been declare
 
 * A message for a topic goes to one of the topic's consumers: to the one with the least waiting, in rotation among equals.
 * A message for a topic and server goes to that server's own queue. A fan-out message goes to every consumer there is now.
-* A queue keeps messages while it has no consumer, even one that never had any; beyond ``LIMIT`` it drops its oldest. A message
-  that expires before a consumer takes it (its caller has given up) is dropped.
+* A queue keeps messages while it has no consumer, even one that never had any; beyond ``QUEUE_LENGTH_LIMIT`` it drops its oldest. A
+  message that expires before a consumer takes it (its caller has given up) is dropped.
 * A consumer is handed one message at a time that it has not begun to work on. Up to ``PREFETCH`` more are set aside for it;
   those go back to their queues when it unsubscribes. Messages handed over are gone for good, as on a real bus.
 * The broker exists while somebody has it open, and its queues with it.
@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 
 LOG = logging.getLogger(__name__)
 
-LIMIT = 10_000
-"""Messages kept per queue without consumer."""
+QUEUE_LENGTH_LIMIT = 10_000
+"""Number of messages kept in a queue without consumers."""
 
 PREFETCH = 32
-"""Messages set aside for one consumer."""
+"""Number of messages reserved for one consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +151,9 @@ class Broker:
     def _put(self, queue: EmbeddedQueue, letter: QueuedMessage) -> None:
         queue.letters.append(letter)
         self._pump(queue)
-        if len(queue.letters) > LIMIT:
+        if len(queue.letters) > QUEUE_LENGTH_LIMIT:
             queue.letters.popleft()
-            LOG.warning("%s holds %d unread messages: its oldest is dropped", queue.name, LIMIT)
+            LOG.warning("%s holds %d unread messages: its oldest is dropped", queue.name, QUEUE_LENGTH_LIMIT)
 
     def _pump(self, queue: EmbeddedQueue) -> None:
         """Set letters aside for consumers as long as there are letters and consumers with room."""

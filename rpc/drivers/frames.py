@@ -16,8 +16,8 @@ from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]  # t
 
 from rpc.drivers.library import amqp_frame_handler, decode_properties_basic, spec
 
-LARGEST = 15 * 1024 * 1024
-"""Bytes that a message may have on the wire: RabbitMQ takes messages of 16 MiB unless it is told otherwise."""
+MESSAGE_BYTES_LIMIT = 15 * 1024 * 1024
+"""Maximum size of a message on the wire. RabbitMQ takes messages of 16 MiB by default."""
 
 _METHOD, _HEADER, _BODY = 1, 2, 3
 _DELIVER = bytes([*spec.Basic.Deliver[0].to_bytes(2, "big"), *spec.Basic.Deliver[1].to_bytes(2, "big")])
@@ -26,7 +26,7 @@ _DELIVER = bytes([*spec.Basic.Deliver[0].to_bytes(2, "big"), *spec.Basic.Deliver
 class Delivery:
     """One message that a broker delivered.
 
-    ``size``: bytes of the body as its sender sent it; ``body`` is only the beginning where that is more than ``LARGEST``.
+    ``size``: bytes of the body as its sender sent it. Beyond ``MESSAGE_BYTES_LIMIT``, ``body`` has only the beginning.
     ``unparsed``: what could not be parsed of its properties; then there are none.
     """
 
@@ -59,7 +59,7 @@ class Delivery:
     def chunk(self, payload: bytes) -> bool:
         """Take a part of the body. Returns whether the message is complete."""
         self._missing -= len(payload)
-        if self.size <= LARGEST or not self._chunks:
+        if self.size <= MESSAGE_BYTES_LIMIT or not self._chunks:
             self._chunks.append(payload)
         if self._missing > 0:
             return False

@@ -14,13 +14,13 @@ from service.retry import pause_after
 LOG = logging.getLogger(__name__)
 
 QUEUES_LIMIT = 100
-"""Reply queues that are tried again. A caller that died leaves one for as long as answers are kept."""
+"""Number of reply queues that are tried again. A caller that died leaves one for as long as its answers are kept."""
 
-SIZE_LIMIT = 16 * 1024 * 1024
-"""Bytes of answers that are kept."""
+KEPT_BYTES_LIMIT = 16 * 1024 * 1024
+"""Maximum size in bytes of all kept answers."""
 
 PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
-"""Seconds until a queue is tried again, doubled up to the second figure."""
+"""Seconds until a queue is tried again: the first pause, which doubles up to the longest."""
 
 
 class _Answer(NamedTuple):
@@ -63,7 +63,7 @@ class LateAnswers:
             missing = self._missing.setdefault(reply_q, _Missing(now))
             missing.answers.append(_Answer(body, now + self._patience))
             self._size += len(body)
-            while len(self._missing) > QUEUES_LIMIT or self._size > SIZE_LIMIT:
+            while len(self._missing) > QUEUES_LIMIT or self._size > KEPT_BYTES_LIMIT:
                 self._forget(next(iter(self._missing)))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="rabbit-late-answers", daemon=True)

@@ -31,8 +31,8 @@ from rpc.drivers.late_answers import LateAnswers
 from rpc.drivers.library import amqpdriver, base, common, impl_rabbit, rpc_amqp
 from rpc.drivers.rabbit_connection import (
     DEFAULT_USER,
-    LONGEST_PAUSE,
-    REFUSED_PAUSE,
+    LONGEST_REFUSED_PAUSE_S,
+    REFUSED_PAUSE_S,
     Connection,
     Connections,
     OutgoingMessage,
@@ -47,14 +47,14 @@ from service.retry import keep_trying
 
 LOG = logging.getLogger(__name__)
 
-DOUBLES = 16
-"""Messages whose ids a listener remembers. The driver's own figure."""
+REMEMBERED_IDS = 16
+"""Number of message ids that a listener remembers to find duplicates. The library uses the same number."""
 
-ROOM_PAUSE_S = 0.5
-"""Seconds for which a listener waits for a thread before it looks whether it is to stop, and gives the broker a sign of life."""
+ROOM_WAIT_S = 0.5
+"""Seconds that a listener waits for a free thread before it checks whether it must stop, and sends a heartbeat."""
 
 PARTS_LIMIT = 16
-"""Parts of one answer that wait for whoever asked: an answer has one or two."""
+"""Maximum number of parts of one answer that wait for the caller. An answer has one or two."""
 
 
 class Answers:
@@ -149,7 +149,7 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
         super().__init__(1, None, driver.prefetch_size)
         self.driver = driver
         self._context = context
-        self._seen: deque[str] = deque(maxlen=DOUBLES)
+        self._seen: deque[str] = deque(maxlen=REMEMBERED_IDS)
         self._complaints = RateLimitedLog(LOG)
         self._room: Callable[[int, float], bool] | None = None
         self._stopping = threading.Event()
@@ -201,7 +201,7 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
 
     def _has_room(self, size: int) -> bool:
         """Wait for a thread. False: the message is not taken, the broker gives it to another server or sends it again."""
-        while self._room is not None and not self._room(size, ROOM_PAUSE_S):
+        while self._room is not None and not self._room(size, ROOM_WAIT_S):
             if self._stopping.is_set():
                 return False
             try:
@@ -371,8 +371,8 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
 
         keep_trying(
             declare,
-            first=REFUSED_PAUSE,
-            longest=LONGEST_PAUSE,
+            first=REFUSED_PAUSE_S,
+            longest=LONGEST_REFUSED_PAUSE_S,
             stopping=self._closing,
             failed=refused,
             on=om.MessageDeliveryFailure,

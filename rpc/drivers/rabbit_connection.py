@@ -29,11 +29,11 @@ LOG = logging.getLogger(__name__)
 
 COMPLAINTS = RateLimitedLog(LOG)
 
-SHORTEST_PAUSE, BUSY_PAUSE = 0.25, 1.0
+SHORTEST_PAUSE_S, BUSY_PAUSE_S = 0.25, 1.0
 """Seconds that who listens waits before he looks whether he is to stop: at first, doubled up to what heartbeats allow; and at most
 where messages come."""
 
-REFUSED_PAUSE, LONGEST_PAUSE = 0.5, 3.0
+REFUSED_PAUSE_S, LONGEST_REFUSED_PAUSE_S = 0.5, 3.0
 """Seconds that who listens pauses when a broker refuses him, as it does where the virtual host is gone; doubled from the first."""
 
 DEFAULT_USER = "guest"
@@ -165,7 +165,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         """The channel that the dead-letter queue was declared on."""
         self.refused: RefusedMessages
         """What is done with messages that nobody can read: set before the connection listens."""
-        self._pause = SHORTEST_PAUSE
+        self._pause = SHORTEST_PAUSE_S
         self.rabbit_qos_prefetch_count = 0
         super().__init__(*arguments, **options)
 
@@ -356,9 +356,9 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
                 if error.code == 406 and error.method_name == "Basic.ack":
                     raise self.connection.recoverable_channel_errors[0] from None
                 raise
-            if self._pause > BUSY_PAUSE:
-                self._pause = BUSY_PAUSE
-                sock.settimeout(BUSY_PAUSE)
+            if self._pause > BUSY_PAUSE_S:
+                self._pause = BUSY_PAUSE_S
+                sock.settimeout(BUSY_PAUSE_S)
 
     def _begin_anew(self, error: Exception) -> None:
         if not isinstance(error, common.Timeout):
@@ -440,6 +440,6 @@ def listen(connection: Connection, stopping: threading.Event, complaints: RateLi
 
     while not stopping.is_set():
         try:
-            keep_trying(connection.listen, first=REFUSED_PAUSE, longest=LONGEST_PAUSE, stopping=stopping, failed=failed)
+            keep_trying(connection.listen, first=REFUSED_PAUSE_S, longest=LONGEST_REFUSED_PAUSE_S, stopping=stopping, failed=failed)
         except Exception as error:  # noqa: BLE001 - the end of listening
             LOG.debug("Listening ends: %s", error)

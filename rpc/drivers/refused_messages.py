@@ -25,24 +25,24 @@ QUEUE = "superconductor-dead-letters"
 """The dead-letter queue of a virtual host."""
 
 DEAD_LETTERS_LIMIT = 1000
-DEAD_LETTERS_SIZE = 64 * 1024 * 1024
+DEAD_LETTERS_BYTES = 64 * 1024 * 1024
 DEAD_LETTERS_AGE_S = 7 * 24 * 3600
-"""How many the queue keeps, how many bytes of them, and for how long. Beyond that it drops the oldest."""
+"""Number, bytes and age of the messages that the queue keeps. Beyond that it drops the oldest."""
 
 ARGUMENTS = {
     "x-max-length": DEAD_LETTERS_LIMIT,
-    "x-max-length-bytes": DEAD_LETTERS_SIZE,
+    "x-max-length-bytes": DEAD_LETTERS_BYTES,
     "x-message-ttl": DEAD_LETTERS_AGE_S * 1000,
 }
 
-BODY_SIZE = 65536
-"""Bytes of a refused body that are kept."""
+BODY_BYTES_LIMIT = 65536
+"""Number of bytes kept of a refused body."""
 
 WAITING_LIMIT = 100
-"""Refused messages that wait to be put there. In a flood of them the others are only counted."""
+"""Number of refused messages that may wait to be put there. The others are only counted."""
 
 PAUSE_S = 0.05
-"""Seconds from one to the next: a flood of junk must not become a flood of dead letters."""
+"""Seconds between two dead letters, so that a flood of junk does not become a flood of dead letters."""
 
 
 class RefusedMessage(NamedTuple):
@@ -74,7 +74,7 @@ class RefusedMessages:
         self._complaints(f"{topic}: {kind}", logging.WARNING, text, arrival.size, queue_name, QUEUE, why, sender)
         headers = {"queue": queue_name, "reason": why, "size": arrival.size, "refused-at": int(time.time())}
         try:
-            self._letters.put_nowait(RefusedMessage(arrival.body[:BODY_SIZE], headers))
+            self._letters.put_nowait(RefusedMessage(arrival.body[:BODY_BYTES_LIMIT], headers))
         except queue.Full:
             return
         with self._starting:

@@ -15,7 +15,7 @@ import msgspec
 from objects import errors, typed
 from objects.context import RequestContext
 from objects.text import one_line
-from rpc.drivers.frames import LARGEST, Delivery
+from rpc.drivers.frames import MESSAGE_BYTES_LIMIT, Delivery
 
 T = TypeVar("T")
 
@@ -99,8 +99,8 @@ def envelope(message: Mapping[str, Any]) -> bytes:
 
 def check_size(body: bytes) -> None:
     """Raises errors.Invalid for a body that no broker would take, instead of losing the connection over it."""
-    if len(body) > LARGEST:
-        raise errors.Invalid(f"A message of {len(body)} bytes is too large for the bus: {LARGEST} are the most.")
+    if len(body) > MESSAGE_BYTES_LIMIT:
+        raise errors.Invalid(f"A message of {len(body)} bytes is too large for the bus: {MESSAGE_BYTES_LIMIT} are the most.")
 
 
 def read(arrival: Delivery, kind: type[T]) -> T:
@@ -125,8 +125,8 @@ def decode(text: bytes | str, kind: type[T]) -> T:
 
 
 def _check(arrival: Delivery) -> None:
-    if arrival.size > LARGEST:
-        raise Unreadable("size", f"{arrival.size} bytes, {LARGEST} are the most")
+    if arrival.size > MESSAGE_BYTES_LIMIT:
+        raise Unreadable("size", f"{arrival.size} bytes, {MESSAGE_BYTES_LIMIT} are the most")
     if arrival.unparsed:
         raise Unreadable("properties", arrival.unparsed)
     properties = arrival.properties

@@ -19,8 +19,8 @@ from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.weighers.base import Weigher
 
-ANY = 1 << 30
-"""A subset size that means any host left."""
+ANY_HOST = 1 << 30
+"""A subset size that includes every host."""
 
 
 class SchedulerDriver(Criteria, abc.ABC):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from objects.decision import FilterCount
-from scheduler.drivers.base import ANY, SchedulerDriver
+from scheduler.drivers.base import ANY_HOST, SchedulerDriver
 from scheduler.filters.always import always
 from scheduler.filters.base import Filter
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
@@ -26,7 +26,7 @@ class ChanceScheduler(SchedulerDriver):
         super().__init__(settings, (), ())
         up = ComputeFilter(settings)
         self.filters = (up, *always(settings), RamFilter(settings), CoreFilter(settings), DiskFilter(settings))
-        self.subset = ANY
+        self.subset = ANY_HOST
 
     def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:
         nobody_up = not any(count.name == ComputeFilter.__name__ and count.after for count in counts)

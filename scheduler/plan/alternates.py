@@ -16,9 +16,9 @@ from scheduler.table.arrays import Floats, Ints, tally
 from scheduler.table.host_table import HostTable
 from scheduler.table.kernels import mixed
 
-SPARE = 24
+EXTRA_CANDIDATES_PER_CELL = 24
 """Candidates considered per cell beyond those that its instances need."""
-NEAR = 1.0
+NEAR_BEST_SCORE = 1.0
 """Hosts whose score is within this of the best count as equally good. It is the full range of one weigher with multiplier 1."""
 
 Chosen = tuple[str, int]
@@ -49,7 +49,7 @@ class Alternates:
         for uuid, row in chosen:
             by_cell[int(self._table.cell[row])].append((uuid, row))
         for cell, members in by_cell.items():
-            candidates, scores = self._found.best_of_cell(cell, self._wanted * len(members) + SPARE)
+            candidates, scores = self._found.best_of_cell(cell, self._wanted * len(members) + EXTRA_CANDIDATES_PER_CELL)
             own = members[0][1] if len(members) == 1 else None
             ranked = self._ranked(candidates, scores, own)
             group = self._request.group
@@ -89,7 +89,7 @@ class Alternates:
             rows, scores = rows[order], scores[order]
         if not rows.size:
             return []
-        near = int(tally(scores >= scores[0] - NEAR))
+        near = int(tally(scores >= scores[0] - NEAR_BEST_SCORE))
         start = mixed(self._request.seed) % near
         ranked: list[int] = rows.tolist()
         return ranked[start:near] + ranked[:start] + ranked[near:]

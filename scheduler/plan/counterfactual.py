@@ -31,9 +31,9 @@ from scheduler.table.hosts import Hosts
 
 LOG = logging.getLogger(__name__)
 
-MOST = 8
+CHANGES_PER_KIND = 8
 """Maximum number tried of each of: hints, extra specs, image properties."""
-PLACES = 5
+PLACES_LIMIT = 5
 """Maximum number of zones or cells that a relaxation names."""
 AMOUNTS = {Asked.VCPUS: ("vcpus", 1), Asked.MEMORY: ("memory_mb", 1), Asked.DISK: ("disk_gb", 0)}
 """Each amount with its name in the table and the minimum that a server can have."""
@@ -187,7 +187,7 @@ class _Search:
         places = column[room.rows]
         numbers = np.unique(places).tolist()
         whole = [number for number in numbers if self._total(request, room.counts[places == number]) == self._wanted]
-        yield Relaxation(asked=asked, places=tuple(sorted(map(name, whole))[:PLACES]))
+        yield Relaxation(asked=asked, places=tuple(sorted(map(name, whole))[:PLACES_LIMIT]))
 
 
 def _conditions(spec: RequestSpec) -> Iterator[tuple[Relaxation, dict[str, object]]]:
@@ -231,4 +231,4 @@ def _without(given: Mapping[str, object], name: str) -> dict[str, object]:
 
 
 def _first(names: Iterable[str]) -> list[str]:
-    return sorted(names)[:MOST]
+    return sorted(names)[:CHANGES_PER_KIND]

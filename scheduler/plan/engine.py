@@ -27,10 +27,10 @@ from scheduler.table.kernels import narrowed
 from scheduler.weighers.base import Weigher
 from service.rate_limited_log import RateLimitedLog
 
-SPARE = 8
+EXTRA_CANDIDATES = 8
 """Candidate hosts kept beyond one per instance."""
-FEW = 2
-"""If fewer than one in this many hosts pass the filters, only those are copied and weighed."""
+SPARSE_DIVISOR = 2
+"""If fewer than one in this many hosts pass the filters, only these are copied and weighed."""
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the one cell it reports from")
 
@@ -43,7 +43,7 @@ def survey(table: HostTable, driver: Criteria, request: Request, within: Ints | 
     hosts, chain = Hosts(table, request, within), driver.chain(request)
     mask, counts = narrow(chain.filters, hosts, request)
     left: Mask | None = mask
-    if (counts[-1].after if counts else mask.size) * FEW < mask.size:
+    if (counts[-1].after if counts else mask.size) * SPARSE_DIVISOR < mask.size:
         rows: Ints = mask.nonzero()[0]
         hosts, left = Hosts(table, request, rows if within is None else within[rows]), None
     scores, parts = _weighed(chain.weighers, hosts, request, left)
@@ -151,7 +151,7 @@ class _Front:
     def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> None:
         self._table, self._driver, self._request, self._parts = table, driver, request, found.parts
         self._alone = request.group is None and not driver.cell_wide  # an instance changes the score of its own row only
-        self.rows, self._now = self._best_of(found, count + SPARE + driver.subset)
+        self.rows, self._now = self._best_of(found, count + EXTRA_CANDIDATES + driver.subset)
         self._level: Ints = np.zeros(self.rows.size, dtype=np.int64)
         self._steps: list[Floats] = [self._now.copy()]
 

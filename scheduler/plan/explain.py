@@ -13,9 +13,9 @@ from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
 from scheduler.table.host_table import HostTable
 
-TOP = 5
+BEST_HOSTS_SHOWN = 5
 """Number of best hosts recorded with their scores."""
-TAKEN = 20
+LOST_HOSTS_SHOWN = 20
 """Maximum number of hosts recorded that were lost to other claims."""
 
 
@@ -46,7 +46,7 @@ def decision_of(
         message=driver.refusal(counts, hosts, job.short or 0, len(job.standing.needed)) if refused else "",
         elapsed_ms=round((time.perf_counter() - job.started) * 1e6) / 1e3,
         conflicts=job.conflicts,
-        taken=tuple(job.taken)[:TAKEN],
+        taken=tuple(job.taken)[:LOST_HOSTS_SHOWN],
         relaxations=job.relaxations,
         waits=job.waits,
     )
@@ -54,7 +54,7 @@ def decision_of(
 
 def _candidates(job: Job, survey: Survey, table: HostTable) -> tuple[Candidate, ...]:
     """The best hosts for the first instance, best first, and the host it got if that is not among them."""
-    best, scored = survey.best(TOP)
+    best, scored = survey.best(BEST_HOSTS_SHOWN)
     rows: list[int] = best.tolist()
     scores: list[float] = scored.tolist()
     winner = next(iter(job.rows.values()), None)

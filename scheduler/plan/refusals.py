@@ -15,7 +15,7 @@ from scheduler.plan.together import survey
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 
-OUTAGE = 1800.0
+OUTAGE_WAIT_S = 1800.0
 """Seconds for which requests wait for a cell that has fallen silent as a whole. After that its hosts count as down."""
 
 
@@ -64,7 +64,7 @@ class Refusals:
 
     def _look_for_unheard(self, job: Job, request: Request, step: engine.PlanningStep) -> None:
         """If cells without any sign of life could take the job, set ``job.unheard``: it then waits for them until its deadline."""
-        since = self._moment.mono - OUTAGE
+        since = self._moment.mono - OUTAGE_WAIT_S
         cells = _unheard(self._table, request.alive_since, since)
         if cells:
             request.unheard_cells = frozenset(cells)

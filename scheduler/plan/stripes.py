@@ -14,7 +14,7 @@ from scheduler.table.arrays import Floats
 from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
 
-RECENT = 10.0
+ACTIVE_S = 10.0
 """Seconds for which a scheduler counts as active after a claim, and for which stripes are used after a conflict."""
 
 
@@ -42,10 +42,10 @@ class Stripes:
         ``now``: monotonic clock. ``conflict``: we have lost a host to another scheduler.
         """
         self._claimed |= dict.fromkeys(others, now)
-        self._claimed = {writer: at for writer, at in self._claimed.items() if at > now - RECENT}
+        self._claimed = {writer: at for writer, at in self._claimed.items() if at > now - ACTIVE_S}
         self._own = own or self._own
         if conflict:
-            self._until = now + RECENT
+            self._until = now + ACTIVE_S
 
     def apply(self, driver: SchedulerDriver, now: float) -> SchedulerDriver:
         """The driver unchanged, or a copy with a weigher that prefers our stripe."""

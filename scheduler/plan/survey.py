@@ -14,11 +14,11 @@ from scheduler.table.hosts import Hosts
 from scheduler.table.kernels import add_scaled, extremes, noise, ordered, ordered_in, untied
 from scheduler.weighers.base import Weigher
 
-NOISE = 1e-9
+TIE_NOISE = 1e-9
 """Amplitude of the noise that orders equal scores: scores closer than this count as equal."""
-FIRST = 8
+SORTED_HOSTS = 8
 """Number of best hosts sorted at once: more than an explanation shows."""
-HEAD = 320
+SELECTED_HOSTS = 320
 """Number of best hosts selected, unsorted: enough to find the alternates of one cell among them."""
 
 
@@ -61,8 +61,8 @@ def scale(weigher: Weigher, raw: Floats, multiplier: float | None, left: Mask | 
 
 
 def ties(table: HostTable, rows: Ints, seed: int) -> Floats:
-    """Noise below ``NOISE`` that orders rows with equal scores."""
-    return noise(table.salt[rows], seed, NOISE)
+    """Noise below ``TIE_NOISE`` that orders rows with equal scores."""
+    return noise(table.salt[rows], seed, TIE_NOISE)
 
 
 class Survey:
@@ -107,11 +107,11 @@ class Survey:
 
     def best(self, count: int) -> tuple[Ints, Floats]:
         """The ``count`` best rows with their scores, best first; all rows if there are fewer."""
-        if count > HEAD:
+        if count > SELECTED_HOSTS:
             return ordered(*self._ahead(count)[:2], count)
         if self._first is None or count > self._first[0].size:
             rows, scores, _ = self._head
-            self._first = ordered(rows, scores, max(count, FIRST))
+            self._first = ordered(rows, scores, max(count, SORTED_HOSTS))
         rows, scores = self._first
         return rows[:count], scores[:count]
 
@@ -123,7 +123,7 @@ class Survey:
             return rows, scores
         theirs = self._hosts.of_cell(cell)
         left = None if self._left is None else self._left[theirs]
-        positions = theirs[leading(self._scores[theirs], left, count, NOISE).positions]
+        positions = theirs[leading(self._scores[theirs], left, count, TIE_NOISE).positions]
         return ordered(self._rows(positions), self._exact(positions), count)
 
     def weights(self, rows: list[int]) -> dict[str, list[float]]:
@@ -143,13 +143,13 @@ class Survey:
 
     @property
     def _head(self) -> tuple[Ints, Floats, float]:
-        """At least the ``HEAD`` best rows, unsorted, their scores, and the score down to which the rows are complete."""
+        """At least the ``SELECTED_HOSTS`` best rows, unsorted, their scores, and the score down to which the rows are complete."""
         if self._leaders is None:
-            self._leaders = self._ahead(HEAD)
+            self._leaders = self._ahead(SELECTED_HOSTS)
         return self._leaders
 
     def _ahead(self, count: int) -> tuple[Ints, Floats, float]:
-        positions, least = leading(self._scores, self._left, count, NOISE)
+        positions, least = leading(self._scores, self._left, count, TIE_NOISE)
         return self._rows(positions), self._exact(positions), least
 
     @property
@@ -161,15 +161,15 @@ class Survey:
         if self._seed is None:
             scores: Floats = self._scores[positions]
             return scores
-        return untied(self._scores, positions, self._hosts.table.salt, self._rows(positions), self._seed, NOISE)
+        return untied(self._scores, positions, self._hosts.table.salt, self._rows(positions), self._seed, TIE_NOISE)
 
     def _rows(self, positions: Ints) -> Ints:
         return positions if self._hosts.rows is None else self._hosts.rows[positions]
 
 
-BLOCKS = 1024
+BLOCK_COUNT = 1024
 """Number of blocks that scores are divided into: every 1024th score is in the same block."""
-WHOLE = 1536
+UNDIVIDED_LIMIT = 1536
 """Up to this many scores are not divided into blocks, because looking at all of them is faster."""
 
 
@@ -186,7 +186,7 @@ def leading(scores: Floats, left: Mask | None, count: int, slack: float) -> Lead
     The result may contain more. The bound is taken from the best score of each block: the ``count``-th best of these is no better
     than the ``count``-th best of all. Hosts that did not pass are among them, so that a lower bound may have to be tried.
     """
-    if scores.size > max(2 * count, WHOLE):
+    if scores.size > max(2 * count, UNDIVIDED_LIMIT):
         tops = _best_of_blocks(scores)
         enough = count if left is None else count * 5 // 4  # most hosts usually pass
         while enough < tops.size:
@@ -205,8 +205,8 @@ def leading(scores: Floats, left: Mask | None, count: int, slack: float) -> Lead
 
 def _best_of_blocks(scores: Floats) -> Floats:
     """The best score of each block, as a new array. Each score after the last full row of blocks is a block of its own."""
-    size = scores.size // BLOCKS
+    size = scores.size // BLOCK_COUNT
     if size < 2:
         return scores.copy()
-    full = size * BLOCKS
-    return np.concatenate((scores[:full].reshape(size, BLOCKS).max(axis=0), scores[full:]))
+    full = size * BLOCK_COUNT
+    return np.concatenate((scores[:full].reshape(size, BLOCK_COUNT).max(axis=0), scores[full:]))

@@ -11,13 +11,13 @@ import numpy as np
 
 from scheduler.table.arrays import Counts, Floats, Ints, Mask, Words
 
-CHANGES = 4096
-"""So many of the last changes are known row by row."""
-LEAVING = 10.0
+CHANGES_KEPT = 4096
+"""Number of latest changes whose rows are known."""
+GUEST_REMOVAL_WAIT_S = 10.0
 """Seconds after a host's claims have fallen in which what its agent counts more of may be guests that are gone: it counts when the
 agent has reported again, or later."""
-SETTLED = 30.0
-"""Seconds without a change of a host's claims after which the agent's count is compared with them again."""
+SETTLE_AFTER_S = 30.0
+"""Seconds without a change of a host's claims after which they are compared with the agent's count again."""
 
 _COLUMNS: dict[str, tuple[Any, Any]] = {
     # name: (type, value of a row that nothing is known of)
@@ -124,7 +124,7 @@ class Columns:
     def __init__(self, room: int = 64) -> None:
         self.size = 0
         self.changes = 0
-        self._changed: deque[int] = deque(maxlen=CHANGES)
+        self._changed: deque[int] = deque(maxlen=CHANGES_KEPT)
         self._ahead: set[int] = set()
         self._room = room
         for name, (kind, unknown) in _COLUMNS.items():
@@ -170,7 +170,7 @@ class Columns:
         Between a claim, a move or a release and the agent's next report the two differ for a while, and either way round: so the
         difference is taken as it is when a report comes, and taken anew once nothing has moved for a while. Returns these rows.
         """
-        quiet: Ints = np.flatnonzero(self.changed_at[: self.size] < now - SETTLED)
+        quiet: Ints = np.flatnonzero(self.changed_at[: self.size] < now - SETTLE_AFTER_S)
         if self._ahead:
             quiet = np.setdiff1d(quiet, sorted(self._ahead))
         for what in ("vcpus", "memory_mb", "disk_gb"):
@@ -178,7 +178,7 @@ class Columns:
             beyond = np.maximum(reported[quiet] - claimed[quiet], 0.0)
             getattr(self, f"unaccounted_{what}")[quiet] = beyond
             getattr(self, f"free_{what}")[quiet] = getattr(self, f"cap_{what}")[quiet] - claimed[quiet] - beyond
-        self.changes += CHANGES + 1  # of any rows, for all one knows
+        self.changes += CHANGES_KEPT + 1  # of any rows, for all one knows
         return quiet
 
     def set_free(self, row: int, vcpus: float, memory_mb: float, disk_gb: float) -> None:
@@ -217,7 +217,7 @@ class Columns:
 
         They are looked at again with the next ones that are taken ahead.
         """
-        late: Ints = rows[self.fell_at[rows] > now - LEAVING]
+        late: Ints = rows[self.fell_at[rows] > now - GUEST_REMOVAL_WAIT_S]
         self._ahead.update(late.tolist())
         return late
 

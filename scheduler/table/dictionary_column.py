@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduler.table.arrays import Ints
 
-SLACK = 64
+UNUSED_VALUES_LIMIT = 64
 """Values that no host has any more and that are kept until the next compaction, beyond one for each row."""
 
 
@@ -44,7 +44,7 @@ class DictionaryColumn:
         key = (type(value), value) if isinstance(value, (str, int, float, bool)) else msgspec.json.encode(value, order="sorted")
         code = self._known.get(key)
         if code is None:
-            if len(self.values) > self._codes.size + SLACK:
+            if len(self.values) > self._codes.size + UNUSED_VALUES_LIMIT:
                 self._compact()
             code = self._known[key] = len(self.values)
             self.values.append(value)

@@ -18,9 +18,9 @@ cdef extern from "Python.h":
     unsigned long long PyLong_AsUnsignedLongLongMask(object) except? 0xFFFFFFFFFFFFFFFF
 
 cdef enum:
-    FEW = 64  # more than that are put in order by NumPy's sort
-    BLOCK = 128  # so many of them are counted in a byte
-    MANY = 2048  # more than that NumPy compares faster, whose vectors are wider than what C may take for granted
+    INSERTION_SORT_LIMIT = 64  # longer results are ordered by NumPy's sort
+    COUNT_BLOCK = 128  # elements whose count fits in a byte
+    COMPARE_LIMIT = 2048  # NumPy compares longer arrays faster, because its vectors are wider than those that C may assume
 
 cdef double UNIT = 2.0 ** -53
 
@@ -109,8 +109,8 @@ def narrowed(mask, passed):
     cdef uint8_t *into = <uint8_t *> _of(mask)
     cdef const uint8_t *other = <const uint8_t *> _of(passed)
     cdef uint8_t both, few
-    for here in range(0, size, BLOCK):
-        until = min(here + BLOCK, size)
+    for here in range(0, size, COUNT_BLOCK):
+        until = min(here + COUNT_BLOCK, size)
         few = 0
         for at in range(here, until):
             both = (into[at] != 0) & (other[at] != 0)
@@ -121,7 +121,7 @@ def narrowed(mask, passed):
 
 
 def at_least(column, least):
-    if not (_is(column, cnp.NPY_DOUBLE, -1) and _size(column) <= MANY and type(least) in (int, float)):
+    if not (_is(column, cnp.NPY_DOUBLE, -1) and _size(column) <= COMPARE_LIMIT and type(least) in (int, float)):
         return reference.at_least(column, least)
     cdef Py_ssize_t at, size = _size(column)
     cdef double bound = least
@@ -134,7 +134,7 @@ def at_least(column, least):
 
 
 def below(column, limit):
-    if not (_is(column, cnp.NPY_INT32, -1) and _size(column) <= MANY and type(limit) in (int, float)):
+    if not (_is(column, cnp.NPY_INT32, -1) and _size(column) <= COMPARE_LIMIT and type(limit) in (int, float)):
         return reference.below(column, limit)
     cdef Py_ssize_t at, size = _size(column)
     cdef double bound = limit
@@ -147,7 +147,7 @@ def below(column, limit):
 
 
 def equal(column, number):
-    if not (_is(column, cnp.NPY_INT64, -1) and _size(column) <= MANY and type(number) is int):
+    if not (_is(column, cnp.NPY_INT64, -1) and _size(column) <= COMPARE_LIMIT and type(number) is int):
         return reference.equal(column, number)
     cdef Py_ssize_t at, size = _size(column)
     cdef int64_t wanted = number
@@ -161,7 +161,7 @@ def equal(column, number):
 
 def extremes(raw, left, least):
     cdef double low, high
-    if not (_is(raw, cnp.NPY_DOUBLE, -1) and 0 < _size(raw) <= MANY and _is(left, cnp.NPY_BOOL, _size(raw))):
+    if not (_is(raw, cnp.NPY_DOUBLE, -1) and 0 < _size(raw) <= COMPARE_LIMIT and _is(left, cnp.NPY_BOOL, _size(raw))):
         return reference.extremes(raw, left, least)
     if not _extremes(<const double *> _of(raw), <const uint8_t *> _of(left), _size(raw), &low, &high):
         return reference.extremes(raw, left, least)
@@ -226,7 +226,7 @@ def add_scaled(total, raw, double low, factor):
 
 
 def ordered(rows, scores, Py_ssize_t count):
-    if not (0 < count <= FEW and _is(scores, cnp.NPY_DOUBLE, -1) and _is(rows, cnp.NPY_INT64, _size(scores))):
+    if not (0 < count <= INSERTION_SORT_LIMIT and _is(scores, cnp.NPY_DOUBLE, -1) and _is(rows, cnp.NPY_INT64, _size(scores))):
         return reference.ordered(rows, scores, count)
     found = _ordered(<const int64_t *> _of(rows), <const double *> _of(scores), _size(rows), NULL, 0, 0, count)
     return reference.ordered(rows, scores, count) if found is None else found
@@ -234,7 +234,7 @@ def ordered(rows, scores, Py_ssize_t count):
 
 def ordered_in(rows, scores, cells, number, Py_ssize_t count):
     if not (
-        0 < count <= FEW
+        0 < count <= INSERTION_SORT_LIMIT
         and _is(scores, cnp.NPY_DOUBLE, -1)
         and _is(rows, cnp.NPY_INT64, _size(scores))
         and _is(cells, cnp.NPY_INT64, -1)
@@ -262,8 +262,8 @@ cdef object _ordered(
     Py_ssize_t count,
 ):
     """The best rows with their scores, of one cell (``cells`` NULL: of all); None: something in them is for the reference."""
-    cdef double[FEW] best
-    cdef int64_t[FEW] chosen
+    cdef double[INSERTION_SORT_LIMIT] best
+    cdef int64_t[INSERTION_SORT_LIMIT] chosen
     cdef Py_ssize_t at, to, held = 0
     cdef double score
     for at in range(size):

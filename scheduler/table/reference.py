@@ -6,8 +6,8 @@ import numpy as np
 
 from scheduler.table.arrays import Counts, Floats, Ints, Mask, Words, mixed, tally
 
-SMALL = 64
-"""So few scores are put in order in one go."""
+FULL_SORT_LIMIT = 64
+"""Up to this many scores beyond ``count`` are sorted completely."""
 
 _ODD = np.uint64(0xBF58476D1CE4E5B9)  # the first multiplier of splitmix64 (Steele, Lea, Flood: OOPSLA 2014)
 _LOW = np.uint64(11)  # bits that a float has no room for
@@ -74,7 +74,7 @@ def add_scaled(total: Floats | None, raw: Floats, low: float, factor: Floats | f
 
 def in_order(scores: Floats, count: int) -> Ints:
     """Positions of the ``count`` best, or of all where there are fewer, best first, equals as they come."""
-    if scores.size <= count + SMALL:
+    if scores.size <= count + FULL_SORT_LIMIT:
         return _descending(scores)[:count]
     tops = scores.copy()
     tops.partition(-count)
@@ -97,7 +97,7 @@ def ordered_in(rows: Ints, scores: Floats, cells: Ints, number: int, count: int)
 def _descending(scores: Floats) -> Ints:
     """A sort that keeps equals in order takes three times as long, so for many scores it is left to where there are any."""
     behind = -scores
-    if behind.size <= SMALL:
+    if behind.size <= FULL_SORT_LIMIT:
         return behind.argsort(kind="stable")
     order = behind.argsort()
     falling = behind[order]

@@ -129,7 +129,7 @@ class TestBuilds:
 
     def test_a_page_of_poisoned_ones_does_not_hide_those_behind_it(self, site: Site) -> None:
         """Whose ends cannot be written at all, and whose orders cannot be read."""
-        count = sweep_cell.PAGE + 1
+        count = sweep_cell.SWEEP_PAGE_SIZE + 1
         stuck, illegible = ([f"a-{kind}-{number:03}" for number in range(count)] for kind in ("stuck", "illegible"))
         site.stage(*stuck, deadline=100.0)
         site.stage(*illegible)

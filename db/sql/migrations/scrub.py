@@ -7,7 +7,7 @@ import json
 import sqlalchemy as sa
 from alembic import op
 
-PAGE = 200
+SCRUB_PAGE_SIZE = 200
 _MARK = '%"user_data":"%'
 
 
@@ -16,7 +16,10 @@ def remove_user_data(table: str, key: str) -> None:
     specs = sa.table(table, sa.column(key, sa.String), sa.column("spec", sa.Text))
     tx, after = op.get_bind(), ""
     query = (
-        sa.select(specs).where(specs.c.spec.like(_MARK), specs.c[key] > sa.bindparam("after")).order_by(specs.c[key]).limit(PAGE)
+        sa.select(specs)
+        .where(specs.c.spec.like(_MARK), specs.c[key] > sa.bindparam("after"))
+        .order_by(specs.c[key])
+        .limit(SCRUB_PAGE_SIZE)
     )
     write = sa.update(specs).where(specs.c[key] == sa.bindparam("row")).values(spec=sa.bindparam("scrubbed"))
     while rows := tx.execute(query, {"after": after}).all():

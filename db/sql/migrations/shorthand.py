@@ -24,7 +24,7 @@ COLLATION = "utf8mb4_nopad_bin"
 PADDED = "utf8mb4_bin"
 
 MENDED_PAGE_SIZE = 500
-"""Rows that are read at once to look for texts to mend."""
+"""Number of rows read at once to find texts that must be repaired."""
 
 
 def column(name: str, kind: Any, *, null: bool = False) -> sa.Column[Any]:
@@ -117,10 +117,10 @@ def mended_json(stored: str) -> str:
         return stored
     try:
         value = msgspec.json.decode(stored)
-        mended = text.cleaned(value, len(stored) * 4, nesting=_NESTING)
+        mended = text.cleaned(value, len(stored) * 4, nesting=_NESTING_LIMIT)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, errors.Invalid):
         return stored
     return stored if mended == value else msgspec.json.encode(mended).decode()
 
 
-_NESTING = 200
+_NESTING_LIMIT = 200

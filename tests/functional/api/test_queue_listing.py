@@ -251,7 +251,7 @@ def test_a_search_goes_on_over_many_pages_and_finds_each_server_once(
         assert [uuid for page in found for uuid in page] == in_order(wanted, sort, specs)
 
 
-@pytest.mark.parametrize("bound", ["MAX_SEARCHED", "SEARCH_TIME_S"])
+@pytest.mark.parametrize("bound", ["SEARCHED_SERVERS_LIMIT", "SEARCH_TIME_S"])
 def test_a_search_ends_at_its_bounds(
     database: Database, crowd: dict[str, Server], bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         uuid = administration.find_cell(api, name).uuid
         tombstones.leave(api, Database(sqlite_url(tmp_path, name)), uuid, count, 1.0)
     monkeypatch.setattr(online, "MIGRATIONS", (NAMES,))
-    monkeypatch.setattr(online, "BATCH", 2)
+    monkeypatch.setattr(online, "ROWS_PER_TRANSACTION", 2)
     return shell
 
 

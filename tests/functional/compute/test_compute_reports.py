@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compute.main import ComputeService, make_reporter
-from compute.reports import NOT_TOLD, Reporter
+from compute.reports import NOT_SENT, Reporter
 from objects import errors
 from objects.build import Holding, Report, ReportKind, Verdict
 from objects.compute_node import ComputeNode
@@ -213,5 +213,5 @@ def test_failures_that_are_refused_for_their_text_arrive_with_a_sentence_and_hol
         assert wait_until(lambda: len(answers) == len(reports), 3 * PATIENCE), len(answers)
     finally:
         reporter.stop()
-    assert cell.told.count(NOT_TOLD) == len(odd)
+    assert cell.told.count(NOT_SENT) == len(odd)
     assert {f"an {uuid} disk" for uuid in plain} < set(cell.told)

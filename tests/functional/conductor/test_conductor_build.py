@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from conductor.super_conductor import SuperConductor
-from conductor.sweep_queue import PAGE, QueueSweep
+from conductor.sweep_queue import LEASE_PAGE_SIZE, QueueSweep
 from db import dead_letters
 from db.api import host_mappings, leases, mappings, server_groups
 from objects.cell import CELL0_UUID, HostMapping
@@ -286,7 +286,7 @@ class TestQueueSweep:
     def test_it_builds_whatever_waits_page_by_page(self, cloud: World, conductor: Conductor) -> None:
         """Doorbells were lost: nobody was told of any of these."""
         small = fleet.flavor(vcpus=0, memory_mb=1, root_gb=0)
-        specs = [cloud.accept(size=small) for _ in range(PAGE + 3)]
+        specs = [cloud.accept(size=small) for _ in range(LEASE_PAGE_SIZE + 3)]
         sweep = QueueSweep(cloud.api, conductor.builder, workers=4)
         assert sweep.sweep() is True
         assert sweep.sweep() is False

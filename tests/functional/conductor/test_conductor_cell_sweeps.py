@@ -51,7 +51,7 @@ class TestSweeps:
         assert wait_until(lambda: site.hosts["h1"].deletes == [("u1", 1)], PATIENCE)
 
     def test_many_deletes_that_a_host_does_not_answer_do_not_hide_those_of_others(self, site: Site) -> None:
-        stuck = [f"stuck-{number}" for number in range(sweep_cell.PAGE + 5)]
+        stuck = [f"stuck-{number}" for number in range(sweep_cell.SWEEP_PAGE_SIZE + 5)]
         site.stage(*stuck)
         site.build(*stuck)
         site.database.write(instances.delete, stuck, 5.0)
@@ -62,7 +62,7 @@ class TestSweeps:
         assert wait_until(lambda: site.hosts["h2"].deletes == [("other", 1)], PATIENCE)
 
     def test_many_orders_that_nobody_accepts_take_turns(self, site: Site) -> None:
-        uuids = [f"u{number}" for number in range(sweep_cell.PAGE + 5)]
+        uuids = [f"u{number}" for number in range(sweep_cell.SWEEP_PAGE_SIZE + 5)]
         site.stage(*uuids)
         site.activate(*uuids)
         for _ in range(2):

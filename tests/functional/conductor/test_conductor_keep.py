@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.feed_follower import FeedFollower
-from conductor.main import RESTS
+from conductor.main import PAUSE_ROUNDS
 from db.api import events, incarnation
 from db.api.claims import Ledger
 from db.api.tables import feed_cursors
@@ -28,7 +28,7 @@ class Kept:
         self.cells = cells
         self.cell: Cell = next(cell for cell in registry.cells() if cell.name == "east")
         self.first, self.second = (
-            FeedFollower(cells.api, Ledger(cells.api, name), registry, self.cell, 3600.0, map_hosts=True, rests=RESTS)
+            FeedFollower(cells.api, Ledger(cells.api, name), registry, self.cell, 3600.0, map_hosts=True, rests=PAUSE_ROUNDS)
             for name in ("a", "b")
         )
         self._registry = registry
@@ -73,9 +73,9 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
 
 
 def test_who_was_overtaken_leaves_the_feed_to_the_other(kept: Kept) -> None:
-    assert kept.cost(kept.second, RESTS) == 0
+    assert kept.cost(kept.second, PAUSE_ROUNDS) == 0
     assert kept.cost(kept.second, 1) > 0, "it looks whether anything is left"
-    assert kept.cost(kept.second, RESTS) == 0
+    assert kept.cost(kept.second, PAUSE_ROUNDS) == 0
     for _ in range(10):
         kept.happen()
         kept.first.keep()
@@ -89,7 +89,7 @@ def test_what_nobody_applies_is_applied_by_who_rested(kept: Kept) -> None:
         while kept.left:
             kept.second.keep()
             rounds += 1
-            assert rounds <= RESTS + 1
+            assert rounds <= PAUSE_ROUNDS + 1
     kept.happen()
     kept.second.keep()
     assert kept.left == 0, "and then in every round"
@@ -98,13 +98,13 @@ def test_what_nobody_applies_is_applied_by_who_rested(kept: Kept) -> None:
 def test_who_comes_back_is_second_now(kept: Kept) -> None:
     while kept.left == 0:
         kept.happen()
-    for _ in range(RESTS + 1):
+    for _ in range(PAUSE_ROUNDS + 1):
         kept.second.keep()
     assert kept.left == 0
     kept.happen()
     kept.second.keep()
     kept.first.keep()
-    assert kept.cost(kept.first, RESTS) == 0
+    assert kept.cost(kept.first, PAUSE_ROUNDS) == 0
 
 
 def test_rows_are_read_anew_though_nothing_happens_in_the_cell(kept: Kept) -> None:

@@ -138,7 +138,7 @@ class TestSettle:
     def test_many_that_are_undecided_do_not_hide_those_that_are(self, cloud: World, conductor: Conductor) -> None:
         """A page full of rows that wait for their conductors must not keep the settler from the rows behind it."""
         small = fleet.flavor(vcpus=0, memory_mb=1, root_gb=0)
-        waiting = conductor.drive(cloud.accept(settling.PAGE + 5, size=small, force_hosts=("a1",)), upto="staged")
+        waiting = conductor.drive(cloud.accept(settling.SETTLE_PAGE_SIZE + 5, size=small, force_hosts=("a1",)), upto="staged")
         decided = conductor.drive(cloud.accept(3, force_hosts=("a1",)), upto="handed over")
         deleted = conductor.drive(cloud.accept(2, force_hosts=("a1",)), upto="staged")
         for uuid in deleted.uuids:

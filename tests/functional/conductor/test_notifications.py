@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from conductor.notify import LEASE, NotificationSender
+from conductor.notify import NOTICE_LEASE_S, NotificationSender
 from db import outbox
 from db.cell import host_removal, services
 from db.cell.tables import cell_notifications
@@ -143,9 +143,9 @@ def test_a_sender_that_dies_is_succeeded_and_the_ids_are_the_same(database: Data
     told = [a_notice(EventType.CREATE_START), a_notice(EventType.CREATE_END)]
     database.write(outbox.put, "cell", told)
     now = time.time()
-    died = database.write(outbox.take, "cell", now - 2 * LEASE, now - LEASE, 10)  # its lease has run out since
+    died = database.write(outbox.take, "cell", now - 2 * NOTICE_LEASE_S, now - NOTICE_LEASE_S, 10)  # its lease has run out since
     assert [waiting.notice for waiting in died] == told
-    assert database.write(outbox.take, "cell", now - 1.5 * LEASE, now, 10) == [], "before that nobody else had it"
+    assert database.write(outbox.take, "cell", now - 1.5 * NOTICE_LEASE_S, now, 10) == [], "before that nobody else had it"
     sender = NotificationSender(lambda: database, "cell", notifier, 60.0)
     sender.send()
     assert left(database) == 0
@@ -160,13 +160,13 @@ def test_what_is_put_while_another_sends_comes_behind(database: Database) -> Non
     """One sender at a time, so that no end overtakes its start."""
     database.write(outbox.put, "cell", [a_notice(EventType.CREATE_START)])
     now = time.time()
-    [first] = database.write(outbox.take, "cell", now, now + LEASE, 10)
+    [first] = database.write(outbox.take, "cell", now, now + NOTICE_LEASE_S, 10)
     database.write(outbox.put, "cell", [a_notice(EventType.CREATE_END)])
-    assert database.write(outbox.take, "cell", now, now + LEASE, 10) == []
+    assert database.write(outbox.take, "cell", now, now + NOTICE_LEASE_S, 10) == []
     database.write(outbox.done, "cell", [first.id], [])
-    [second] = database.write(outbox.take, "cell", now, now + LEASE, 10)
+    [second] = database.write(outbox.take, "cell", now, now + NOTICE_LEASE_S, 10)
     database.write(outbox.done, "cell", [], [second.id])
-    assert len(database.write(outbox.take, "cell", now, now + LEASE, 10)) == 1, "what was not sent is let go of"
+    assert len(database.write(outbox.take, "cell", now, now + NOTICE_LEASE_S, 10)) == 1, "what was not sent is let go of"
 
 
 def test_a_transaction_that_is_rolled_back_tells_nothing(database: Database) -> None:
@@ -187,7 +187,7 @@ def test_services_tell_when_they_come_change_and_go(database: Database) -> None:
     for _ in range(2):  # the host's removal may be repeated, and is told once
         database.write(host_removal.from_cell, *agent, NO_WAIT)
     now = time.time()
-    told = [waiting.notice for waiting in database.write(outbox.take, "cell", now, now + LEASE, 10)]
+    told = [waiting.notice for waiting in database.write(outbox.take, "cell", now, now + NOTICE_LEASE_S, 10)]
     assert [notice.event_type for notice in told] == ["service.create", "service.update", "service.delete"]
     assert [notice.facts.service and notice.facts.service.disabled_reason for notice in told] == [None, "broken fan", "broken fan"]
 

@@ -92,7 +92,7 @@ def test_a_reader_sees_every_change_once(site: Site) -> None:
 
 
 def test_page_by_page_it_is_the_same_ledger(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventories, "PAGE", 4)
+    monkeypatch.setattr(inventories, "READ_PAGE_SIZE", 4)
     pages: list[list[Inventory]] = []
     site.boot(site.scheduler(), count=5)
     site.database.read(claims.read_pages, pages.append)
@@ -158,8 +158,8 @@ def test_readers_keep_up_with_writers_that_never_pause(site: Site) -> None:
 def test_a_pen_takes_a_new_id_after_a_while_and_the_oldest_ids_are_forgotten(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(db.api.ledger, "LIFE", -1.0)
-    monkeypatch.setattr(db.api.ledger, "KEPT", 3)
+    monkeypatch.setattr(db.api.ledger, "WRITER_LIFETIME_S", -1.0)
+    monkeypatch.setattr(db.api.ledger, "WRITERS_KEPT", 3)
     pen = claims.Ledger(database, "long-lived")
     stamps = [pen.write(stamp_of) for _ in range(6)]
     assert [stamp.sequence for stamp in stamps] == [1] * 6

@@ -40,8 +40,8 @@ from tests.support.transactions import run_threads
 @pytest.fixture(params=["mariadb", "postgresql"])
 def impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A server on which waiting for a row of somebody else is an error, soon."""
-    monkeypatch.setattr(urls, "LOCK_TIMEOUT", 1)
-    monkeypatch.setattr(retry, "ATTEMPTS", 1)
+    monkeypatch.setattr(urls, "LOCK_TIMEOUT_S", 1)
+    monkeypatch.setattr(retry, "CONFLICT_ATTEMPTS", 1)
     server: str = request.param
     return server
 

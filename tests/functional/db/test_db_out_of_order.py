@@ -89,8 +89,8 @@ class TestTheFeedOfACell:
         self, server: str, cell_on: Callable[[str], Cell], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """While the first is open the second cannot even draw its number: it gives up rather than overtake."""
-        monkeypatch.setattr(urls, "LOCK_TIMEOUT", 1)
-        monkeypatch.setattr(retry, "ATTEMPTS", 1)
+        monkeypatch.setattr(urls, "LOCK_TIMEOUT_S", 1)
+        monkeypatch.setattr(retry, "CONFLICT_ATTEMPTS", 1)
         cell = cell_on(server)
         reader = FeedReader(cell)
         first = Open(cell.database, lambda tx: feed.append(tx, [event("slow")], NOW))

@@ -67,7 +67,7 @@ def test_a_read_sees_what_was_committed_after_the_read_before_it(database: Datab
 def test_a_connection_that_was_cut_costs_nobody_a_transaction(
     fresh: float, runs: int, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pymysql_connection, "FRESH", fresh)
+    monkeypatch.setattr(pymysql_connection, "ALIVE_FOR_S", fresh)
     before = database.read(read_epoch)
     tries: list[None] = []
 

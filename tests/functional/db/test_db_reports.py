@@ -158,7 +158,7 @@ def test_nodes_come_page_by_page_in_the_order_of_their_names(database: Database)
     nodes = [msgspec.structs.replace(NODE, host=host, node=node) for host in ("h1", "h2", "h3") for node in ("a", "b")]
     database.write(compute_nodes.store_all, nodes[::-1], 1.0)
     found: list[ComputeNode] = []
-    after: tuple[str, str] | None = compute_nodes.FIRST
+    after: tuple[str, str] | None = compute_nodes.BEFORE_FIRST_PAGE
     while after is not None:
         page = database.read(compute_nodes.list_after, after, 3)  # which ends between the two nodes of a host
         found += page.nodes

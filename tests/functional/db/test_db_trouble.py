@@ -19,7 +19,7 @@ from tests.support.transactions import increment, lock_epoch, read_epoch, run_th
 
 
 def test_sqlite_locked_by_another_program_is_waited_for_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urls, "BUSY_TIMEOUT", 0)
+    monkeypatch.setattr(urls, "BUSY_TIMEOUT_S", 0)
     database = api_database(tmp_path)
     other = sqlite3.connect(tmp_path / "api.db", isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
@@ -33,8 +33,8 @@ def test_sqlite_locked_by_another_program_is_waited_for_and_tried_again(tmp_path
 
 
 def test_sqlite_locked_for_too_long_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urls, "BUSY_TIMEOUT", 0)
-    monkeypatch.setattr(retry, "ATTEMPTS", 3)
+    monkeypatch.setattr(urls, "BUSY_TIMEOUT_S", 0)
+    monkeypatch.setattr(retry, "CONFLICT_ATTEMPTS", 3)
     database = api_database(tmp_path)
     other = sqlite3.connect(tmp_path / "api.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -169,7 +169,7 @@ def test_servers_run_at_read_committed(server: str, tmp_path: Path) -> None:
 
 
 def test_who_gets_no_turn_to_write_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "TURN_TIMEOUT", 0.01)
+    monkeypatch.setattr(engine, "WRITE_TURN_TIMEOUT_S", 0.01)
     database = api_database(tmp_path)
 
     (failed,) = database.write(lambda tx: run_threads(1, lambda _: database.write(increment)))

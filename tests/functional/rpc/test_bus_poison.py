@@ -11,7 +11,7 @@ import pytest
 
 from objects.context import RequestContext
 from rpc.drivers import refused_messages
-from rpc.drivers.frames import LARGEST
+from rpc.drivers.frames import MESSAGE_BYTES_LIMIT
 from rpc.transport import Bus
 from service import metrics
 from service.periodic import wait_until
@@ -68,7 +68,7 @@ def test_a_poisoned_message_silences_no_topic(bus: Bus, sender: Sender, name: st
 
 
 def test_a_message_that_is_too_large_is_dropped_while_it_arrives(bus: Bus, sender: Sender) -> None:
-    sender.send(TOPIC, Poison(b"[" * (LARGEST + 1), {"content_type": "application/json", "content_encoding": "utf-8"}))
+    sender.send(TOPIC, Poison(b"[" * (MESSAGE_BYTES_LIMIT + 1), {"content_type": "application/json", "content_encoding": "utf-8"}))
     answers(bus)
 
 

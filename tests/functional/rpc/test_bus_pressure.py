@@ -13,9 +13,9 @@ import pytest
 from objects import errors
 from objects.context import RequestContext
 from rpc import server as serving
-from rpc.drivers.frames import LARGEST
+from rpc.drivers.frames import MESSAGE_BYTES_LIMIT
 from rpc.errors import RemoteFault
-from rpc.threads import UNDER_WAY_SIZE, Threads
+from rpc.threads import UNDER_WAY_BYTES, Threads
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.bus import CONTEXT, rabbit_url
@@ -80,7 +80,7 @@ def test_what_no_thread_can_take_waits_with_the_broker(bus: Bus, url: str, topic
     for _ in range(200):
         client.cast(CONTEXT, "hold")
     assert wait_until(lambda: slow.held == 4, PATIENCE)
-    assert administrator.waiting(topic) >= 200 - serving.LEAST_PREFETCH - 4
+    assert administrator.waiting(topic) >= 200 - serving.MIN_PREFETCH - 4
     assert server.trouble() == "", "busy is well"
     slow.released.set()
     assert client.call(CONTEXT, "echo", int, value=1) == 1
@@ -108,7 +108,7 @@ def test_large_messages_share_a_bound_of_bytes(bus: Bus, topic: str) -> None:
     client = bus.client(topic, timeout=PATIENCE)
     for _ in range(12):
         client.cast(CONTEXT, "hold", text="x" * size)
-    fit = UNDER_WAY_SIZE // size
+    fit = UNDER_WAY_BYTES // size
     assert wait_until(lambda: slow.held == fit, PATIENCE)
     slow.released.set()
     assert wait_until(lambda: slow.done == 12, PATIENCE)
@@ -116,9 +116,9 @@ def test_large_messages_share_a_bound_of_bytes(bus: Bus, topic: str) -> None:
 
 def test_one_message_larger_than_the_bound_is_handled_alone() -> None:
     threads = Threads(4)
-    assert threads.wait_for_room(2 * UNDER_WAY_SIZE, 0)
+    assert threads.wait_for_room(2 * UNDER_WAY_BYTES, 0)
     released = threading.Event()
-    threads.submit(released.wait, PATIENCE, size=2 * UNDER_WAY_SIZE)
+    threads.submit(released.wait, PATIENCE, size=2 * UNDER_WAY_BYTES)
     assert not threads.wait_for_room(1, 0.01)
     assert threads.lag > 0
     released.set()
@@ -167,7 +167,7 @@ def test_an_answer_too_large_for_a_broker_is_an_error_to_the_caller(bus: Bus, to
     bus.serve(topic, "h1", [Slow()])
     client = bus.client(topic, timeout=PATIENCE)
     with pytest.raises(RemoteFault, match="could not be sent"):
-        client.call(CONTEXT, "much", list[str], size=LARGEST)
+        client.call(CONTEXT, "much", list[str], size=MESSAGE_BYTES_LIMIT)
     assert client.call(CONTEXT, "much", list[str], size=3) == ["xxx"]
 
 

@@ -13,7 +13,7 @@ from objects import errors
 from objects.context import RequestContext
 from rpc.agents import Confined
 from rpc.client import MethodCall
-from rpc.drivers.frames import LARGEST
+from rpc.drivers.frames import MESSAGE_BYTES_LIMIT
 from rpc.drivers.plain import PlainDriver
 from rpc.drivers.rabbit import RabbitDriver
 from rpc.notifier import Notifier
@@ -77,7 +77,9 @@ def test_processes_with_either_driver_understand_each_other(server_is_plain: boo
         with pytest.raises(errors.Unsupported, match="vanish"):
             client.call(CONTEXT, "vanish", type(None))
         with pytest.raises(errors.Invalid, match="too large"):
-            client.cast_each([(CONTEXT, "h1", MethodCall("hear", {"text": text})) for text in ("small", "x" * (LARGEST + 1))])
+            client.cast_each(
+                [(CONTEXT, "h1", MethodCall("hear", {"text": text})) for text in ("small", "x" * (MESSAGE_BYTES_LIMIT + 1))]
+            )
         client.cast_each([(CONTEXT, "h1", MethodCall("hear", {"text": str(n)})) for n in range(100)])
         client.fanout(CONTEXT, "hear", text="all")
         assert wait_until(lambda: len(parrot.heard) == 101, PATIENCE)

@@ -14,7 +14,7 @@ from objects.context import RequestContext
 from rpc import rabbit
 from rpc.client import MethodCall
 from rpc.codec import Codec
-from rpc.drivers.frames import LARGEST
+from rpc.drivers.frames import MESSAGE_BYTES_LIMIT
 from rpc.failures import ERROR_MODULES
 from rpc.serializer import Serializer, ServerSerializer
 from rpc.server import Endpoint
@@ -158,7 +158,9 @@ def test_one_cast_too_large_for_a_broker_keeps_all_that_go_with_it(url: str) -> 
     bus.serve("topic", "h1", [parrot], threads=0)
     client = bus.client("topic", timeout=PATIENCE)
     with pytest.raises(errors.Invalid):
-        client.cast_each([(CONTEXT, "h1", MethodCall("hear", {"text": text})) for text in ("small", "x" * (LARGEST + 1))])
+        client.cast_each(
+            [(CONTEXT, "h1", MethodCall("hear", {"text": text})) for text in ("small", "x" * (MESSAGE_BYTES_LIMIT + 1))]
+        )
     assert client.on("h1").call(CONTEXT, "echo", list[object], value=1) == [CONTEXT.request_id, 1]
     assert parrot.heard == []
     bus.close()

@@ -284,7 +284,7 @@ class TestCells:
     def test_a_cell_that_never_answered_holds_up_nobody(
         self, watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(freshness, "FIRST_LOOK", 0.2)
+        monkeypatch.setattr(freshness, "FIRST_READ_TIMEOUT_S", 0.2)
         watched = watch()
         watched.add(watched.east, "e1")
         watched.cells.add_unreachable("broken", f"sqlite:///{watched.cells.folder}/no/such/folder.db")

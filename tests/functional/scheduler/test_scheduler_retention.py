@@ -14,7 +14,7 @@ import pytest
 from conductor.tidy import tidy
 from db.api import decisions
 from db.sql.connection import ApiTransaction
-from db.sql.url import LOCK_TIMEOUT
+from db.sql.url import LOCK_TIMEOUT_S
 from objects import errors
 from objects.decision import Decision
 from tests.support import fleet
@@ -58,13 +58,13 @@ def test_a_request_that_is_refused_again_and_again_keeps_its_newest_decisions(si
     scheduler = site.scheduler()
     asked = site.leased(fleet.spec(HUGE))
     made: list[str | None] = []
-    for _ in range(decisions.KEPT + 3):
+    for _ in range(decisions.DECISIONS_PER_BATCH + 3):
         with pytest.raises(errors.NoValidHost) as refused:
             scheduler.select_destinations(CONTEXT, asked, list(asked.fences))
         made.append(refused.value.decision_id)
     kept = site.database.read(decisions.of_batch, asked.batch_id)
-    assert [each.id for each in kept] == made[-decisions.KEPT :]
-    assert len(site.decisions()) == decisions.KEPT
+    assert [each.id for each in kept] == made[-decisions.DECISIONS_PER_BATCH :]
+    assert len(site.decisions()) == decisions.DECISIONS_PER_BATCH
 
 
 def test_one_that_waits_keeps_what_was_said_last(site: Site) -> None:
@@ -93,7 +93,7 @@ def test_requests_that_wait_hold_up_no_other_scheduler(servers: Site) -> None:
         decisions.store_all(tx, both[0])
         thread = threading.Thread(target=timed)
         thread.start()
-        thread.join(LOCK_TIMEOUT / 2)
+        thread.join(LOCK_TIMEOUT_S / 2)
         assert seconds, "it waits for a row that it has nothing to do with"
 
     servers.database.write(first)
@@ -101,10 +101,14 @@ def test_requests_that_wait_hold_up_no_other_scheduler(servers: Site) -> None:
 
 def test_other_batches_lose_nothing_by_that(site: Site) -> None:
     ours, theirs = str(uuid4()), str(uuid4())
-    site.database.write(decisions.store_all, [decision(float(n), theirs, "No.") for n in range(decisions.KEPT)])
-    site.database.write(decisions.store_all, [decision(float(n), ours, "No.") for n in range(decisions.KEPT + 30)])
-    assert [each.at for each in site.database.read(decisions.of_batch, theirs)] == [float(n) for n in range(decisions.KEPT)]
-    assert [each.at for each in site.database.read(decisions.of_batch, ours)] == [float(n) for n in range(30, decisions.KEPT + 30)]
+    site.database.write(decisions.store_all, [decision(float(n), theirs, "No.") for n in range(decisions.DECISIONS_PER_BATCH)])
+    site.database.write(decisions.store_all, [decision(float(n), ours, "No.") for n in range(decisions.DECISIONS_PER_BATCH + 30)])
+    assert [each.at for each in site.database.read(decisions.of_batch, theirs)] == [
+        float(n) for n in range(decisions.DECISIONS_PER_BATCH)
+    ]
+    assert [each.at for each in site.database.read(decisions.of_batch, ours)] == [
+        float(n) for n in range(30, decisions.DECISIONS_PER_BATCH + 30)
+    ]
 
 
 def test_what_is_old_is_forgotten_a_page_at_a_time(site: Site) -> None:

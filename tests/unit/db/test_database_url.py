@@ -26,7 +26,7 @@ def test_time_outs_are_completed_where_the_url_leaves_them_open() -> None:
     query = urls.parse("mysql://u@h/d?read_timeout=3").query
 
     assert query["read_timeout"] == "3"
-    assert query["connect_timeout"] == str(urls.CONNECT_TIMEOUT)
+    assert query["connect_timeout"] == str(urls.CONNECT_TIMEOUT_S)
     assert query["charset"] == "utf8mb4"
 
 
@@ -52,7 +52,7 @@ def test_url_that_cannot_work_is_refused_without_its_password(given: str) -> Non
 
 def test_a_schema_change_has_time_unless_the_url_says_how_much() -> None:
     assert urls.parse(urls.patient("mysql://u@h/d?read_timeout=3")).query["read_timeout"] == "3"
-    assert urls.parse(urls.patient("mysql://u@h/d")).query["read_timeout"] == str(urls.SCHEMA_TIMEOUT)
+    assert urls.parse(urls.patient("mysql://u@h/d")).query["read_timeout"] == str(urls.SCHEMA_TIMEOUT_S)
     assert urls.patient("sqlite:////var/lib/api.db") == "sqlite:////var/lib/api.db"
 
 
@@ -75,8 +75,8 @@ def test_the_time_for_an_answer_is_an_option_of_the_url_on_every_server() -> Non
 
     assert urls.read_timeout(given) == 2.0
     assert "read_timeout" not in urls.for_driver(given), "libpq knows no such thing"
-    assert urls.read_timeout(urls.parse("mysql://u@h/d")) == urls.ANSWER_TIMEOUT
-    assert urls.read_timeout(urls.parse(urls.patient("postgresql://u@h/d"))) == urls.SCHEMA_TIMEOUT
+    assert urls.read_timeout(urls.parse("mysql://u@h/d")) == urls.ANSWER_TIMEOUT_S
+    assert urls.read_timeout(urls.parse(urls.patient("postgresql://u@h/d"))) == urls.SCHEMA_TIMEOUT_S
     with pytest.raises(errors.Misconfigured, match="read_timeout=soon"):
         urls.read_timeout(urls.parse("postgresql://u@h/d?read_timeout=soon"))
 

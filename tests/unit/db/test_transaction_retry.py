@@ -115,7 +115,7 @@ def test_transaction_that_met_another_is_run_again_until_it_succeeds() -> None:
 
 
 def test_attempts_are_bounded_and_the_last_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "ATTEMPTS", 4)
+    monkeypatch.setattr(retry, "CONFLICT_ATTEMPTS", 4)
     transaction = Failing(oslo_exception.DBDeadlock(), times=1000)
 
     with pytest.raises(oslo_exception.DBDeadlock):
@@ -124,7 +124,7 @@ def test_attempts_are_bounded_and_the_last_error_is_raised(monkeypatch: pytest.M
 
 
 def test_total_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "TOTAL", 0.0)
+    monkeypatch.setattr(retry, "CONFLICT_TIMEOUT_S", 0.0)
     transaction = Failing(oslo_exception.DBDeadlock(), times=1000)
 
     with pytest.raises(oslo_exception.DBDeadlock):
@@ -152,5 +152,5 @@ def test_a_server_that_let_the_first_run_wait_is_not_waited_for_again() -> None:
     transaction = Failing(oslo_exception.DBConnectionError(), times=1000)
 
     with pytest.raises(oslo_exception.DBConnectionError):
-        retry.again(transaction, oslo_exception.DBConnectionError(), spent=retry.LOST_TOTAL)
+        retry.again(transaction, oslo_exception.DBConnectionError(), spent=retry.LOST_TIMEOUT_S)
     assert transaction.runs == 0

@@ -12,7 +12,7 @@ from objects import errors
 from objects.base import Number
 from objects.build import DeleteOrder
 from objects.context import RequestContext
-from rpc.arguments import MANY, Ids, Name, Shape, Signature, signatures
+from rpc.arguments import ITEMS_LIMIT, Ids, Name, Shape, Signature, signatures
 from rpc.cell_conductor import CellConductorEndpoint
 from rpc.codec import Codec, shared
 from rpc.compute import ComputeEndpoint
@@ -94,7 +94,7 @@ def test_an_argument_too_few_or_too_many_is_refused() -> None:
         read("plain", **GOOD, newer=1)
 
 
-@pytest.mark.parametrize("uuids", ["abc", ["a", 1], ["a b"], [["a"]], ["a"] * (MANY + 1), {"a": 1}])
+@pytest.mark.parametrize("uuids", ["abc", ["a", 1], ["a b"], [["a"]], ["a"] * (ITEMS_LIMIT + 1), {"a": 1}])
 def test_a_list_of_something_else_is_refused(uuids: object) -> None:
     with pytest.raises(errors.Invalid):
         read("ids", uuids=uuids)

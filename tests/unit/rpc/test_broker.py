@@ -126,7 +126,7 @@ def test_a_topic_keeps_what_is_sent_before_anybody_listens() -> None:
 def test_a_full_queue_drops_its_oldest_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker()
     with caplog.at_level(logging.WARNING):
-        send(broker, "topic", *numbers(module.LIMIT + 2))
+        send(broker, "topic", *numbers(module.QUEUE_LENGTH_LIMIT + 2))
 
     assert Reader(broker, "topic").read == ["2"]
     assert "topic" in caplog.text

@@ -6,12 +6,12 @@ import pytest
 
 from objects import errors
 from rpc.drivers import wire
-from rpc.drivers.frames import LARGEST
+from rpc.drivers.frames import MESSAGE_BYTES_LIMIT
 
 
 def test_what_no_broker_would_take_is_refused_by_who_sends_it() -> None:
     """With its size, and before the connection is lost over it."""
     frame = len(wire.envelope({"args": ""}))
-    assert len(wire.envelope({"args": "x" * (LARGEST - frame)})) == LARGEST
-    with pytest.raises(errors.Invalid, match=f"{LARGEST} are the most"):
-        wire.envelope({"args": "x" * (LARGEST - frame + 1)})
+    assert len(wire.envelope({"args": "x" * (MESSAGE_BYTES_LIMIT - frame)})) == MESSAGE_BYTES_LIMIT
+    with pytest.raises(errors.Invalid, match=f"{MESSAGE_BYTES_LIMIT} are the most"):
+        wire.envelope({"args": "x" * (MESSAGE_BYTES_LIMIT - frame + 1)})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from db.api.ledger import KEPT
-from scheduler.cursor import RECENT, ROUND, Cursor
+from db.api.ledger import WRITERS_KEPT
+from scheduler.cursor import RECENT_WRITERS, WRITERS_PER_ROUND, Cursor
 from tests.support import fleet
 
 
@@ -31,16 +31,16 @@ def test_it_never_goes_back() -> None:
 
 
 def test_every_look_asks_the_writers_heard_of_last_and_the_rest_in_turn() -> None:
-    writers = RECENT + ROUND + 10
+    writers = RECENT_WRITERS + WRITERS_PER_ROUND + 10
     cursor = Cursor()
     cursor.note(writers, 1)
     cursor.note(3, 7)
     recent, newest = cursor.position()
     assert newest == writers
-    assert len(recent) == RECENT
+    assert len(recent) == RECENT_WRITERS
     assert {3, writers} <= recent.keys()
     turns = [cursor.further()[0] for _ in range(2)]
-    assert [len(turn) for turn in turns] == [ROUND, 10]
+    assert [len(turn) for turn in turns] == [WRITERS_PER_ROUND, 10]
     assert len({*recent, *turns[0], *turns[1]}) == writers
     assert cursor.further()[0] == turns[0]
 
@@ -58,11 +58,11 @@ def test_a_writer_without_rows_of_its_own_is_asked_for_once_and_by_name_from_the
 
 def test_it_does_not_grow_with_the_writers_that_ever_were() -> None:
     cursor = Cursor()
-    for writer in range(1, 10 * KEPT, 7):
+    for writer in range(1, 10 * WRITERS_KEPT, 7):
         cursor.note(writer, writer)
     asked: set[int] = set()
-    for _ in range(10 * KEPT // ROUND):
+    for _ in range(10 * WRITERS_KEPT // WRITERS_PER_ROUND):
         asked |= cursor.further()[0].keys() | cursor.position()[0].keys()
     newest = cursor.newest
-    assert asked >= set(range(newest - KEPT, newest + 1))
-    assert len(asked) <= 2 * KEPT
+    assert asked >= set(range(newest - WRITERS_KEPT, newest + 1))
+    assert len(asked) <= 2 * WRITERS_KEPT

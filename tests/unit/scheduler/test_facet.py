@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.table.dictionary_column import SLACK, DictionaryColumn
+from scheduler.table.dictionary_column import UNUSED_VALUES_LIMIT, DictionaryColumn
 from tests.support.examples import examples
 
 VALUES = st.one_of(
@@ -30,5 +30,5 @@ def test_values_that_change_all_the_time_do_not_pile_up() -> None:
     facet = DictionaryColumn()
     for n in range(10_000):
         facet.put(n % 5, n)
-    assert len(facet.values) <= 64 + SLACK + 1
+    assert len(facet.values) <= 64 + UNUSED_VALUES_LIMIT + 1
     assert [facet.values[code] for code in facet.codes(5)] == [9995, 9996, 9997, 9998, 9999]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.cell import CellState
-from scheduler.table.columns import LEAVING, SETTLED
+from scheduler.table.columns import GUEST_REMOVAL_WAIT_S, SETTLE_AFTER_S
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
@@ -90,9 +90,9 @@ def test_a_guest_counted_before_its_claim_arrived_is_counted_once_when_things_ar
     row = row_of(table, "h")
     table.set_inventory(fleet.inventory(1, node, ONE, 2, used_memory_mb=400), now=100.0)  # the move of that very guest
     assert table.free_memory_mb[row] == 200
-    table.settle(100.0 + SETTLED / 2)
+    table.settle(100.0 + SETTLE_AFTER_S / 2)
     assert table.free_memory_mb[row] == 200
-    table.settle(100.0 + SETTLED + 1)
+    table.settle(100.0 + SETTLE_AFTER_S + 1)
     assert table.free_memory_mb[row] == 600
 
 
@@ -110,7 +110,7 @@ def test_a_guest_that_is_reported_before_its_claim_was_read_takes_its_room_once(
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3)
 
     table.set_nodes(ONE, [msgspec.structs.replace(reported, memory_mb_used=400, resources_used={"CUSTOM_GPU": 2})], ahead=True)
-    table.settle(200.0 + SETTLED)
+    table.settle(200.0 + SETTLE_AFTER_S)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3)
     table.account(table.take_ahead(), now=200.0)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (600, 2)
@@ -133,7 +133,7 @@ def test_a_guest_that_is_reported_after_its_claim_was_released_takes_no_room(at_
     table.set_nodes(ONE, [reported], ahead=True)
     table.account(table.take_ahead(), now=101.0)
     assert table.free_memory_mb[row] == 1000
-    table.account(table.take_ahead(), now=100.0 + LEAVING + 1)
+    table.account(table.take_ahead(), now=100.0 + GUEST_REMOVAL_WAIT_S + 1)
     assert table.free_memory_mb[row] == 700, "it is still told"
 
 

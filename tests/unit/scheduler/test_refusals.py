@@ -14,7 +14,7 @@ from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
 from scheduler.plan.claim_planner import ClaimPlanner
 from scheduler.plan.job import PlanContext
-from scheduler.plan.refusals import OUTAGE, unseen
+from scheduler.plan.refusals import OUTAGE_WAIT_S, unseen
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.attempts import begun, job
@@ -57,7 +57,7 @@ def test_only_where_the_request_may_go() -> None:
     assert found(half_heard(states=(CellState.ENABLED, CellState.DISABLED)), fleet.spec()) == set()
 
 
-@pytest.mark.parametrize(("age", "waits"), [(60.0, True), (OUTAGE + 1.0, False)])
+@pytest.mark.parametrize(("age", "waits"), [(60.0, True), (OUTAGE_WAIT_S + 1.0, False)])
 def test_a_request_waits_for_it_for_a_time(age: float, waits: bool) -> None:
     one, table, now = job(fleet.spec()), half_heard(), time.monotonic()
     moment = PlanContext(now, time.time(), now - 60.0, young=False, mapped_since=now, ages=NEVER, began=now - age)

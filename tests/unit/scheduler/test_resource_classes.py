@@ -16,7 +16,7 @@ from scheduler.plan import engine
 from scheduler.plan.alternates import Alternates
 from scheduler.plan.request import Request
 from scheduler.settings import SchedulerSettings
-from scheduler.table.columns import SETTLED
+from scheduler.table.columns import SETTLE_AFTER_S
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from scheduler.table.resource_classes import ResourceClass
@@ -113,9 +113,9 @@ class TestTable:
         assert free(table) == [1]
         table.set_inventory(fleet.inventory(1, node, fleet.CELLS[0], 2, used_resources={"CUSTOM_GPU": 1}), now=100.0)
         assert free(table) == [0], "a claim comes on top: it may be anything but the guests that are there"
-        table.settle(100.0 + SETTLED / 2)
+        table.settle(100.0 + SETTLE_AFTER_S / 2)
         assert free(table) == [0]
-        table.settle(100.0 + SETTLED + 1)
+        table.settle(100.0 + SETTLE_AFTER_S + 1)
         assert free(table) == [1], "of 3 in use 1 is claimed"
 
     def test_the_first_word_of_the_ledger_accounts_for_what_was_reported_before(self) -> None:

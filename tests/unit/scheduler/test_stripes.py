@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
-from scheduler.plan.stripes import RECENT, Stripes
+from scheduler.plan.stripes import ACTIVE_S, Stripes
 from tests.support import fleet
 
 
@@ -40,10 +40,10 @@ def test_nothing_is_shared_without_a_conflict_or_without_others_or_after_a_while
     peaceful.learn([3], 7, 0.0, conflict=False)
     assert peaceful.apply(plain, 1.0) is plain
     assert met(7).apply(plain, 1.0) is plain
-    assert met(7, 3).apply(plain, RECENT + 1.0) is plain
+    assert met(7, 3).apply(plain, ACTIVE_S + 1.0) is plain
     stripes = met(7, 3)
-    stripes.learn([], 7, RECENT + 1.0, conflict=True)  # the other has not been heard of for long
-    assert stripes.apply(plain, RECENT + 1.0) is plain
+    stripes.learn([], 7, ACTIVE_S + 1.0, conflict=True)  # the other has not been heard of for long
+    assert stripes.apply(plain, ACTIVE_S + 1.0) is plain
 
 
 def test_a_host_of_another_stripe_is_taken_where_ours_has_none_that_fits() -> None:

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
 from scheduler.plan.request import Request
-from scheduler.plan.survey import HEAD, WHOLE, leading
+from scheduler.plan.survey import SELECTED_HOSTS, UNDIVIDED_LIMIT, leading
 from scheduler.settings import DEFAULT_FILTERS
-from scheduler.table.columns import CHANGES
+from scheduler.table.columns import CHANGES_KEPT
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.examples import examples
 
-HOSTS = max(4 * HEAD, WHOLE) + 37
+HOSTS = max(4 * SELECTED_HOSTS, UNDIVIDED_LIMIT) + 37
 """Enough that scores are looked at block by block."""
 
 
@@ -79,17 +79,17 @@ def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
     assert found.rows.tolist() == list(scores)
     assert found.scores.tolist() == pytest.approx(list(scores.values()), rel=1e-12, abs=1e-12)
     in_order = sorted(scores, key=lambda row: -found.scores[found.rows.searchsorted(row)])
-    for count in (1, 5, HEAD + 3):
+    for count in (1, 5, SELECTED_HOSTS + 3):
         assert found.best(count)[0].tolist() == in_order[:count]
     for cell in (0, 1):
         theirs = [row for row in in_order if table.cell[row] == cell]
-        for count in (3, HEAD):
+        for count in (3, SELECTED_HOSTS):
             assert found.best_of_cell(cell, count)[0].tolist() == theirs[:count]
     with table.tentative():
         assert engine.choose(table, driver, asked, found, 1) == in_order[:1]
 
 
-@given(st.integers(0, 2**32), st.sampled_from([1, 2, 50]), st.integers(1, 2 * HEAD))
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, 50]), st.integers(1, 2 * SELECTED_HOSTS))
 @examples(8, least=2)
 def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, sizes: int, count: int) -> None:
     table = big_table(random.Random(seed), sizes)
@@ -143,6 +143,6 @@ def test_after_too_many_changes_any_row_may_have_changed() -> None:
     assert all(row in table.changed_since(before) for row in range(5))
     now = table.changes
     assert 2 not in table.changed_since(now)
-    for _ in range(CHANGES + 1):
+    for _ in range(CHANGES_KEPT + 1):
         table.touch(2)
     assert 4 in table.changed_since(now)

@@ -15,7 +15,7 @@ from db.sql.migrations.shorthand import Name, add_column, column, create_table
 revision = "0003"
 down_revision = "0002"
 
-PAGE = 200
+PAGE_SIZE = 200
 
 
 def upgrade() -> None:
@@ -36,7 +36,7 @@ def _measure() -> None:
     """Of every server that is not deleted: what its batch's flavor was."""
     tx, after = op.get_bind(), ""
     specs = sa.table("request_specs", sa.column("batch_id", sa.String), sa.column("spec", sa.Text))
-    query = sa.select(specs).where(specs.c.batch_id > sa.bindparam("after")).order_by(specs.c.batch_id).limit(PAGE)
+    query = sa.select(specs).where(specs.c.batch_id > sa.bindparam("after")).order_by(specs.c.batch_id).limit(PAGE_SIZE)
     mappings = _mappings()
     size = (
         sa.update(mappings)

@@ -17,7 +17,7 @@ from db.sql.migrations.shorthand import Name, Uuid, add_column, column, create_t
 revision = "0013"
 down_revision = "0012"
 
-PAGE = 500
+PAGE_SIZE = 500
 
 
 def upgrade() -> None:
@@ -26,5 +26,5 @@ def upgrade() -> None:
     add_column("request_specs", column("config_drive", sa.Boolean, null=True))
     create_table("request_tags", column("batch_id", Uuid), column("tag", Name), key=("batch_id", "tag"))
     create_table("request_metadata", column("batch_id", Uuid), column("key", Name), column("value", Name), key=("batch_id", "key"))
-    while spec_fields.fill(cast(ApiTransaction, op.get_bind()), PAGE):
+    while spec_fields.fill(cast(ApiTransaction, op.get_bind()), PAGE_SIZE):
         pass
