@@ -82,7 +82,7 @@ class Agent:
             try:
                 build = self._begin(order, orders.spec)
             except Exception as error:  # carry out the other orders of the message all the same
-                LOG.exception("The order to build instance %s cannot be carried out", order.instance_uuid)
+                LOG.exception("The order to build instance %s could not be carried out", order.instance_uuid)
                 build = self._builds.refuse(order, failures.classify(error, time.time()))
             builds += [build] if build is not None else []
         self._report(builds)
@@ -196,7 +196,7 @@ class Agent:
                 self._guests.confirmed(build)
             case "active" if verdict.keep:
                 self._keep(build, verdict.reason)
-            case "active" if not verdict.known and not self._removes(build):
+            case "active" if not verdict.known and not self._may_remove(build):
                 self._guests.kept(build, NO_RECORD)
             case "active":
                 if self._guests.rejected(build):
@@ -219,18 +219,18 @@ class Agent:
         """The cell's record differs but does not prove that this guest is superseded. It stays, because it may be the only one."""
         if self._guests.kept(build, f"on record: {record}"):
             LOG.error(
-                "Instance %s is %s on record, and its guest of attempt %d runs here. It stays: see 'superconductor guest list'",
+                "Instance %s is %s on record, but its guest of attempt %d runs here. It stays: see 'superconductor guest list'",
                 *(build.uuid, record, build.attempt),
             )
 
-    def _removes(self, build: Build) -> bool:
+    def _may_remove(self, build: Build) -> bool:
         """Whether to remove a guest now that the cell has no record of, by ``[compute] unknown_guests``."""
         first = build.unknown_since is None
         age = self._guests.unknown(build, time.monotonic())
         policy = self._settings.unknown_guests
         if first and policy != "keep":
             LOG.error(
-                "The cell has no record of instance %s, of which a guest runs here. [compute] unknown_guests = %s: %s",
+                "The cell has no record of instance %s, but its guest runs here. [compute] unknown_guests = %s: %s",
                 *(build.uuid, policy, "it stays, see 'superconductor guest list'" if policy == "report" else "it will be removed"),
             )
         return policy == "remove" and age >= self._settings.unknown_guest_age
@@ -272,7 +272,7 @@ class Agent:
         try:
             self._driver.destroy(build.uuid)
         except Exception:  # not reported, as it is not destroyed: the entry stays, and keep_up retries
-            LOG.exception("The guest of instance %s could not be destroyed, trying again", build.uuid)
+            LOG.exception("The guest of instance %s could not be destroyed; the destroy is retried", build.uuid)
             self._ends.not_destroyed(build)
             return
         report = self._ends.destroyed(build)

@@ -45,8 +45,8 @@ class CheckedDriver:
         names = (guest.uuid, guest.node, guest.builder)
         if all(isinstance(name, str) and len(name) <= text.NAME_LENGTH and text.is_safe(name) for name in names):
             return True
-        told = "The driver reports a guest with an invalid uuid, node or builder: %.400r. It stays and is not reported to the cell"
-        self._complaints(repr(names), logging.ERROR, told, names)
+        message = "The driver reports a guest with an invalid uuid, node or builder: %.400r. It stays, but is not reported to the cell"
+        self._complaints(repr(names), logging.ERROR, message, names)
         return False
 
     def _checked(self, node: ComputeNode) -> ComputeNode | None:
@@ -54,6 +54,6 @@ class CheckedDriver:
             cleaned = stats.cleaned(node)
             stats.check(cleaned)
         except errors.Invalid as error:
-            self._complaints(str(error), logging.ERROR, "The driver reports a node that cannot be offered: %s", error)
+            self._complaints(str(error), logging.ERROR, "The driver reports an invalid node, which is not offered: %s", error)
             return None
         return cleaned

@@ -28,11 +28,11 @@ def classify(error: Exception, now: float, secrets: BootSecrets | None = None) -
     The message goes to logs and the server's fault, so ``secrets`` are masked in it: a driver may quote its arguments.
     """
     kind = next(kind for cause, kind in CLASSES if isinstance(error, cause))
-    message = _told_by(error) or type(error).__name__
+    message = _text_of(error) or type(error).__name__
     return Failure(kind=kind, error=type(error).__name__, message=secrets.mask(message) if secrets else message, at=now)
 
 
-def _told_by(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - a driver's error class is not our code; without its text the attempt is still reported

@@ -137,15 +137,15 @@ class ComputeService:
         ``FINAL_REPORTS_TIMEOUT_S`` more. With a ``timeout`` of 0, nothing waits, not even for answers.
         """
         end = time.monotonic() + (self._settings.drain_timeout if timeout is None else timeout)
-        farewell = FINAL_REPORTS_TIMEOUT_S if timeout is None or timeout > 0.0 else 0.1
+        final_timeout = FINAL_REPORTS_TIMEOUT_S if timeout is None or timeout > 0.0 else 0.1
         self._stopping = True
         self._announce()
         self._server.stop()
         self._agent.hand_over()
         self._agent.drain(max(0.0, end - time.monotonic()))
         self._rounds.stop()
-        if not self._reporter.flush(self._settings.host, max(0.0, end - time.monotonic()) + farewell):
-            LOG.warning("Host %s stops with reports unanswered: its next start makes them again", self._settings.host)
+        if not self._reporter.flush(self._settings.host, max(0.0, end - time.monotonic()) + final_timeout):
+            LOG.warning("Host %s stops with unanswered reports: its next start repeats them", self._settings.host)
         self._announce()  # an earlier heartbeat may have arrived after the first one
         if not self._shared:
             self._reporter.stop()
@@ -178,7 +178,7 @@ class ComputeService:
         try:
             self._report_state()
         except errors.SuperconductorError as error:
-            LOG.warning("Host %s could not say that it stops: %s", self._settings.host, error)
+            LOG.warning("Host %s could not report that it stops: %s", self._settings.host, error)
 
 
 def check_name(host: str, guests: Sequence[Guest]) -> None:
@@ -191,7 +191,7 @@ def check_name(host: str, guests: Sequence[Guest]) -> None:
     if built:
         name, count = built.most_common(1)[0]
         raise errors.Misconfigured(
-            f"{count} guests here were built by host '{name}', and [compute] host is '{host}': set it back to '{name}'. To rename "
+            f"{count} guests here were built by host '{name}', and [compute] host is '{host}': set it to '{name}'. To rename "
             "the host, delete these guests or move them to other hosts first."
         )
 

@@ -17,59 +17,62 @@ COMPUTE = [
         "host",
         default=socket.gethostname(),
         sample_default="<this machine's name>",
-        help="Name of this host, unique in the whole deployment. An agent does not start under another name than the one that its "
-        "host's guests were built under.",
+        help="Name of this host, unique in the whole deployment. An agent does not start if its host has guests that were built "
+        "under another name.",
     ),
     cfg.StrOpt("driver", default="simulated", help="Hypervisor driver: an entry point of superconductor.compute.drivers."),
     cfg.IntOpt(
         "max_concurrent_builds",
         default=10,
         min=1,
-        help="Builds that may spawn at once. More wait in the agent; how many is part of the host's stats.",
+        help="Number of builds that may spawn at once. The others wait in the agent; the host's stats count them.",
     ),
     cfg.FloatOpt(
         "spawn_timeout",
         default=600.0,
         min=0.0,
-        help="Seconds after which a spawn is cancelled and another host is tried. 0: never.",
+        help="Seconds after which a spawn is cancelled and the build moves to another host. 0: never.",
     ),
     cfg.FloatOpt(
         "outage_retry_max",
         default=30.0,
         min=0.1,
-        help="Longest pause, in seconds, before a build that met a service that is down (images, networks) is tried again on this "
-        "host. Such tries use up no attempt and end with the deadline of the build.",
+        help="Longest pause in seconds before a build is retried on this host after a service (images, networks) was down. "
+        "Such retries do not count as attempts, and end at the deadline of the build.",
     ),
     cfg.FloatOpt(
         "failed_build_half_life",
         default=600.0,
         min=1.0,
-        help="Seconds after which a build that failed by this host's fault counts half. Schedulers prefer hosts on which fewer "
-        "builds have failed; see [scheduler] build_failure_weight_multiplier.",
+        help="Seconds after which a failed build counts half, if this host caused the failure. Schedulers prefer hosts on which "
+        "fewer builds have failed; see [scheduler] build_failure_weight_multiplier.",
     ),
     cfg.StrOpt(
         "unknown_guests",
         default="report",
         choices=[
-            ("report", "logged as an error and counted in the host's stats; it stays"),
-            ("remove", "the same, and destroyed after unknown_guest_age"),
-            ("keep", "it stays, without a word"),
+            ("report", "it stays, is logged as an error and counted in the host's stats"),
+            ("remove", "the same, but it is destroyed after unknown_guest_age"),
+            ("keep", "it stays, and nothing is logged"),
         ],
-        help="What becomes of a guest that the cell has no record of at all: its database was restored from an older copy, or this "
-        "host was given to another cell. A guest that its record proves deleted or superseded is destroyed in any case, a guest "
-        "whose record is another one stays in any case.",
+        help="What to do with a guest that the cell has no record of. Causes: its database was restored from an older copy, or "
+        "this host was moved to another cell. A guest whose record proves it deleted or superseded is always destroyed. A guest "
+        "whose record differs otherwise always stays.",
     ),
     cfg.FloatOpt(
         "unknown_guest_age",
         default=1800.0,
         min=0.0,
-        help="Seconds for which the cell must have had no record of a guest before unknown_guests = remove removes it.",
+        help="Seconds without a record in the cell after which unknown_guests = remove destroys a guest.",
     ),
     cfg.FloatOpt("report_interval", default=10.0, min=0.1, help="Seconds between two heartbeats."),
     cfg.FloatOpt(
-        "stats_interval", default=5.0, min=0.1, help="Seconds between two looks at the host's stats, sent if they changed."
+        "stats_interval",
+        default=5.0,
+        min=0.1,
+        help="Seconds between two checks of the host's stats, which are sent if they have changed.",
     ),
-    cfg.FloatOpt("stats_full_interval", default=300.0, min=1.0, help="Seconds after which unchanged stats are sent all the same."),
+    cfg.FloatOpt("stats_full_interval", default=300.0, min=1.0, help="Seconds after which unchanged stats are sent too."),
     cfg.FloatOpt(
         "audit_interval", default=60.0, min=0.1, help="Seconds between two comparisons of guests with the cell's records."
     ),
@@ -78,33 +81,33 @@ COMPUTE = [
         default=0.005,
         min=0.0,
         max=1.0,
-        help="Seconds that a report on a finished build or delete waits for others to share its message. That of a build "
-        "waits only while the host has others under way.",
+        help="Seconds that a report on a finished build or delete waits for others to share its message. The report on a build "
+        "waits only while the host has other builds in progress.",
     ),
     cfg.FloatOpt(
-        "call_timeout", default=10.0, min=0.1, help="Seconds to wait for the cell conductor's answer before asking again."
+        "call_timeout", default=10.0, min=0.1, help="Timeout in seconds of a call to the cell conductor. It is then repeated."
     ),
     cfg.FloatOpt(
-        "report_retry_max", default=5.0, min=0.1, help="Longest pause, in seconds, before an unanswered report is repeated."
+        "report_retry_max", default=5.0, min=0.1, help="Longest pause in seconds before an unanswered report is repeated."
     ),
     cfg.IntOpt(
         "dispatch_threads",
         default=0,
         min=0,
-        help="Threads that take orders from the bus. 0: the one that listens to it does so itself, which costs least.",
+        help="Number of threads that process orders from the bus. 0: the listening thread processes them, which costs least.",
     ),
     cfg.FloatOpt(
         "drain_timeout",
         default=10.0,
         min=0.0,
-        help="Seconds that a stopping agent gives to what it is spawning, less if graceful_shutdown_timeout is shorter. What it "
-        "has not begun goes to other hosts at once, what it cannot finish when this time is over.",
+        help="Seconds that a stopping agent waits for its spawns, fewer if graceful_shutdown_timeout is shorter. Builds that it "
+        "has not begun move to other hosts at once, unfinished ones after this time.",
     ),
-    cfg.FloatOpt("cpu_allocation_ratio", default=4.0, min=0.0, help="Virtual CPUs to offer per physical one."),
-    cfg.FloatOpt("ram_allocation_ratio", default=1.0, min=0.0, help="Guest memory to offer per memory of the host."),
-    cfg.FloatOpt("disk_allocation_ratio", default=1.0, min=0.0, help="Guest disk to offer per disk of the host."),
-    cfg.IntOpt("reserved_memory_mb", default=0, min=0, help="Memory in MiB kept for the host itself."),
-    cfg.IntOpt("reserved_disk_gb", default=0, min=0, help="Disk in GiB kept for the host itself."),
+    cfg.FloatOpt("cpu_allocation_ratio", default=4.0, min=0.0, help="Virtual CPUs offered per physical CPU."),
+    cfg.FloatOpt("ram_allocation_ratio", default=1.0, min=0.0, help="Guest memory offered per memory of the host."),
+    cfg.FloatOpt("disk_allocation_ratio", default=1.0, min=0.0, help="Guest disk offered per disk of the host."),
+    cfg.IntOpt("reserved_memory_mb", default=0, min=0, help="Memory in MiB reserved for the host itself."),
+    cfg.IntOpt("reserved_disk_gb", default=0, min=0, help="Disk in GiB reserved for the host itself."),
 ]
 
 SIMULATED = [
@@ -119,7 +122,7 @@ SIMULATED = [
     cfg.StrOpt(
         "attributes",
         default="{}",
-        help="What the simulated host tells of itself, as a JSON object that the scheduler's filters look at, for instance "
+        help="Attributes that the simulated host reports for the scheduler's filters, as a JSON object, for instance "
         '{"traits": ["SSD"], "rack": "r1", "host_ip": "10.0.0.1"}.',
     ),
     cfg.StrOpt(
@@ -136,8 +139,8 @@ SIMULATED = [
     cfg.BoolOpt(
         "shared_folder",
         default=False,
-        help="Several simulated hosts keep their guests in state_path. Where only one does, the guests there are its guests, "
-        "whatever name it had when they were built.",
+        help="Set this if several simulated hosts keep their guests in state_path. Otherwise all guests there belong to this host, "
+        "even if it had another name when they were built.",
     ),
 ]
 
@@ -156,7 +159,7 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
     resources: str = "{}"
     shared_folder: bool = False
 
-    def told(self) -> dict[str, Any]:
+    def parsed_attributes(self) -> dict[str, Any]:
         """``attributes``, parsed. Raises Misconfigured."""
         try:
             return typed.decode(self.attributes, dict[str, Any])
@@ -216,7 +219,7 @@ def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
     except errors.Invalid as error:
         raise errors.Misconfigured(f"{error}. Set [compute] host; its default is this machine's name.") from None
     simulated = SimulatedSettings(**{option.dest: conf.simulated[option.dest] for option in SIMULATED})
-    simulated.told()
+    simulated.parsed_attributes()
     simulated.offered()
     if simulated.spawn_delay_max < simulated.spawn_delay_min:
         raise errors.Misconfigured("[simulated] spawn_delay_max must not be less than spawn_delay_min.")

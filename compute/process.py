@@ -17,7 +17,7 @@ from service.opts import refuse, required
 from service.process import Plan
 from service.waiting import wait_for
 
-_NOT_HERE = "an agent runs beside tenants' guests, and whoever breaks out of one must not find it"
+_NOT_HERE = "an agent runs beside tenants' guests, and an attacker who escapes from a guest must not find it"
 
 
 CLEANUP_TIME_S = 2 * FINAL_REPORTS_TIMEOUT_S

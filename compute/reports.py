@@ -163,7 +163,7 @@ class Reporter:
             self._postpone(group, error)
             return
         if self._complaints is not None:
-            LOG.info("The cell conductor takes reports again.")
+            LOG.info("The cell conductor answers reports again.")
             self._complaints = None
         with self._changed:
             for pending in group:
@@ -181,8 +181,8 @@ class Reporter:
     def _postpone(self, group: Sequence[Pending], error: Exception) -> None:
         self._complaints = self._complaints or RateLimitedLog(LOG)
         text = f"{type(error).__name__}: {error}"
-        told = "%d reports to the cell conductor were not answered, they will be repeated: %s"
-        self._complaints(text, logging.WARNING, told, len(group), text)
+        message = "%d reports to the cell conductor were not answered and will be repeated: %s"
+        self._complaints(text, logging.WARNING, message, len(group), text)
         with self._changed:
             now = time.monotonic()
             for pending in group:
@@ -209,4 +209,4 @@ def _answer(pending: Pending, verdict: Verdict) -> None:
     try:
         pending.answer(verdict)
     except Exception:  # handle the other answers of the message all the same
-        LOG.exception("The answer to %s of instance %s could not be acted upon", pending.report.kind, verdict.instance_uuid)
+        LOG.exception("The answer to %s of instance %s could not be processed", pending.report.kind, verdict.instance_uuid)

@@ -81,20 +81,20 @@ class Rounds:
             one.running = False
 
     def _wait_for_conductor(self) -> None:
-        told: list[BaseException] = []
+        failures: list[BaseException] = []
 
         def failed(error: BaseException) -> None:
-            if not told:
+            if not failures:
                 ours = isinstance(error, errors.SuperconductorError)
-                why = "waits for its cell conductor, trying again and again" if ours else "cannot begin yet"
+                why = "waits for its cell conductor and retries" if ours else "cannot start yet and retries"
                 LOG.warning("Host %s %s: %s", self._host, why, error, exc_info=None if ours else error)
-            told.append(error)
+            failures.append(error)
 
         try:
             keep_trying(self._first, first=FIRST_RETRY_S, longest=LONGEST_RETRY_S, stopping=self._stopping, failed=failed)
         except Exception as error:  # noqa: BLE001 - the first failure was logged, and the agent stops
-            LOG.debug("Host %s was never served by its cell conductor: %s", self._host, error)
+            LOG.debug("Host %s stops before its cell conductor answered: %s", self._host, error)
             return
-        LOG.info("Host %s is served by its cell conductor", self._host)
+        LOG.info("The cell conductor of host %s answers", self._host)
         self._ready = True
         self._ticker.wake()

@@ -117,7 +117,7 @@ class SimulatedDriver:
             disk_gb=s.disk_gb,
             hypervisor_type="simulated",
             hypervisor_version=1,
-            attributes=s.told(),
+            attributes=s.parsed_attributes(),
             resources=s.offered(),
         )
         return [node]
@@ -163,7 +163,7 @@ def _hold(path: Path) -> int:
     except OSError as error:
         os.close(descriptor)
         message = (
-            f"Another agent holds the host in {path}: stop it, or give this one another [compute] host, and set [simulated] "
+            f"Another agent uses {path}: stop it, or give this one another [compute] host, and set [simulated] "
             "shared_folder if both keep their guests there."
         )
         raise errors.Misconfigured(message) from error

@@ -30,7 +30,7 @@ class UnknownGuestsSender:
 
     def send(self) -> None:
         """Send the list if due. Raises the errors of the call; the next call then sends the same again."""
-        found = tuple(_told(guest, reason) for guest, reason in self._guests.unaccounted()[:REPORTED_LIMIT])
+        found = tuple(_unknown_guest(guest, reason) for guest, reason in self._guests.unaccounted()[:REPORTED_LIMIT])
         now = time.monotonic()
         if found == self._sent and (not found or now < self._full_at):
             return
@@ -41,7 +41,7 @@ class UnknownGuestsSender:
         self._sent, self._full_at = found, now + self._full_interval
 
 
-def _told(guest: Guest, reason: str) -> UnknownGuest:
+def _unknown_guest(guest: Guest, reason: str) -> UnknownGuest:
     return UnknownGuest(
         uuid=guest.uuid,
         name=clean(guest.name, REASON_SIZE),

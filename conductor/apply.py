@@ -82,9 +82,9 @@ class Applier:
             return True
         if not page.count:
             return False
-        told = [compute_nodes.readable(event.payload) for event in page.events if event.kind is EventKind.HOST]
-        self._meet(node.host for node in told if node is not None)
-        nodes = [node for node in told if node is not None and node.host in self._mapped]
+        read = [compute_nodes.readable(event.payload) for event in page.events if event.kind is EventKind.HOST]
+        self._report_hosts(node.host for node in read if node is not None)
+        nodes = [node for node in read if node is not None and node.host in self._mapped]
         self._write(cursor, page.last, self._checked(page.events), nodes)
         self.pages += 1
         self._note(page.head, page.last)
@@ -134,7 +134,7 @@ class Applier:
 
         The cursor moves to the feed's end as of before the first row was read, so later changes are read again.
         """
-        LOG.warning("cell %s: its feed no longer holds what follows event %d: rebuilding from its rows", self._cell.name, cursor)
+        LOG.warning("cell %s: its feed no longer has the events after %d: rebuilding from its rows", self._cell.name, cursor)
         after: str | None = ""
         while after is not None:
             page = self._cell.read(rebuild.snapshot, after, self._page, self._cell.now())
@@ -171,11 +171,11 @@ class Applier:
         for event in events:
             metrics.FEED_REFUSED.labels(self._cell.name).inc()
             host = stored.load(event.payload, InstanceSummary).host
-            text = f"its cell {self._cell.name} says that it is on host {host}, which is another cell's"
+            text = f"its cell {self._cell.name} reports it on host {host}, which is mapped to another cell"
             faults[str(event.key)] = errors.Invalid(f"{text}; see 'superconductor host list'")
         self._aside.failed(STEP, faults)
 
-    def _meet(self, hosts: Iterable[str]) -> None:
+    def _report_hosts(self, hosts: Iterable[str]) -> None:
         if self._newcomers is not None and (strangers := set(hosts) - self._mapped):
             self._newcomers(strangers)
 
@@ -246,7 +246,7 @@ class Applier:
         self._refuse(refused)
         for event in page:
             if event not in refused and event.kind in INSTANCE_EVENTS:
-                told = stored.load(event.payload, InstanceSummary)
-                about = (event.key, request_of(told.batch_id))
-                step(LOG, "applied", *about, cell=self._cell.name, host=told.host, attempt=told.attempt, state=told.state)
+                summary = stored.load(event.payload, InstanceSummary)
+                about = (event.key, request_of(summary.batch_id))
+                step(LOG, "applied", *about, cell=self._cell.name, host=summary.host, attempt=summary.attempt, state=summary.state)
         return {event.key for event in refused}

@@ -26,7 +26,7 @@ from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
-ADVICE = "'superconductor host user HOST' says how to give a host a user"
+ADVICE = "'superconductor host user HOST' shows how to give a host a user"
 
 
 class Border:
@@ -39,7 +39,7 @@ class Border:
         """``who``: returns the sender of the current message."""
         self._conductor = conductor
         self._users = users
-        self._who = who
+        self._sender = who
         self._complaints = RateLimitedLog(LOG)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
@@ -80,7 +80,7 @@ class Border:
 
     def _admit(self, method: str, hosts: Iterable[str]) -> bool:
         """Return whether the sender is identified as the host it speaks for. Raises Forbidden."""
-        who = self._who()
+        who = self._sender()
         if who.is_local:
             return True
         own = agents.host_of(who.user, self._users.prefix)
@@ -90,14 +90,14 @@ class Border:
             return False
         if foreign := {host for host in hosts if host != own}:
             named = text.clean(", ".join(sorted(map(str, foreign))), 100)
-            told = f"broker user {who.user!r} speaks of host {named}: it may speak of {own!r} only; {ADVICE}"
-            self._refuse(method, "another host", told)
+            fault = f"broker user {who.user!r} reports for host {named}: it may report for {own!r} only; {ADVICE}"
+            self._refuse(method, "another host", fault)
         return True
 
-    def _refuse(self, method: str, reason: str, told: str) -> None:
+    def _refuse(self, method: str, reason: str, fault: str) -> None:
         metrics.AGENTS_REFUSED.labels(method, reason).inc()
-        self._complaints(told, logging.WARNING, "%s is refused: %s", method, told)
-        raise errors.Forbidden(f"{method}: {told}")
+        self._complaints(fault, logging.WARNING, "%s is refused: %s", method, fault)
+        raise errors.Forbidden(f"{method}: {fault}")
 
 
 def _unidentified(user: str | None, prefix: str) -> str:
@@ -105,8 +105,8 @@ def _unidentified(user: str | None, prefix: str) -> str:
     if user is None:
         start = "the message names no broker user: upgrade its sender, and have it log in as"
     else:
-        start = f"broker user {user!r} is no host's: have the agent log in as"
-    return f"{start} '{prefix}HOST', as [conductor] agent_users = required asks; {ADVICE}"
+        start = f"broker user {user!r} belongs to no host: have the agent log in as"
+    return f"{start} '{prefix}HOST', because [conductor] agent_users = required; {ADVICE}"
 
 
 def _without_builder(holding: Holding) -> Holding:

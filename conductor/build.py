@@ -78,7 +78,7 @@ class Builder:
         self._registry = registry
         self._scheduler = scheduler
         self._undertaker = undertaker
-        self._confidential = BatchSecrets(vault or Vault())
+        self._batch_secrets = BatchSecrets(vault or Vault())
         self._owner = owner
         self.lease_seconds = lease_seconds
         self.driving = LeaseRenewer(api_database, lease_seconds)
@@ -170,7 +170,7 @@ class Builder:
             self._set_aside(dict.fromkeys(timely.requests, errors.Invalid(timely.unreadable)))
             return None
         try:
-            secrets[batch.batch_id] = self._confidential.of(timely)  # before claiming for a batch that cannot be built
+            secrets[batch.batch_id] = self._batch_secrets.of(timely)  # before claiming for a batch that cannot be built
         except (errors.NotFound, errors.Misconfigured) as error:
             self._withhold(timely, error)
             return None
@@ -215,12 +215,12 @@ class Builder:
         specs = [asked(batch, excluded_cells) for batch in batches]
         try:
             choices = self._scheduler.select_for_each(context_of(specs[0]), specs)
-        except (errors.Unsupported, RemoteFault) as trouble:  # an older scheduler, or one batch fails all
-            LOG.info("%d batches are scheduled one by one: %s", len(batches), trouble)
+        except (errors.Unsupported, RemoteFault) as error:  # an older scheduler, or one batch fails all
+            LOG.info("%d batches are scheduled one by one: %s", len(batches), error)
             return [self._select(batch, excluded_cells) for batch in batches]
-        except errors.SuperconductorError as trouble:
+        except errors.SuperconductorError as error:
             for batch in batches:
-                self._leave(batch, str(trouble))
+                self._leave(batch, str(error))
             return [None] * len(batches)
         pairs = zip(batches, choices, strict=True)
         return [self._answered(batch, excluded_cells, choice.answer) for batch, choice in pairs]
@@ -241,8 +241,8 @@ class Builder:
                 self._leave(batch, f"{refusal} (without {len(excluded_cells)} unreachable cells)")
             else:
                 self._bury(batch, dict.fromkeys(batch.requests, str(refusal)))
-        except errors.SuperconductorError as trouble:  # no answer in time, or a request to retry
-            self._leave(batch, str(trouble))
+        except errors.SuperconductorError as error:  # no answer in time, or a request to retry
+            self._leave(batch, str(error))
         return None
 
     def _spare(
@@ -253,12 +253,14 @@ class Builder:
         found = [(request, selections) for request, selections in pairs if selections]
         without = tuple(request for request, selections in pairs if not selections)
         if without and batch.spec.min_count is None:
-            LOG.info("batch %s: claims of %d servers refused, they are no longer ours", batch.batch_id, len(without))
+            LOG.info("batch %s: claims of %d servers were refused, because they are no longer ours", batch.batch_id, len(without))
         elif without and excluded_cells:  # as in _select
             rest = msgspec.structs.replace(batch, requests=without)
-            self._leave(rest, f"{len(without)} servers find no host without {len(excluded_cells)} unreachable cells")
+            self._leave(rest, f"{len(without)} servers fit on no host outside {len(excluded_cells)} unreachable cells")
         elif without:  # a request that is gone is not buried: its fence is old
-            why = f"No valid host was found: {len(without)} of the {batch.spec.num_instances} servers of the request fit nowhere."
+            why = (
+                f"No valid host was found: {len(without)} of the {batch.spec.num_instances} servers of the request fit on no host."
+            )
             self._bury(batch, dict.fromkeys(without, why))
         return found
 
@@ -291,7 +293,7 @@ class Builder:
                 placed.append(Placed(batch=batch, request=request, selection=selection, alternates=tuple(alternates), cell=cell))
         if moving:
             rest = msgspec.structs.replace(batch, requests=tuple(moving))
-            self._leave(rest, f"{len(moving)} servers were given hosts that are mapped to another cell than they were chosen in")
+            self._leave(rest, f"the hosts of {len(moving)} servers have been mapped to another cell since they were chosen")
         if unmapped:
             self._bury(batch, unmapped)
         return placed
@@ -360,7 +362,7 @@ class Builder:
 
     def _part(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> staging.StagedPart:
         batch = members[0].batch
-        sealed = self._confidential.sealed_for(cell.uuid, batch.batch_id, secrets.get(batch.batch_id))
+        sealed = self._batch_secrets.sealed_for(cell.uuid, batch.batch_id, secrets.get(batch.batch_id))
         return staging.StagedPart(spec=batch.spec, news=tuple(p.new_instance for p in members), sealed=sealed)
 
     def _hand_over(self, staged: Sequence[Placed]) -> None:
@@ -377,7 +379,11 @@ class Builder:
             step(LOG, "handed over", p.request.instance_uuid, p.batch.spec.request_id, cell=p.cell.name, host=p.selection.host)
         for p in staged:
             if p.request.instance_uuid not in won and all(p is not failed for failed, _ in done.failed):
-                LOG.info("batch %s: hand-over of %s lost to a delete or a successor", p.batch.batch_id, p.request.instance_uuid)
+                LOG.info(
+                    "batch %s: %s was not handed over: a delete or another conductor came first",
+                    p.batch.batch_id,
+                    p.request.instance_uuid,
+                )
         for cell, members in by_cell(mine).items():
             send_orders(cell, [p.order for p in members])
 
@@ -400,7 +406,7 @@ class Builder:
         """Do not build without the secrets. If a key is missing, wait for it up to the deadline; if secrets are lost, bury."""
         if isinstance(error, errors.Misconfigured):
             LOG.error("batch %s cannot be built: %s", batch.batch_id, error)
-            self._leave(batch, "its secrets cannot be opened")
+            self._leave(batch, "its secrets cannot be decrypted")
         else:  # if it was decided meanwhile, the fence is old and the burial is refused
             self._bury(batch, dict.fromkeys(batch.requests, f"Build aborted: {error}."))
 
@@ -442,7 +448,7 @@ class Builder:
 
     def _leave(self, batch: leases.LeasedBatch, why: str) -> None:
         """Let the lease expire after ``retry_pause``, so that the queue's sweep tries again."""
-        self._complaints(why, logging.WARNING, "batch %s waits, and is tried again and again: %s", batch.batch_id, why)
+        self._complaints(why, logging.WARNING, "batch %s waits and is retried: %s", batch.batch_id, why)
         self.driving.leave({r.instance_uuid: r.fence for r in batch.requests}, self._database.now() + self._retry_pause)
 
 
@@ -477,7 +483,7 @@ class BatchSecrets:
             return None
         if not self._vault.sealing:
             raise errors.Misconfigured(
-                f"{OPTION}: no master key, which it takes to open what tenants give and to seal it for a cell."
+                f"{OPTION}: no master key; it is needed to decrypt the secrets of a request and encrypt them for a cell."
             )
         if batch.sealed is None:
             raise errors.NotFound("its user data and password are no longer stored")

@@ -80,7 +80,7 @@ class Undertaker:
             return set(), set()
         refused = {new.instance.uuid: error for new, error in done.failed}
         for uuid, refusal in refused.items():
-            text = "instance %s ends without a row in cell0, which refuses it: %s"
+            text = "instance %s ends without a row, because cell0 refuses it: %s"
             self._complaints(f"row {type(refusal).__name__}", logging.ERROR, text, uuid, reason_of(refusal))
         staged = {uuid for uuids in done.results for uuid in uuids}
         return staged, {request for request in faults if request.instance_uuid in refused}
@@ -92,7 +92,7 @@ class Undertaker:
         try:
             adopt(self.ledger, self._registry.cell0, refused)
         except (errors.CellUnavailable, errors.NotFound) as error:
-            self._complaints(str(error), logging.WARNING, "%d rows in cell0 cannot be looked at: %s", len(refused), error)
+            self._complaints(str(error), logging.WARNING, "%d rows in cell0 cannot be read: %s", len(refused), error)
 
     def _end(
         self, requests: Sequence[leases.LeasedRequest], faults: Mapping[leases.LeasedRequest, str], now: float

@@ -149,7 +149,7 @@ class CellConductor:
         """
         stats.check(node)
         if self._database.write(compute_nodes.store, node, self._database.now(), self._limits) is None:
-            raise errors.Conflict(f"stats of {node.host}, {node.node}: newer ones are known already, these are ignored")
+            raise errors.Conflict(f"stats of host {node.host}, node {node.node} are ignored: newer ones are stored already")
 
     def resend(self, uuids: Iterable[str]) -> None:
         """Send the current orders of these instances to the hosts in their rows."""

@@ -44,59 +44,65 @@ PROCESS_OPTS = [
         "roles",
         default=[],
         item_type=types.String(choices=["super", "cell"]),
-        help="What a conductor process does: super (the API level's builds), cell (one cell's), or both. Empty: super where "
-        "[api_database] connection is set, cell where [cell_database] connection is set.",
+        help="Roles of a conductor process: super (builds of the API level), cell (one cell), or both. Empty: super if "
+        "[api_database] connection is set, and cell if [cell_database] connection is set.",
     ),
-    cfg.IntOpt("processes", default=1, min=1, help="Processes that one superconductor-conductor runs, each in all of its roles."),
+    cfg.IntOpt(
+        "processes", default=1, min=1, help="Number of processes that one superconductor-conductor starts. Each has all roles."
+    ),
 ]
 
 CONDUCTOR_OPTS = [
-    cfg.IntOpt("workers", default=8, min=1, help="Builds and deletes that one process drives at a time."),
+    cfg.IntOpt("workers", default=8, min=1, help="Number of builds and deletes that one process works on at a time."),
     cfg.FloatOpt(
         "lease_seconds",
         default=10.0,
         min=1.0,
-        help="How long after a sign of its conductor a build is taken over by another one, in seconds; a conductor extends the "
-        "leases of what takes it longer. It only decides when to try: a conductor that wakes up after its lease can do no "
-        "harm. It also waits so long for a scheduler's answer before it asks again.",
+        help="Seconds after which another conductor takes over a build whose lease was not renewed. A conductor renews the leases "
+        "of its builds. A conductor that wakes up after its lease can do no harm. It is also the timeout of a call to a scheduler.",
     ),
-    cfg.FloatOpt("sweep_interval", default=2.0, min=0.05, help="Seconds between two looks at the queue and at pending deletes."),
+    cfg.FloatOpt("sweep_interval", default=2.0, min=0.05, help="Seconds between two sweeps of the queue and of pending deletes."),
     cfg.FloatOpt(
         "round_pace",
         default=0.02,
         min=0.0,
         max=1.0,
-        help="Seconds from one round of builds to the next, at least. What is accepted meanwhile is built together: under load "
-        "fewer transactions and messages for each server, for this much more time in the queue.",
+        help="Minimum seconds between two rounds of builds. Requests accepted meanwhile are built together. Under load this saves "
+        "transactions and messages for each server, but adds up to this time in the queue.",
     ),
-    cfg.FloatOpt("feed_interval", default=0.5, min=0.02, help="Seconds between two looks at each cell's change feed."),
-    cfg.FloatOpt("retry_pause", default=2.0, min=0.1, help="Seconds before a build that could not go on is tried again."),
-    cfg.FloatOpt("settle_age", default=5.0, min=0.1, help="Age in seconds at which a staged row is settled against its mapping."),
+    cfg.FloatOpt("feed_interval", default=0.5, min=0.02, help="Seconds between two reads of each cell's change feed."),
+    cfg.FloatOpt("retry_pause", default=2.0, min=0.1, help="Seconds before a build that could not proceed is tried again."),
+    cfg.FloatOpt(
+        "settle_age",
+        default=5.0,
+        min=0.1,
+        help="Age in seconds at which a staged row is compared with its mapping, and activated or removed.",
+    ),
     cfg.FloatOpt(
         "reap_interval",
         default=30.0,
         min=0.1,
-        help="Seconds between looks for claims that nobody holds, and for requests past their deadline whose spec is gone.",
+        help="Seconds between two searches for claims without an instance, and for overdue requests whose spec is missing.",
     ),
     cfg.FloatOpt("resend_age", default=5.0, min=0.1, help="Seconds after which an unanswered build or delete order is sent again."),
     cfg.FloatOpt(
         "service_down_time",
         default=60.0,
         min=1.0,
-        help="Seconds of silence, while other hosts of the cell are heard of, after which a host counts as down.",
+        help="Seconds without a heartbeat after which a host counts as down, while other hosts of its cell report.",
     ),
     cfg.FloatOpt(
         "audit_interval",
         default=3600.0,
         min=0.0,
-        help="Seconds between two looks of the audit at all servers, claims, rows and hosts; 0: it does not run. What lasts is "
-        "logged once, and put right where that is safe; 'superconductor verify' shows and repairs the rest.",
+        help="Seconds between two audits of all servers, claims, rows and hosts; 0: no audit. A lasting finding is logged once, "
+        "and repaired if that is safe; 'superconductor verify' shows and repairs the others.",
     ),
     cfg.FloatOpt(
         "decision_age",
         default=604800.0,
         min=60.0,
-        help="Seconds for which scheduling decisions are kept, the newest 20 of each batch.",
+        help="Seconds for which the newest 20 scheduling decisions of each batch are kept.",
     ),
     cfg.FloatOpt(
         "token_age", default=86400.0, min=60.0, help="Seconds for which an Idempotency-Key answers with the same servers."
@@ -105,40 +111,39 @@ CONDUCTOR_OPTS = [
         "map_hosts",
         type=_MapHostsType(),
         default=str(MapHosts.AUTO),
-        help="Map each host to the cell that it first reports in: auto, true or false. With auto, only a host whose agent has a "
-        "broker user of its own, or is in the conductor's process: agents that share a user could report hosts that do not exist, "
-        "and get their servers. Hosts that are not mapped get servers after 'superconductor host discover'.",
+        help="Map each host to the cell that it first reports in: auto, true or false. With auto, only a host whose agent has its "
+        "own broker user, or runs in the conductor's process. Agents that share a user could report hosts that do not exist, and "
+        "receive their servers. Other hosts get servers after 'superconductor host discover'.",
     ),
     cfg.StrOpt(
         "agent_users",
         default="shared",
         choices=[
-            ("required", "each agent logs in to the cell's broker as the user of its host, and is believed about that host only"),
-            ("shared", "agents may share a user; whoever has its password can speak for every host of the cell"),
+            ("required", "each agent logs in to the cell's broker as the user of its host, and may report for that host only"),
+            ("shared", "agents may share a user; everyone with its password can report for every host of the cell"),
         ],
-        help="Whether the agents of a cell must have broker users of their own. Read by the cell's conductors.",
+        help="Whether each agent of a cell must have its own broker user. The cell's conductors read this option.",
     ),
     cfg.StrOpt(
         "agent_user_prefix",
         default="",
         regex=r"[A-Za-z0-9._-]*",
-        help="What the name of a host's broker user begins with; the rest is the host's name. Empty: compute.VHOST. (compute. on "
-        "the virtual host /), as 'superconductor host user' makes them. A user of such a name speaks for that host only, whatever "
-        "agent_users is.",
+        help="Prefix of the name of a host's broker user; the host's name follows. Empty: compute.VHOST. (compute. on the virtual "
+        "host /), as 'superconductor host user' creates them. Such a user may report for its host only, with any agent_users.",
     ),
+    cfg.IntOpt("host_max_vcpus", default=4096, min=1, help="Maximum vCPUs that one host may offer. A report with more is refused."),
+    cfg.IntOpt("host_max_memory_mb", default=64 * 2**20, min=1, help="Maximum memory in MiB that one host may offer."),
+    cfg.IntOpt("host_max_disk_gb", default=10 * 2**20, min=1, help="Maximum disk in GiB that one host may offer."),
     cfg.IntOpt(
-        "host_max_vcpus", default=4096, min=1, help="vCPUs that one host may offer at most; an agent that says more is refused."
+        "host_max_resource", default=1_000_000, min=1, help="Maximum amount of one custom resource class that one host may offer."
     ),
-    cfg.IntOpt("host_max_memory_mb", default=64 * 2**20, min=1, help="MiB of memory that one host may offer at most."),
-    cfg.IntOpt("host_max_disk_gb", default=10 * 2**20, min=1, help="GiB of disk that one host may offer at most."),
-    cfg.IntOpt("host_max_resource", default=1_000_000, min=1, help="What one host may offer at most of a custom resource class."),
-    cfg.FloatOpt("host_max_allocation_ratio", default=256.0, min=1.0, help="The largest allocation ratio that a host may have."),
+    cfg.FloatOpt("host_max_allocation_ratio", default=256.0, min=1.0, help="Maximum allocation ratio of a host."),
     cfg.FloatOpt(
         "purge_age",
         default=0.0,
         min=0.0,
-        help="Seconds after which deleted servers are forgotten, a day (86400) at least; 0: never, unless by 'superconductor db "
-        "purge' or 'db archive'. Until then they are listed with deleted=true.",
+        help="Seconds after which deleted servers are purged, at least a day (86400). 0: only 'superconductor db purge' and 'db "
+        "archive' remove them. Until then they are listed with deleted=true.",
     ),
     cfg.FloatOpt("feed_age", default=86400.0, min=60.0, help="Seconds for which a cell keeps its change feed."),
 ]
@@ -197,5 +202,5 @@ def settings(conf: cfg.ConfigOpts) -> ConductorSettings:
     """Register the options on ``conf`` and read them."""
     conf.register_opts(CONDUCTOR_OPTS, group="conductor")
     if 0.0 < conf.conductor.purge_age < DAY_S:
-        raise errors.Misconfigured("[conductor] purge_age must be 0, or 86400 and more: a delete is to be remembered for a day")
+        raise errors.Misconfigured("[conductor] purge_age must be 0, or at least 86400: a delete must be remembered for a day")
     return ConductorSettings(**{name: conf.conductor[name] for name in ConductorSettings.__struct_fields__})

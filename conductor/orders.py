@@ -101,7 +101,7 @@ def _cast_all(to: OrderSender, casts: Sequence[HostOrders]) -> dict[str, Excepti
     If the broker refuses an order, because it is too large for example, the others are sent nonetheless.
     """
     if to.compute is None:
-        raise RuntimeError(f"{to.name} has no bus, and so no hosts to send orders to")
+        raise RuntimeError(f"{to.name} has no bus to send orders to")
     compute = to.compute
     refused: dict[str, Exception] = {}
     for first in range(0, len(casts), CASTS_AT_ONCE):
@@ -109,13 +109,13 @@ def _cast_all(to: OrderSender, casts: Sequence[HostOrders]) -> dict[str, Excepti
         try:
             done = isolate(lambda each: to.send(compute.order, each), some)
         except errors.Transient as error:
-            text = "%s: orders for %d hosts not sent, the sweep will: %s"
+            text = "%s: orders for %d hosts were not sent; the sweep will send them: %s"
             to.complaints(f"{to.name}: {error}", logging.WARNING, text, to.name, len(casts) - first, error)
             break
         for cast, refusal in done.failed:
             text = clean(str(refusal), FAULT_SIZE)
             host = clean(cast.host, NAME_LENGTH)
-            to.complaints(text, logging.ERROR, "%s: order for host %s not sent: %s", to.name, host, text)
+            to.complaints(text, logging.ERROR, "%s: order for host %s was not sent: %s", to.name, host, text)
             orders = cast.orders.orders if isinstance(cast.orders, BuildOrders) else cast.orders
             refused |= {order.instance_uuid: refusal for order in orders}
     return refused

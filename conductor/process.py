@@ -73,9 +73,9 @@ def super_role(conf: cfg.ConfigOpts) -> ConductorRole:
     settings = opts.settings(conf)
     level = ApiLevel(conf, pool_size=2 * settings.workers + SWEEP_CONNECTIONS)  # doorbells' builds, and the queue sweep's
     service = SuperConductorService(settings, level.registry, level.database, level.bus, Vault(conf.secrets["keys"]))
-    told = notify.of_api_level(notifications.settings(conf), level.url, level.database, level.registry)
-    seen = Presence(level.database, "api", presence.CONDUCTOR, conf.report_interval)
-    return ConductorRole(SUPER, (service, told, seen), partial(level.wait, for_bus=True), level.close)
+    notifier = notify.of_api_level(notifications.settings(conf), level.url, level.database, level.registry)
+    heartbeat = Presence(level.database, "api", presence.CONDUCTOR, conf.report_interval)
+    return ConductorRole(SUPER, (service, notifier, heartbeat), partial(level.wait, for_bus=True), level.close)
 
 
 def cell_role(conf: cfg.ConfigOpts) -> ConductorRole:
@@ -83,9 +83,9 @@ def cell_role(conf: cfg.ConfigOpts) -> ConductorRole:
     settings = opts.settings(conf)
     cell = OwnCell(conf, pool_size=settings.workers + SWEEP_CONNECTIONS)
     service = CellConductorService(settings, cell.name, cell.database, cell.bus, Vault(conf.secrets["keys"]))
-    told = notify.of_cell(notifications.settings(conf), conf.transport_url, cell.database)
-    seen = Presence(cell.database, "cell", presence.CONDUCTOR, conf.report_interval)
-    return ConductorRole(CELL, (service, told, seen), cell.wait, cell.close)
+    notifier = notify.of_cell(notifications.settings(conf), conf.transport_url, cell.database)
+    heartbeat = Presence(cell.database, "cell", presence.CONDUCTOR, conf.report_interval)
+    return ConductorRole(CELL, (service, notifier, heartbeat), cell.wait, cell.close)
 
 
 class Conductors:
@@ -133,7 +133,7 @@ def roles_of(conf: cfg.ConfigOpts) -> tuple[str, ...]:
             refuse(conf, option, _OWN_CELL_ONLY)
         if Vault(conf.secrets["keys"]).sealing:
             raise errors.Misconfigured(
-                f"[secrets] keys holds a master key, and must not here: {_OWN_CELL_ONLY}. "
+                f"[secrets] keys must not contain a master key here: {_OWN_CELL_ONLY}. "
                 "'superconductor secrets cell CELL' prints the key of one cell."
             )
     if CELL in roles:

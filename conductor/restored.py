@@ -54,7 +54,7 @@ class RestoreWatch:
             self._look()
         except errors.DatabaseUnavailable:
             self._asked.clear()
-            self.known, self.reason = None, "the API database has been away, and has not been compared with its cells since"
+            self.known, self.reason = None, "the API database was unavailable, and has not been compared with its cells since"
             raise
 
     def _look(self) -> None:
@@ -63,22 +63,22 @@ class RestoreWatch:
         now, has_raised = self._advance()
         cells = {cell.uuid: cell for cell in comparison.all_cells(self._registry)}
         names = {uuid: cell.name for uuid, cell in cells.items()}
-        told: Mapping[str, int] = {}
+        confirmed_marks: Mapping[str, int] = {}
         stepped: Collection[str] = ()
         asked: Mapping[str, Cell] = cells if self.known is None else {}
         if has_raised:
-            told = self._database.read(incarnation.told)
+            confirmed_marks = self._database.read(incarnation.confirmed_marks)
             if self.known is not None and not now.comparing:
-                stepped = comparison.step(cells.values(), now, told)
+                stepped = comparison.step(cells.values(), now, confirmed_marks)
                 asked = {uuid: cell for uuid, cell in cells.items() if uuid not in stepped}
         marks = comparison.marks_of(self._registry, asked.values())
         why = now.reason if now.comparing else comparison.why_restored(now, self._last, marks, names) or self._why_queued(cells)
         if why:
             self._compare(now, why)
         elif self._last is None and _is_nobody_heard(cells, marks):
-            self._hold("no cell answers that could show whether the API database was restored")
+            self._hold("no cell answers, so the API database may have been restored unnoticed")
         else:
-            self._agree(now, cells, marks, told, stepped)
+            self._agree(now, cells, marks, confirmed_marks, stepped)
 
     def _advance(self) -> tuple[Incarnation, bool]:
         """Return the incarnation, and whether this process has raised its mark. The process that does checks all cells."""
@@ -94,17 +94,22 @@ class RestoreWatch:
             return ""
         found, answered = comparison.handed_over(self._database, unasked)
         self._asked.update(answered)
-        return f"{len(found)} requests are queued that their cells have already" if found else ""
+        return f"{len(found)} queued requests are in their cells already" if found else ""
 
     def _agree(
-        self, now: Incarnation, cells: Mapping[str, Cell], marks: Marks, told: Mapping[str, int], stepped: Collection[str]
+        self,
+        now: Incarnation,
+        cells: Mapping[str, Cell],
+        marks: Marks,
+        confirmed_marks: Mapping[str, int],
+        stepped: Collection[str],
     ) -> None:
-        for cell_uuid in comparison.restored_cells(now, told, marks):
+        for cell_uuid in comparison.restored_cells(now, confirmed_marks, marks):
             self._retell(cells[cell_uuid])
         behind = [uuid for uuid, seen in marks.seen.items() if seen is None or seen.mark < now.mark]
-        confirmed = [*stepped, *(uuid for uuid in behind if self._note(cells[uuid], now))]
-        if confirmed:
-            self._database.write(incarnation.confirm, dict.fromkeys(confirmed, now.mark))
+        current = [*stepped, *(uuid for uuid in behind if self._note(cells[uuid], now))]
+        if current:
+            self._database.write(incarnation.confirm, dict.fromkeys(current, now.mark))
         if self.reason and self._last is not None:
             LOG.warning("the API database agrees with its cells again: requests are leased")
         self._last = self.known = Known(uuid=now.uuid, mark=now.mark)
@@ -141,17 +146,15 @@ class RestoreWatch:
 
     def _retell(self, cell: Cell) -> None:
         """The cell's database was restored: write its outdated rows to its feed again, and have the feed read from the rows."""
-        text = (
-            "cell %s: its database was restored to an older state: its rows are told again; 'superconductor verify' shows lost ones"
-        )
+        text = "cell %s: its database was restored to an older state: its feed reports its rows again; see 'superconductor verify'"
         LOG.error(text, cell.name)
         try:
             count = comparison.retell(self._ledger, cell)
             self._database.write(events.rebuild_from_rows, cell.uuid)
         except errors.CellUnavailable as error:
-            LOG.warning("cell %s: its rows are told again when it answers: %s", cell.name, error)
+            LOG.warning("cell %s: its feed reports its rows again when the cell answers: %s", cell.name, error)
             return
-        LOG.warning("cell %s: %d rows were told again", cell.name, count)
+        LOG.warning("cell %s: %d rows were written to the feed again", cell.name, count)
 
 
 def _is_nobody_heard(cells: Mapping[str, Cell], marks: Marks) -> bool:

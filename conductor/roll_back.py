@@ -107,8 +107,8 @@ def judge(api_database: ApiDatabase, undecided: Sequence[AllOrNothingBatch]) -> 
         culprit = next((member for member in members if member.state == "error"), None)
         if culprit is not None:
             why = culprit.fault or "The build failed."
-            told = f"Rolled back: server {culprit.name} ({culprit.uuid}) of its all-or-nothing batch failed: {why}"
-            faults[batch_id] = text.clean(told, text.FAULTS_SIZE)
+            fault = f"Rolled back: server {culprit.name} ({culprit.uuid}) of its all-or-nothing batch failed: {why}"
+            faults[batch_id] = text.clean(fault, text.FAULTS_SIZE)
     if not settled and not faults:
         return []
     now = api_database.now()

@@ -160,7 +160,7 @@ class SetAside:
         with self._lock:
             for name in mine:
                 self._held.pop((step, name), None)
-        LOG.info("%s: %d items of %s were processed that had been set aside", self._place.name, len(mine), step)
+        LOG.info("%s: processed %d items of %s that had been set aside", self._place.name, len(mine), step)
 
     def _count(self) -> metrics.Values:
         with self._lock:

@@ -41,12 +41,12 @@ class SilenceWatch:
         if fresh:
             self._database.write(silences.begin, fresh)
             for each in fresh:
-                LOG.warning("%s: lists show its servers as they were last known", each.reason)
+                LOG.warning("%s: lists show the last known state of its servers", each.reason)
         hushed = {each.cell_uuid for each in silent}
         over = {uuid for uuid in known - hushed if uuid not in cells or self._is_followed(cells[uuid])}
         if over:
             self._database.write(silences.end, over)
-            LOG.info("cells %s are known again", ", ".join(sorted(cells[u].name if u in cells else u for u in over)))
+            LOG.info("cells %s are no longer silent", ", ".join(sorted(cells[u].name if u in cells else u for u in over)))
 
     def _is_followed(self, cell: Cell) -> bool:
         """Whether the cell answers, and the summaries include all events up to its first answer."""

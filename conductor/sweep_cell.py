@@ -147,7 +147,7 @@ class CellSweep:
         down = self._liveness.down(found, time.monotonic())
         stopping = {service.host for service in found if service.stopping} - down
         if stopping and (moved := self._conductor.move_off(self._context, sorted(stopping))):
-            LOG.info("hosts stopping: %s; %d builds that waited for them went on", ", ".join(sorted(stopping)), moved)
+            LOG.info("hosts stopping: %s; %d builds that they had not accepted moved on", ", ".join(sorted(stopping)), moved)
         if not down:
             return
         now = self._database.now()
@@ -156,7 +156,7 @@ class CellSweep:
         if not ended:
             return
         self._conductor.resend([uuid for uuid, row in ended.items() if row is not None and row.state is State.SCHEDULED])
-        LOG.warning("hosts down: %s; %d builds and deletes there were taken off them", ", ".join(sorted(down)), len(ended))
+        LOG.warning("hosts down: %s; %d of their builds and deletes moved on or ended", ", ".join(sorted(down)), len(ended))
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class CellSweep:
         states = self._database.write(minimal_end.end_all, rows, now)
         for found in rows:
             if (state := states.get(found.uuid)) is not None:
-                text = "%s: the end of instance %s could not be written in full; it is %s without its history"
+                text = "%s: the end of instance %s could not be written in full; it is %s, without its history"
                 about = (self._sender.name, found.uuid, state)
                 self._sender.complaints("minimal end", logging.ERROR, text, *about, exc_info=faults[found.uuid])
         return list(states)

@@ -47,7 +47,7 @@ class Whereabouts:
             if isinstance(answer, Answered) and answer.value:
                 adopted.update(adopt(self._ledger, answer.cell, [stray.row.uuid for stray in answer.value]))
         if adopted:
-            LOG.warning("%d servers were queued and are in their cells already: they are adopted, not built again", len(adopted))
+            LOG.warning("%d queued servers were in their cells already: adopted them instead of building them again", len(adopted))
         return adopted
 
     def adopt_refused(self, cell: Cell, uuids: Sequence[str]) -> None:
@@ -55,7 +55,9 @@ class Whereabouts:
         try:
             adopted = adopt(self._ledger, cell, uuids)
         except errors.CellUnavailable as error:
-            LOG.warning("%d rows that refused to be staged are looked at later: %s", len(uuids), error)
+            LOG.warning("%d rows that could not be staged are checked again later: %s", len(uuids), error)
             return
         if adopted:
-            LOG.warning("cell %s: %d servers are there already: they are adopted, not built again", cell.name, len(adopted))
+            LOG.warning(
+                "cell %s: %d servers were there already: adopted them instead of building them again", cell.name, len(adopted)
+            )

@@ -66,14 +66,12 @@ class Audit:
             for page in pages:
                 found |= dict.fromkeys(self._look_at(check, page))
                 if len(found) >= FINDINGS_LIMIT:
-                    LOG.warning(
-                        "the audit found %d times that something does not agree, and looks no further for this kind", FINDINGS_LIMIT
-                    )
+                    LOG.warning("audit: %s stopped after %d findings", _name(check), FINDINGS_LIMIT)
                     break
         except errors.Transient:
             raise
         except Exception as error:  # noqa: BLE001 - the other checks must run; this one's part is reported as unknown
-            self._unknown(_name(check), f"what {_name(check)} looks at cannot be listed", error)
+            self._unknown(_name(check), f"{_name(check)} could not list its items", error)
         return list(found)
 
     def _look_at(self, check: Check, page: AuditPage) -> list[Finding]:
@@ -81,14 +79,14 @@ class Audit:
         look = partial(_look_at, check, self._places, page.cell_uuid)
         done = isolate(look, page.keys)
         for key, error in done.failed:
-            self._unknown(f"{_name(check)} {key}", f"{key} cannot be looked at by {_name(check)}", error)
+            self._unknown(f"{_name(check)} {key}", f"{_name(check)} could not check {key}", error)
         return [finding for findings in done.results for finding in findings]
 
     def _repair(self, check: Check, findings: Sequence[Finding]) -> None:
         """Repair these findings. A repair that fails is logged; the finding will be found again."""
         done = isolate(lambda some: check.repair(self._places, some), findings)
         for finding, error in done.failed:
-            LOG.error("audit: %s; it cannot be repaired: %s", finding, reason_of(error), exc_info=error)
+            LOG.error("audit: %s; it could not be repaired: %s", finding, reason_of(error), exc_info=error)
 
     def _unknown(self, key: str, what: str, error: Exception) -> None:
         self._places.unknown[key] = f"{what}: {reason_of(error)}"

@@ -17,10 +17,10 @@ Key = tuple[Check, Finding]
 
 
 class FirstSeen(Object, frozen=True, kw_only=True):
-    """``since``: first of the consecutive rounds that found it, in seconds of ``clock``. ``said``: whether it was logged."""
+    """``since``: first of the consecutive rounds that found it, in seconds of ``clock``. ``logged``: whether it was logged."""
 
     since: float
-    said: bool = False
+    logged: bool = False
 
 
 class BackgroundAudit:
@@ -41,7 +41,7 @@ class BackgroundAudit:
         """Check everything once, and log or repair lasting findings."""
         found = self._audit.look()
         now = self._clock()
-        self._say_silent()
+        self._log_silent_cells()
         keys = [(check, finding) for check, findings in found.items() for finding in findings]
         self._seen = {key: self._seen.get(key, FirstSeen(since=now)) for key in keys}
         lasting = [key for key, seen in self._seen.items() if now - seen.since >= self._distance]
@@ -49,21 +49,21 @@ class BackgroundAudit:
             return
         due: dict[Check, list[Finding]] = {}
         for check, finding in lasting:
-            if not self._seen[check, finding].said:
-                self._say(finding)
-                self._seen[check, finding] = FirstSeen(since=self._seen[check, finding].since, said=True)
+            if not self._seen[check, finding].logged:
+                self._log_finding(finding)
+                self._seen[check, finding] = FirstSeen(since=self._seen[check, finding].since, logged=True)
             if finding.safe:
                 due.setdefault(check, []).append(finding)
         left = self._audit.repair(due)
         repaired = sum(map(len, due.values())) - sum(map(len, left.values()))
         if repaired:
-            LOG.warning("audit: %d findings were put right", repaired)
+            LOG.warning("audit: repaired %d findings", repaired)
 
-    def _say(self, finding: Finding) -> None:
-        hint = f"'superconductor verify --repair' would have it {finding.repair}" if finding.repair else finding.advice
-        LOG.warning("audit: %s; %s", finding, f"to be {finding.repair} now" if finding.safe else hint)
+    def _log_finding(self, finding: Finding) -> None:
+        hint = f"with 'superconductor verify --repair' it would be {finding.repair}" if finding.repair else finding.advice
+        LOG.warning("audit: %s; %s", finding, f"it will be {finding.repair} now" if finding.safe else hint)
 
-    def _say_silent(self) -> None:
+    def _log_silent_cells(self) -> None:
         """Log each cell whose part becomes unknown."""
         for cell_uuid, reason in self._places.unknown.items():
             if cell_uuid not in self._silent:

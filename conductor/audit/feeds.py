@@ -29,7 +29,7 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
     if head is None or head == cursor:
         return []
     if cursor == events.BEYOND_ANY_EVENT:
-        kind, what = BEHIND, "its rows are to be read anew, since its database was restored"
+        kind, what = BEHIND, "its rows must be read again, because its database was restored"
     elif head > cursor:
         kind, what = BEHIND, f"nothing after event {cursor}"
     else:

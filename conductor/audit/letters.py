@@ -31,7 +31,7 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
     else:
         found = places.api.read(dead_letters.get, "api", page.keys)
     cell = places.name(page.cell_uuid)
-    advice = "it is tried again by itself; mend what the reason names, or run 'superconductor dead-letter skip'"
+    advice = "it is retried automatically; fix the cause that the reason names, or run 'superconductor dead-letter skip'"
     return [
         Finding(
             kind=DEAD,

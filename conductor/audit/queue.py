@@ -41,7 +41,7 @@ def _judge(places: Places, request: QueuedRequest, record: Record | None) -> Fin
         return Finding(kind=DECIDED, key=uuid, what=f"{uuid} is queued and {fate}", repair="removed", safe=True)
     if max(request.created_at, request.lease_until) < places.late:
         driver = f"since {request.owner} held it under fence {request.fence}" if request.owner else "since it was accepted"
-        advice = "see that a super conductor runs: it leases what waits, and ends what is past its deadline"
+        advice = "make sure that a super conductor runs: it leases waiting requests and ends overdue ones"
         return Finding(kind=WAITING, key=uuid, what=f"{uuid} {driver}", advice=advice)
     if request.deadline < places.late:  # repeated leases hide that no conductor can end it
         advice = "see the super conductors' logs, and 'superconductor dead-letter list'"

@@ -25,7 +25,7 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
             kind=MISCHARGED,
             key=drift.project_id,
             what=f"project {drift.project_id} is charged for {_named(drift.used)}, and has {_named(drift.counted)}",
-            repair="charged for what it has",
+            repair="charged for its actual usage",
             safe=True,
         )
         for drift in places.api.read(quotas.differences)

@@ -30,7 +30,7 @@ CONFIRM = "delete that was not confirmed"
 UNFINISHED = "delete that is not finished"
 STANDING = "roll-back that is not finished"
 CELL_ONLY = "row deleted in its cell only"
-UNTOLD = "summary unlike the row"
+OUTDATED_SUMMARY = "summary unlike the row"
 UNCLAIMED = "instance without claim"
 MISPLACED = "claim on another host"
 FOREIGN = "row on a host of another cell"
@@ -82,7 +82,7 @@ def _foreign_home(record: Record, row: InstanceRow, homes: Mapping[str, HostMapp
 
 
 def _judge_foreign(make: partial[Finding], row: InstanceRow, home: str) -> Finding:
-    advice = "see who writes to the database of its cell: lists and claims keep the host that was known before"
+    advice = "find out who writes to its cell's database; lists and claims keep the previous host"
     return make(kind=FOREIGN, what=f"{row.uuid}, {row.state.upper()} on {row.host}, a host of cell {home}", advice=advice)
 
 
@@ -136,14 +136,14 @@ def _judge_rowless(places: Places, make: partial[Finding], record: Record, *, ad
             return
         yield make(kind=ROWLESS, what=what, repair="given a row in ERROR", facts=(record.seen, record.fence))
     elif record.state != "deleted" and record.updated_at < places.late:
-        yield make(kind=CARRY, what=f"{record.uuid}, of which the cell has no row", repair="carried into the cell", safe=True)
+        yield make(kind=CARRY, what=f"{record.uuid}, which has no row in its cell", repair="carried into the cell", safe=True)
 
 
 def _judge(places: Places, make: partial[Finding], record: Record, row: InstanceRow, level: bool) -> Iterator[Finding]:
     what = f"{record.uuid}, {row.state.upper()} on {row.host}"
-    told = level or record.cell_uuid == CELL0_UUID  # cell0 has no feed
+    applied = level or record.cell_uuid == CELL0_UUID  # cell0 has no feed
     if record.deleted:
-        yield from _judge_deleted(places, make, record, row, told)
+        yield from _judge_deleted(places, make, record, row, applied)
     elif row.state is State.DELETED:
         yield make(kind=CELL_ONLY, what=record.uuid, repair="deleted at the API level too", facts=(row.version,))
     elif row.state is State.DELETING:
@@ -156,10 +156,10 @@ def _judge(places: Places, make: partial[Finding], record: Record, row: Instance
         yield from _judge_live(make, record, row, level)
 
 
-def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: InstanceRow, told: bool) -> Iterator[Finding]:
+def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: InstanceRow, applied: bool) -> Iterator[Finding]:
     what = f"{record.uuid}, {row.state.upper()} on {row.host}"
     if row.state is State.DELETED:
-        if record.state != "deleted" and told and record.updated_at < places.late:
+        if record.state != "deleted" and applied and record.updated_at < places.late:
             yield make(kind=CONFIRM, what=what, repair="confirmed, and its claim released", safe=True)
     elif row.state is State.DELETING:
         if row.updated_at < places.late_in(record.cell_uuid or ""):
@@ -169,22 +169,22 @@ def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: 
 
 
 def _guest_stays(row: InstanceRow) -> str:
-    return f"see that the agent of {row.host} runs, or call the host down"
+    return f"make sure that the agent of {row.host} runs, or force the host down"
 
 
 def _judge_live(make: partial[Finding], record: Record, row: InstanceRow, level: bool) -> Iterator[Finding]:
     what = f"{record.uuid}, {row.state.upper()} on {row.host}"
     make = partial(make, facts=(row.version, record.seen))
-    told = (record.state, record.host, record.node)
-    if level and told != (_SHOWN[row.state], row.host, row.node):
-        text = f"{what}, is {record.state} on {record.host} in lists"
-        yield make(kind=UNTOLD, what=text, repair="told to the feed again", safe=True)
+    listed = (record.state, record.host, record.node)
+    if level and listed != (_SHOWN[row.state], row.host, row.node):
+        text = f"{what}; lists show it {record.state} on {record.host}"
+        yield make(kind=OUTDATED_SUMMARY, what=text, repair="written to the feed again", safe=True)
     if row.state is State.ERROR or record.state in ("error", "deleted"):
         return  # claims of ended instances are checked with the claims
     if record.claim is None and level:
-        yield make(kind=UNCLAIMED, what=what, repair="claimed for", safe=True)
+        yield make(kind=UNCLAIMED, what=what, repair="given a claim", safe=True)
     elif record.claim is not None and level and (record.claim.host, record.claim.node) != (row.host, row.node):
-        text = f"{what}, is claimed for on {record.claim.host or 'no host'}"
+        text = f"{what}; its claim is on {record.claim.host or 'no host'}"
         yield make(kind=MISPLACED, what=text, repair="moved to the instance's host", safe=True)
 
 
@@ -203,7 +203,7 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
             mend.carry_deletes(places, cell_uuid, [finding.key for finding in carried])
         if confirmed := of_kind(here, CONFIRM):
             mend.confirm_deletes(places, cell_uuid, [finding.key for finding in confirmed])
-        if untold := of_kind(here, UNTOLD, MISPLACED):
-            mend.retell(places, cell_uuid, untold)
+        if outdated := of_kind(here, OUTDATED_SUMMARY, MISPLACED):
+            mend.retell(places, cell_uuid, outdated)
         if unclaimed := of_kind(here, UNCLAIMED):
             mend.claim(places, cell_uuid, unclaimed)

@@ -154,7 +154,7 @@ def open_(tx: ApiTransaction, known: str, new: str, mark: int) -> bool:
     return True
 
 
-def told(tx: ApiTransaction) -> dict[str, int]:
+def confirmed_marks(tx: ApiTransaction) -> dict[str, int]:
     """The marks that cells have confirmed, by the cell's uuid."""
     return {row.cell_uuid: row.mark for row in tx.execute(sa.select(cell_marks))}
 
@@ -164,12 +164,14 @@ def confirm(tx: ApiTransaction, marks: dict[str, int]) -> None:
     _MARKS(tx, [{"cell_uuid": cell, "mark": mark} for cell, mark in sorted(marks.items())])
 
 
-def forget_told(tx: ApiTransaction) -> None:
+def forget_confirmed_marks(tx: ApiTransaction) -> None:
     """Delete the confirmed marks: they are meaningless for a new incarnation."""
     tx.execute(sa.delete(cell_marks))
 
 
 _OTHER = sa.or_(_I.uuid != sa.bindparam("incarnation"), _I.mark < sa.bindparam("mark"))
-_TOLD = sa.bindparam("incarnation", type_=sa.String) != ""
-CLOSED = sa.exists().where(_ONE, sa.or_(_I.state != LEASING, _I.server != ServerIdentity(), sa.and_(_TOLD, _OTHER))).correlate(None)
+_IS_KNOWN = sa.bindparam("incarnation", type_=sa.String) != ""
+CLOSED = (
+    sa.exists().where(_ONE, sa.or_(_I.state != LEASING, _I.server != ServerIdentity(), sa.and_(_IS_KNOWN, _OTHER))).correlate(None)
+)
 """SQL condition: a process that knows ``incarnation`` at ``mark`` may lease nothing (``incarnation`` empty: it knows none)."""

@@ -37,7 +37,7 @@ MASTER_KEY = Fernet.generate_key().decode()
             BUS | CELL | API | {"conductor": {"roles": "cell"}},
             "[api_database] connection is set, and must not be here",
         ),
-        ("conductor", BUS | CELL | {"secrets": {"keys": MASTER_KEY}}, "[secrets] keys holds a master key"),
+        ("conductor", BUS | CELL | {"secrets": {"keys": MASTER_KEY}}, "[secrets] keys must not contain a master key"),
         ("conductor", BUS | CELL | {"conductor": {"roles": "cells"}}, "roles"),
         ("conductor", BUS | API | {"conductor": {"roles": "super, cell"}}, "[cell_database] connection is not set"),
         ("compute", CELL, "[DEFAULT] transport_url is not set"),

@@ -73,7 +73,7 @@ def test_a_hosts_user_that_speaks_of_another_host_changes_nothing(
     site: Site, call: Callable[[Border], object], required: bool
 ) -> None:
     before, counted = written(site), refusals()
-    with pytest.raises(errors.Forbidden, match=r"'compute\.h2' speaks of host h1: it may speak of 'h2' only"):
+    with pytest.raises(errors.Forbidden, match=r"'compute\.h2' reports for host h1: it may report for 'h2' only"):
         call(border(site, OTHER, required=required))
     assert written(site) == before
     assert refusals() == counted + 1

@@ -260,7 +260,7 @@ class TestFewerThanAskedFor:
         conductor.build(spec)
         placed = {row.host for row in rows(cloud, spec) if row.state is State.STAGED}
         assert placed == set(cloud.homes)
-        assert TestBuried().reasons(cloud, spec) == {"No valid host was found: 2 of the 8 servers of the request fit nowhere."}
+        assert TestBuried().reasons(cloud, spec) == {"No valid host was found: 2 of the 8 servers of the request fit on no host."}
         assert set(cloud.evidence().claims.values()) == set(cloud.homes)
         assert cloud.requests() == {}
 

@@ -85,7 +85,7 @@ def test_an_event_that_places_an_instance_on_another_cells_host_changes_nothing(
     assert refusals() == counted + 1
     letters = cloud.api.read(dead_letters.list_all, "api")
     assert [(letter.step, letter.key) for letter in letters] == [("feed", uuid)]
-    assert f"on host {host}, which is another cell's" in letters[0].reason
+    assert f"on host {host}, which is mapped to another cell" in letters[0].reason
     assert cloud.mapped(neighbour).state == "active", "its neighbours in the page are applied"
 
 

@@ -188,7 +188,7 @@ def test_a_backup_that_is_younger_than_any_mark_is_recognised_by_its_queue(
     backups.restore(cloud.api, api.metadata, backup)
     cloud.api.write(lambda tx: tx.execute(sa.update(api.incarnation).values(mark=found.mark)))
     region.begin()
-    assert "3 requests are queued that their cells have already" in caplog.text
+    assert "3 queued requests are in their cells already" in caplog.text
     assert {region.states()[uuid] for uuid in queued} == {"active"}
     region.agrees()
     assert region.guests() == guests

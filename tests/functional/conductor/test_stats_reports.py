@@ -57,7 +57,7 @@ class TestOrder:
     def test_an_older_report_is_refused_and_leaves_no_trace(self, site: Site) -> None:
         first, second = reports(2)
         site.conductor.update_resource_stats(CONTEXT, second)
-        with pytest.raises(errors.Conflict, match="stats of h1, h1: newer ones are known"):
+        with pytest.raises(errors.Conflict, match="stats of host h1, node h1 are ignored"):
             site.conductor.update_resource_stats(CONTEXT, first)
         assert known(site) == second
         assert told(site) == [second]

@@ -320,7 +320,7 @@ class TestSummary:
     def test_a_summary_that_differs_is_told_again(self, site: Ground) -> None:
         [uuid] = site.active()
         site.api(mapping(uuid).values(state="building", seen=99))
-        repaired(site, servers.UNTOLD, uuid)
+        repaired(site, servers.OUTDATED_SUMMARY, uuid)
         assert site.cloud.mapped(uuid).state == "active"
 
     def test_an_error_keeps_its_fault(self, site: Ground) -> None:
@@ -330,7 +330,7 @@ class TestSummary:
         fault = next(s.fault for s in site.cloud.evidence().servers if s.uuid == uuid)
         assert fault
         site.api(mapping(uuid).values(state="active", fault=None))
-        repaired(site, servers.UNTOLD, uuid)
+        repaired(site, servers.OUTDATED_SUMMARY, uuid)
         assert next(s.fault for s in site.cloud.evidence().servers if s.uuid == uuid) == fault
 
     def test_nothing_is_said_while_the_feed_is_behind(self, site: Ground) -> None:
@@ -338,7 +338,7 @@ class TestSummary:
         site.keep()
         site.cloud.databases["cell1"].write(instances.transition, uuids_, _active, 1.0)
         kinds = {kind for kind, _ in site.auditor.kinds()}
-        assert servers.UNTOLD not in kinds
+        assert servers.OUTDATED_SUMMARY not in kinds
         site.keep()
 
     def test_a_row_that_changes_while_it_is_told_again_tells_of_itself(self, site: Ground) -> None:

@@ -113,7 +113,7 @@ class TestATakenAgent:
     """It has the first host's user. Each step of the story is refused."""
 
     def test_it_cannot_read_what_another_host_holds(self, cell: BrokerCell) -> None:
-        with pytest.raises(errors.Forbidden, match="speaks of host"):
+        with pytest.raises(errors.Forbidden, match="reports for host"):
             cell.client(cell.hosts[0]).holdings(CONTEXT, cell.hosts[1])
 
     @pytest.mark.parametrize("kind", list(ReportKind))
@@ -124,7 +124,7 @@ class TestATakenAgent:
         before = cell.site.state(uuid)
         forged = msgspec.structs.replace(said(kind, uuid, other), builder=f"{other}:1", wants_secrets=True)
         client = cell.client(rogue)
-        with pytest.raises(errors.Forbidden, match="speaks of host"):
+        with pytest.raises(errors.Forbidden, match="reports for host"):
             (client.build_instances if kind is ReportKind.FAILED else client.report)(CONTEXT, [forged])
         assert cell.site.state(uuid) == before
 
@@ -146,7 +146,7 @@ class TestATakenAgent:
         assert other not in {service.host for service in cell.site.database.read(services.list_all)}
 
     def test_it_cannot_say_what_another_host_offers(self, cell: BrokerCell) -> None:
-        with pytest.raises(errors.Forbidden, match="speaks of host"):
+        with pytest.raises(errors.Forbidden, match="reports for host"):
             cell.client(cell.hosts[0]).update_resource_stats(CONTEXT, node(cell.hosts[1], vcpus=0))
 
     @pytest.mark.parametrize("say", ["stats", "introduce"])
@@ -156,7 +156,7 @@ class TestATakenAgent:
             "stats": lambda: client.update_resource_stats(CONTEXT, node("ghost-1", vcpus=10**9)),
             "introduce": lambda: client.introduce(CONTEXT, "ghost-1", AGENT, About(), 1.0),
         }
-        with pytest.raises(errors.Forbidden, match="speaks of host ghost-1"):
+        with pytest.raises(errors.Forbidden, match="reports for host ghost-1"):
             calls[say]()
         assert "ghost-1" not in {known.host for known in cell.site.database.read(compute_nodes.list_all)}
 

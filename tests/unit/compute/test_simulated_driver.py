@@ -94,7 +94,7 @@ def test_guests_outlive_the_driver_and_their_metadata_is_not_written(tmp_path: P
 
 def test_one_holder_per_host(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
-    with pytest.raises(errors.Misconfigured, match="Another agent holds the host"):
+    with pytest.raises(errors.Misconfigured, match="Another agent uses"):
         a_driver(tmp_path)
     a_driver(tmp_path, host="h2").close()
     driver.close()

@@ -54,7 +54,7 @@ def test_deletes_are_remembered_for_a_day_at_least(age: float, fits: bool) -> No
     if fits:
         assert opts.settings(made).purge_age == age
     else:
-        with pytest.raises(errors.Misconfigured, match="purge_age must be 0, or 86400 and more"):
+        with pytest.raises(errors.Misconfigured, match="purge_age must be 0, or at least 86400"):
             opts.settings(made)
 
 

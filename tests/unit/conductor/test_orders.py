@@ -126,7 +126,7 @@ def test_where_nothing_can_be_sent_the_rest_is_left_to_the_sweep(compute: Record
     assert road.sent == 1
     send_orders(road, [order("u1", "h1")])
     assert [record.levelno for record in caplog.records] == [logging.WARNING], "said once in a while"
-    assert "cell1: orders for 150 hosts not sent, the sweep will: no way there" in caplog.text
+    assert "cell1: orders for 150 hosts were not sent; the sweep will send them: no way there" in caplog.text
 
 
 def test_deletes_are_grouped_by_host_and_name_the_attempt(compute: Recorder) -> None:
