@@ -45,7 +45,9 @@ class CheckedDriver:
         names = (guest.uuid, guest.node, guest.builder)
         if all(isinstance(name, str) and len(name) <= text.NAME_LENGTH and text.is_safe(name) for name in names):
             return True
-        message = "The driver reports a guest with an invalid uuid, node or builder: %.400r. It stays, but is not reported to the cell"
+        message = (
+            "The driver reports a guest with an invalid uuid, node or builder: %.400r. It stays, but is not reported to the cell"
+        )
         self._complaints(repr(names), logging.ERROR, message, names)
         return False
 

@@ -83,8 +83,8 @@ class CellConductorClient:
 
         ``stopping``: it takes no more orders; its next start will say otherwise.
         """
-        said = {"stopping": True} if stopping else {}  # left out where it says nothing: an older conductor does not know it
-        self._client.cast(context, "report_state", host=host, binary=binary, version=version, **said)
+        flags = {"stopping": True} if stopping else {}  # left out if False: an older conductor does not know it
+        self._client.cast(context, "report_state", host=host, binary=binary, version=version, **flags)
 
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
         """Say at a start what the process is, and for how many seconds it has run. Raises Unsupported at an older conductor."""

@@ -95,7 +95,7 @@ class Client:
         try:
             read: T = shape(returns).read(answer or NULL)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
-            raise RemoteFault(f"{self.topic} gave an answer to {method} that cannot be used: {error}.") from None
+            raise RemoteFault(f"{self.topic} answered {method} with an invalid answer: {error}.") from None
         return read
 
     def cast(self, context: RequestContext, method: str, /, **arguments: object) -> None:

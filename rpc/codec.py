@@ -61,7 +61,7 @@ class Codec:
         self._types: dict[str, type[Message]] = {}
         for cls in all_messages() if types is None else types:
             if self._types.setdefault(cls.__name__, cls) is not cls:
-                raise TypeError(f"two messages are called {cls.__name__}: names on the bus must be unique")
+                raise TypeError(f"two messages are named {cls.__name__}: names on the bus must be unique")
 
     def encode(self, value: object) -> Any:
         """Return ``value`` as JSON-able builtins. Raises TypeError for what may not cross the bus."""
@@ -92,7 +92,7 @@ class Codec:
         """The message, which must be a ``kind``. Raises Unsupported as ``decode`` does."""
         if wrapped.name != kind.__name__:
             self._known(wrapped.name, wrapped.version)
-            raise errors.Unsupported(f"Message {wrapped.name} came where a {kind.__name__} belongs.")
+            raise errors.Unsupported(f"Message {wrapped.name} was received instead of {kind.__name__}.")
         self._check(kind, wrapped.version)
         try:
             return typed.decode(wrapped.fields, kind)
@@ -111,16 +111,16 @@ class Codec:
     def _known(self, name: object, version: str) -> type[Message]:
         kind = self._types.get(name) if isinstance(name, str) else None
         if kind is None:
-            said = one_line(f"{name} {version}", QUOTE_BYTES)
-            raise errors.Unsupported(f"Message {said} is not known here: upgrade this service before its peers.")
+            shown = one_line(f"{name} {version}", QUOTE_BYTES)
+            raise errors.Unsupported(f"Message {shown} is not known here: upgrade this service before its peers.")
         return kind
 
     def _check(self, kind: type[Message], version: str) -> None:
         if version.partition(".")[0] != kind.VERSION.partition(".")[0]:
-            said = f"Message {kind.__name__} came in version {one_line(version, QUOTE_BYTES)}"
-            raise errors.Unsupported(f"{said}, but this service speaks {kind.VERSION}.")
+            start = f"Message {kind.__name__} has version {one_line(version, QUOTE_BYTES)}"
+            raise errors.Unsupported(f"{start}, but this service supports {kind.VERSION}.")
 
 
 def _unfit(kind: type[Message], version: str, error: Exception) -> errors.Unsupported:
-    said = f"Message {kind.__name__} {one_line(version, QUOTE_BYTES)} cannot be read as {kind.VERSION}"
-    return errors.Unsupported(f"{said}: {one_line(str(error), QUOTE_BYTES)}.")
+    start = f"Message {kind.__name__} {one_line(version, QUOTE_BYTES)} cannot be read as {kind.VERSION}"
+    return errors.Unsupported(f"{start}: {one_line(str(error), QUOTE_BYTES)}.")

@@ -20,7 +20,7 @@ ARRIVAL_TIMEOUT_S = 15.0
 CONTEXT = RequestContext(request_id="req-ping")
 
 
-class Beating(Protocol):
+class PulseEndpoint(Protocol):
     """What a server offers to itself."""
 
     def ping(self, context: RequestContext, token: Id) -> None:
@@ -44,7 +44,7 @@ class Pulse:
         self._asking = threading.Lock()
         self._token = ""
         self._arrived = threading.Event()
-        self._beat_at = float("-inf")
+        self._arrived_at = float("-inf")
 
     def ping(self, context: RequestContext, token: str) -> None:
         """What arrives. Another server's says nothing about this one."""
@@ -58,18 +58,18 @@ class Pulse:
         if stuck:
             return stuck
         with self._asking:
-            if time.monotonic() < self._beat_at + ARRIVAL_VALID_S or self._beats():
+            if time.monotonic() < self._arrived_at + ARRIVAL_VALID_S or self._comes_back():
                 return ""
         if self.under_way.count >= self._threads:
             return ""  # it waits for a thread, behind work that is not stuck
         return f"a message that it sent to itself through the broker has not come back within {ARRIVAL_TIMEOUT_S:g} s"
 
-    def _beats(self) -> bool:
+    def _comes_back(self) -> bool:
         self._arrived.clear()
         self._token = uuid.uuid4().hex
         send = self._client.fanout if self._fanout else self._client.cast
         send(CONTEXT, "ping", token=self._token)
         if not self._arrived.wait(ARRIVAL_TIMEOUT_S):
             return False
-        self._beat_at = time.monotonic()
+        self._arrived_at = time.monotonic()
         return True

@@ -26,11 +26,11 @@ T = TypeVar("T")
 LOG = logging.getLogger(__name__)
 
 DEFAULTS = {
-    "amqp_durable_queues": "true",  # a restarted broker keeps its queues and what is in them
+    "amqp_durable_queues": "true",  # a restarted broker keeps its queues and their messages
     "kombu_reconnect_delay": "0.2",  # seconds slept before each reconnect
     "rabbit_retry_interval": "1",  # seconds to the second attempt, then 1 more each, up to
     "rabbit_retry_backoff": "1",
-    "rabbit_interval_max": "3",  # seconds: a broker that is back is found again soon
+    "rabbit_interval_max": "3",  # seconds: short, so that a broker that is back is found soon
     "heartbeat_timeout_threshold": "15",  # seconds until a silent broker counts as dead; also the socket's time-out
     "rabbit_qos_prefetch_count": "64",  # messages sent ahead to a listener; servers take fewer, see rpc.server
     "kombu_missing_consumer_retry_timeout": "15",  # seconds a server tries to send an answer whose caller is gone
@@ -111,7 +111,7 @@ class Link:
             self._trusted = False
             raise Unreachable(f"The bus {self._label} did not take a message within {timeout:g} s.") from None
         except (om.MessagingTimeout, om.RemoteError, errors.SuperconductorError):
-            self._trusted = True  # a message went out
+            self._trusted = True  # a message was sent
             raise
         except UNDELIVERED as error:
             self._trusted = False
@@ -167,7 +167,7 @@ def _greet(address: tuple[str, int], tls: bool) -> None:
     """Say hello to a broker and wait for its first word. A frozen one accepts connections (its kernel does) but says nothing."""
     with socket.create_connection(address, timeout=PROBE_TIMEOUT_S) as connection:
         if tls:
-            return  # its first word would come after a handshake that only the driver has the keys for
+            return  # the greeting follows a TLS handshake, for which only the driver has the keys
         connection.sendall(_HEADER)
         if not connection.recv(1):
             raise ConnectionError(f"{address[0]}:{address[1]} closed the connection at once")

@@ -70,7 +70,7 @@ class Endpoint:
                 try:
                     return method(context, **arguments)
                 except errors.SuperconductorError as error:
-                    self._say(name, error)
+                    self._log_refusal(name, error)
                     raise expected(_known(error)) from None
                 except Exception as error:  # noqa: BLE001 - a bug of the endpoint: logged with its stack, and answered
                     kind, text = f"{name}: {type(error).__name__}", "%s.%s failed"
@@ -83,23 +83,23 @@ class Endpoint:
         exposed: Callable[..., object] = om.expose(handle)  # what ExplicitRPCAccessPolicy looks for
         return exposed
 
-    def _say(self, name: str, error: errors.SuperconductorError) -> None:
+    def _log_refusal(self, name: str, error: errors.SuperconductorError) -> None:
         """Every refusal, but not for every call that a database is away, nor one that can be had as often as somebody likes."""
-        text, told = "%s.%s: %s: %s", (self._topic, name, type(error).__name__, error)
+        text, values = "%s.%s: %s: %s", (self._topic, name, type(error).__name__, error)
         if isinstance(error, errors.DatabaseUnavailable | errors.CellUnavailable):
-            self._complaints(f"{name}: {error}", logging.WARNING, text, *told)
-        elif isinstance(error, errors.NoValidHost):  # the story of a request
-            LOG.info(text, *told)
+            self._complaints(f"{name}: {error}", logging.WARNING, text, *values)
+        elif isinstance(error, errors.NoValidHost):  # part of the story of a request
+            LOG.info(text, *values)
         else:
-            self._complaints(f"{name}: {type(error).__name__}", logging.INFO, text, *told)
+            self._complaints(f"{name}: {type(error).__name__}", logging.INFO, text, *values)
 
 
 def _known(error: errors.SuperconductorError) -> errors.SuperconductorError:
     """The error itself, or if a caller could not know its class or read its text, the like of it that the caller can."""
     cls = next(cls for cls in type(error).__mro__ if cls.__module__ in ERROR_MODULES)
-    told = str(error)
-    cleaned = text.one_line(told, text.FAULTS_SIZE)
-    return error if cls is type(error) and cleaned == told else cls(cleaned)
+    message = str(error)
+    cleaned = text.one_line(message, text.FAULTS_SIZE)
+    return error if cls is type(error) and cleaned == message else cls(cleaned)
 
 
 class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is oslo.messaging's
@@ -121,8 +121,8 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is os
             arguments = method.signature.read(call.args)
         except errors.SuperconductorError as error:
             metrics.REFUSED.labels("arguments", type(error).__name__).inc()
-            said = one_line(f"{call.method}: {error}", FAULT_SIZE)
-            self._complaints(f"refused: {type(error).__name__}", logging.WARNING, "Refused a message that calls %s", said)
+            refusal = one_line(f"{call.method}: {error}", FAULT_SIZE)
+            self._complaints(f"refused: {type(error).__name__}", logging.WARNING, "Refused a message that calls %s", refusal)
             raise expected(error) from None
         with handling(incoming.sender):
             answer = method(incoming.ctxt, **arguments)
@@ -135,7 +135,7 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is os
             raise errors.Unsupported(f"No method is called {one_line(call.method, NAME_SIZE)} here.")
         if call.version != VERSION:
             raise errors.Unsupported(
-                f"Version {one_line(call.version, NAME_SIZE)} of the interface is not known here, but {VERSION}."
+                f"Version {one_line(call.version, NAME_SIZE)} of the interface is not supported here; {VERSION} is."
             )
         return method
 
@@ -182,11 +182,11 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
                 message.reply(self.dispatcher.dispatch(message))
             except om.ExpectedException as error:
                 message.reply(failure=error.exc_info)
-            except errors.Invalid as error:  # the answer is larger than a broker takes
+            except errors.Invalid as error:  # the answer is larger than a broker accepts
                 message.reply(failure=(RemoteFault, RemoteFault(f"The answer could not be sent: {error}"), None))
         except UNDELIVERED as error:
-            self._complaints(str(error), logging.WARNING, "An answer could not be sent, who asked will ask again: %s", error)
-        except Exception as error:  # noqa: BLE001 - a message must not end the thread that handles messages; the log says it
+            self._complaints(str(error), logging.WARNING, "An answer could not be sent; its caller will ask again: %s", error)
+        except Exception as error:  # noqa: BLE001 - a message must not end the thread that handles messages; the error is logged
             self._complaints(type(error).__name__, logging.ERROR, "A message could not be handled", exc_info=error)
 
 
@@ -215,7 +215,7 @@ class TopicServer:
         """Why it handles no messages; empty if it does. Raises Unreachable."""
         self.check()
         if (lag := self._rpc.lag) > LONGEST_LAG_S:
-            return f"a message has waited for one of {self._threads} threads for {lag:.0f} s: they are all at work"
+            return f"a message has waited for one of {self._threads} threads for {lag:.0f} s: all are busy"
         return self._pulse.trouble()
 
     def start(self) -> TopicServer:
@@ -226,7 +226,7 @@ class TopicServer:
             return self
         threading.Thread(target=self._listen, name=f"listen {self.name}", daemon=True).start()
         if not (self._link.alive() and self._listening.wait(START_TIMEOUT_S)):
-            LOG.warning("%s: the bus cannot be reached; listening begins as soon as it can", self.name)
+            LOG.warning("%s: the bus cannot be reached; listening begins when it can be reached", self.name)
         return self
 
     def stop(self, timeout: float = 10.0) -> None:
@@ -239,7 +239,7 @@ class TopicServer:
         ending.start()
         ending.join(timeout)
         if ending.is_alive():
-            LOG.warning("%s: still at work %.0f s after it was stopped; left behind", self.name, timeout)
+            LOG.warning("%s did not stop within %.0f s: the process ends without it", self.name, timeout)
 
     def _listen(self) -> None:
         while self._link is not None and not self._link.alive():
@@ -248,7 +248,7 @@ class TopicServer:
         try:
             self._rpc.start(override_pool_size=max(1, self._threads))
         except om.MessageDeliveryFailure as error:  # the bus was closed before the broker let it listen
-            LOG.info("%s: never listened: %s", self.name, error)
+            LOG.info("%s never listened: %s", self.name, error)
             return
         self._listening.set()
         if self._stopping.is_set():

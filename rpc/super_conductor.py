@@ -57,10 +57,10 @@ class SuperConductorClient:
         try:
             self._client.cast(context, method, **arguments)
         except errors.SuperconductorError as error:
-            text = "%s (%s) will be found by a sweep: %s"
+            text = "%s (%s) was not sent; a sweep will find its work: %s"
             self._complaints(str(error), logging.WARNING, text, method, context.request_id, error)
         except Exception:
-            LOG.exception("%s (%s) could not be sent; it will be found by a sweep", method, context.request_id)
+            LOG.exception("%s (%s) could not be sent; a sweep will find its work", method, context.request_id)
 
 
 def serve(bus: Bus, server: str, endpoint: SuperConductorEndpoint, *, threads: int = 16) -> TopicServer:

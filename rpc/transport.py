@@ -26,7 +26,7 @@ from rpc.drivers.plain import PlainDriver
 from rpc.drivers.rabbit import RabbitDriver
 from rpc.errors import Unreachable
 from rpc.failures import ERROR_MODULES
-from rpc.pulse import Beating, Pulse
+from rpc.pulse import Pulse, PulseEndpoint
 from rpc.serializer import Serializer, ServerSerializer
 from rpc.server import VERSION, Endpoint, ThreadedServer, TopicServer
 from service import metrics as counters
@@ -103,7 +103,7 @@ class Bus:
             self._transport._driver.bind_beside(topic, agents.EXCHANGE)
         pulse = Pulse(self.client(topic).on(server), fanout=shared_name, threads=max(1, threads))
         wrapped = [Endpoint(topic, endpoint, interface=interface, under_way=pulse.under_way) for endpoint in endpoints]
-        wrapped.append(Endpoint(topic, pulse, interface=Beating, under_way=pulse.under_way))
+        wrapped.append(Endpoint(topic, pulse, interface=PulseEndpoint, under_way=pulse.under_way))
         target = om.Target(topic=topic, server=server)
         rpc = om.get_rpc_server(
             self._transport,
@@ -113,7 +113,9 @@ class Bus:
             access_policy=om.ExplicitRPCAccessPolicy,
             server_cls=ThreadedServer,
         )
-        rpc.in_listener = not threads and not self.is_embedded  # whose messages come in the threads of their senders
+        rpc.in_listener = (
+            not threads and not self.is_embedded
+        )  # on the embedded bus, messages arrive in the threads of their senders
         made = TopicServer(rpc, f"{topic}.{server} on {self.name}", threads, self._link, pulse)
         self._servers.append(made)
         return made.start()
@@ -153,7 +155,7 @@ class Bus:
         try:
             return send() if self._link is None else self._link.run(send, timeout)
         except Exception:
-            if self._closed:  # the driver has thrown away what a call under way waited on, and fails in ways of its own
+            if self._closed:  # closing ends the driver's queues: calls in progress fail with various errors
                 raise Unreachable(f"The bus {self.name} has been closed.") from None
             raise
 
@@ -192,7 +194,7 @@ def user_of(url: str) -> str | None:
     try:
         hosts = om.TransportURL.parse(private_conf(), url).hosts
     except (om.InvalidTransportURL, cfg.Error, ValueError):
-        return None  # who opens it says what is wrong with it
+        return None  # opening the URL reports what is wrong with it
     return hosts[0].username if hosts else None
 
 

@@ -52,7 +52,7 @@ class Delivery:
         self._missing = self.size
         try:
             self.properties, _ = decode_properties_basic(payload, 12)
-        except Exception as error:  # noqa: BLE001 - whatever a sender put there: the message is refused, the connection is fine
+        except Exception as error:  # noqa: BLE001 - a sender may put anything there: the message is refused, the connection is fine
             self.unparsed = f"{type(error).__name__} in its properties"
         return not self.size
 
@@ -85,7 +85,7 @@ def frame_handler(connection: Any, callback: Callable[..., object]) -> Callable[
     def on_frame(frame: tuple[int, int, bytes]) -> bool:
         kind, number, payload = frame
         if kind == _METHOD and payload[:4] == _DELIVER:
-            connection.bytes_recv += 1  # which shows that the broker is alive
+            connection.bytes_recv += 1  # shows that the broker is alive
             arriving[number] = Delivery(payload)
             return False
         arrival = arriving.get(number)
@@ -97,7 +97,7 @@ def frame_handler(connection: Any, callback: Callable[..., object]) -> Callable[
         elif kind == _BODY:
             complete = arrival.chunk(payload)
         else:
-            raise UnexpectedFrame(f"Received frame {kind} inside of a message")
+            raise UnexpectedFrame(f"Received frame {kind} inside a message")
         if complete:
             del arriving[number]
             _hand_over(connection.channels.get(number), arrival)

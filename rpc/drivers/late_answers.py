@@ -95,7 +95,7 @@ class LateAnswers:
         while (answer := self._next(reply_q)) is not None:
             try:
                 there = self._send(reply_q, answer.body)
-            except Exception as error:  # noqa: BLE001 - the broker may be away: it is tried again like a queue that is
+            except Exception as error:  # noqa: BLE001 - the broker may be away: retried like a missing queue
                 self._complaints(str(error), logging.WARNING, "A late answer could not be sent: %s", error)
                 there = False
             with self._changed:
@@ -117,7 +117,7 @@ class LateAnswers:
             if missing is None:
                 return None
             if late := sum(answer.until < now for answer in missing.answers):
-                text = "The reply queue %s is not there: its caller gets no answer"
+                text = "The reply queue %s does not exist: its caller gets no answer"
                 self._complaints("gone", logging.WARNING, text, reply_q)
                 self._size -= sum(len(answer.body) for answer in missing.answers[:late])
                 del missing.answers[:late]

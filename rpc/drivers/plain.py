@@ -165,5 +165,5 @@ class PlainDriver(base.BaseDriver):  # type: ignore[misc]  # the library ships n
 
 def _bounded(error: Any) -> Exception:
     """A failure that is none of ours, as text that is safe to show."""
-    told: Exception = om.RemoteError(clean(error.exc_type, failures.NAME_SIZE), clean(str(error.value), FAULTS_SIZE))
-    return told
+    remote: Exception = om.RemoteError(clean(error.exc_type, failures.NAME_SIZE), clean(str(error.value), FAULTS_SIZE))
+    return remote

@@ -71,7 +71,7 @@ class Answers:
 
     def put(self, reply: Reply) -> None:
         waiting = self._waiting.get(reply.msg_id)
-        if waiting is not None and waiting.qsize() < PARTS_LIMIT:  # else who asked has given up
+        if waiting is not None and waiting.qsize() < PARTS_LIMIT:  # otherwise the caller has given up
             waiting.put(reply)
 
     def get(self, msg_id: str, timeout: float | None) -> Reply:
@@ -90,7 +90,7 @@ class ReplyWaiter(amqpdriver.ReplyWaiter):  # type: ignore[misc]  # the library 
     def __init__(self, reply_q: str, conn: Any, allowed_remote_exmods: list[str]) -> None:
         self._complaints = RateLimitedLog(LOG)
         super().__init__(reply_q, conn, allowed_remote_exmods)
-        self.waiters = Answers()  # nobody has been told of this object yet
+        self.waiters = Answers()  # no other thread knows this object yet
 
     def __call__(self, arrival: Delivery) -> None:
         """An answer has come. Raises Unreadable."""
@@ -111,7 +111,7 @@ class ReplyWaiter(amqpdriver.ReplyWaiter):  # type: ignore[misc]  # the library 
             reply = self.waiters.get(msg_id, left)
             if reply.failure:
                 raise failures.decode(reply.failure)
-            if final is NULL or bytes(reply.result) != bytes(NULL):  # it comes with one of the parts
+            if final is NULL or bytes(reply.result) != bytes(NULL):  # one of the parts has it
                 final = reply.result
             if reply.ending:
                 return final
@@ -130,8 +130,8 @@ class RabbitMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]  # th
         if not self.orig_msg_id or not self._is_the_senders(self.reply_q or ""):
             return
         driver = self.listener.driver
-        told = None if failure is None else failures.encode(failure[1])
-        answer = {"result": reply, "failure": told, "ending": True, "_msg_id": self.msg_id, "_unique_id": driver.new_id()}
+        error = None if failure is None else failures.encode(failure[1])
+        answer = {"result": reply, "failure": error, "ending": True, "_msg_id": self.msg_id, "_unique_id": driver.new_id()}
         driver.answer(self.reply_q, envelope(answer))
 
     def _is_the_senders(self, reply_q: str) -> bool:
@@ -172,7 +172,7 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
         self._context.connection.stop_consuming()
         if self._thread.is_alive():
             self._thread.join()
-        self._context.close()  # what was sent ahead goes back to its queues, and on to others
+        self._context.close()  # prefetched messages return to their queues, for other servers
         super().stop()
 
     def cleanup(self) -> None:
@@ -189,11 +189,13 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
         try:
             arrival.acknowledge()
         except Exception as error:  # noqa: BLE001 - the broker sends it again
-            self._complaints(str(error), logging.WARNING, "A message could not be acknowledged, it comes again: %s", error)
+            self._complaints(
+                str(error), logging.WARNING, "A message could not be acknowledged; the broker delivers it again: %s", error
+            )
             return
         if request.unique_id is not None:
             if request.unique_id in self._seen:
-                text = "A message that came twice is ignored: %s"
+                text = "A message that arrived twice is ignored: %s"
                 self._complaints("twice", logging.WARNING, text, one_line(request.unique_id, 100))
                 return
             self._seen.append(request.unique_id)
@@ -206,8 +208,8 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
                 return False
             try:
                 self._context.connection.keep_alive()
-            except Exception as error:  # noqa: BLE001 - the connection is lost, which the next reading tells
-                LOG.debug("No sign of life could be sent: %s", error)
+            except Exception as error:  # noqa: BLE001 - the connection is lost; the next read raises it
+                LOG.debug("A heartbeat could not be sent: %s", error)
                 return False
         return True
 
@@ -277,7 +279,7 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
 
     def _put_aside(self, dead: RefusedMessage) -> None:
         if self._confined is not None:
-            return  # it may not write to that queue; the complaint is in its log
+            return  # it may not write to that queue; the log has the complaint
         self.with_connection(lambda connection: connection.put_aside(dead), retry=0)
 
     def cleanup(self) -> None:
@@ -366,7 +368,7 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         """
 
         def refused(error: BaseException) -> None:
-            text = "The broker lets nobody listen here, trying again and again: %s"
+            text = "The broker refuses this listener; retrying: %s"
             self._declaring(str(error), logging.WARNING, text, error)
 
         keep_trying(

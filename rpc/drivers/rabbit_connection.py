@@ -30,19 +30,19 @@ LOG = logging.getLogger(__name__)
 COMPLAINTS = RateLimitedLog(LOG)
 
 SHORTEST_PAUSE_S, BUSY_PAUSE_S = 0.25, 1.0
-"""Seconds that who listens waits before he looks whether he is to stop: at first, doubled up to what heartbeats allow; and at most
-where messages come."""
+"""Seconds that a listener waits before it checks whether it must stop: at first (doubled up to what heartbeats allow), and at most
+while messages arrive."""
 
 REFUSED_PAUSE_S, LONGEST_REFUSED_PAUSE_S = 0.5, 3.0
-"""Seconds that who listens pauses when a broker refuses him, as it does where the virtual host is gone; doubled from the first."""
+"""Seconds that a listener pauses when a broker refuses it, for instance because the virtual host is gone: at first, and at most."""
 
 DEFAULT_USER = "guest"
-"""Who logs in where the URL names nobody."""
+"""The user that logs in if the URL names none."""
 
 _TRANSIENT, _PERSISTENT = 1, 2
 _CONFIRMS = [spec.Basic.Ack, spec.Basic.Nack]
 _FINAL = (rpc_amqp.AMQPDestinationNotFound, om.MessageUndeliverable, common.Timeout)
-"""What a send may raise that no other attempt would mend."""
+"""Errors of a send that another attempt would meet again."""
 
 
 def opened(body: bytes) -> Any:
@@ -85,7 +85,7 @@ class BorderConsumer(impl_rabbit.Consumer):  # type: ignore[misc]  # the library
             super().declare(conn)
         except PreconditionFailed as error:
             if not self._removed_unused(conn):
-                text = "%s. Delete what it names, and it is declared anew: rabbitmqctl -p VHOST delete_queue %s"
+                text = "%s. Delete the queue, and it is declared again: rabbitmqctl -p VHOST delete_queue %s"
                 COMPLAINTS(f"declare {self.queue_name}", logging.ERROR, text, error, self.queue_name)
             raise
         beside = conn.beside.get(self.queue_name)
@@ -102,10 +102,10 @@ class BorderConsumer(impl_rabbit.Consumer):  # type: ignore[misc]  # the library
         try:
             with contextlib.closing(conn.connection.channel()) as channel:
                 channel.queue_delete(self.queue_name, if_unused=True, if_empty=True)
-        except Exception as error:  # noqa: BLE001 - in use, not empty, not permitted, of a kind that cannot tell: it stays
+        except Exception as error:  # noqa: BLE001 - in use, not empty, not permitted, or of a kind that cannot tell: it stays
             LOG.debug("The queue %s is not replaced: %s", self.queue_name, error)
             return False
-        LOG.warning("The queue %s had other settings, was empty and unused, and is declared anew", self.queue_name)
+        LOG.warning("The queue %s had other settings. It was empty and unused: it is declared again", self.queue_name)
         return True
 
     def _callback(self, arrival: Delivery) -> None:
@@ -113,7 +113,7 @@ class BorderConsumer(impl_rabbit.Consumer):  # type: ignore[misc]  # the library
             self._note_offset(arrival)
         try:
             self.callback(arrival if getattr(self.callback, "takes_arrivals", False) else NotificationMessage(arrival))
-        except Exception as error:  # noqa: BLE001 - else the broker delivers it again, and again it fails the same way
+        except Exception as error:  # noqa: BLE001 - otherwise the broker delivers it again and again
             self._refuse(arrival, error)
 
     def _refuse(self, arrival: Delivery, error: Exception) -> None:
@@ -124,8 +124,8 @@ class BorderConsumer(impl_rabbit.Consumer):  # type: ignore[misc]  # the library
             return
         try:
             arrival.acknowledge()
-        except Exception as trouble:  # noqa: BLE001 - the connection is lost: the broker delivers the message once more
-            LOG.debug("A refused message could not be acknowledged: %s", trouble)
+        except Exception as lost:  # noqa: BLE001 - the connection is lost: the broker delivers the message again
+            LOG.debug("A refused message could not be acknowledged: %s", lost)
 
     def _note_offset(self, arrival: Delivery) -> None:
         """Where to go on in a stream after a reconnect, as the library has it."""
@@ -152,19 +152,19 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
     """One connection, for sending or for listening."""
 
     confined: Confined | None = None
-    """How a user that may use its own queue only goes about it; None for one with all permissions."""
+    """The queues of a user that may use only its own; None for a user with all permissions."""
     beside: Mapping[str, str] = MappingProxyType({})
     """Exchanges that queues are bound to besides the one of all topics, by queue."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._confirming: Any = None
-        """The channel that was told to confirm what is published."""
+        """The channel on which publisher confirms are on."""
         self._returned: Exception | None = None
-        """That the message sent last came back, as no queue would have it."""
+        """The error if the last message was returned, because no queue takes it."""
         self._dead_letters_on: Any = None
         """The channel that the dead-letter queue was declared on."""
         self.refused: RefusedMessages
-        """What is done with messages that nobody can read: set before the connection listens."""
+        """Receives messages that cannot be read. Set before the connection listens."""
         self._pause = SHORTEST_PAUSE_S
         self.rabbit_qos_prefetch_count = 0
         super().__init__(*arguments, **options)
@@ -189,7 +189,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
             return method()
         except _FINAL:
             raise
-        except Exception as error:  # noqa: BLE001 - raised again, in a moment
+        except Exception as error:  # noqa: BLE001 - raised again below
             failed: list[Exception] = [error]
 
         def go_on() -> object:
@@ -245,7 +245,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
             method, upto, multiple = self._confirmation()
             missing.difference_update(range(number, upto + 1) if multiple else (upto,))
             refused |= method == spec.Basic.Nack
-        if refused:  # said when no other confirmation is on its way, which the next message could take for its own
+        if refused:  # raised when no other confirmation is outstanding: the next message would take it for its own
             raise MessageNacked
 
     def _put(self, exchange: str, letter: OutgoingMessage, mandatory: bool = False) -> int:
@@ -269,9 +269,9 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
 
     def _confirmation(self) -> tuple[Any, int, bool]:
         """The next one: Ack or Nack, the number of the message, and whether it is said of all before it, too."""
-        said: list[Any] = []
-        self.channel.wait(_CONFIRMS, callback=lambda *arguments: said.extend(arguments))
-        method, number, multiple, *_ = said
+        received: list[Any] = []
+        self.channel.wait(_CONFIRMS, callback=lambda *arguments: received.extend(arguments))
+        method, number, multiple, *_ = received
         return method, number, multiple
 
     def _emit(self, exchange: str, letter: OutgoingMessage, mandatory: bool = False) -> None:
@@ -325,7 +325,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
 
     def _drain(self) -> None:
         if not self.connection.connected:
-            self.connection.maybe_switch_next()  # as the library does: the host may be dead for good
+            self.connection.maybe_switch_next()  # as the library does: the host may never come back
             raise self.connection.recoverable_connection_errors[0]
         while self._new_tags:
             for consumer, tag in self._consumers.items():
@@ -382,10 +382,10 @@ class Connections(pool.ConnectionPool):  # type: ignore[misc]  # the library shi
 
     _closed = False
     refused: RefusedMessages
-    """What is done with messages that nobody can read."""
+    """Receives messages that cannot be read."""
     confined: Confined | None = None
     beside: Mapping[str, str] = MappingProxyType({})
-    """What each connection is given: see there."""
+    """Given to each connection: see there."""
 
     @classmethod
     def like(cls, made: Any) -> Connections:
@@ -428,15 +428,15 @@ class Connections(pool.ConnectionPool):  # type: ignore[misc]  # the library shi
 def _close(connection: Connection) -> None:
     try:
         connection.close()
-    except Exception as error:  # noqa: BLE001 - it is of no use any more; others are still to be closed
+    except Exception as error:  # noqa: BLE001 - it is not used any more, and others must still be closed
         LOG.debug("A connection could not be closed: %s", error)
 
 
 def listen(connection: Connection, stopping: threading.Event, complaints: RateLimitedLog) -> None:
     """A listening thread's whole life: whatever goes wrong, it tries again, and says so now and then."""
 
-    def failed(error: BaseException) -> None:  # callers give up by themselves, and who sends keeps what he owes in rows
-        complaints(str(error), logging.WARNING, "Nothing is heard from the broker, trying again and again: %s", error)
+    def failed(error: BaseException) -> None:  # callers time out, and senders keep their work in rows
+        complaints(str(error), logging.WARNING, "The broker cannot be heard; retrying: %s", error)
 
     while not stopping.is_set():
         try:

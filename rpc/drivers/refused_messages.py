@@ -86,13 +86,13 @@ class RefusedMessages:
         try:
             self._letters.put_nowait(None)
         except queue.Full:
-            LOG.debug("%d refused messages were not put aside", WAITING_LIMIT)
+            LOG.debug("%d refused messages were not set aside", WAITING_LIMIT)
 
     def _run(self) -> None:
         while (letter := self._letters.get()) is not None:
             try:
                 self._publish(letter)
-            except Exception as error:  # noqa: BLE001 - whatever the broker has against it: the message was refused all the same
+            except Exception as error:  # noqa: BLE001 - the broker may refuse it for any reason: the message is refused anyway
                 text = "A refused message could not be put into the queue %s: %s"
                 self._complaints(f"put aside: {type(error).__name__}", logging.WARNING, text, QUEUE, error)
             time.sleep(PAUSE_S)

@@ -25,7 +25,7 @@ ENVELOPE = "2.0"
 CONTENT_TYPE, ENCODING = "application/json", "utf-8"
 
 CONTEXT_SIZE = 1024
-"""Bytes of UTF-8 that one text of a request context may have. What is longer is cut: nothing is decided by it."""
+"""Bytes of UTF-8 that one text of a request context may have. A longer text is cut: no decision depends on it."""
 
 REPLY_PREFIX = "reply_"
 """What the names of reply queues begin with. An answer goes to no other queue, whatever a message asks for."""
@@ -100,7 +100,7 @@ def envelope(message: Mapping[str, Any]) -> bytes:
 def check_size(body: bytes) -> None:
     """Raises errors.Invalid for a body that no broker would take, instead of losing the connection over it."""
     if len(body) > MESSAGE_BYTES_LIMIT:
-        raise errors.Invalid(f"A message of {len(body)} bytes is too large for the bus: {MESSAGE_BYTES_LIMIT} are the most.")
+        raise errors.Invalid(f"A message of {len(body)} bytes is too large for the bus: the limit is {MESSAGE_BYTES_LIMIT} bytes.")
 
 
 def read(arrival: Delivery, kind: type[T]) -> T:
@@ -126,7 +126,7 @@ def decode(text: bytes | str, kind: type[T]) -> T:
 
 def _check(arrival: Delivery) -> None:
     if arrival.size > MESSAGE_BYTES_LIMIT:
-        raise Unreadable("size", f"{arrival.size} bytes, {MESSAGE_BYTES_LIMIT} are the most")
+        raise Unreadable("size", f"{arrival.size} bytes, the limit is {MESSAGE_BYTES_LIMIT}")
     if arrival.unparsed:
         raise Unreadable("properties", arrival.unparsed)
     properties = arrival.properties

@@ -99,7 +99,7 @@ def test_an_agent_does_not_start_under_another_name_than_its_guests(machines: Ma
     machines.stop()
     machines.machine.host = "h1.example.org"
     with pytest.raises(
-        errors.Misconfigured, match=r"3 guests .* host 'h1', and \[compute\] host is 'h1\.example\.org': set it back"
+        errors.Misconfigured, match=r"3 guests .* host 'h1', and \[compute\] host is 'h1\.example\.org': set it to"
     ):
         machines.start()
     assert machines.machine.destroyed == []

@@ -85,7 +85,7 @@ def test_the_background_audit_repairs_what_is_safe_and_tells_the_rest_once(
         told = [record.getMessage() for record in caplog.records if "audit:" in record.getMessage()]
         [about] = [text for text in told if orphan in text and "row without mapping" in text]
         assert "verify --repair" in about
-        assert [text for text in told if claimless in text and "to be claimed for now" in text]
+        assert [text for text in told if claimless in text and "will be given a claim now" in text]
         assert orphan not in {server.uuid for server in cloud.evidence().servers}, "nobody asked for that"
 
 

@@ -247,6 +247,6 @@ def test_a_doorbell_that_cannot_be_rung_is_logged_and_raises_nothing(caplog: pyt
         client.schedule_and_build_instances(CONTEXT, "b1")
         client.delete_instances(CONTEXT, ["i1"])
 
-    assert caplog.text.count("will be found by a sweep") == 1, "the bus that is down is named once for many doorbells"
+    assert caplog.text.count("a sweep will find its work") == 1, "the bus that is down is named once for many doorbells"
     assert "not-to-be-seen" not in caplog.text
     bus.close()
