@@ -25,10 +25,10 @@ from objects.spec import RequestSpec
 LOG = logging.getLogger(__name__)
 
 Kind = Literal["api", "cell"]
-"""Whose outbox: the API database's, or a cell's."""
+"""The kind of database: the API database, or a cell's."""
 
 OPTION = "keeps_outbox"
-"""Execution option of the engines of databases that keep one."""
+"""Execution option of the engines of databases with an outbox."""
 
 _TABLES = {"api": api.notifications, "cell": cell.cell_notifications}
 
@@ -128,8 +128,8 @@ def _mark(tx: Connection, kind: Kind, ids: Sequence[int], until: float) -> None:
 
 
 def _notice(row: sa.Row[tuple[object, ...]]) -> Notice:
-    told = stored.load(row.facts, _Stored)
-    return Notice(event_type=EventType(row.event_type), subject=row.subject, key=told.key, at=row.at, facts=told.facts)
+    content = stored.load(row.facts, _Stored)
+    return Notice(event_type=EventType(row.event_type), subject=row.subject, key=content.key, at=row.at, facts=content.facts)
 
 
 def _of_cell(tx: Connection, uuids: Sequence[str]) -> dict[str, Subject]:

@@ -24,7 +24,7 @@ from objects.instance import State
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 UNFINISHED = (State.STAGED, State.SCHEDULED, State.BUILDING)
-"""States in which an agent may yet ask for the secrets. What is DELETING is not built any more."""
+"""States in which an agent may still ask for the secrets. A DELETING instance is not built any more."""
 
 
 class Kept(Object, frozen=True, kw_only=True):
@@ -47,8 +47,8 @@ SEALED_OF_SPEC = (
     .scalar_subquery()
     .label("sealed")
 )
-"""A column for whoever reads request specs: the batch's secrets if they are still there. No lock is taken for it, and none is
-needed: they are written with the spec and erased when no request of the batch is left."""
+"""A column for queries of request specs: the batch's secrets if they still exist. It takes no lock and needs none,
+because they are written with the spec and erased when no request of the batch is left."""
 _DECIDED = (
     sa.select(request_secrets.c.batch_id)
     .where(~sa.exists().where(build_requests.c.batch_id == request_secrets.c.batch_id))
@@ -80,7 +80,7 @@ def erase_requests(tx: Connection, batch_ids: Sequence[str]) -> None:
 
 # -- in a cell's database ----------------------------------------------------------------------------------------------------
 
-# An update where the row is there, rather than nothing: only that takes its lock on PostgreSQL.
+# Update an existing row instead of ignoring it: on PostgreSQL only an update takes its lock.
 _KEEP_BUILD = Upsert(build_secrets, key=["batch_id"], replaced=["sealed", "created_at"])
 _BATCHES = sa.select(instances.c.uuid, instances.c.batch_id).where(instances.c.uuid.in_(dialect.uuids()))
 _OF_BUILDS = sa.select(build_secrets.c.batch_id, build_secrets.c.sealed).where(
@@ -89,13 +89,13 @@ _OF_BUILDS = sa.select(build_secrets.c.batch_id, build_secrets.c.sealed).where(
 _UNFINISHED = sa.and_(instances.c.batch_id == build_secrets.c.batch_id, instances.c.state.in_(UNFINISHED))
 _DONE = ~sa.exists().where(_UNFINISHED)
 FINISHED = sa.exists(build_secrets.c.batch_id).where(_DONE)
-"""A condition: ``finished`` has something to say."""
+"""SQL condition: ``finished`` would return something."""
 _FINISHED = sa.select(build_secrets.c.batch_id).where(_DONE).limit(dialect.IN_LIST_SIZE)
 _LOCK = (
     sa.select(build_secrets.c.batch_id)
     .where(build_secrets.c.batch_id.in_(dialect.uuids("batches")))
     .order_by(build_secrets.c.batch_id)
-    .with_for_update(skip_locked=True)  # who holds it stages, so there is nothing to erase
+    .with_for_update(skip_locked=True)  # its holder stages builds of the batch, so the secrets are still needed
 )
 _STILL_NEEDED = (
     sa.select(instances.c.batch_id)

@@ -43,7 +43,7 @@ EVERYTHING: Mapping[str, int] = MappingProxyType({})
 """No epochs: for a planner that need not notice operators' changes. ``claim`` then checks none."""
 
 
-CHANGED = "cells, host mappings or aggregates are not any more what the plan would be made on"
+CHANGED = "cells, host mappings or aggregates have changed since they were read"
 
 
 class Raced(Exception):

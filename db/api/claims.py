@@ -192,7 +192,11 @@ def _targets(tx: ApiTransaction, stamp: Stamp, moves: Sequence[tuple[ClaimMove, 
     cells = {row.id: row.cell_uuid for row in tx.execute(_CELLS, {"ids": sorted({places[place] for place in missing})})}
     empty = {"cap_vcpus": 0.0, "cap_memory_mb": 0.0, "cap_disk_gb": 0.0, "writer": stamp.writer, "wseq": stamp.sequence}
     for host, node in missing:
-        LOG.warning("an instance moved to host %s, node %s, which has no inventory yet: one without capacity is made", host, node)
+        LOG.warning(
+            "an instance moved to host %s, node %s, which has no inventory yet: one without capacity is created",
+            host,
+            node,
+        )
     inventories.insert(tx, [{"host": h, "node": n, "cell_uuid": cells.get(places[h, n], ""), **empty} for h, n in missing])
     return _find(tx, sorted({host for host, _ in places}))
 

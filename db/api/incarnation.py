@@ -78,7 +78,7 @@ class Incarnation(Object, frozen=True, kw_only=True):
 
 _I = incarnation.c
 _ONE = _I.id == 1
-_DUE = _I.changed_at < clock.Now() - MARK_INTERVAL_S * 0.9  # 0.9: the process that raised it last must find it due again
+_DUE = _I.changed_at < clock.Now() - MARK_INTERVAL_S * 0.9  # 0.9: the process that raised it last must find it due at its next look
 _READ = sa.select(incarnation, (_I.server != ServerIdentity()).label("moved"), _DUE.label("due")).where(_ONE)
 _ADVANCE = sa.update(incarnation).where(_ONE, _I.state == LEASING, _DUE).values(mark=_I.mark + 1, changed_at=clock.Now())
 _CLOSE = (

@@ -113,13 +113,13 @@ def changed_since(tx: ApiTransaction, vector: Mapping[int, int], newest: int) ->
         values[f"w{position}"] = writer
         values[f"s{position}"] = sequence
     rows: list[Inventory] = []
-    told: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for row in tx.execute(text, values):
         if row[0] == _NUMBER:
-            told[row[1]] = row[4]
+            numbers[row[1]] = row[4]
         else:
             rows.append(_inventory(row))
-    return Log(rows, told.pop(_NEWEST), told)
+    return Log(rows, numbers.pop(_NEWEST), numbers)
 
 
 _NUMBER = 0

@@ -198,7 +198,7 @@ def _batch(batch_id: str, requests: Sequence[LeasedRequest], text: str | None, s
     except stored.UNREADABLE as error:
         spec, unreadable = None, f"the stored request cannot be decoded: {error}"
     if spec is None:
-        spec, unreadable = _stand_in(batch_id), unreadable or "the stored request is gone"
+        spec, unreadable = _stand_in(batch_id), unreadable or "the stored request is missing"
     return LeasedBatch(batch_id=batch_id, spec=spec, requests=tuple(requests), sealed=sealed, unreadable=unreadable)
 
 

@@ -72,7 +72,7 @@ class Ledger:
     def _register(self, tx: ApiTransaction) -> int:
         key = tx.execute(sa.insert(writers), {"name": self._name, "started": time.time()}).inserted_primary_key
         if key is None:
-            raise RuntimeError("the database gave a new writer no id")
+            raise RuntimeError("the database returned no id for a new writer")
         tx.execute(_FORGET, {"upto": int(key[0]) - WRITERS_KEPT})
         return int(key[0])
 
@@ -81,7 +81,7 @@ def once(tx: ApiTransaction, name: str) -> Stamp:
     """A stamp for this one transaction, under a writer id of its own, which is the newest."""
     key = tx.execute(sa.insert(writers), {"name": name[:255], "started": time.time()}).inserted_primary_key
     if key is None:
-        raise RuntimeError("the database gave a new writer no id")
+        raise RuntimeError("the database returned no id for a new writer")
     return Stamp(int(key[0]), 1)
 
 

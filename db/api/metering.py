@@ -28,8 +28,8 @@ _QUEUE = (
 def queue(tx: ApiTransaction, names: int) -> list[WaitingCount]:
     """Requests in the durable queue: of the ``names`` projects with the most requests, and of all others together (name "")."""
     rows = sorted(tx.execute(_QUEUE).all(), key=lambda row: (-row.number, row.project_id))
-    told = [WaitingCount(name=row.project_id, count=row.number, oldest=row.oldest) for row in rows[:names]]
-    rest = (rows[0].depth if rows else 0) - sum(waiting.count for waiting in told)
+    counts = [WaitingCount(name=row.project_id, count=row.number, oldest=row.oldest) for row in rows[:names]]
+    rest = (rows[0].depth if rows else 0) - sum(waiting.count for waiting in counts)
     if rest > 0:
-        told.append(WaitingCount(name="", count=rest, oldest=min(row.oldest for row in rows[names:] or rows)))
-    return told
+        counts.append(WaitingCount(name="", count=rest, oldest=min(row.oldest for row in rows[names:] or rows)))
+    return counts

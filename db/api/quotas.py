@@ -70,7 +70,7 @@ def _refuse_beyond(charged: Quota, more: QuotaUsage, defaults: QuotaLimits) -> N
     for name in RESOURCES:
         limit = getattr(limits, name)
         if limit != UNLIMITED and getattr(more, name) and getattr(charged.used, name) > limit:
-            raise errors.OverQuota(f"Quota exceeded for {name}: not all of several batches of one moment fit")
+            raise errors.OverQuota(f"Quota exceeded for {name}: several batches accepted together exceed it")
 
 
 def _refuse_if_unknown(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admission) -> None:

@@ -25,7 +25,7 @@ _MEMORY_BYTES = 1 << 20
 def check(pattern: str, what: str) -> None:
     """Raise ``errors.Invalid`` unless this is a valid expression. ``what``: the name of the request's parameter."""
     if len(pattern) > LENGTH_LIMIT:
-        raise errors.Invalid(f"{what}: is too long, {LENGTH_LIMIT} is the most")
+        raise errors.Invalid(f"{what}: is too long, the limit is {LENGTH_LIMIT} characters")
     try:
         _compiled(pattern)
     except re2.error as error:

@@ -54,7 +54,7 @@ _CLAIMED = (
 )
 _A = allocations.c
 _SUMMED = (_A.vcpus, _A.memory_mb, _A.disk_gb)
-# No server adds up amounts that are text: so claims that take custom resource classes come one by one, the others in one sum.
+# No server can sum amounts stored as text. So claims with custom resource classes are read one by one, the others as one sum.
 _SUMS = (
     sa.select(
         inventories,

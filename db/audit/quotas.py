@@ -85,7 +85,7 @@ def repair(tx: ApiTransaction, project_id: str) -> Drift | None:
 
 
 def _correct(tx: ApiTransaction, project_id: str, charged: QuotaUsage) -> Drift | None:
-    # Not before the lock is ours, and in a statement of its own: whoever had the lock before has committed what it tells.
+    # In its own statement after the lock was taken: the previous holder of the lock has committed by then.
     row = tx.execute(_COUNT, {"project": project_id}).one()
     counted = QuotaUsage(**{name: int(value) for name, value in zip(RESOURCES, row, strict=True)})
     if counted == charged:

@@ -150,7 +150,7 @@ def readable(text: str) -> ComputeNode | None:
         node = stored.load(text, ComputeNode)
         stats.check(node)
     except (*stored.UNREADABLE, errors.Invalid) as error:
-        LOG.warning("stats that cannot be read are ignored, until their host reports anew: %s: %.200s", error, text)
+        LOG.warning("unreadable stats are ignored until their host reports again: %s: %.200s", error, text)
         return None
     return node
 

@@ -95,7 +95,7 @@ def read(tx: CellTransaction, after: int, limit: int) -> FeedPage:
     )
     if len(events) < len(found):
         unknown = sorted({str(r.kind)[:40] for r in found if r.kind not in _KINDS})
-        LOG.warning("%d events of a feed are left out: their kinds %s are unknown", len(found) - len(events), unknown)
+        LOG.warning("skipped %d events of a feed, because their kinds %s are unknown", len(found) - len(events), unknown)
     last = found[-1].sequence if found else 0
     return FeedPage(events=events, head=rows[0].head, trimmed=rows[0].trimmed > after, last=last, count=len(found))
 

@@ -36,19 +36,19 @@ def seen(tx: CellTransaction) -> KnownMark | None:
     return None if row is None else KnownMark(incarnation=row.incarnation, mark=row.mark)
 
 
-def note(tx: CellTransaction, told: KnownMark, *, anew: bool = False) -> bool:
+def note(tx: CellTransaction, current: KnownMark, *, anew: bool = False) -> bool:
     """Store this mark unless a later one is stored. False: refused, because the stored mark is of another incarnation.
 
     ``anew``: replace the mark of another incarnation.
     """
     before = seen(tx)
-    if before is not None and before.incarnation != told.incarnation and not anew:
+    if before is not None and before.incarnation != current.incarnation and not anew:
         return False
-    if before is None or before.incarnation != told.incarnation or before.mark < told.mark:
-        _NOTE(tx, [{"id": 1, "incarnation": told.incarnation, "mark": told.mark}])
+    if before is None or before.incarnation != current.incarnation or before.mark < current.mark:
+        _NOTE(tx, [{"id": 1, "incarnation": current.incarnation, "mark": current.mark}])
     return True
 
 
-def step(tx: CellTransaction, told: KnownMark, confirmed: int) -> bool:
+def step(tx: CellTransaction, current: KnownMark, confirmed: int) -> bool:
     """Store this mark if the stored one is ``confirmed``, which means that neither database was restored. Return whether it was."""
-    return bool(tx.execute(_STEP, {"of": told.incarnation, "next": told.mark, "confirmed": confirmed}).rowcount)
+    return bool(tx.execute(_STEP, {"of": current.incarnation, "next": current.mark, "confirmed": confirmed}).rowcount)

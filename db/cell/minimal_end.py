@@ -55,9 +55,9 @@ def end_all(tx: CellTransaction, rows: Sequence[DueRow], now: float) -> dict[str
     for found in sorted(rows, key=_uuid):
         event = _end(tx, found, now)
         if event is not None:
-            state, told = event
+            state, new_event = event
             ended[found.uuid] = state
-            events.append(told)
+            events.append(new_event)
     feed.append(tx, events, now)
     return ended
 
@@ -90,8 +90,8 @@ def _end(tx: CellTransaction, found: DueRow, now: float) -> tuple[State, feed.Ne
     sentence = None if deleted else UNDONE if row.rolled_back else TIMED_OUT
     if sentence is not None:
         tx.execute(_FAULT, {"instance_uuid": found.uuid, "code": 500, "message": sentence, "details": "[]", "created_at": now})
-    told = InstanceSummary(state=state, terminated_at=terminated, updated_at=now, fault=sentence, attempt=attempt)
-    return state, feed.NewEvent(kind=EventKind.ENDED, key=found.uuid, version=version, payload=stored.dump(told))
+    summary = InstanceSummary(state=state, terminated_at=terminated, updated_at=now, fault=sentence, attempt=attempt)
+    return state, feed.NewEvent(kind=EventKind.ENDED, key=found.uuid, version=version, payload=stored.dump(summary))
 
 
 def _next(number: object, largest: int) -> int:

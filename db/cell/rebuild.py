@@ -32,7 +32,7 @@ KINDS = {
     State.ERROR: (EventKind.ENDED,),
     State.DELETED: (EventKind.ENDED,),
 }
-"""What the feed would tell of a row in this state, in this order."""
+"""The feed's events of a row in this state, in this order."""
 
 
 def snapshot(tx: CellTransaction, after: str, limit: int, now: float) -> Snapshot:
@@ -47,7 +47,7 @@ def of(tx: CellTransaction, uuids: Sequence[str], now: float) -> Snapshot:
     try:
         return Snapshot(events=tuple(_events(tx, uuids, now)), last_uuid=None)
     except (*stored.UNREADABLE, ValueError):
-        """Some of them cannot be decoded: they are told apart below."""
+        """Some of them cannot be decoded: they are found below."""
     events: list[FeedEvent] = []
     unreadable: dict[str, str] = {}
     for uuid in uuids:

@@ -1,4 +1,4 @@
-"""Instance rows of a cell put right: told to the feed again, or put in the place of a lost one."""
+"""Repair instance rows of a cell: write them to the feed again, or replace a lost row."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def retell(tx: CellTransaction, wanted: Mapping[str, Read], now: float) -> list[
         row = msgspec.structs.replace(row, fault=faults.get(row.uuid))
         return lifecycle.retell(row, versions[row.uuid], wanted[row.uuid].seen, kind)
 
-    told: set[str] = set()
+    repeated: set[str] = set()
     for kind in (EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED):  # in this order a claim ends up where the row is
         for uuid, outcome in instances.transition(tx, wanted, partial(decide, kind=kind), now).items():
             if isinstance(outcome, Change):
                 versions[uuid] = outcome.row.version
-                told.add(uuid)
-    return sorted(told)
+                repeated.add(uuid)
+    return sorted(repeated)
 
 
 def replace_lost(tx: CellTransaction, spec: RequestSpec, new: staging.NewInstance, seen: int, now: float) -> bool:

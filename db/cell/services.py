@@ -84,8 +84,8 @@ def introduce(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, i
     heartbeats(tx, [beat])
     if identified and not get(tx, beat.host, beat.binary).identified:
         compute_nodes.retell(tx, beat.host, time.time())
-    said = {"release": about.release, "messages": about.messages, "pid": about.pid, "uptime": uptime, "identified": identified}
-    tx.execute(_INTRODUCE, {"of": beat.host, "kind": beat.binary} | said)
+    values = {"release": about.release, "messages": about.messages, "pid": about.pid, "uptime": uptime, "identified": identified}
+    tx.execute(_INTRODUCE, {"of": beat.host, "kind": beat.binary} | values)
 
 
 def get(tx: CellTransaction, host: str, binary: str) -> Service:

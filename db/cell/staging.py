@@ -22,7 +22,7 @@ from objects.base import Object
 from objects.instance import Instance, State
 from objects.spec import RequestSpec
 
-# made once: to look a new statement up among the compiled ones costs as much as to run it
+# made once: finding a new statement among the compiled ones costs as much as running it
 _BUILDS, _TAGS, _DEVICES, _FAULTS = (sa.insert(table) for table in (builds, tags, block_device_mappings, instance_faults))
 
 

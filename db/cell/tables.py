@@ -31,7 +31,7 @@ instances = table(
     sa.Column("building_at", Time),  # when its host's agent was granted the attempt in force
     sa.Column("launched_at", Time),
     sa.Column("terminated_at", Time),
-    sa.Column("rolled_back", sa.Text),  # why its all-or-nothing batch is rolled back: from DELETING it goes to ERROR, with this
+    sa.Column("rolled_back", sa.Text),  # why its all-or-nothing batch is rolled back: DELETING then ends as ERROR, with this fault
     sa.Index("ix_instances_state", "state", "updated_at"),
     sa.Index("ix_instances_host", "host", "state"),
     sa.Index("ix_instances_batch_id", "batch_id"),
@@ -84,7 +84,7 @@ instance_actions = table(
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("request_id", Name),
     sa.Column("written_at", Time),  # of a creation: when it was staged
-    sa.Column("started_at", Time, nullable=False),  # how it went on is in the instance's row
+    sa.Column("started_at", Time, nullable=False),  # the outcome is in the instance's row
 )
 
 instance_faults = table(
@@ -111,11 +111,11 @@ services = table(
     sa.Column("forced_down", sa.Boolean, nullable=False, default=False),
     sa.Column("version", sa.Integer, nullable=False, default=1),
     sa.Column("stopping", sa.Boolean, nullable=False, default=False),  # its last heartbeat said that it takes no more orders
-    sa.Column("release", sa.String(64)),  # what it said of itself when it started, if it did
+    sa.Column("release", sa.String(64)),  # reported at its start; NULL: not reported
     sa.Column("messages", sa.String(16)),
     sa.Column("pid", sa.Integer),
     sa.Column("started_at", Time),
-    sa.Column("identified", sa.Boolean),  # whether the broker showed it to be the host's; NULL: it never introduced itself
+    sa.Column("identified", sa.Boolean),  # whether the broker confirmed it as the host's; NULL: it never introduced itself
     sa.UniqueConstraint("host", "binary"),
 )
 
@@ -142,10 +142,10 @@ incarnation_seen = table(
 feed_head = table(
     "feed_head",
     metadata,
-    # One row, id 1. Its lock is what puts sequence numbers in commit order: taken last in a transaction, held to its end.
+    # One row, id 1. Its lock puts sequence numbers in commit order: it is taken last in a transaction and held to its end.
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("sequence", sa.BigInteger, nullable=False, default=0),
-    sa.Column("trimmed", sa.BigInteger, nullable=False, default=0),  # highest sequence that was trimmed away
+    sa.Column("trimmed", sa.BigInteger, nullable=False, default=0),  # highest sequence that was trimmed
 )
 
 feed = table(

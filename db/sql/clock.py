@@ -25,7 +25,7 @@ class Now(FunctionElement[float]):
 _SPELLED = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
     "postgresql": "CAST(EXTRACT(EPOCH FROM statement_timestamp()) AS DOUBLE PRECISION)",  # clock_timestamp() would use no index
-    "mysql": "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1e6)",  # no UNIX_TIMESTAMP: it knows time zones
+    "mysql": "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1e6)",  # no UNIX_TIMESTAMP: it depends on the time zone
 }
 
 

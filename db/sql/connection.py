@@ -22,4 +22,4 @@ class CellTransaction(Connection):
 
 
 Tx_co = TypeVar("Tx_co", bound=Connection, default=Any, covariant=True)
-"""The transactions of a database. Unless it is told, a database runs what runs on either kind: for tools and tests only."""
+"""The transactions of a database. By default a database runs functions for both kinds; only tools and tests do so."""

@@ -69,7 +69,7 @@ class Upsert:
             "mysql": my.on_duplicate_key_update({c: my.inserted[c] for c in replaced} | computed),
         }
 
-        # made once: to look a new statement up among the compiled ones takes longer than SQLite takes to run it
+        # made once: finding a new statement among the compiled ones takes longer than SQLite takes to run it
         self._returning = {name: statement.returning(*table.c) for name, statement in self._statements.items()}
 
     def __call__(self, tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:

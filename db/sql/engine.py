@@ -78,8 +78,8 @@ class Database(Generic[Tx_co]):
         opening = Opening(url=url, name=self.name, max_pool_size=max_pool_size, create=create, outbox=outbox)
         self._clock = clock.ClockReading()
         writing = facade.make(opening, self._clock)
-        # Connections for reading refuse to write: a function given to the wrong method is noticed in the first test of it. On a
-        # server they spare the round trip that ends a transaction.
+        # Connections for reading refuse to write, so the first test finds a function that was given to the wrong method. On a
+        # server they save the round trip that ends a transaction.
         reading = facade.make(msgspec.structs.replace(opening, query_only=True), self._clock)
         brief = facade.make(
             msgspec.structs.replace(opening, query_only=True, statement_timeout=BRIEF_STATEMENT_TIMEOUT_S), self._clock
@@ -151,8 +151,8 @@ class Database(Generic[Tx_co]):
             except Exception as error:
                 if self._file and retry.is_not_text(error):
                     return self._read_tolerantly(transaction)
-                if (trouble := retry.classify(error)) is not retry.Trouble.OTHER:
-                    metrics.DATABASE_ERRORS.labels(self.name, trouble.value).inc()
+                if (kind := retry.classify(error)) is not retry.ErrorKind.OTHER:
+                    metrics.DATABASE_ERRORS.labels(self.name, kind.value).inc()
                 if not retry.is_passing(error):
                     raise
                 return retry.again(transaction, error, spent=time.monotonic() - begun)
@@ -186,7 +186,7 @@ class Database(Generic[Tx_co]):
             raise NestedWrite(f"a write to {self!r} began inside another one of the same thread")
         if not self._turn.take(WRITE_TURN_TIMEOUT_S):
             raise errors.DatabaseUnavailable(
-                f"Database {self.url_masked} is busy: no turn to write within {WRITE_TURN_TIMEOUT_S:.0f} s"
+                f"Database {self.url_masked} is busy: no write could begin within {WRITE_TURN_TIMEOUT_S:.0f} s"
             )
         self._turn.writers.add(me)
         try:
@@ -200,8 +200,8 @@ class Database(Generic[Tx_co]):
         try:
             with self._writer.using(_Context()) as tx:
                 if self._file:
-                    # A deferred BEGIN that comes to write after it has read fails at once if another has written meanwhile, and no
-                    # busy time-out helps.
+                    # After a deferred BEGIN, a write that follows a read fails at once if another has written meanwhile; no busy
+                    # timeout helps.
                     self._begin(tx, "BEGIN IMMEDIATE")
                 result = body(tx)
                 committing = True
@@ -239,19 +239,19 @@ class Database(Generic[Tx_co]):
         return retry.is_read_only(error)
 
     def _unavailable(self, error: Exception) -> errors.DatabaseUnavailable | None:
-        trouble = retry.classify(error)
+        kind = retry.classify(error)
         reason = mask_url(str(retry.cause(error)).strip().replace("\n", " "))
-        if trouble is retry.Trouble.UNSYNCED:
+        if kind is retry.ErrorKind.UNSYNCED:
             text = f"Database {self.url_masked} has no schema, or an old one; apply it with 'superconductor db sync' ({reason})"
-        elif trouble is retry.Trouble.MEETING:
+        elif kind is retry.ErrorKind.CONFLICT:
             text = f"Database {self.url_masked} stays busy: {reason}"
-        elif trouble is retry.Trouble.FULL:
+        elif kind is retry.ErrorKind.FULL:
             where = f"the disk of {self._file}, and look at quotas there" if self._file else "its server's disk"
-            text = f"Database {self.url_masked} cannot be written: {reason}; free space on {where}. Work goes on by itself then"
+            text = f"Database {self.url_masked} cannot be written: {reason}; free space on {where}. Work then continues by itself"
             return errors.StorageFull(text)
-        elif trouble is retry.Trouble.READ_ONLY:
-            text = f"Database {self.url_masked} takes no writes: {reason}; new connections look for one that does"
-        elif trouble in (retry.Trouble.LOST, retry.Trouble.LASTING):
+        elif kind is retry.ErrorKind.READ_ONLY:
+            text = f"Database {self.url_masked} takes no writes: {reason}; new connections look for a server that does"
+        elif kind in (retry.ErrorKind.LOST, retry.ErrorKind.LASTING):
             text = f"Database {self.url_masked} cannot be used: {reason}"
         else:
             return None

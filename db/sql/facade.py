@@ -73,12 +73,12 @@ def make(opening: Opening, reading: clock.ClockReading) -> Facade:
     facade.configure(
         connection=urls.for_driver(url),
         connection_recycle_time=CONNECTION_LIFETIME_S,
-        max_retries=0,  # a dead server is told at once; who asked decides when to ask again
+        max_retries=0,  # a dead server raises at once; the caller decides when to retry
         thread_checkin=False,  # only for green threads
         logging_name=opening.name,
     )
     facade.append_on_engine_create(functools.partial(_tune, url, opening, reading))
-    # It warns, with a traceback, of each error it knows no name for. All are raised, so whoever catches them tells them.
+    # It logs each unknown error with a traceback. All errors are raised, so their callers log them.
     logging.getLogger("oslo_db.sqlalchemy.exc_filters").setLevel(logging.ERROR)
     return Facade(facade)
 
@@ -113,7 +113,7 @@ def _leave_read_only(engine: sa.Engine) -> None:
     def is_disconnect(error: BaseException, connection: object, cursor: object) -> bool:
         return retry.is_read_only(error) or breaks(error, connection, cursor)
 
-    engine.dialect.is_disconnect = is_disconnect  # type: ignore[assignment]  # the dialect asks whatever stands there
+    engine.dialect.is_disconnect = is_disconnect  # type: ignore[assignment]  # the dialect calls whatever is assigned there
 
 
 def _keep_connections(engine: sa.Engine, size: int) -> None:
@@ -147,12 +147,12 @@ def _look_for_file(engine: sa.Engine, file: str, opening: Opening) -> None:
         if os.path.exists(file):
             return
         if not opening.create:
-            text = f"Database {shown} does not exist; make it and apply the schema with 'superconductor db sync'"
+            text = f"Database {shown} does not exist; create it and apply the schema with 'superconductor db sync'"
             raise errors.DatabaseUnavailable(text)
         try:
             os.makedirs(os.path.dirname(file), exist_ok=True)
         except OSError as error:
-            raise errors.DatabaseUnavailable(f"Database {shown} cannot be made: {error.strerror}") from error
+            raise errors.DatabaseUnavailable(f"Database {shown} cannot be created: {error.strerror}") from error
 
 
 def _leave_begin_to_us(engine: sa.Engine) -> None:

@@ -56,7 +56,7 @@ class KeyedDelete:
         for start in range(0, len(keys), dialect.IN_LIST_SIZE):
             some = list(keys[start : start + dialect.IN_LIST_SIZE])
             values = {"keys": some, **parameters}
-            if tx.dialect.name in _MARIADB and not (self._unique and len(some) == 1):  # a single key is looked up anyway
+            if tx.dialect.name in _MARIADB and not (self._unique and len(some) == 1):  # a single key always uses the index
                 found += self._lock_and_delete(tx, values)
             else:
                 found += tx.execute(self._one_statement, values).all()
@@ -70,7 +70,7 @@ class KeyedDelete:
         wanted = {f"v{r}_{n}": row[self._returned + n] for r, row in enumerate(rows) for n in range(len(names))}
         deleted = tx.execute(_delete_by_join(self._table.name, names, len(rows)), wanted).rowcount
         if deleted != len(rows):
-            raise RuntimeError(f"{len(rows) - deleted} locked rows of {self._table.name} went under their lock")
+            raise RuntimeError(f"{len(rows) - deleted} locked rows of {self._table.name} disappeared under their lock")
         return rows
 
 

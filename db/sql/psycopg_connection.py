@@ -22,6 +22,6 @@ class TimedConnection(psycopg.Connection[Any]):
             return super().wait(gen, interval, timeout)
         try:
             return super().wait(gen, interval, self.answer_timeout)
-        except errors._WaitTimeout as error:  # it has no public name, and its public base says too little
-            self.pgconn.finish()  # what the server says later would be taken for the answer to something else
+        except errors._WaitTimeout as error:  # it has no public name, and its public base class is too general
+            self.pgconn.finish()  # a late answer would be taken for the answer to another statement
             raise psycopg.OperationalError(f"the server has not answered for {self.answer_timeout:g} s") from error

@@ -1,4 +1,4 @@
-"""The one policy by which a transaction is tried again, and the one place that tells passing trouble from lasting trouble.
+"""The only retry policy of transactions, and the only place that tells transient errors from lasting ones.
 
 Waits are drawn at random between 0 and an exponentially growing bound ("full jitter": AWS Architecture Blog, "Exponential Backoff
 And Jitter", 2015), so that transactions that met once do not meet again. Attempts and total time are bounded.
@@ -36,49 +36,49 @@ _MARIADB_LOST = (1040, 1053, 1203, 1969)  # too many connections, shutting down,
 _MARIADB_TIMEOUT = 1969
 _POSTGRESQL_TIMEOUT = "57014"
 _MARIADB_READ_ONLY = (1792, 1836)  # in a read-only transaction, in read-only mode
-_MARIADB_PREVENTED = 1290  # by an option of the server, which the text names: --read-only is one of several
-# Values that the server refuses, which PyMySQL calls operational errors: row too large, expression, packet too large, collations,
-# character set, result too large, wrong text, a trigger's refusal, number out of range, constraint.
+_MARIADB_PREVENTED = 1290  # prevented by an option of the server, which the text names: --read-only is one of several
+# Values that the server refuses; PyMySQL raises operational errors for them: row too large, expression, packet too large,
+# collations, character set, result too large, wrong text, a trigger's refusal, number out of range, constraint.
 _MARIADB_DATA = (1118, 1139, 1153, 1267, 1300, 1301, 1366, 1644, 1690, 4025)
 _POSTGRESQL_LIMITS = "54"  # the class of values too large for an index or a row
-_POSTGRESQL_READ_ONLY = "25006"  # so do standbys that have not been promoted
-# A file that may grow no further, by a quota or a limit, and shared memory for which there is no room, are "disk I/O error".
+_POSTGRESQL_READ_ONLY = "25006"  # also raised by standbys that have not been promoted
+# SQLite reports a quota, a file size limit and a lack of shared memory as "disk I/O error".
 _SQLITE_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _MARIADB_FULL = (3, 1021, 1026, 1030, 1114)  # cannot write a file, disk full, cannot write, storage engine's error, table full
 _NO_SPACE = re.compile(r"\b(?:errno|errcode|error)\W{0,3}28\b|no space left|is full|disk full", re.IGNORECASE)
 
 
-class Trouble(enum.Enum):
-    """What an error of the database means for the transaction that met it."""
+class ErrorKind(enum.Enum):
+    """What an error of the database means for its transaction."""
 
-    MEETING = "meeting"  # it met another transaction: run it again
-    LOST = "lost"  # no connection, or the connection broke: try a few times
-    READ_ONLY = "read-only"  # the server takes no writes; it may have been replaced by another: try a few times, on new connections
-    FULL = "full"  # there is no room to write; trying again would not help
-    LASTING = "lasting"  # the database cannot do this now, and trying again would not help: wrong password, broken disk
+    CONFLICT = "meeting"  # a conflict with another transaction: run it again. The values are labels of a metric
+    LOST = "lost"  # no connection, or the connection broke: retry a few times
+    READ_ONLY = "read-only"  # the server takes no writes, perhaps after a fail-over: retry a few times, on new connections
+    FULL = "full"  # there is no room to write; a retry would not help
+    LASTING = "lasting"  # a retry would not help: wrong password, broken disk
     UNSYNCED = "unsynced"  # the schema is missing or old
-    OTHER = "other"  # not the database's: a fault of ours, a broken constraint
+    OTHER = "other"  # not an error of the database: a bug of ours, a broken constraint
 
 
-def classify(error: BaseException) -> Trouble:
+def classify(error: BaseException) -> ErrorKind:
     """Tell what ``error``, raised by oslo.db, SQLAlchemy or a driver, means."""
     if isinstance(error, (oslo_exception.DBDeadlock, oslo_exception.DBConsistencyError, oslo_exception.RetryRequest)):
-        return Trouble.MEETING
+        return ErrorKind.CONFLICT
     driver_error = cause(error)
     if is_read_only(driver_error):
-        return Trouble.READ_ONLY
+        return ErrorKind.READ_ONLY
     if isinstance(error, oslo_exception.DBConnectionError):
-        return Trouble.LOST
+        return ErrorKind.LOST
     if isinstance(error, oslo_exception.DBNonExistentTable):
-        return Trouble.UNSYNCED
+        return ErrorKind.UNSYNCED
     if isinstance(error, (oslo_exception.DBNonExistentDatabase, sa_exception.TimeoutError)):
-        return Trouble.LASTING
+        return ErrorKind.LASTING
     if isinstance(driver_error, sqlite3.Error):
         return _classify_sqlite(driver_error)
     wrapped = _wrapped(error)
     if isinstance(wrapped, sa_exception.DBAPIError):
         return _classify_server(wrapped, driver_error)
-    return Trouble.OTHER
+    return ErrorKind.OTHER
 
 
 def cause(error: BaseException) -> BaseException:
@@ -125,7 +125,7 @@ def is_unsure(error: BaseException) -> bool:
     if isinstance(driver_error, sqlite3.Error):
         code = _sqlite_code(driver_error)
         return code & 0xFF == sqlite3.SQLITE_IOERR and code not in _SQLITE_FULL
-    return classify(error) is Trouble.LOST
+    return classify(error) is ErrorKind.LOST
 
 
 def _number(driver_error: BaseException) -> int | None:
@@ -144,12 +144,12 @@ def _sqlite_code(error: sqlite3.Error) -> int:
     return code
 
 
-def _classify_sqlite(error: sqlite3.Error) -> Trouble:
+def _classify_sqlite(error: sqlite3.Error) -> ErrorKind:
     if _sqlite_code(error) in _SQLITE_FULL:
-        return Trouble.FULL
+        return ErrorKind.FULL
     code = _sqlite_code(error) & 0xFF  # the low byte is the primary code
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return Trouble.MEETING
+        return ErrorKind.CONFLICT
     lasting = (
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_CORRUPT,
@@ -159,31 +159,31 @@ def _classify_sqlite(error: sqlite3.Error) -> Trouble:
         sqlite3.SQLITE_READONLY,
     )
     if code in lasting:
-        return Trouble.LASTING
+        return ErrorKind.LASTING
     if "no such table" in str(error) or "no such column" in str(error):
-        return Trouble.UNSYNCED
-    return Trouble.OTHER
+        return ErrorKind.UNSYNCED
+    return ErrorKind.OTHER
 
 
-def _classify_server(error: sa_exception.DBAPIError, driver_error: BaseException) -> Trouble:
+def _classify_server(error: sa_exception.DBAPIError, driver_error: BaseException) -> ErrorKind:
     state = getattr(driver_error, "sqlstate", None)
     number = _number(driver_error)
     if state in _POSTGRESQL_CONFLICTS or number in _MARIADB_CONFLICTS:
-        return Trouble.MEETING
+        return ErrorKind.CONFLICT
     if state in ("42P01", "42703") or number in (1054, 1146):
-        return Trouble.UNSYNCED
+        return ErrorKind.UNSYNCED
     if state == "53100" or (number in _MARIADB_FULL and _NO_SPACE.search(str(driver_error))):
-        return Trouble.FULL
+        return ErrorKind.FULL
     if error.connection_invalidated or number in _MARIADB_LOST:
-        return Trouble.LOST
+        return ErrorKind.LOST
     if not isinstance(error, sa_exception.OperationalError) or number in _MARIADB_DATA:
-        return Trouble.OTHER
+        return ErrorKind.OTHER
     if state is not None and state.startswith(_POSTGRESQL_LIMITS):
-        return Trouble.OTHER
+        return ErrorKind.OTHER
     if type(driver_error).__module__.startswith("psycopg"):
-        # psycopg has no state for a connection that was never made; 08: connection, 53: resources, 57: operator's intervention
-        return Trouble.LOST if state is None or state[:2] in ("08", "53", "57") else Trouble.LASTING
-    return Trouble.LASTING
+        # psycopg has no state for a connection that failed to open; 08: connection, 53: resources, 57: operator's intervention
+        return ErrorKind.LOST if state is None or state[:2] in ("08", "53", "57") else ErrorKind.LASTING
+    return ErrorKind.LASTING
 
 
 def again(transaction: Callable[[], T], first: Exception, spent: float = 0.0) -> T:
@@ -199,7 +199,7 @@ def again(transaction: Callable[[], T], first: Exception, spent: float = 0.0) ->
         longest=LONGEST_PAUSE_S,
         retried=_passing,
         is_last=lambda error, tries, seconds: _is_last(error, tries, spent + seconds),
-        failed=_say,
+        failed=_log_retry,
     )
 
 
@@ -209,14 +209,14 @@ def is_passing(error: Exception) -> bool:
 
 
 def _passing(error: BaseException) -> bool:
-    return classify(error) in (Trouble.MEETING, Trouble.LOST, Trouble.READ_ONLY)
+    return classify(error) in (ErrorKind.CONFLICT, ErrorKind.LOST, ErrorKind.READ_ONLY)
 
 
 def _is_last(error: BaseException, tries: int, seconds: float) -> bool:
-    if classify(error) in (Trouble.LOST, Trouble.READ_ONLY):
+    if classify(error) in (ErrorKind.LOST, ErrorKind.READ_ONLY):
         return tries >= LOST_ATTEMPTS or seconds >= LOST_TIMEOUT_S
     return tries >= CONFLICT_ATTEMPTS or seconds >= CONFLICT_TIMEOUT_S
 
 
-def _say(error: BaseException, tries: int) -> None:
-    LOG.debug("transaction attempt %d failed and is tried again: %s", tries, cause(error))
+def _log_retry(error: BaseException, tries: int) -> None:
+    LOG.debug("transaction attempt %d failed and is retried: %s", tries, cause(error))

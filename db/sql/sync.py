@@ -16,13 +16,13 @@ from db.sql.engine import Database
 from objects import errors
 
 Kind = Literal["api", "cell"]
-"""Which history of schema changes a database follows. The same database may follow both."""
+"""The history of schema changes that a database follows. One database may follow both."""
 
 _LOCK = "superconductor db sync"
 _LOCK_TIMEOUT_S = 60
 """Seconds to wait for another process that is applying changes to the same database."""
 _LOCK_NUMBER = 0x53435359
-"""PostgreSQL names advisory locks by number; nothing else in a database of ours takes one."""
+"""PostgreSQL names advisory locks by number. Nothing else in our databases uses one."""
 
 
 def sync(url: str, kind: Kind, revision: str = "head") -> str:

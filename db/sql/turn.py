@@ -40,7 +40,7 @@ class Turn:
         try:
             if mine.acquire(timeout=timeout):
                 return True
-        except BaseException:  # Ctrl-C: the turn must not come to a thread that has gone
+        except BaseException:  # Ctrl-C: the turn must not be given to a thread that has ended
             if not self._leave(mine):
                 self.hand_on()
             raise
@@ -65,8 +65,8 @@ class Turn:
                 self._taken = False
 
 
-# The one piece of module state in this room. A file has one writer however many Database objects of this process name it, so what
-# they share can belong to none of them. Entries go with the last Database of their file.
+# The only module state in this package. A file has one writer, however many Database objects of this process open it, so
+# the turn belongs to none of them. An entry disappears with the last Database of its file.
 _TURNS: weakref.WeakValueDictionary[str, Turn] = weakref.WeakValueDictionary()
 _TURNS_LOCK = threading.Lock()
 

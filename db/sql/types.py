@@ -30,7 +30,7 @@ Json = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 """JSON text written and read by msgspec."""
 
 Sealed = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
-"""What ``service/vault.py`` makes of secrets."""
+"""Secrets encrypted by ``service/vault.py``."""
 
 BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """A 64-bit key; SQLite auto-increments only INTEGER."""
@@ -48,13 +48,13 @@ def notifications_table(name: str, metadata: sa.MetaData) -> sa.Table:
         name,
         metadata,
         sa.Column("id", BigId, primary_key=True, autoincrement=True),
-        sa.Column("message_id", Uuid, nullable=False),  # follows from the fact: told again, it is the same
+        sa.Column("message_id", Uuid, nullable=False),  # derived from the fact: the same if it is sent again
         sa.Column("event_type", sa.String(64), nullable=False),
         sa.Column("priority", sa.String(8), nullable=False),
         sa.Column("subject", Name, nullable=False),  # an instance, a batch or a host
         sa.Column("facts", Json, nullable=False),  # Facts
         sa.Column("at", Time, nullable=False),
-        sa.Column("taken_until", Time, nullable=False, default=0.0),  # whoever sends it has it until then
+        sa.Column("taken_until", Time, nullable=False, default=0.0),  # its sender has it until then
     )
 
 
@@ -74,7 +74,7 @@ def processes(name: str, metadata: sa.MetaData) -> sa.Table:
         sa.Column("pid", sa.Integer, nullable=False),
         sa.Column("release", sa.String(64), nullable=False),
         sa.Column("messages", sa.String(16), nullable=False),
-        sa.Column("started_at", Time, nullable=False),  # all by the database's own clock
+        sa.Column("started_at", Time, nullable=False),  # all times by the database's own clock
         sa.Column("last_seen", Time, nullable=False),
     )
 
@@ -85,11 +85,11 @@ def dead_letters(name: str, metadata: sa.MetaData) -> sa.Table:
         name,
         metadata,
         sa.Column("step", sa.String(64), primary_key=True),
-        sa.Column("key", Name, primary_key=True),  # what the step works on: the uuid of an instance or a batch, a host
+        sa.Column("key", Name, primary_key=True),  # the item of the step: the uuid of an instance or a batch, a host
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("tries", sa.Integer, nullable=False),
-        sa.Column("first_at", Time, nullable=False),  # all by the database's own clock
+        sa.Column("first_at", Time, nullable=False),  # all times by the database's own clock
         sa.Column("last_at", Time, nullable=False),
-        sa.Column("due", Time, nullable=False),  # when the step tries it again
-        sa.Column("skipped", sa.Boolean, nullable=False, default=False),  # an operator's decision: never tried again
+        sa.Column("due", Time, nullable=False),  # when the step retries it
+        sa.Column("skipped", sa.Boolean, nullable=False, default=False),  # an operator's decision: never retried
     )

@@ -47,7 +47,7 @@ def parse(url: str) -> sa.URL:
         raise errors.Misconfigured(f"Database URL '{masked(parsed)}' names no known kind of database; {_EXAMPLES}")
     if "+" not in parsed.drivername:
         parsed = parsed.set(drivername=_DRIVERS[backend])
-    if backend == "mariadb":  # the errors of this server are known to oslo.db under its older name only
+    if backend == "mariadb":  # oslo.db knows the errors of this server only under its older name
         parsed = parsed.set(drivername=f"mysql+{parsed.get_driver_name()}")
     plain_driver(parsed)
     if backend != "sqlite":
@@ -139,7 +139,7 @@ def for_driver(url: sa.URL) -> str:
     """The URL as SQLAlchemy takes it, password included, without what only we read."""
     ours = ["synchronous", "plain_driver"]
     if url.get_backend_name() == "postgresql":
-        ours.append("read_timeout")  # libpq knows no such thing
+        ours.append("read_timeout")  # libpq has no such option
     return url.difference_update_query(ours).render_as_string(hide_password=False)
 
 
@@ -157,11 +157,11 @@ def settle(connection: Any, url: sa.URL, *, query_only: bool = False, statement_
         return
     answer = min(
         read_timeout(url), statement_timeout or math.inf
-    )  # the server ends what its client has given up, and lets go of the locks
+    )  # the server ends what its client has given up, and releases the locks
     with connection.cursor() as cursor:
         if url.get_backend_name() == "postgresql":
             cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            # Tables here are queues: a plan that was kept from when one was empty reads all of it when it is full.
+            # Tables here are queues: a plan cached while a table was empty reads all of it when it is full.
             cursor.execute("SET plan_cache_mode = force_custom_plan")
             cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_S}s'")
             cursor.execute(f"SET statement_timeout = '{answer * 1000:.0f}ms'")

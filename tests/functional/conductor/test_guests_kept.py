@@ -98,9 +98,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 def test_an_agent_does_not_start_under_another_name_than_its_guests(machines: Machines) -> None:
     machines.stop()
     machines.machine.host = "h1.example.org"
-    with pytest.raises(
-        errors.Misconfigured, match=r"3 guests .* host 'h1', and \[compute\] host is 'h1\.example\.org': set it to"
-    ):
+    with pytest.raises(errors.Misconfigured, match=r"3 guests .* host 'h1', and \[compute\] host is 'h1\.example\.org': set it to"):
         machines.start()
     assert machines.machine.destroyed == []
     machines.wait(State.ACTIVE, "h1")

@@ -175,4 +175,4 @@ def test_who_gets_no_turn_to_write_is_told_so(tmp_path: Path, monkeypatch: pytes
     (failed,) = database.write(lambda tx: run_threads(1, lambda _: database.write(increment)))
 
     assert isinstance(failed, errors.DatabaseUnavailable)
-    assert "is busy: no turn to write" in str(failed)
+    assert "is busy: no write could begin" in str(failed)

@@ -53,7 +53,7 @@ def test_file_that_is_no_database(tmp_path: Path) -> None:
 def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(errors.DatabaseUnavailable, match="cannot be made: Not a directory"):
+    with pytest.raises(errors.DatabaseUnavailable, match="cannot be created: Not a directory"):
         sync(f"sqlite:///{tmp_path}/file/below/api.db", "api")
 
 

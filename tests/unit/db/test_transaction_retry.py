@@ -9,7 +9,7 @@ from oslo_db import exception as oslo_exception
 from sqlalchemy import exc as sa_exception
 
 from db.sql import retry
-from db.sql.retry import Trouble
+from db.sql.retry import ErrorKind
 
 
 def sqlite_error(code: int, text: str = "an error") -> sqlite3.OperationalError:
@@ -49,44 +49,44 @@ class Failing:
 @pytest.mark.parametrize(
     ("error", "trouble"),
     [
-        (oslo_exception.DBDeadlock(), Trouble.MEETING),
-        (oslo_exception.DBConsistencyError(), Trouble.MEETING),
-        (oslo_exception.RetryRequest(ValueError()), Trouble.MEETING),
-        (sqlite_error(sqlite3.SQLITE_BUSY), Trouble.MEETING),
-        (sqlite_error(sqlite3.SQLITE_BUSY_SNAPSHOT), Trouble.MEETING),
-        (sqlite_error(sqlite3.SQLITE_LOCKED), Trouble.MEETING),
-        (sa_exception.OperationalError("UPDATE", {}, sqlite_error(sqlite3.SQLITE_BUSY)), Trouble.MEETING),
-        (oslo_exception.DBConnectionError(), Trouble.LOST),
-        (server_error(1040, "Too many connections"), Trouble.LOST),
-        (server_error(1053, "Server shutdown in progress"), Trouble.LOST),
-        (server_error(1205, "Lock wait timeout exceeded"), Trouble.MEETING),
-        (server_error(1213, "Deadlock found"), Trouble.MEETING),
-        (server_error(1290, "The MariaDB server is running with the --read-only option so it cannot"), Trouble.READ_ONLY),
-        (server_error(1290, "The MariaDB server is running with the --secure-file-priv option so it cannot"), Trouble.LASTING),
-        (server_error(1792, "Cannot execute statement in a READ ONLY transaction"), Trouble.READ_ONLY),
-        (server_error(1836, "Running in read-only mode"), Trouble.READ_ONLY),
-        (oslo_exception.DBConnectionError(server_error(1290, "running with the --read-only option")), Trouble.READ_ONLY),
-        (sa_exception.InternalError("UPDATE", {}, RefusedByPostgresql("25006")), Trouble.READ_ONLY),
-        (oslo_exception.DBError(sa_exception.InternalError("UPDATE", {}, RefusedByPostgresql("25006"))), Trouble.READ_ONLY),
-        (sa_exception.OperationalError("UPDATE", {}, RefusedByPostgresql("40001")), Trouble.MEETING),
-        (sa_exception.OperationalError("UPDATE", {}, RefusedByPostgresql("40P01")), Trouble.MEETING),
-        (sa_exception.OperationalError("UPDATE", {}, RefusedByPostgresql("53100")), Trouble.FULL),
-        (server_error(1021, "Disk full (/tmp); waiting for someone to free some space... (errno: 28)"), Trouble.FULL),
-        (server_error(1030, 'Got error 28 "No space left on device" from storage engine InnoDB'), Trouble.FULL),
-        (server_error(1030, "Got error 135 from storage engine"), Trouble.LASTING),
-        (server_error(1114, "The table 'instances' is full"), Trouble.FULL),
-        (sqlite_error(sqlite3.SQLITE_FULL), Trouble.FULL),
-        (sqlite_error(sqlite3.SQLITE_IOERR_WRITE), Trouble.FULL),
-        (sqlite_error(sqlite3.SQLITE_IOERR_FSYNC), Trouble.LASTING),
-        (sqlite_error(sqlite3.SQLITE_READONLY), Trouble.LASTING),
-        (sa_exception.TimeoutError(), Trouble.LASTING),
-        (sqlite_error(sqlite3.SQLITE_ERROR, "no such table: t"), Trouble.UNSYNCED),
-        (sqlite_error(sqlite3.SQLITE_ERROR, "near SELEKT: syntax error"), Trouble.OTHER),
-        (oslo_exception.DBDuplicateEntry(), Trouble.OTHER),
-        (KeyError("row"), Trouble.OTHER),
+        (oslo_exception.DBDeadlock(), ErrorKind.CONFLICT),
+        (oslo_exception.DBConsistencyError(), ErrorKind.CONFLICT),
+        (oslo_exception.RetryRequest(ValueError()), ErrorKind.CONFLICT),
+        (sqlite_error(sqlite3.SQLITE_BUSY), ErrorKind.CONFLICT),
+        (sqlite_error(sqlite3.SQLITE_BUSY_SNAPSHOT), ErrorKind.CONFLICT),
+        (sqlite_error(sqlite3.SQLITE_LOCKED), ErrorKind.CONFLICT),
+        (sa_exception.OperationalError("UPDATE", {}, sqlite_error(sqlite3.SQLITE_BUSY)), ErrorKind.CONFLICT),
+        (oslo_exception.DBConnectionError(), ErrorKind.LOST),
+        (server_error(1040, "Too many connections"), ErrorKind.LOST),
+        (server_error(1053, "Server shutdown in progress"), ErrorKind.LOST),
+        (server_error(1205, "Lock wait timeout exceeded"), ErrorKind.CONFLICT),
+        (server_error(1213, "Deadlock found"), ErrorKind.CONFLICT),
+        (server_error(1290, "The MariaDB server is running with the --read-only option so it cannot"), ErrorKind.READ_ONLY),
+        (server_error(1290, "The MariaDB server is running with the --secure-file-priv option so it cannot"), ErrorKind.LASTING),
+        (server_error(1792, "Cannot execute statement in a READ ONLY transaction"), ErrorKind.READ_ONLY),
+        (server_error(1836, "Running in read-only mode"), ErrorKind.READ_ONLY),
+        (oslo_exception.DBConnectionError(server_error(1290, "running with the --read-only option")), ErrorKind.READ_ONLY),
+        (sa_exception.InternalError("UPDATE", {}, RefusedByPostgresql("25006")), ErrorKind.READ_ONLY),
+        (oslo_exception.DBError(sa_exception.InternalError("UPDATE", {}, RefusedByPostgresql("25006"))), ErrorKind.READ_ONLY),
+        (sa_exception.OperationalError("UPDATE", {}, RefusedByPostgresql("40001")), ErrorKind.CONFLICT),
+        (sa_exception.OperationalError("UPDATE", {}, RefusedByPostgresql("40P01")), ErrorKind.CONFLICT),
+        (sa_exception.OperationalError("UPDATE", {}, RefusedByPostgresql("53100")), ErrorKind.FULL),
+        (server_error(1021, "Disk full (/tmp); waiting for someone to free some space... (errno: 28)"), ErrorKind.FULL),
+        (server_error(1030, 'Got error 28 "No space left on device" from storage engine InnoDB'), ErrorKind.FULL),
+        (server_error(1030, "Got error 135 from storage engine"), ErrorKind.LASTING),
+        (server_error(1114, "The table 'instances' is full"), ErrorKind.FULL),
+        (sqlite_error(sqlite3.SQLITE_FULL), ErrorKind.FULL),
+        (sqlite_error(sqlite3.SQLITE_IOERR_WRITE), ErrorKind.FULL),
+        (sqlite_error(sqlite3.SQLITE_IOERR_FSYNC), ErrorKind.LASTING),
+        (sqlite_error(sqlite3.SQLITE_READONLY), ErrorKind.LASTING),
+        (sa_exception.TimeoutError(), ErrorKind.LASTING),
+        (sqlite_error(sqlite3.SQLITE_ERROR, "no such table: t"), ErrorKind.UNSYNCED),
+        (sqlite_error(sqlite3.SQLITE_ERROR, "near SELEKT: syntax error"), ErrorKind.OTHER),
+        (oslo_exception.DBDuplicateEntry(), ErrorKind.OTHER),
+        (KeyError("row"), ErrorKind.OTHER),
     ],
 )
-def test_what_an_error_means(error: Exception, trouble: Trouble) -> None:
+def test_what_an_error_means(error: Exception, trouble: ErrorKind) -> None:
     assert retry.classify(error) is trouble
 
 
