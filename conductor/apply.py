@@ -162,7 +162,7 @@ class Applier:
             del self._capacities[key]  # the host may have been in another cell meanwhile
         self._write(cursor, cursor, (), nodes)
         self._mapped = hosts
-        self._meet(node.host for node in known)
+        self._report_hosts(node.host for node in known)
         self._looked = True
 
     def _refuse(self, events: Sequence[FeedEvent]) -> None:

@@ -121,7 +121,7 @@ class Freshness:
     def follow(self) -> None:
         """Read everything that comes from the API database: topology, claims and cells."""
         with self._table.lock:
-            self._table.part_namesakes(time.monotonic() - self._settings.service_down_time)
+            self._table.expire_name_conflicts(time.monotonic() - self._settings.service_down_time)
         self._follow_topology(self._topology.get)
         self._follow_claims()
         self._follow_cells({cell.uuid: cell for cell in self._registry.cells()})
@@ -154,14 +154,14 @@ class Freshness:
             self._read_ledger()
             return
         with self._table.lock:
-            told = self._table.take_ahead()
+            ahead = self._table.take_rows_ahead()
         log = self._database.read(claims.changed_since, *self._position())
         now = time.monotonic()
         with self._table.lock:
             self._table.set_inventories(log.rows, now)
             self._cursor.advance(log.rows)
             self._cursor.reach(log.newest)
-            self._table.account(told, now)
+            self._table.account(ahead, now)
             self._table.settle(now)
 
     def _read_ledger(self) -> None:

@@ -144,7 +144,7 @@ class SchedulerManager:
             raise job.error
         if job.lost:
             raise errors.Conflict(
-                f"batch {job.spec.batch_id}: hosts were taken by others {CLAIM_ATTEMPTS} times in a row; ask again"
+                f"batch {job.spec.batch_id}: other batches took its hosts {CLAIM_ATTEMPTS} times in a row; ask again"
             )
         if job.premature:
             raise errors.Conflict(f"batch {job.spec.batch_id}: not all hosts are known yet; ask again")
@@ -177,7 +177,7 @@ class SchedulerManager:
         asks = [job.ask for job in jobs]
         known = sum(job.conflicts for job in jobs)
         for last in (False, False, True):
-            topology = {} if last else self._topology(look=False)  # it keeps changing: go on with what is known
+            topology = {} if last else self._topology(look=False)  # it keeps changing: use the known topology
             now = self._now()
             attempt = ClaimPlanner(self._table, self._stripes.apply(self._driver, now.mono), self._cursor, jobs, now)
             try:

@@ -21,44 +21,44 @@ def _multiplier(name: str, what: str) -> cfg.FloatOpt:
         f"{name}_weight_multiplier",
         default=getattr(_DEFAULT, f"{name}_weight_multiplier"),
         mutable=True,
-        help=f"How much {what} counts. Negative turns it round, 0 switches it off.",
+        help=f"Weight of {what}. A negative value reverses it, 0 disables it.",
     )
 
 
-WORKERS = cfg.IntOpt("workers", default=1, min=1, help="Scheduler processes that one superconductor-scheduler runs.")
+WORKERS = cfg.IntOpt("workers", default=1, min=1, help="Number of processes that one superconductor-scheduler starts.")
 
 OPTIONS: tuple[cfg.Opt, ...] = (
     cfg.StrOpt(
         "driver",
         default=_DEFAULT.driver,
         mutable=True,
-        help="How hosts are chosen: filter, chance, one that was installed, or a class of your own as module:Class.",
+        help="Driver that chooses hosts: filter, chance, an installed entry point, or your own class as module:Class.",
     ),
     cfg.ListOpt(
         "enabled_filters",
         default=list(_DEFAULT.enabled_filters),
         mutable=True,
-        help="Filters a host must pass, in the order asked. What the request demands (forced, ignored hosts) always holds. "
-        "One of your own is named by its entry point, or as module:Class.",
+        help="Filters that a host must pass, in this order. Demands of the request (forced, ignored hosts) always hold. "
+        "Name your own filter by its entry point, or as module:Class.",
     ),
     cfg.ListOpt(
         "enabled_weighers",
         default=list(_DEFAULT.enabled_weighers),
         mutable=True,
-        help="Weighers whose opinions are added up; one of your own as for filters.",
+        help="Weighers whose scores are added. Name your own weigher like a filter.",
     ),
     cfg.IntOpt(
         "host_subset_size",
         default=_DEFAULT.host_subset_size,
         min=1,
         mutable=True,
-        help="The host is drawn at random from so many of the best. More than 1 keeps schedulers out of each other's way.",
+        help="Number of best hosts from which one is drawn at random. More than 1 reduces conflicts between schedulers.",
     ),
     cfg.BoolOpt(
         "shuffle_best_same_weighed_hosts",
         default=_DEFAULT.shuffle_best_same_weighed_hosts,
         mutable=True,
-        help="Order hosts of equal weight by chance (replayable from the batch) rather than by their age in the table.",
+        help="Order hosts of equal weight at random (the same for the same batch), instead of by their age in the table.",
     ),
     _multiplier("ram", "free memory"),
     _multiplier("cpu", "free vCPUs"),
@@ -66,52 +66,52 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     _multiplier("num_instances", "the number of instances on a host"),
     _multiplier(
         "build_failure",
-        "that builds have failed on a host by its own fault, which is taken off and fades with [compute] failed_build_half_life",
+        "the build failures that a host caused, which lower its score and fade with [compute] failed_build_half_life",
     ),
-    _multiplier("io_ops", "the number of builds under way on a host"),
-    _multiplier("balance", "that vCPUs, memory and disk of a host are used up evenly"),
-    _multiplier("cell_capacity", "the share of its cell's room that is free"),
-    _multiplier("cell_spread", "being in another cell than other servers of the batch or group"),
-    _multiplier("cross_cell_move", "that a server which may leave its cell stays in it"),
-    _multiplier("soft_affinity", "being with other members of a soft-affinity group"),
-    _multiplier("soft_anti_affinity", "being away from other members of a soft-anti-affinity group"),
+    _multiplier("io_ops", "the number of builds in progress on a host"),
+    _multiplier("balance", "an even use of a host's vCPUs, memory and disk"),
+    _multiplier("cell_capacity", "the free share of the cell's capacity"),
+    _multiplier("cell_spread", "a cell without other servers of the batch or group"),
+    _multiplier("cross_cell_move", "the present cell of a server that may move to another one"),
+    _multiplier("soft_affinity", "the other members of a soft-affinity group on a host"),
+    _multiplier("soft_anti_affinity", "the absence of other members of a soft-anti-affinity group"),
     cfg.BoolOpt(
         "allow_resize_to_same_host",
         default=_DEFAULT.allow_resize_to_same_host,
         mutable=True,
-        help="Whether a resize may stay on its host, which then needs room for the new size beside the old one.",
+        help="Whether a resize may stay on its host, which then needs room for the new size and the old one.",
     ),
     cfg.IntOpt(
         "max_io_ops_per_host",
         default=_DEFAULT.max_io_ops_per_host,
         min=1,
         mutable=True,
-        help="IoOpsFilter: a host with so many builds under way takes no more.",
+        help="IoOpsFilter: maximum number of builds in progress on a host.",
     ),
     cfg.IntOpt(
         "max_instances_per_host",
         default=_DEFAULT.max_instances_per_host,
         min=1,
         mutable=True,
-        help="NumInstancesFilter: a host with so many instances takes no more.",
+        help="NumInstancesFilter: maximum number of instances on a host.",
     ),
     cfg.ListOpt(
         "isolated_images",
         default=list(_DEFAULT.isolated_images),
         mutable=True,
-        help="IsolatedHostsFilter: uuids of images that boot on isolated_hosts only.",
+        help="IsolatedHostsFilter: UUIDs of images that boot only on isolated_hosts.",
     ),
     cfg.ListOpt(
         "isolated_hosts",
         default=list(_DEFAULT.isolated_hosts),
         mutable=True,
-        help="IsolatedHostsFilter: names of the hosts for isolated_images. With none the filter lets everything pass.",
+        help="IsolatedHostsFilter: names of the hosts for isolated_images. Empty: every host passes.",
     ),
     cfg.BoolOpt(
         "restrict_isolated_hosts_to_isolated_images",
         default=_DEFAULT.restrict_isolated_hosts_to_isolated_images,
         mutable=True,
-        help="IsolatedHostsFilter: whether other images are kept off isolated_hosts.",
+        help="IsolatedHostsFilter: whether other images may not boot on isolated_hosts.",
     ),
     cfg.StrOpt(
         "aggregate_image_properties_isolation_namespace",
@@ -123,50 +123,50 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "aggregate_required_for_tenants",
         default=_DEFAULT.aggregate_required_for_tenants,
         mutable=True,
-        help="RequireTenantAggregate: whether a project that no aggregate lists is placed nowhere rather than anywhere.",
+        help="RequireTenantAggregate: whether a project that no aggregate lists is refused. False: it may use any host.",
     ),
     cfg.ListOpt(
         "json_filter_attributes",
         default=list(_DEFAULT.json_filter_attributes),
         mutable=True,
-        help="JsonFilter: attributes that drivers report and that tenants may ask for, as $attributes.NAME. Answers tell tenants "
-        "of hosts.",
+        help="JsonFilter: attributes of hosts that tenants may use in queries, as $attributes.NAME. The results tell tenants "
+        "about hosts.",
     ),
     cfg.StrOpt(
         "image_properties_default_architecture",
         default=_DEFAULT.image_properties_default_architecture,
         mutable=True,
-        help="ImagePropertiesFilter: architecture of images that name none, for instance x86_64. Unset: any will do.",
+        help="ImagePropertiesFilter: architecture of images that name none, for instance x86_64. Unset: any architecture.",
     ),
     cfg.StrOpt(
         "default_availability_zone",
         default=_DEFAULT.default_availability_zone,
-        help="The zone of hosts that no aggregate puts into one.",
+        help="Availability zone of hosts that no aggregate puts into a zone.",
     ),
     cfg.FloatOpt(
         "service_down_time",
         default=_DEFAULT.service_down_time,
         min=1.0,
-        help="Seconds without a heartbeat, by this process's own clock, after which a host is taken for down.",
+        help="Seconds without a heartbeat, by this process's clock, after which a host counts as down.",
     ),
     cfg.FloatOpt(
         "service_poll_interval",
         default=_DEFAULT.service_poll_interval,
         min=0.05,
-        help="Seconds between two looks at heartbeats.",
+        help="Seconds between two reads of heartbeats.",
     ),
     cfg.FloatOpt(
         "feed_poll_interval",
         default=_DEFAULT.feed_poll_interval,
         min=0.02,
-        help="Seconds between two looks at a cell's change feed.",
+        help="Seconds between two reads of a cell's change feed.",
     ),
     cfg.FloatOpt(
         "claims_poll_interval",
         default=_DEFAULT.claims_poll_interval,
         min=0.02,
-        help="Seconds between two looks, while idle, at the log of claims, at cells, host mappings and aggregates. Every decision "
-        "looks at all of these by itself.",
+        help="Seconds between two reads of the claims log, cells, host mappings and aggregates while idle. Every decision reads "
+        "all of these itself.",
     ),
     cfg.FloatOpt(
         "claim_window",
@@ -178,7 +178,7 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "warm_up",
         default=_DEFAULT.warm_up,
         min=0.0,
-        help="Seconds after its start, and after a host was mapped, in which the scheduler waits for hosts not heard of yet "
+        help="Seconds after its start, and after a host was mapped, in which the scheduler waits for hosts without a report "
         "before it refuses a request.",
     ),
 )

@@ -52,7 +52,7 @@ LOG = logging.getLogger(__name__)
 
 Plugins = Mapping[str, Callable[..., Any]]
 
-# The same names are entry points of the distribution. Listed here, they also work from a checkout that is not installed.
+# These names are also entry points of the distribution. Listed here, they work from a checkout that is not installed too.
 FILTERS: Plugins = {
     plugin.__name__: plugin
     for plugin in (

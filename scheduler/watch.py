@@ -27,29 +27,29 @@ RELOAD_INTERVAL_S = 300.0
 """Seconds between full reads of a cell's nodes, which are needed because deleted nodes leave no event."""
 
 
-class Heard:
+class LastReport:
     """When a host's agent was last heard of, by this process's monotonic clock (``at``, in seconds).
 
     At the first look, the cell's database says how long ago the agent last reported, by its own clock. Later, a changed report
     count means that the agent has reported now.
     """
 
-    __slots__ = ("_count", "_told", "at")
+    __slots__ = ("_count", "_flags", "at")
 
     def __init__(self, sign: Sign, mono: float) -> None:
-        self._count, self._told = sign.report_count, _told(sign)
+        self._count, self._flags = sign.report_count, _flags(sign)
         self.at = mono - max(0.0, sign.age)
 
     def look(self, sign: Sign, mono: float) -> bool:
         """Enter a newer sign of life. Returns whether the agent has reported, or a flag has changed."""
         if sign.report_count != self._count:
-            self._count, self._told, self.at = sign.report_count, _told(sign), mono
+            self._count, self._flags, self.at = sign.report_count, _flags(sign), mono
             return True
-        before, self._told = self._told, _told(sign)
-        return self._told != before
+        before, self._flags = self._flags, _flags(sign)
+        return self._flags != before
 
 
-def _told(sign: Sign) -> tuple[bool, bool, bool]:
+def _flags(sign: Sign) -> tuple[bool, bool, bool]:
     return sign.disabled, sign.forced_down, sign.stopping
 
 
@@ -68,7 +68,7 @@ class CellWatch:
         self._poll = Every(settings.service_poll_interval)
         self._behind = True
         self._anew = threading.Event()
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, LastReport] = {}
 
     def look(self) -> bool:
         """Read once. Returns whether there is more to read at once. Raises CellUnavailable; the table then keeps what it has."""
@@ -130,18 +130,18 @@ class CellWatch:
         """Read the heartbeats, and enter those that have changed into the table. ``every_row``: enter all, as rows may be new."""
         mono = time.monotonic()
         found: set[str] = set()
-        told: list[tuple[Sign, float]] = []
+        changed: list[tuple[Sign, float]] = []
         for sign in self.cell.read(services.signs, AGENT):
             found.add(sign.host)
             heard = self._heard.get(sign.host)
             if heard is None:
-                heard = self._heard[sign.host] = Heard(sign, mono)
+                heard = self._heard[sign.host] = LastReport(sign, mono)
             elif not heard.look(sign, mono) and not every_row:
                 continue
             # an agent that is stopping takes no more orders, so it counts as down
-            told.append((sign, float("-inf") if sign.stopping else heard.at))
+            changed.append((sign, float("-inf") if sign.stopping else heard.at))
         with self._table.lock:
-            for sign, heard_at in told:
+            for sign, heard_at in changed:
                 flags = {"disabled": sign.disabled, "forced_down": sign.forced_down}
                 self._table.set_service(self.cell.uuid, sign.host, heard_at, **flags)
             for host in self._heard.keys() - found:

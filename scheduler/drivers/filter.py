@@ -15,8 +15,8 @@ class FilterScheduler(SchedulerDriver):
         whom = "" if found == 0 else f" for instance {found + 1} of {wanted}"
         if not hosts:
             return f"No valid host was found{whom}: no host is known yet."
-        told = [count for count in counts if count.after < count.before]
-        steps = [f"{count.after} {'' if i else 'were left '}by {count.name}" for i, count in enumerate(told)]
-        if told and told[-1].reason:
-            steps[-1] += f" ({told[-1].reason})"
+        effective = [count for count in counts if count.after < count.before]
+        steps = [f"{count.after} {'' if i else 'were left '}by {count.name}" for i, count in enumerate(effective)]
+        if effective and effective[-1].reason:
+            steps[-1] += f" ({effective[-1].reason})"
         return f"No valid host was found{whom}: of {hosts} hosts {', '.join(steps) or 'none fits'}."

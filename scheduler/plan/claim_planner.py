@@ -93,7 +93,7 @@ class ClaimPlanner:
             while wanted is None:
                 with self._table.tentative():
                     self._open()
-                    wanted = self._mend(self._open_jobs())
+                    wanted = self._repair_choices(self._open_jobs())
             self._asked |= wanted
             return wanted
 
@@ -191,7 +191,7 @@ class ClaimPlanner:
                 for row in job.rows.values():
                     engine.take(self._table, request, row)
             self._give_alternates(jobs)
-            self._look_back()
+            self._compute_relaxations()
 
     def _give_alternates(self, jobs: Sequence[tuple[Job, Request]]) -> None:
         """Choose alternates. The table must already show what these jobs take."""
@@ -203,7 +203,7 @@ class ClaimPlanner:
                     LOG.exception("batch %s: placed without alternates", job.spec.batch_id)
                     job.alternates = {}
 
-    def _look_back(self) -> None:
+    def _compute_relaxations(self) -> None:
         """Compute the relaxations of refused jobs, with everything that was placed taken in the table."""
         for job, request in zip(self._jobs, self._requests, strict=True):
             if job.is_final and not (job.open or job.lost or job.error):
@@ -212,7 +212,7 @@ class ClaimPlanner:
 
     # -- confirming ------------------------------------------------------------------------------------------------------------
 
-    def _mend(self, jobs: Sequence[tuple[Job, Request]]) -> set[int] | None:
+    def _repair_choices(self, jobs: Sequence[tuple[Job, Request]]) -> set[int] | None:
         """Keep every choice that still fits, for all jobs; then find other hosts for the rest.
 
         Returns the ids of the inventories to lock. Returns None if a job failed: the caller then starts again without it.

@@ -54,7 +54,7 @@ def relaxations(
     try:
         return _Search(table, driver, request, wanted, least or wanted).all()
     except Exception:  # a site's own filter may fail on a request that no user made; the refusal is valid without relaxations
-        LOG.exception("batch %s: no telling what would have been enough", request.spec.batch_id)
+        LOG.exception("batch %s: could not compute what would have been enough", request.spec.batch_id)
         return None
 
 

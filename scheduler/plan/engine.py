@@ -229,7 +229,7 @@ def _weighed(
             continue
         part = scale(weigher, raw, multiplier, left)
         if not math.isfinite(part.low + part.span):
-            _COMPLAINTS(weigher.name, logging.WARNING, "weigher %s has no number for some hosts: it has no say", weigher.name)
+            _COMPLAINTS(weigher.name, logging.WARNING, "weigher %s is skipped: it returned a non-finite score", weigher.name)
             continue
         parts.append(part)
         scores = part.added(scores, hosts, raw)

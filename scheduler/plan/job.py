@@ -131,7 +131,7 @@ class Job:
     def waits(self) -> str:
         """Why the job waits, for administrators; empty if it does not."""
         if self.held:
-            return "The hosts left for its server group are held for retries or moves of other members, until these are over"
+            return "The remaining hosts for its server group are held for retries or moves of other members, until these end"
         if self.unheard:
             cells = ", ".join(self.unheard)
             return f"No host is left, and nothing is heard from any host of cell {cells}: its bus or database is away"
@@ -244,9 +244,9 @@ def checked(context: RequestContext, spec: RequestSpec, uuids: Sequence[str]) ->
 
 def _check_move(spec: RequestSpec, move: Move, uuids: Sequence[str]) -> None:
     if len(uuids) != 1:
-        raise errors.Invalid(f"instance_uuids: a move is of one server, not of {len(uuids)}; ask for each by itself")
+        raise errors.Invalid(f"instance_uuids: a move is for one server, not for {len(uuids)}; send one request for each")
     if move.instance_uuid in uuids:
-        raise errors.Invalid("instance_uuids: a move claims under a uuid of its own; the server keeps its claim meanwhile")
+        raise errors.Invalid("instance_uuids: a move needs a uuid of its own for its claim; the server keeps its claim meanwhile")
     destination = spec.requested_destination or Destination()
     if destination.cell_uuid not in (None, move.source_cell_uuid) and not destination.allow_cross_cell_move:
         raise errors.Invalid("request_spec.requested_destination: is in another cell; allow_cross_cell_move is needed for that")

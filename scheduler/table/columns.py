@@ -58,9 +58,9 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "heard_at": (np.float64, -np.inf),
     "disabled": (np.bool_, False),
     "forced_down": (np.bool_, False),
-    "torn": (np.bool_, False),
+    "ambiguous": (np.bool_, False),
     "cell_open": (np.bool_, False),
-    "welcoming": (np.bool_, False),
+    "enabled": (np.bool_, False),
     "eligible": (np.bool_, False),
 }
 
@@ -71,10 +71,10 @@ class Columns:
     ``cell`` is the cell that reports the host, ``home`` the one it is mapped to; the two must agree. ``aggregation`` is the
     combination of aggregates it is in. ``cap`` is capacity with the host's own allocation ``ratio`` applied. ``claimed`` is what
     our ledger says, ``reported`` what the agent counts in all, ``unaccounted`` how much more that is; ``free`` is capacity less
-    claimed less unaccounted, negative on an over-full host. ``torn``: agents in several cells speak for the host. ``welcoming``:
-    neither the host nor its cell is disabled. ``eligible``: mapped, known to the ledger, neither forced down nor torn, so that it
-    may be chosen at all. ``guests`` is how many the agent runs, ``building`` how many fewer than ``instances`` that is.
-    ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it tells none. ``heard_at``,
+    claimed less unaccounted, negative on an over-full host. ``ambiguous``: agents in several cells report the host.
+    ``enabled``: neither the host nor its cell is disabled. ``eligible``: mapped, known to the ledger, neither forced down nor
+    ambiguous, so it may be chosen. ``guests`` is how many the agent runs, ``building`` how many fewer than ``instances`` that is.
+    ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it reports none. ``heard_at``,
     ``changed_at`` and ``fell_at`` (of the claims: when they changed, and when they became less) are seconds of this process's
     monotonic clock. ``changes`` counts what has happened to any row so far.
     """
@@ -116,9 +116,9 @@ class Columns:
     heard_at: Floats
     disabled: Mask
     forced_down: Mask
-    torn: Mask
+    ambiguous: Mask
     cell_open: Mask
-    welcoming: Mask
+    enabled: Mask
     eligible: Mask
 
     def __init__(self, room: int = 64) -> None:
@@ -178,7 +178,7 @@ class Columns:
             beyond = np.maximum(reported[quiet] - claimed[quiet], 0.0)
             getattr(self, f"unaccounted_{what}")[quiet] = beyond
             getattr(self, f"free_{what}")[quiet] = getattr(self, f"cap_{what}")[quiet] - claimed[quiet] - beyond
-        self.changes += CHANGES_KEPT + 1  # of any rows, for all one knows
+        self.changes += CHANGES_KEPT + 1  # these may be any rows
         return quiet
 
     def set_free(self, row: int, vcpus: float, memory_mb: float, disk_gb: float) -> None:
@@ -207,12 +207,12 @@ class Columns:
         self._ahead.update(rows[more].tolist())
         self._recount(rows)
 
-    def take_ahead(self) -> Ints:
+    def take_rows_ahead(self) -> Ints:
         """The rows of which reports may be ahead of what is known of claims, from here on no more: the ledger is to be read now."""
         rows, self._ahead = self._ahead, set()
         return np.array(sorted(rows), np.int64)
 
-    def _told_too_late(self, rows: Ints, now: float) -> Ints:
+    def _fell_lately(self, rows: Ints, now: float) -> Ints:
         """Those of the rows whose claims fell lately: a report that was under way then counts guests whose claims are gone.
 
         They are looked at again with the next ones that are taken ahead.

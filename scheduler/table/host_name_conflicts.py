@@ -12,19 +12,19 @@ LOG = logging.getLogger(__name__)
 class HostNameConflicts:
     """When agents were last heard of in cells that are not those of their hosts' rows. Empty, but for mistakes.
 
-    An agent that has stopped, was called dead or is silent for too long is no namesake any more. Cells are the table's numbers,
+    An agent that has stopped, was forced down or is silent for too long does not count any more. Cells are the table's numbers,
     times its clock's seconds.
     """
 
     def __init__(self) -> None:
         self._heard: dict[str, dict[int, float]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._since = -math.inf
 
     def __contains__(self, host: str) -> bool:
         return host in self._heard
 
-    def hear(self, host: str, cell: int, at: float) -> None:
+    def add(self, host: str, cell: int, at: float) -> None:
         """An agent of this host name was heard of in this cell, which has no row of it."""
         self._heard.setdefault(host, {})[cell] = at
 
@@ -38,19 +38,19 @@ class HostNameConflicts:
                 del self._heard[host]
         return names
 
-    def tear(self, host: str, own: int, name: Callable[[int], str]) -> bool:
+    def update(self, host: str, own: int, name: Callable[[int], str]) -> bool:
         """Whether agents of this name report from other cells than ``own``, that of its row; logged when it begins and ends.
 
         ``name`` tells what a cell is called.
         """
         others = [cell for cell, at in self._heard.get(host, {}).items() if cell != own and at > self._since]
-        if bool(others) is (host in self._told):
+        if bool(others) is (host in self._reported):
             return bool(others)
         if others:
-            self._told.add(host)
+            self._reported.add(host)
             cells = " and ".join(sorted({name(cell) for cell in (own, *others) if cell >= 0}))
-            LOG.error("host %s reports from cells %s: no server goes there until one agent stops or has another name", host, cells)
+            LOG.error("host %s reports from cells %s: no server goes there until one agent stops or is renamed", host, cells)
         else:
-            self._told.discard(host)
+            self._reported.discard(host)
             LOG.info("host %s reports from one cell again", host)
         return bool(others)

@@ -37,7 +37,7 @@ _OF_INVENTORIES = (
 
 
 class _UpHosts(NamedTuple):
-    """Hosts that are welcoming and were heard of since ``since``: the same as since any later time up to ``until``.
+    """Hosts that are enabled and were heard of since ``since``: the same as since any later time up to ``until``.
 
     ``until`` is when the most silent of them was heard of. Monotonic clock.
     """
@@ -50,7 +50,7 @@ class _UpHosts(NamedTuple):
     def of(cls, table: Columns, since: float) -> _UpHosts:
         """As the table is now."""
         heard_at = table.heard_at[: table.size]
-        mask = table.welcoming[: table.size] & (heard_at >= since)
+        mask = table.enabled[: table.size] & (heard_at >= since)
         return cls(mask, since, float(np.where(mask, heard_at, np.inf).min(initial=np.inf)))
 
     def holds(self, since: float, size: int) -> bool:
@@ -78,7 +78,7 @@ class HostTable(TentativeClaims):
         self.rows_of: dict[str, list[int]] = {}
         self.facets = DictionaryColumns()
         self.aggregates = Aggregates()
-        self.namesakes = HostNameConflicts()
+        self.name_conflicts = HostNameConflicts()
         self.rehomed: set[str] = set()
         self.failing: set[int] = set()
         self._up: _UpHosts | None = None
@@ -105,7 +105,7 @@ class HostTable(TentativeClaims):
     # -- rows --------------------------------------------------------------------------------------------------------------
 
     def up(self, since: float) -> Mask:
-        """Which hosts are welcoming and were heard of since then (monotonic clock). Not to be written to."""
+        """Which hosts are enabled and were heard of since then (monotonic clock). Not to be written to."""
         if self._up is None or not self._up.holds(since, self.size):
             self._up = _UpHosts.of(self, since)
         return self._up.mask
@@ -159,7 +159,7 @@ class HostTable(TentativeClaims):
         self._place(row)
         return row
 
-    # -- what the cells say --------------------------------------------------------------------------------------------------
+    # -- reports of cells --------------------------------------------------------------------------------------------------
 
     def set_node(self, cell_uuid: str, node: ComputeNode) -> None:
         """What a cell knows of one of its nodes."""
@@ -171,16 +171,16 @@ class HostTable(TentativeClaims):
         ``ahead``: it may tell of guests whose claims have not been read here yet; they count when ``account`` is called.
         """
         cell = self._topology.number(cell_uuid)
-        told: dict[int, ComputeNode] = {}
+        reported: dict[int, ComputeNode] = {}
         known: list[int] = []
         for node in nodes:
             row = self._ensure(node.host, node.node)
             if self.cell[row] not in (-1, cell):
                 if self._topology.home(node.host) != cell_uuid:
                     continue
-                self.namesakes.hear(node.host, int(self.cell[row]), float(self.heard_at[row]))
+                self.name_conflicts.add(node.host, int(self.cell[row]), float(self.heard_at[row]))
                 self.heard_at[row] = -np.inf
-            told[row] = node
+            reported[row] = node
             (self.failing.add if node.failed_builds else self.failing.discard)(row)
             self.address_high[row], self.address_low[row] = halves_of(node.attributes.get("host_ip"))
             hypervisor = {"hypervisor_type": node.hypervisor_type or None, "hypervisor_version": node.hypervisor_version or None}
@@ -190,8 +190,8 @@ class HostTable(TentativeClaims):
                 known.append(row)
             if self.classes.report(row, node.resources_used, first=first):
                 self._ahead.add(row)
-        rows: Ints = np.fromiter(told, np.int64, len(told))
-        counted = list(told.values())
+        rows: Ints = np.fromiter(reported, np.int64, len(reported))
+        counted = list(reported.values())
         self._set_cell(rows, cell)
         for name, attribute in _OF_NODES.items():
             mine = getattr(self, name)
@@ -200,8 +200,8 @@ class HostTable(TentativeClaims):
         if known:
             self._account_later(np.array(known, np.int64))
         for node in counted:
-            if node.host in self.namesakes:
-                self._tear(node.host)
+            if node.host in self.name_conflicts:
+                self._update_name_conflict(node.host)
         self._judge(rows)
 
     def keep_nodes(self, cell_uuid: str, nodes: Collection[tuple[str, str]]) -> None:
@@ -227,22 +227,22 @@ class HostTable(TentativeClaims):
                 self.forced_down[row] = forced_down
                 self._judge(row)
             elif self.cell[row] >= 0 and self.hosts[row] == host:
-                self.namesakes.hear(host, cell, -np.inf if forced_down else heard_at)
-                self._tear(host)
+                self.name_conflicts.add(host, cell, -np.inf if forced_down else heard_at)
+                self._update_name_conflict(host)
 
-    def part_namesakes(self, since: float) -> None:
+    def expire_name_conflicts(self, since: float) -> None:
         """Agents of other cells that were not heard of since then (monotonic clock) are in no host's way any more."""
-        for host in self.namesakes.expire(since):
-            self._tear(host)
+        for host in self.name_conflicts.expire(since):
+            self._update_name_conflict(host)
 
-    def _tear(self, host: str) -> None:
+    def _update_name_conflict(self, host: str) -> None:
         """See whether agents of several cells speak for the host now."""
         for row in self.rows_of.get(host.lower(), ()):
             if self.hosts[row] == host:
-                self.torn[row] = self.namesakes.tear(host, int(self.cell[row]), lambda cell: self.cells[cell].name)
+                self.ambiguous[row] = self.name_conflicts.update(host, int(self.cell[row]), lambda cell: self.cells[cell].name)
                 self._judge(row)
 
-    # -- what the ledger says --------------------------------------------------------------------------------------------------
+    # -- the claims ledger -------------------------------------------------------------------------------------------------
 
     def set_inventory(self, inventory: Inventory, now: float) -> None:
         """A row of the ledger, unless a newer one is known already. ``now``: the monotonic clock."""
@@ -296,7 +296,7 @@ class HostTable(TentativeClaims):
 
         Unless claims have just been released there. ``now``: the monotonic clock.
         """
-        rows = np.setdiff1d(rows, self._told_too_late(rows, now))
+        rows = np.setdiff1d(rows, self._fell_lately(rows, now))
         self._account(rows)
         self.classes.settle(rows)
 
@@ -305,7 +305,7 @@ class HostTable(TentativeClaims):
         self.classes.settle(quiet)
         return quiet
 
-    # -- what operators say ----------------------------------------------------------------------------------------------------
+    # -- settings of operators ---------------------------------------------------------------------------------------------
 
     def set_topology(
         self,
@@ -349,8 +349,8 @@ class HostTable(TentativeClaims):
         takes_builds = np.array([mapping.state is CellState.ENABLED for mapping in self.cells] + [False])
         home = self.home[rows]
         self.cell_open[rows] = takes_builds[home]  # -1, of a host without a home, is the last
-        self.welcoming[rows] = self.cell_open[rows] & ~self.disabled[rows]
+        self.enabled[rows] = self.cell_open[rows] & ~self.disabled[rows]
         at_home = (home >= 0) & (home == self.cell[rows])
-        self.eligible[rows] = at_home & (self.inventory[rows] > 0) & ~self.forced_down[rows] & ~self.torn[rows]
+        self.eligible[rows] = at_home & (self.inventory[rows] > 0) & ~self.forced_down[rows] & ~self.ambiguous[rows]
         self._up = None
         self.touch(rows)

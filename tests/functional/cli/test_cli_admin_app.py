@@ -136,7 +136,7 @@ def test_a_state_folder_without_database_is_refused_in_one_line(shell: Shell, li
         assert outcome.status == 1
         assert "does not exist" in outcome.err
     else:
-        assert "does not exist; make it and apply the schema with 'superconductor db sync'" in shell.refused(line)
+        assert "does not exist; create it and apply the schema with 'superconductor db sync'" in shell.refused(line)
     assert list(shell.state.iterdir()) == [], "looking at it must not make it"
 
 

@@ -115,7 +115,7 @@ def test_what_no_broker_would_take_keeps_no_other_host_from_its_orders(compute: 
     send_orders(road, [order("u1", "h1"), order("u2", "h2")])
     assert [host for host, _ in compute.builds] == ["h2"]
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
-    assert "cell1: order for host h1 not sent: what h1 is to do is too large" in caplog.text
+    assert "cell1: order for host h1 was not sent: what h1 is to do is too large" in caplog.text
 
 
 def test_where_nothing_can_be_sent_the_rest_is_left_to_the_sweep(compute: Recorder, caplog: pytest.LogCaptureFixture) -> None:

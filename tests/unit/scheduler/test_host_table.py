@@ -102,7 +102,7 @@ def test_a_guest_that_is_reported_before_its_claim_was_read_takes_its_room_once(
     row = row_of(table, "h")
     reported = fleet.node("h", memory_mb=1000, memory_mb_used=300, resources={"CUSTOM_GPU": 4}, resources_used={"CUSTOM_GPU": 1})
     table.set_nodes(ONE, [reported], ahead=True)
-    told = table.take_ahead()
+    told = table.take_rows_ahead()
     assert (told.tolist(), table.free_memory_mb[row]) == ([row], 1000)
     claimed = fleet.inventory(1, reported, ONE, 2, used_memory_mb=300, used_resources={"CUSTOM_GPU": 1})
     table.set_inventory(claimed, now=101.0)
@@ -112,7 +112,7 @@ def test_a_guest_that_is_reported_before_its_claim_was_read_takes_its_room_once(
     table.set_nodes(ONE, [msgspec.structs.replace(reported, memory_mb_used=400, resources_used={"CUSTOM_GPU": 2})], ahead=True)
     table.settle(200.0 + SETTLE_AFTER_S)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3)
-    table.account(table.take_ahead(), now=200.0)
+    table.account(table.take_rows_ahead(), now=200.0)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (600, 2)
     table.set_nodes(ONE, [reported], ahead=True)
     assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3), "less counts at once"
@@ -131,9 +131,9 @@ def test_a_guest_that_is_reported_after_its_claim_was_released_takes_no_room(at_
         else:
             table.set_inventory(said, now=100.0)
     table.set_nodes(ONE, [reported], ahead=True)
-    table.account(table.take_ahead(), now=101.0)
+    table.account(table.take_rows_ahead(), now=101.0)
     assert table.free_memory_mb[row] == 1000
-    table.account(table.take_ahead(), now=100.0 + GUEST_REMOVAL_WAIT_S + 1)
+    table.account(table.take_rows_ahead(), now=100.0 + GUEST_REMOVAL_WAIT_S + 1)
     assert table.free_memory_mb[row] == 700, "it is still told"
 
 
@@ -261,7 +261,7 @@ def test_a_cell_that_closes_takes_its_hosts_along_and_leaves_all_else_as_it_is()
     table = fleet.table([fleet.node("h1"), fleet.node("h2")])
     before = seen(table)
     table.set_cells(fleet.cells(CellState.DISABLED, CellState.ENABLED))
-    assert seen(table)["h1"] == before["h1"] | {"cell_open": False, "welcoming": False}
+    assert seen(table)["h1"] == before["h1"] | {"cell_open": False, "enabled": False}
     assert seen(table)["h2"] == before["h2"]
 
 

@@ -46,7 +46,7 @@ def test_it_is_out_while_both_report_and_back_when_one_is_silent(order: tuple[tu
     assert usable(table) == []
     assert usable(table, force_hosts=("twin",)) == [], "not even by force"
     says(table, HOME, heard_at=200.0)
-    table.part_namesakes(150.0)  # nothing was heard of the other one since
+    table.expire_name_conflicts(150.0)  # nothing was heard of the other one since
     assert usable(table, 150.0) == ["twin"]
     row = table.find("twin", "twin")
     assert row is not None
@@ -95,7 +95,7 @@ def test_when_the_other_one_was_heard_of_says_nothing_of_this_one() -> None:
 
 def test_a_record_of_one_that_was_silent_long_before_is_no_namesake() -> None:
     table = made()
-    table.part_namesakes(50.0)
+    table.expire_name_conflicts(50.0)
     says(table, HOME)
     says(table, OTHER, heard_at=10.0)
     assert usable(table) == ["twin"]
@@ -107,11 +107,11 @@ def test_it_is_said_once_with_the_cells_and_that_it_is_over(caplog: pytest.LogCa
     for _ in range(3):
         says(table, HOME)
         says(table, OTHER)
-        table.part_namesakes(50.0)
+        table.expire_name_conflicts(50.0)
     assert [record.message for record in caplog.records] == [
-        "host twin reports from cells cell1 and cell2: no server goes there until one agent stops or has another name"
+        "host twin reports from cells cell1 and cell2: no server goes there until one agent stops or is renamed"
     ]
-    table.part_namesakes(150.0)
+    table.expire_name_conflicts(150.0)
     assert caplog.records[-1].message == "host twin reports from one cell again"
 
 

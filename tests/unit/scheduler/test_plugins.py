@@ -128,7 +128,7 @@ class TestByPath:
         [
             ("no_such_module:Driver", "ModuleNotFoundError"),
             ("scheduler.drivers.chance:Nothing", "AttributeError"),
-            ("scheduler.drivers.base:ANY", "is not a class"),
+            ("scheduler.drivers.base:ANY_HOST", "is not a class"),
             ("pathlib:Path", "cannot be used"),
             ("scheduler.drivers.chance:", "cannot be used|is not a class"),
         ],
