@@ -16,7 +16,7 @@ from cells.administration import CellChange, change_cell
 from cells.cell import Cell
 from db.api import cell_removal
 from db.api.cell_mappings import HasServers
-from db.api.cell_removal import CellClaim, Estate, Resident
+from db.api.cell_removal import CellClaim, CellContents, Resident
 from db.api.claims import Ledger
 from db.sql import ready
 from objects import errors
@@ -96,7 +96,7 @@ def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = 
     return account.entries()
 
 
-def _empty(ledger: Ledger, cell_uuid: str, estate: Estate) -> None:
+def _empty(ledger: Ledger, cell_uuid: str, estate: CellContents) -> None:
     """Everything that lives in the cell ends or goes elsewhere, a page in a transaction."""
     now = ledger.database.now()
     fates: dict[RemovalFate, list[str]] = {fate: [] for fate in RemovalFate}
@@ -148,7 +148,7 @@ class Account:
         self._entries: dict[tuple[str, str], RemovalEntry] = {}
         self._freed: dict[str, Counter[str]] = {}
 
-    def add(self, estate: Estate) -> None:
+    def add(self, estate: CellContents) -> None:
         for resident in estate.residents:
             entry = _of_server(resident)
             if self._add(entry) and entry.outcome == RemovalFate.DELETED and resident.charged is not None:

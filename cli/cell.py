@@ -10,7 +10,7 @@ from cells import administration
 from cells.administration import CellChange, NewCell
 from cells.cell import Cell
 from cli.base import ActionShow, Admin, Row, secret_url
-from db.api.cell_mappings import HasHosts, HasServers, NotOver
+from db.api.cell_mappings import HasHosts, HasServers, UnfinishedWork
 from objects import errors
 from objects.cell import CellMapping, CellState
 from objects.mask import mask_url
@@ -19,7 +19,7 @@ STATUSES: Mapping[type[errors.SuperconductorError], int] = {
     errors.NotFound: 3,
     HasHosts: 5,
     HasServers: 6,
-    NotOver: 7,
+    UnfinishedWork: 7,
     errors.Conflict: 4,  # after its kinds
 }
 """Exit statuses of commands that change cells."""

@@ -101,7 +101,7 @@ class Agent:
         """End builds and destroy guests of these instances, and report them gone."""
         for order in orders:
             if order.builds_only and self._guests.runs(order.instance_uuid):
-                self.doubt([order.instance_uuid])
+                self.recheck_guests([order.instance_uuid])
                 continue
             build = self._ends.delete(order.instance_uuid, order.attempt, order.fence)
             if build is not None:
@@ -121,11 +121,11 @@ class Agent:
                 builds += [build] if build is not None else []
         self._report(builds)
 
-    def doubt(self, uuids: Sequence[str]) -> None:
+    def recheck_guests(self, uuids: Sequence[str]) -> None:
         """Report these guests again, because the cell's records do not show them as expected."""
-        self._report([build for uuid in uuids if (build := self._guests.doubted(uuid)) is not None])
+        self._report([build for uuid in uuids if (build := self._guests.report_again(uuid)) is not None])
 
-    def question(self, uuids: Sequence[str]) -> None:
+    def recheck_builds(self, uuids: Sequence[str]) -> None:
         """Ask again whether these builds are still ours, because the cell's records do not show them. Cancel those that are
         not.
         """
@@ -133,7 +133,7 @@ class Agent:
         for uuid in uuids:
             build = self._builds.begun(uuid)
             if build is not None:
-                reports.append((self._builds.question(build), partial(self._questioned, build)))
+                reports.append((self._builds.accept_again(build), partial(self._rechecked, build)))
         self._reporter.submit(reports)
 
     def hand_back(self, uuid: str, fence: int, attempt: int, builder: str) -> None:
@@ -205,7 +205,7 @@ class Agent:
             case "failed":
                 self._ends.settled(build)
 
-    def _questioned(self, build: Build, verdict: Verdict) -> None:
+    def _rechecked(self, build: Build, verdict: Verdict) -> None:
         """Act on the cell's verdict on a build under way. Acceptance changes nothing, because it was granted before."""
         if not verdict.accepted and self._builds.abandon(build):
             LOG.warning(

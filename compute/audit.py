@@ -30,13 +30,13 @@ LOG = logging.getLogger(__name__)
 
 
 class Findings(Object, frozen=True, kw_only=True):
-    """The differences. ``doubted``: uuids of guests that the records do not confirm. ``questioned``: uuids of such builds under
-    way. ``deleted``: instances that the cell is deleting. ``handed_back``: recorded builds without an entry here. ``missing``:
-    uuids that are ACTIVE on record without a guest here.
+    """The differences. ``unconfirmed_guests``: uuids of guests that the records do not confirm. ``unconfirmed_builds``: the same of
+    builds in progress. ``deleted``: instances that the cell is deleting. ``handed_back``: recorded builds without an entry here.
+    ``missing``: uuids that are ACTIVE on record without a guest here.
     """
 
-    doubted: tuple[str, ...] = ()
-    questioned: tuple[str, ...] = ()
+    unconfirmed_guests: tuple[str, ...] = ()
+    unconfirmed_builds: tuple[str, ...] = ()
     deleted: tuple[DeleteOrder, ...] = ()
     handed_back: tuple[Holding, ...] = ()
     missing: frozenset[str] = frozenset()
@@ -46,12 +46,12 @@ def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterabl
     """The differences between an agent's entries and the cell's records of its host."""
     records = {holding.instance_uuid: holding for holding in holdings}
     return Findings(
-        doubted=tuple(
+        unconfirmed_guests=tuple(
             uuid
             for uuid, (phase, guest) in entries.items()
             if phase is Phase.RUNNING and guest is not None and not confirms(records.get(uuid), guest, State.ACTIVE)
         ),
-        questioned=tuple(
+        unconfirmed_builds=tuple(
             uuid
             for uuid, (phase, guest) in entries.items()
             if phase in (Phase.QUEUED, Phase.SPAWNING)
@@ -91,8 +91,8 @@ class GuestAudit:
         unknown = [guest for guest in self._driver.guests() if guest.uuid not in entries]
         self._agent.found(unknown)
         findings = compare(entries, holdings)
-        self._agent.doubt(findings.doubted)
-        self._agent.question(findings.questioned)
+        self._agent.recheck_guests(findings.unconfirmed_guests)
+        self._agent.recheck_builds(findings.unconfirmed_builds)
         self._agent.delete(findings.deleted)
         for holding in findings.handed_back:
             self._agent.hand_back(holding.instance_uuid, holding.fence, holding.attempt, holding.builder or "")

@@ -171,7 +171,7 @@ class Builds:
             build = entries.get(uuid)
             return build if build is not None and build.phase in _BEGUN and not build.abandoned else None
 
-    def question(self, build: Build) -> Report:
+    def accept_again(self, build: Build) -> Report:
         """The ``accept`` report that asks whether the build is still ours. It does not ask for the secrets again."""
         with self._entries as entries:
             return msgspec.structs.replace(entries.report(ReportKind.ACCEPT, build), wants_secrets=False)

@@ -28,7 +28,7 @@ class Guests:
             entries.tracker.hold(guest)
             return entries.enter(build_of(guest, Phase.REPORTING))
 
-    def doubted(self, uuid: str) -> Build | None:
+    def report_again(self, uuid: str) -> Build | None:
         """Report a guest again that the cell's records do not confirm. None: it is not in RUNNING, or gone."""
         with self._entries as entries:
             build = entries.get(uuid)

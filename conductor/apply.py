@@ -43,12 +43,12 @@ class Applier:
         api_database: ApiDatabase,
         ledger: Ledger,
         cell: Cell,
-        newcomers: Callable[[Collection[str]], None] | None = None,
+        map_new_hosts: Callable[[Collection[str]], None] | None = None,
         aside: SetAside | None = None,
         *,
         page: int = FEED_PAGE_SIZE,
     ) -> None:
-        """``newcomers``: called with hosts of the cell that are not mapped to it, before the cursor moves past their events.
+        """``map_new_hosts``: called with hosts of the cell that are not mapped to it, before the cursor moves past their events.
 
         ``page``: number of events that are read and applied at once.
         """
@@ -60,7 +60,7 @@ class Applier:
         self._cursor: int | None = None
         self._capacities: dict[tuple[str, str], HostCapacity] = {}
         self._mapped: frozenset[str] = frozenset()
-        self._newcomers = newcomers
+        self._map_new_hosts = map_new_hosts
         self._looked = False
         self._complaints = RateLimitedLog(LOG)
         self.pages = 0
@@ -95,10 +95,10 @@ class Applier:
         due = self._aside.again(STEP)[: self._page]
         if not due:
             return
-        fates = self._database.read(mappings.fates, due)
-        nobodys = [uuid for uuid in due if (fate := fates.get(uuid)) is None or fate.cell_uuid is None]
+        states = self._database.read(mappings.states, due)
+        nobodys = [uuid for uuid in due if (state := states.get(uuid)) is None or state.cell_uuid is None]
         self._aside.succeeded(STEP, nobodys)  # an instance in no cell has no events
-        mine = [uuid for uuid in due if uuid not in nobodys and fates[uuid].cell_uuid == self._cell.uuid]
+        mine = [uuid for uuid in due if uuid not in nobodys and states[uuid].cell_uuid == self._cell.uuid]
         if not mine:
             return
         snapshot = self._cell.read(rebuild.of, mine, self._cell.now())
@@ -149,7 +149,7 @@ class Applier:
         Only a host's own cell reports what it offers; a host of the same name in another cell is ignored. Raises
         ``errors.Conflict`` as ``apply`` does.
         """
-        if hosts == self._mapped and (self._looked or self._newcomers is None):
+        if hosts == self._mapped and (self._looked or self._map_new_hosts is None):
             return
         cursor = self._position()
         added = hosts - self._mapped
@@ -176,8 +176,8 @@ class Applier:
         self._aside.failed(STEP, faults)
 
     def _report_hosts(self, hosts: Iterable[str]) -> None:
-        if self._newcomers is not None and (strangers := set(hosts) - self._mapped):
-            self._newcomers(strangers)
+        if self._map_new_hosts is not None and (unmapped := set(hosts) - self._mapped):
+            self._map_new_hosts(unmapped)
 
     def _note(self, head: int, applied: int) -> None:
         """Note the lag for the metrics. ``head``, ``applied``: event numbers."""

@@ -23,7 +23,7 @@ from conductor.orders import send_orders
 from conductor.placed import Placed, asked, by_batch, by_cell, context_of
 from conductor.restored import RestoreWatch
 from conductor.set_aside import SetAside
-from conductor.whereabouts import Whereabouts
+from conductor.whereabouts import CellLookup
 from db import dead_letters
 from db.api import batches, builds, leases
 from db.api.incarnation import Known
@@ -85,7 +85,7 @@ class Builder:
         """Requests in progress here. The builder's owner calls ``renew`` periodically."""
         self._retry_pause = retry_pause
         self._restored = restored
-        self._whereabouts = Whereabouts(undertaker.ledger, registry)
+        self._cell_lookup = CellLookup(undertaker.ledger, registry)
         self._complaints = RateLimitedLog(LOG)
 
     def schedule_and_build(self, batch_ids: Sequence[str]) -> None:
@@ -158,7 +158,7 @@ class Builder:
 
     def _ready(self, batch: leases.LeasedBatch, secrets: dict[str, BootSecrets | None]) -> leases.LeasedBatch | None:
         """The requests of the batch that may be built now; None if there are none. Adds the batch's secrets to ``secrets``."""
-        if adopted := self._whereabouts.adopt_found(batch.requests):
+        if adopted := self._cell_lookup.adopt_found(batch.requests):
             left = tuple(request for request in batch.requests if request.instance_uuid not in adopted)
             batch = msgspec.structs.replace(batch, requests=left)
         if not batch.requests or self._bury_rolled_back(batch):
@@ -335,7 +335,7 @@ class Builder:
         staged = [p for p in members if p.request.instance_uuid in accepted]
         if len(staged) < len(members):
             refused = [p.request.instance_uuid for p in members if p.request.instance_uuid not in accepted]
-            self._whereabouts.adopt_refused(cell, refused)
+            self._cell_lookup.adopt_refused(cell, refused)
         for p in staged:
             step(LOG, "staged", p.request.instance_uuid, p.batch.spec.request_id, cell=cell.name, host=p.selection.host)
         return staged, []

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.apply import Applier
-from conductor.newcomers import Newcomers
+from conductor.newcomers import HostMapper
 from conductor.set_aside import SetAside
 from conductor.settle import settle
 from db.api.claims import Ledger
@@ -28,8 +28,8 @@ EPOCH_AGE_S = 1.0
 class FeedFollower:
     """Follows one cell's feed and settles its STAGED rows.
 
-    Several conductors follow each cell, and one of them is enough for its feed. A follower that is overtaken pauses for ``rests``
-    rounds, then looks for events that were not applied. If there are any, it follows the feed again.
+    Several conductors follow each cell, and one of them is enough for its feed. A follower that is overtaken pauses for
+    ``pause_rounds``, then looks for events that were not applied. If there are any, it follows the feed again.
     """
 
     def __init__(
@@ -42,23 +42,23 @@ class FeedFollower:
         *,
         map_hosts: bool = False,
         identified_only: bool = False,
-        rests: int = 0,
+        pause_rounds: int = 0,
         aside: SetAside | None = None,
     ) -> None:
         """``map_hosts``: map the hosts that report in the cell; otherwise 'host discover' does it.
 
-        ``identified_only``: map only hosts whose identity the broker confirms. ``rests``: rounds to pause after another follower
-        was quicker or has left nothing to do.
+        ``identified_only``: map only hosts whose identity the broker confirms. ``pause_rounds``: rounds to pause after another
+        follower was quicker or has left nothing to do.
         """
         self._database = api_database
         self._registry = registry
         self._cell = cell
-        newcomers = Newcomers(api_database, registry, cell, identified_only=identified_only) if map_hosts else None
+        host_mapper = HostMapper(api_database, registry, cell, identified_only=identified_only) if map_hosts else None
         self._aside = aside or SetAside(api_database, "api")
-        self._applier = Applier(api_database, ledger, cell, newcomers, self._aside)
+        self._applier = Applier(api_database, ledger, cell, host_mapper, self._aside)
         self._epoch: int | None = None
         self._second = False
-        self._rests = rests
+        self._pause_rounds = pause_rounds
         self._left = 0
         self._settle_age = settle_age
         self._settle_now = Every(settle_age)
@@ -72,7 +72,7 @@ class FeedFollower:
         return more
 
     def _round(self) -> bool:
-        if self._cell.mapping.is_cell0 or self._resting():
+        if self._cell.mapping.is_cell0 or self._is_pausing():
             return False
         with Steps() as steps:
             more = steps.run(self._follow) or False
@@ -85,7 +85,7 @@ class FeedFollower:
         except errors.Conflict as behind:
             LOG.debug("%s", behind)
 
-    def _resting(self) -> bool:
+    def _is_pausing(self) -> bool:
         self._left -= 1
         return self._left >= 0
 
@@ -106,16 +106,16 @@ class FeedFollower:
         except errors.Conflict as behind:
             LOG.debug("%s", behind)
             more, self._second = False, True
-        self._left = self._rests if self._second else 0
+        self._left = self._pause_rounds if self._second else 0
         return more
 
 
 class FeedFollowers:
     """Runs one ``FeedFollower`` per cell of the registry, cell0 included, also for cells added later."""
 
-    def __init__(self, registry: CellRegistry, keeper: Callable[[Cell], FeedFollower], interval: float) -> None:
+    def __init__(self, registry: CellRegistry, make_follower: Callable[[Cell], FeedFollower], interval: float) -> None:
         self._registry = registry
-        self._keeper = keeper
+        self._make_follower = make_follower
         self._interval = interval
         self._running: dict[str, tuple[Cell, Periodic]] = {}
 
@@ -132,7 +132,7 @@ class FeedFollowers:
                 del self._running[uuid]
         for uuid, cell in wanted.items():
             if uuid not in self._running:
-                periodic = Periodic(f"keep-{cell.name}", self._interval, self._keeper(cell).keep)
+                periodic = Periodic(f"keep-{cell.name}", self._interval, self._make_follower(cell).keep)
                 self._running[uuid] = (cell, periodic.start())
 
     def stop(self) -> None:

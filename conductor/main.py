@@ -87,7 +87,7 @@ class SuperConductorService:
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)
         self._waiting = QueueMetrics(api_database)
 
-        def keeper(cell: Cell) -> FeedFollower:
+        def make_follower(cell: Cell) -> FeedFollower:
             return FeedFollower(
                 api_database,
                 ledger,
@@ -96,11 +96,11 @@ class SuperConductorService:
                 settings.settle_age,
                 map_hosts=settings.map_hosts != MapHosts.FALSE,
                 identified_only=settings.map_hosts == MapHosts.AUTO,
-                rests=PAUSE_ROUNDS,
+                pause_rounds=PAUSE_ROUNDS,
                 aside=aside,
             )
 
-        self._keepers = FeedFollowers(registry, keeper, settings.feed_interval)
+        self._followers = FeedFollowers(registry, make_follower, settings.feed_interval)
         self._sweeps = [
             Periodic("restored databases", incarnation.MARK_INTERVAL_S, self._restored.look, at_once=False),
             Periodic("leases", settings.lease_seconds / 3, builder.driving.renew, at_once=False),
@@ -108,7 +108,7 @@ class SuperConductorService:
             Periodic("queue", settings.sweep_interval, self._queue.sweep),
             Periodic("batches", settings.feed_interval, batches.look),
             Periodic("deletes", settings.sweep_interval, deleter.sweep),
-            Periodic("cells", settings.sweep_interval, self._keepers.follow),
+            Periodic("cells", settings.sweep_interval, self._followers.follow),
             Periodic("silences", settings.sweep_interval, SilenceWatch(api_database, registry).look),
             Periodic("tidy", TIDY_INTERVAL_S, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
             Periodic("secrets", settings.sweep_interval, lambda: erase_decided(api_database)),
@@ -137,7 +137,7 @@ class SuperConductorService:
         self._server.stop()
         for sweep in self._sweeps:
             sweep.stop()
-        self._keepers.stop()
+        self._followers.stop()
         self._queue.stop()
         self._rung.stop()
 

@@ -24,7 +24,7 @@ from service.rate_limited_log import RateLimitedLog
 LOG = logging.getLogger(__name__)
 
 
-class Newcomers:
+class HostMapper:
     """Maps new hosts of one cell. The first cell that reports a host name keeps it; agents in other cells are logged as errors."""
 
     def __init__(self, api_database: ApiDatabase, registry: CellRegistry, cell: Cell, *, identified_only: bool = False) -> None:

@@ -75,7 +75,7 @@ class RestoreWatch:
         why = now.reason if now.comparing else comparison.why_restored(now, self._last, marks, names) or self._why_queued(cells)
         if why:
             self._compare(now, why)
-        elif self._last is None and _is_nobody_heard(cells, marks):
+        elif self._last is None and _no_cell_answers(cells, marks):
             self._hold("no cell answers, so the API database may have been restored unnoticed")
         else:
             self._agree(now, cells, marks, confirmed_marks, stepped)
@@ -157,7 +157,7 @@ class RestoreWatch:
         LOG.warning("cell %s: %d rows were written to the feed again", cell.name, count)
 
 
-def _is_nobody_heard(cells: Mapping[str, Cell], marks: Marks) -> bool:
+def _no_cell_answers(cells: Mapping[str, Cell], marks: Marks) -> bool:
     """Whether there are cells besides cell0 and none of them answers."""
     builders = [uuid for uuid, cell in cells.items() if not cell.mapping.is_cell0]
     return (bool(builders) or bool(marks.silent)) and not any(uuid in marks.seen for uuid in builders)

@@ -38,15 +38,15 @@ def settle(api_database: ApiDatabase, cell: Cell, age: float, aside: SetAside | 
 
 def settle_rows(api_database: ApiDatabase, cell: Cell, found: Collection[str]) -> None:
     """Settle those of these rows that are still STAGED and whose mapping is decided."""
-    fates = api_database.read(mappings.fates, found)
+    states = api_database.read(mappings.states, found)
     fences: dict[str, int] = {}
     astray: list[str] = []
     for uuid in found:
-        fate = fates.get(uuid)
-        if fate is None or (fate.cell_uuid is None and fate.deleted) or fate.cell_uuid not in (None, cell.uuid):
+        state = states.get(uuid)
+        if state is None or (state.cell_uuid is None and state.deleted) or state.cell_uuid not in (None, cell.uuid):
             astray.append(uuid)
-        elif fate.cell_uuid == cell.uuid and not fate.deleted:
-            fences[uuid] = fate.fence
+        elif state.cell_uuid == cell.uuid and not state.deleted:
+            fences[uuid] = state.fence
     now = cell.now()
     if astray:
         cell.write(staging.remove_staged, astray)

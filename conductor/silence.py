@@ -42,8 +42,8 @@ class SilenceWatch:
             self._database.write(silences.begin, fresh)
             for each in fresh:
                 LOG.warning("%s: lists show the last known state of its servers", each.reason)
-        hushed = {each.cell_uuid for each in silent}
-        over = {uuid for uuid in known - hushed if uuid not in cells or self._is_followed(cells[uuid])}
+        silent_uuids = {each.cell_uuid for each in silent}
+        over = {uuid for uuid in known - silent_uuids if uuid not in cells or self._is_followed(cells[uuid])}
         if over:
             self._database.write(silences.end, over)
             LOG.info("cells %s are no longer silent", ", ".join(sorted(cells[u].name if u in cells else u for u in over)))

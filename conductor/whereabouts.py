@@ -22,7 +22,7 @@ LOOKED_UP_LIMIT = 10_000
 """Largest number of requests remembered as already looked for."""
 
 
-class Whereabouts:
+class CellLookup:
     """Asks all cells that answer. A usual boot is younger than ``LOOK_UP_AGE_S`` and costs nothing."""
 
     def __init__(self, ledger: Ledger, registry: CellRegistry) -> None:

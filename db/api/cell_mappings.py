@@ -24,7 +24,7 @@ class HasServers(errors.Conflict):
     """The cell has servers that are not deleted."""
 
 
-class NotOver(errors.Conflict):
+class UnfinishedWork(errors.Conflict):
     """The cell still has builds or deletes to finish."""
 
 
@@ -73,7 +73,7 @@ def delete(tx: ApiTransaction, uuid: str, *, failed_with: str | None = None) -> 
     """Delete the cell's mapping.
 
     ``failed_with``: servers in ERROR with this fault do not count, because the removal of the cell failed them.
-    Raises NotFound, and the Conflicts HasHosts, HasServers or NotOver.
+    Raises NotFound, and the Conflicts HasHosts, HasServers or UnfinishedWork.
     """
     name = get(tx, uuid).name
     if count := _count(tx, host_mappings, host_mappings.c.cell_uuid == uuid):
@@ -84,7 +84,7 @@ def delete(tx: ApiTransaction, uuid: str, *, failed_with: str | None = None) -> 
 
 
 def check_empty(tx: ApiTransaction, uuid: str, *, failed_with: str | None = None) -> None:
-    """Raise HasServers while servers are mapped to the cell, NotOver while it has not confirmed their deletes, or NotFound.
+    """Raise HasServers while servers are mapped to the cell, UnfinishedWork while it has not confirmed their deletes, or NotFound.
 
     ``failed_with``: see ``delete``.
     """
@@ -97,7 +97,7 @@ def check_empty(tx: ApiTransaction, uuid: str, *, failed_with: str | None = None
     if count := _count(tx, instance_mappings, *live):
         raise HasServers(f"Cell '{name}' still has {count} servers: delete them first")
     if count := _count(tx, instance_mappings, *unconfirmed):
-        raise NotOver(f"Cell '{name}' has not confirmed {count} deletes yet: wait until their guests are gone")
+        raise UnfinishedWork(f"Cell '{name}' has not confirmed {count} deletes yet: wait until their guests are gone")
 
 
 def _count(tx: ApiTransaction, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:

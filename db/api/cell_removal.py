@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.api import builds, cell_mappings, claims, epochs, host_mappings, inventories, tables
-from db.api.cell_mappings import NotOver
+from db.api.cell_mappings import UnfinishedWork
 from db.api.epochs import Epoch
 from db.api.ledger import Stamp
 from db.sql import dialect
@@ -67,7 +67,7 @@ class UnfinishedClaim(Object, frozen=True, kw_only=True):
     claim: CellClaim
 
 
-class Estate(Object, frozen=True, kw_only=True):
+class CellContents(Object, frozen=True, kw_only=True):
     """All that the API database holds of a cell. ``aggregates``: the names of the aggregates that each host is in, by host."""
 
     residents: tuple[Resident, ...]
@@ -111,12 +111,12 @@ _AGGREGATES = (
 _HOSTS = sa.select(tables.host_mappings.c.host).where(tables.host_mappings.c.cell_uuid == sa.bindparam("cell"))
 
 
-def survey(tx: ApiTransaction, cell_uuid: str, ended_with: str) -> Estate:
+def survey(tx: ApiTransaction, cell_uuid: str, ended_with: str) -> CellContents:
     """List what the API database holds of the cell, including servers that an earlier removal ended with fault ``ended_with``."""
     aggregates: dict[str, tuple[str, ...]] = {}
     for host, name in tx.execute(_AGGREGATES, {"cell": cell_uuid}):
         aggregates[host] = (*aggregates.get(host, ()), name)
-    return Estate(
+    return CellContents(
         residents=tuple(_resident(row) for row in tx.execute(_RESIDENTS, {"cell": cell_uuid, "ended_with": ended_with})),
         guests=tuple(_guest(row) for row in tx.execute(_GUESTS, {"cell": cell_uuid})),
         hosts=tuple(tx.execute(_HOSTS.order_by(tables.host_mappings.c.host), {"cell": cell_uuid}).scalars()),
@@ -263,10 +263,10 @@ def forget(tx: ApiTransaction, cell_uuid: str, *, failed_with: str | None = None
     cell_mappings.delete(tx, cell_uuid, failed_with=failed_with)
 
 
-def _claimed(cell: CellMapping, count: int) -> NotOver:
+def _claimed(cell: CellMapping, count: int) -> UnfinishedWork:
     """The error for a cell without servers that still has claims of builds."""
     advice = "disable it, and" if cell.state is CellState.ENABLED else f"it is {cell.state} and takes no more, so"
-    return NotOver(
+    return UnfinishedWork(
         f"Cell '{cell.name}' still has room claimed for {count} servers: {advice} wait until their builds are in it or have ended"
     )
 

@@ -37,7 +37,7 @@ class Queue(Object, frozen=True, kw_only=True):
     oldest: float | None
 
 
-class Fate(Object, frozen=True, kw_only=True):
+class MappingState(Object, frozen=True, kw_only=True):
     """The decision about a uuid, for the settler. ``requested``: its build request still exists."""
 
     cell_uuid: str | None
@@ -98,7 +98,7 @@ def queue(tx: ApiTransaction) -> Queue:
     return Queue(depth=depth, oldest=oldest)
 
 
-def fates(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, Fate]:
+def states(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, MappingState]:
     """The decision about each uuid. A missing uuid has no mapping."""
     query = (
         sa.select(instance_mappings, build_requests.c.instance_uuid.label("request"))
@@ -107,11 +107,13 @@ def fates(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, Fate]:
         )
         .where(instance_mappings.c.instance_uuid.in_(dialect.uuids()))
     )
-    found: dict[str, Fate] = {}
+    found: dict[str, MappingState] = {}
     wanted = sorted(uuids)
     for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
         for r in tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}):
-            found[r.instance_uuid] = Fate(cell_uuid=r.cell_uuid, deleted=r.deleted, fence=r.fence, requested=r.request is not None)
+            found[r.instance_uuid] = MappingState(
+                cell_uuid=r.cell_uuid, deleted=r.deleted, fence=r.fence, requested=r.request is not None
+            )
     return found
 
 

@@ -14,7 +14,7 @@ from db.sql.connection import ApiTransaction
 SERVERS_PER_TRANSACTION = dialect.IN_LIST_SIZE
 """Maximum number of servers that one transaction purges."""
 
-_HANGING_ON_BATCHES = (tables.request_specs, tables.request_tags, tables.request_metadata, tables.request_secrets, tables.decisions)
+_BATCH_TABLES = (tables.request_specs, tables.request_tags, tables.request_metadata, tables.request_secrets, tables.decisions)
 
 
 def servers(tx: ApiTransaction, before: float, cells: Collection[str]) -> int:
@@ -54,7 +54,7 @@ def forget_servers(tx: ApiTransaction, uuids: Sequence[str]) -> int:
     forgotten = tx.execute(sa.delete(mappings).where(mappings.c.instance_uuid.in_(uuids))).rowcount
     used = set(tx.execute(sa.select(mappings.c.batch_id).where(mappings.c.batch_id.in_(batches))).scalars())
     if ended := [batch for batch in batches if batch not in used]:
-        for table in _HANGING_ON_BATCHES:
+        for table in _BATCH_TABLES:
             tx.execute(sa.delete(table).where(table.c.batch_id.in_(ended)))
     return forgotten
 

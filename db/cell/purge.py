@@ -19,7 +19,7 @@ from db.sql.connection import CellTransaction
 SERVERS_PER_TRANSACTION = dialect.IN_LIST_SIZE
 """Maximum number of servers that one transaction purges."""
 
-HANGING_ON_ROWS = (builds, tags, block_device_mappings, instance_actions, instance_faults)
+INSTANCE_TABLES = (builds, tags, block_device_mappings, instance_actions, instance_faults)
 """Tables of a cell with rows of a server, besides its instance row and its batch's secrets."""
 
 _OLD_ROWS = (
@@ -43,12 +43,12 @@ def forget_rows(tx: CellTransaction, uuids: Sequence[str]) -> int:
     """Forget these, a page at most, as far as they are there; return how many were. They must have been found by ``old_rows``."""
     if not uuids:
         return 0
-    for table in HANGING_ON_ROWS:
+    for table in INSTANCE_TABLES:
         tx.execute(sa.delete(table).where(table.c.instance_uuid.in_(uuids)))
     return tx.execute(sa.delete(instances).where(instances.c.uuid.in_(uuids), instances.c.state == "deleted")).rowcount
 
 
-_KEYS = (instances.c.uuid, *(table.c.instance_uuid for table in HANGING_ON_ROWS))
+_KEYS = (instances.c.uuid, *(table.c.instance_uuid for table in INSTANCE_TABLES))
 
 
 def copies(tx: CellTransaction, uuids: Sequence[str]) -> list[str]:

@@ -41,7 +41,7 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 class EmbeddedMessage(base.RpcIncomingMessage):  # type: ignore[misc]  # the untyped base is oslo.messaging's
-    """A letter as oslo.messaging's servers want it: a request, or a notification as plain data."""
+    """A queued message as oslo.messaging's servers want it: a request, or a notification as plain data."""
 
     sender = LOCAL
 
@@ -49,33 +49,33 @@ class EmbeddedMessage(base.RpcIncomingMessage):  # type: ignore[misc]  # the unt
         self,
         broker: Broker,
         consumer: EmbeddedConsumer,
-        letter: QueuedMessage,
+        queued: QueuedMessage,
         origin: EmbeddedQueue,
         *,
         notification: bool = False,
     ) -> None:
         """Raises Unreadable."""
-        context, message = wire.decode(letter.body, _NOTIFIED if notification else _SENT)
+        context, message = wire.decode(queued.body, _NOTIFIED if notification else _SENT)
         super().__init__(context, message, msg_id="embedded")
-        self.size = len(letter.body)
-        self._broker, self._consumer, self._letter, self._origin = broker, consumer, letter, origin
+        self.size = len(queued.body)
+        self._broker, self._consumer, self._queued, self._origin = broker, consumer, queued, origin
 
     def acknowledge(self) -> None:
         self._broker.acknowledge(self._consumer)
 
     def requeue(self) -> None:
-        self._broker.requeue(self._consumer, self._origin, self._letter)
+        self._broker.requeue(self._consumer, self._origin, self._queued)
 
     def reply(self, reply: object = None, failure: _ExcInfo | None = None) -> None:
         """Raises errors.Invalid for an answer that is too large."""
-        if self._letter.answer is None:
+        if self._queued.answer is None:
             return
         if failure is not None:
-            self._letter.answer(_EmbeddedFailure(failures.encode(failure[1])))
+            self._queued.answer(_EmbeddedFailure(failures.encode(failure[1])))
             return
         body = msgspec.json.encode(reply)
         wire.check_size(body)
-        self._letter.answer(body)
+        self._queued.answer(body)
 
     def heartbeat(self) -> None:
         """Nothing to do: inside one process a caller needs no sign of life from its server."""
@@ -88,7 +88,7 @@ class _EmbeddedFailure(str):
 
 
 class EmbeddedListener(base.Listener):  # type: ignore[misc]  # the untyped base is oslo.messaging's
-    """Connects a server of oslo.messaging to its queues. It needs no thread: letters come in the threads of the broker's users."""
+    """Connects a server of oslo.messaging to its queues. It needs no thread: messages arrive in their senders' threads."""
 
     def __init__(self, broker: Broker, queues: Iterable[EmbeddedQueue], *, fanout: str | None = None, window: int = 1) -> None:
         """``window`` above 1: of notifications, as many of which may be in work."""
@@ -100,13 +100,13 @@ class EmbeddedListener(base.Listener):  # type: ignore[misc]  # the untyped base
     def start(self, on_incoming_callback: Callable[[list[EmbeddedMessage]], None]) -> None:
         super().start(on_incoming_callback)
 
-        def take(letter: QueuedMessage, origin: EmbeddedQueue) -> None:
+        def take(queued: QueuedMessage, origin: EmbeddedQueue) -> None:
             try:
-                incoming = EmbeddedMessage(self._broker, consumer, letter, origin, notification=self._window > 1)
+                incoming = EmbeddedMessage(self._broker, consumer, queued, origin, notification=self._window > 1)
             except wire.Unreadable as error:
                 metrics.REFUSED.labels(origin.name, error.kind).inc()
                 text = "A message of %d bytes in the queue %s cannot be read and is dropped: %s"
-                self._complaints(f"{origin.name}: {error.kind}", logging.WARNING, text, len(letter.body), origin.name, error)
+                self._complaints(f"{origin.name}: {error.kind}", logging.WARNING, text, len(queued.body), origin.name, error)
                 consumer.unacknowledged -= 1
                 return
             on_incoming_callback([incoming])
@@ -177,11 +177,11 @@ class EmbeddedDriver(base.BaseDriver):  # type: ignore[misc]  # the untyped base
         for target, ctxt, message in messages:
             self.send(target, ctxt, message)
 
-    def _deliver(self, target: Any, letter: QueuedMessage) -> None:
+    def _deliver(self, target: Any, queued: QueuedMessage) -> None:
         if target.fanout:
-            self._broker.fanout(target.topic, letter)
+            self._broker.fanout(target.topic, queued)
         else:
-            self._broker.send(self._key(target, target.server), letter)
+            self._broker.send(self._key(target, target.server), queued)
 
     def send_notification(
         self, target: Any, ctxt: dict[str, Any], message: dict[str, Any], version: float, retry: int | None = None

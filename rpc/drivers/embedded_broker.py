@@ -45,7 +45,7 @@ class EmbeddedQueue:
     """Letters that no consumer has room for, and the consumers in the order of their turns."""
 
     name: str
-    letters: deque[QueuedMessage] = field(default_factory=deque)
+    messages: deque[QueuedMessage] = field(default_factory=deque)
     consumers: deque[EmbeddedConsumer] = field(default_factory=deque)
 
     def next_consumer(self) -> EmbeddedConsumer | None:
@@ -60,7 +60,7 @@ class EmbeddedQueue:
 
 @dataclass(eq=False, slots=True)
 class EmbeddedConsumer:
-    """One listener. ``take`` gets each letter, with its queue; at most ``window`` are with it unacknowledged."""
+    """One listener. ``take`` gets each message, with its queue; at most ``window`` are with it unacknowledged."""
 
     take: Callable[[QueuedMessage, EmbeddedQueue], None]
     window: int = 1
@@ -82,17 +82,17 @@ class Broker:
         self._bindings: dict[str, tuple[EmbeddedQueue, ...]] = {}
         self._fanouts: dict[str, list[EmbeddedQueue]] = {}
 
-    def send(self, key: str, letter: QueuedMessage) -> None:
-        """Put ``letter`` into every queue bound to ``key``: that of the same name, and pools bound to it besides."""
+    def send(self, key: str, message: QueuedMessage) -> None:
+        """Put ``message`` into every queue bound to ``key``: that of the same name, and pools bound to it besides."""
         with self._lock:
             for queue in self._bindings.get(key) or (self._declare(key, key),):
-                self._put(queue, letter)
+                self._put(queue, message)
 
-    def fanout(self, topic: str, letter: QueuedMessage) -> None:
+    def fanout(self, topic: str, message: QueuedMessage) -> None:
         """Give a copy to every consumer that is subscribed to the topic's fan-out now."""
         with self._lock:
             for queue in self._fanouts.get(topic, ()):
-                self._put(queue, letter)
+                self._put(queue, message)
 
     def declare(self, key: str, name: str | None = None) -> EmbeddedQueue:
         """Return the queue called ``name`` (default: as the key), bound to ``key``."""
@@ -121,25 +121,25 @@ class Broker:
             for owned in self._fanouts.values():
                 owned[:] = [queue for queue in owned if queue not in queues]
             while consumer.inbox:
-                letter, queue = consumer.inbox.pop()
-                queue.letters.appendleft(letter)
+                message, queue = consumer.inbox.pop()
+                queue.messages.appendleft(message)
             for queue in queues:
                 self._pump(queue)
 
     def acknowledge(self, consumer: EmbeddedConsumer) -> None:
-        """``consumer`` has begun on (or is done with) one letter it was handed: it may have the next."""
+        """``consumer`` has begun on (or is done with) one message it was handed: it may have the next."""
         with self._lock:
             consumer.unacknowledged -= 1
             self._feed(consumer)
             for queue in consumer.queues:
-                if queue.letters:
+                if queue.messages:
                     self._pump(queue)
 
-    def requeue(self, consumer: EmbeddedConsumer, queue: EmbeddedQueue, letter: QueuedMessage) -> None:
-        """``consumer`` gives back one letter it was handed. It goes to the end of its queue, so that others are not held up."""
+    def requeue(self, consumer: EmbeddedConsumer, queue: EmbeddedQueue, message: QueuedMessage) -> None:
+        """``consumer`` gives back one message it was handed. It goes to the end of its queue, so that others are not held up."""
         self.acknowledge(consumer)
         with self._lock:
-            self._put(queue, letter)
+            self._put(queue, message)
 
     def _declare(self, key: str, name: str) -> EmbeddedQueue:
         queue = self._queues.setdefault(name, EmbeddedQueue(name))
@@ -148,27 +148,27 @@ class Broker:
             self._bindings[key] = (*bound, queue)
         return queue
 
-    def _put(self, queue: EmbeddedQueue, letter: QueuedMessage) -> None:
-        queue.letters.append(letter)
+    def _put(self, queue: EmbeddedQueue, message: QueuedMessage) -> None:
+        queue.messages.append(message)
         self._pump(queue)
-        if len(queue.letters) > QUEUE_LENGTH_LIMIT:
-            queue.letters.popleft()
+        if len(queue.messages) > QUEUE_LENGTH_LIMIT:
+            queue.messages.popleft()
             LOG.warning("%s holds %d unread messages: its oldest is dropped", queue.name, QUEUE_LENGTH_LIMIT)
 
     def _pump(self, queue: EmbeddedQueue) -> None:
-        """Set letters aside for consumers as long as there are letters and consumers with room."""
-        while queue.letters and (consumer := queue.next_consumer()):
-            consumer.inbox.append((queue.letters.popleft(), queue))
+        """Set messages aside for consumers as long as there are messages and consumers with room."""
+        while queue.messages and (consumer := queue.next_consumer()):
+            consumer.inbox.append((queue.messages.popleft(), queue))
             self._feed(consumer)
 
     def _feed(self, consumer: EmbeddedConsumer) -> None:
-        """Hand letters over as far as the window allows. Called with the lock held, so ``take`` must be quick and not call back."""
+        """Hand messages over as far as the window allows. The lock is held, so ``take`` must be quick and not call back."""
         while consumer.inbox and consumer.unacknowledged < consumer.window:
-            letter, queue = consumer.inbox.popleft()
-            if letter.expires < time.monotonic():
+            message, queue = consumer.inbox.popleft()
+            if message.expires < time.monotonic():
                 continue
             consumer.unacknowledged += 1
-            consumer.take(letter, queue)
+            consumer.take(message, queue)
 
 
 class Brokers:

@@ -330,12 +330,12 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
 
     def send_each(self, messages: Iterable[tuple[Any, dict[str, Any], dict[str, Any]]], retry: int | None = None) -> None:
         """Cast these, each with its target and context, in one go. Raises what ``send`` does: then some may have gone out."""
-        letters: dict[str, list[OutgoingMessage]] = {}
+        by_exchange: dict[str, list[OutgoingMessage]] = {}
         for target, ctxt, message in messages:
             wire = self._wire(ctxt, message)
-            letters.setdefault(self._get_exchange(target), []).append(OutgoingMessage(_topic(target), envelope(wire)))
-        for exchange, some in letters.items():
-            self.with_connection(partial(Connection.post, exchange=exchange, letters=some, retry=retry), retry)
+            by_exchange.setdefault(self._get_exchange(target), []).append(OutgoingMessage(_topic(target), envelope(wire)))
+        for exchange, some in by_exchange.items():
+            self.with_connection(partial(Connection.post, exchange=exchange, messages=some, retry=retry), retry)
 
     def _wire(self, ctxt: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
         """The message as it is sent, with an id of its own."""
@@ -346,8 +346,8 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         if target.fanout:
             self.with_connection(lambda connection: connection.fanout_send(target.topic, opened(body), retry=retry), retry)
             return
-        letter, exchange = OutgoingMessage(_topic(target), body, kept, timeout), self._get_exchange(target)
-        self.with_connection(lambda connection: connection.post(exchange, [letter], retry), retry)
+        outgoing, exchange = OutgoingMessage(_topic(target), body, kept, timeout), self._get_exchange(target)
+        self.with_connection(lambda connection: connection.post(exchange, [outgoing], retry), retry)
 
     def listen(self, target: Any, batch_size: int, batch_timeout: float | None) -> RabbitListener:
         """Listen for calls and casts to the topic and to this server of it, and for the topic's fan-outs."""

@@ -201,20 +201,20 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
 
     # -- sending --------------------------------------------------------------------------------------------------------
 
-    def post(self, exchange: str, letters: Sequence[OutgoingMessage], retry: int | None) -> None:
+    def post(self, exchange: str, messages: Sequence[OutgoingMessage], retry: int | None) -> None:
         """Send each to whoever listens on its topic; if it fails, some may have gone out."""
         if exchange not in self._declared_exchanges and self.confined is None:
-            for letter in letters:
-                self.topic_send(exchange, letter.topic, opened(letter.body), letter.timeout, retry)
+            for outgoing in messages:
+                self.topic_send(exchange, outgoing.topic, opened(outgoing.body), outgoing.timeout, retry)
             return
         with self._connection_lock:
-            self.ensure(partial(self._put_all, exchange, letters), retry=retry)
+            self.ensure(partial(self._put_all, exchange, messages), retry=retry)
 
     def direct_send(self, msg_id: str, msg: bytes) -> None:
         """Send an answer to the queue ``msg_id``. Raises om.MessageUndeliverable where there is no such queue."""
-        letter = OutgoingMessage(topic=msg_id, body=msg, kept=False)
+        outgoing = OutgoingMessage(topic=msg_id, body=msg, kept=False)
         with self._connection_lock:
-            self.ensure(partial(self._put, "", letter, self.direct_mandatory_flag))
+            self.ensure(partial(self._put, "", outgoing, self.direct_mandatory_flag))
 
     def put_aside(self, dead: RefusedMessage) -> None:
         """Put a refused message into the dead-letter queue."""
@@ -234,12 +234,12 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         """The message sent last has come back. An error here would leave its confirmation to be taken for the next message's."""
         self._returned = om.MessageUndeliverable(exception, exchange, routing_key, message)
 
-    def _put_all(self, exchange: str, letters: Sequence[OutgoingMessage]) -> None:
+    def _put_all(self, exchange: str, messages: Sequence[OutgoingMessage]) -> None:
         """The first by itself, which tells how the broker numbers what the channel publishes; the others without a wait between."""
-        first, *others = letters
+        first, *others = messages
         number = self._put(exchange, first)
-        for letter in others:
-            self._emit(exchange, letter)
+        for outgoing in others:
+            self._emit(exchange, outgoing)
         missing, refused = set(range(number + 1, number + 1 + len(others))), False
         while missing:
             method, upto, multiple = self._confirmation()
@@ -248,7 +248,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         if refused:  # raised when no other confirmation is outstanding: the next message would take it for its own
             raise MessageNacked
 
-    def _put(self, exchange: str, letter: OutgoingMessage, mandatory: bool = False) -> int:
+    def _put(self, exchange: str, outgoing: OutgoingMessage, mandatory: bool = False) -> int:
         """Publish, and wait until the broker has confirmed it: what ``basic_publish`` of a confirming channel does.
 
         That first looks whether the broker has blocked the connection, which here is read while the confirmation is waited for.
@@ -259,7 +259,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         if channel is not self._confirming:
             channel.confirm_select()
             self._confirming = channel
-        self._emit(exchange, letter, mandatory)
+        self._emit(exchange, outgoing, mandatory)
         method, number, _ = self._confirmation()
         if method == spec.Basic.Nack:
             raise MessageNacked
@@ -274,13 +274,13 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         method, number, multiple, *_ = received
         return method, number, multiple
 
-    def _emit(self, exchange: str, letter: OutgoingMessage, mandatory: bool = False) -> None:
+    def _emit(self, exchange: str, outgoing: OutgoingMessage, mandatory: bool = False) -> None:
         channel = self.channel
-        properties: dict[str, Any] = {"delivery_mode": _PERSISTENT if letter.kept else _TRANSIENT, **self._sender()}
-        if letter.timeout is not None:
-            properties["expiration"] = str(int(letter.timeout * 1000))
-        message = channel.prepare_message(letter.body, 0, wire.CONTENT_TYPE, wire.ENCODING, letter.headers or {}, properties)
-        channel.send_method(spec.Basic.Publish, "Bssbb", (0, exchange, letter.topic, mandatory, False), message)
+        properties: dict[str, Any] = {"delivery_mode": _PERSISTENT if outgoing.kept else _TRANSIENT, **self._sender()}
+        if outgoing.timeout is not None:
+            properties["expiration"] = str(int(outgoing.timeout * 1000))
+        message = channel.prepare_message(outgoing.body, 0, wire.CONTENT_TYPE, wire.ENCODING, outgoing.headers or {}, properties)
+        channel.send_method(spec.Basic.Publish, "Bssbb", (0, exchange, outgoing.topic, mandatory, False), message)
 
     def _sender(self) -> dict[str, str]:
         """The property that the broker compares with the login. A login by a certificate has a name that is not known here."""

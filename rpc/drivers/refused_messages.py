@@ -61,7 +61,7 @@ class RefusedMessages:
     def __init__(self, publish: Callable[[RefusedMessage], None]) -> None:
         self._publish = publish
         self._complaints = RateLimitedLog(LOG)
-        self._letters: queue.Queue[RefusedMessage | None] = queue.Queue(WAITING_LIMIT)
+        self._waiting: queue.Queue[RefusedMessage | None] = queue.Queue(WAITING_LIMIT)
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -74,7 +74,7 @@ class RefusedMessages:
         self._complaints(f"{topic}: {kind}", logging.WARNING, text, arrival.size, queue_name, QUEUE, why, sender)
         headers = {"queue": queue_name, "reason": why, "size": arrival.size, "refused-at": int(time.time())}
         try:
-            self._letters.put_nowait(RefusedMessage(arrival.body[:BODY_BYTES_LIMIT], headers))
+            self._waiting.put_nowait(RefusedMessage(arrival.body[:BODY_BYTES_LIMIT], headers))
         except queue.Full:
             return
         with self._starting:
@@ -84,14 +84,14 @@ class RefusedMessages:
 
     def stop(self) -> None:
         try:
-            self._letters.put_nowait(None)
+            self._waiting.put_nowait(None)
         except queue.Full:
             LOG.debug("%d refused messages were not set aside", WAITING_LIMIT)
 
     def _run(self) -> None:
-        while (letter := self._letters.get()) is not None:
+        while (refused := self._waiting.get()) is not None:
             try:
-                self._publish(letter)
+                self._publish(refused)
             except Exception as error:  # noqa: BLE001 - the broker may refuse it for any reason: the message is refused anyway
                 text = "A refused message could not be put into the queue %s: %s"
                 self._complaints(f"put aside: {type(error).__name__}", logging.WARNING, text, QUEUE, error)

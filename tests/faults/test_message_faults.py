@@ -66,7 +66,7 @@ class Scene:
     def release(self) -> None:
         """What was delayed arrives."""
         for held in self.late:
-            held.queue.letters.append(held.letter)
+            held.queue.messages.append(held.letter)
         self.late.clear()
 
     def _carry(self, held: Held, server: Server) -> None:
@@ -139,7 +139,7 @@ def unaccounted(scene: Scene) -> None:
     for agent in scene.world.agents():
         guests = agent.service._audit._guests
         for uuid in guests.snapshot():
-            if build := guests.doubted(uuid):
+            if build := guests.report_again(uuid):
                 guests.kept(build, "The cell has no record of it.")
         agent.begin("unknown guests")
 

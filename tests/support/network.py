@@ -163,7 +163,7 @@ class Network:
         """As if nothing had ever been sent or served."""
         for broker in self._brokers.values():
             for queue in broker._queues.values():
-                queue.letters.clear()
+                queue.messages.clear()
         self._servers.clear()
         self.calls.clear()
         self.answers.clear()
@@ -174,7 +174,7 @@ class Network:
             Held(queue, letter, f"{name}/{queue.name.partition('/')[2]}")
             for name, broker in self._brokers.items()
             for queue in broker._queues.values()
-            for letter in queue.letters
+            for letter in queue.messages
         ]
 
     def deliverable(self) -> list[tuple[Held, Server]]:
@@ -183,9 +183,9 @@ class Network:
             (Held(queue, letter, f"{name}/{queue.name.partition('/')[2]}"), server)
             for name, broker in self._brokers.items()
             for queue in broker._queues.values()
-            if queue.letters
+            if queue.messages
             for server in self._servers.get((name, queue.name), {}).values()
-            for letter in queue.letters
+            for letter in queue.messages
         ]
 
     def waiting(self) -> list[Call]:
@@ -194,10 +194,10 @@ class Network:
         return self.calls
 
     def lose(self, held: Held) -> None:
-        held.queue.letters.remove(held.letter)
+        held.queue.messages.remove(held.letter)
 
     def double(self, held: Held) -> None:
-        held.queue.letters.append(held.letter)
+        held.queue.messages.append(held.letter)
 
     def deliver(self, held: Held, server: Server) -> Task:
         """Begin to handle it."""

@@ -18,7 +18,7 @@ from conductor.delete import Deleter
 from conductor.tidy import reap
 from db.api import aggregates, cell_removal, events, mappings, quotas
 from db.api import tables as api
-from db.api.cell_mappings import HasServers, NotOver
+from db.api.cell_mappings import HasServers, UnfinishedWork
 from db.api.claims import Ledger
 from db.cell import compute_nodes
 from db.sql.connection import Connection
@@ -231,14 +231,14 @@ def test_a_plain_delete_says_what_is_to_be_done_as_the_cell_is(cloud: World, con
     driven = conductor.drive(cloud.accept(force_hosts=("a1",), size=SMALL), upto="claimed")
     change_cell(cloud.api, DEAD, CellChange(state=state))
     first = "disable it, and" if state is CellState.ENABLED else f"it is {state} and takes no more, so"
-    with pytest.raises(NotOver, match=f"still has room claimed for 1 servers: {first} wait until their builds"):
+    with pytest.raises(UnfinishedWork, match=f"still has room claimed for 1 servers: {first} wait until their builds"):
         delete_cell(cloud.api, DEAD, with_hosts=True)
     driven.stage()
     [uuid] = driven.hand_over()
     with pytest.raises(HasServers, match="still has 1 servers: delete them first"):
         delete_cell(cloud.api, DEAD, with_hosts=True)
     assert cloud.delete(uuid) is not None
-    with pytest.raises(NotOver, match="has not confirmed 1 deletes yet: wait until their guests are gone"):
+    with pytest.raises(UnfinishedWork, match="has not confirmed 1 deletes yet: wait until their guests are gone"):
         delete_cell(cloud.api, DEAD, with_hosts=True)
 
 

@@ -28,7 +28,7 @@ class Kept:
         self.cells = cells
         self.cell: Cell = next(cell for cell in registry.cells() if cell.name == "east")
         self.first, self.second = (
-            FeedFollower(cells.api, Ledger(cells.api, name), registry, self.cell, 3600.0, map_hosts=True, rests=PAUSE_ROUNDS)
+            FeedFollower(cells.api, Ledger(cells.api, name), registry, self.cell, 3600.0, map_hosts=True, pause_rounds=PAUSE_ROUNDS)
             for name in ("a", "b")
         )
         self._registry = registry

@@ -13,7 +13,7 @@ from cells.administration import delete_cell
 from cells.discovery import AGENT
 from cells.registry import CellRegistry
 from conductor.feed_follower import FeedFollower
-from conductor.newcomers import Newcomers
+from conductor.newcomers import HostMapper
 from db.api import claims, host_mappings, host_removal
 from db.api import host_removal as api_host_removal
 from db.api.claims import Ledger
@@ -160,7 +160,7 @@ def test_hosts_of_a_cell_that_falls_silent_are_not_mapped_before_it_answers(cell
     with cells.registry() as registry:
         dead = next(cell for cell in registry.cells() if cell.name == "dead")
         with pytest.raises(errors.CellUnavailable):
-            Newcomers(cells.api, registry, dead)(["d1"])
+            HostMapper(cells.api, registry, dead)(["d1"])
         assert mapped(cells, registry) == {}
 
 

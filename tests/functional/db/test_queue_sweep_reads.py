@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from db.api import mappings
-from db.api.mappings import Fate
+from db.api.mappings import MappingState
 from db.api.tables import build_requests, instance_mappings
 from db.sql.connection import Connection
 from db.sql.engine import Database
@@ -44,15 +44,15 @@ def test_fates_are_what_was_decided(queue: Queue) -> None:
     queue.delete(deleted)
     queue.delete(ended)
     queue.database.write(_forget, unmapped)
-    undecided = Fate(cell_uuid=None, deleted=False, fence=0, requested=True)
-    assert queue.database.read(mappings.fates, [*fences, "unknown"]) == {
+    undecided = MappingState(cell_uuid=None, deleted=False, fence=0, requested=True)
+    assert queue.database.read(mappings.states, [*fences, "unknown"]) == {
         queued: undecided,
-        handed: Fate(cell_uuid=CELLS[1], deleted=False, fence=1, requested=False),
-        buried: Fate(cell_uuid=CELL0_UUID, deleted=False, fence=1, requested=False),
-        deleted: Fate(cell_uuid=None, deleted=True, fence=0, requested=False),
-        ended: Fate(cell_uuid=CELLS[1], deleted=True, fence=1, requested=False),
+        handed: MappingState(cell_uuid=CELLS[1], deleted=False, fence=1, requested=False),
+        buried: MappingState(cell_uuid=CELL0_UUID, deleted=False, fence=1, requested=False),
+        deleted: MappingState(cell_uuid=None, deleted=True, fence=0, requested=False),
+        ended: MappingState(cell_uuid=CELLS[1], deleted=True, fence=1, requested=False),
     }
-    assert queue.database.read(mappings.fates, []) == {}
+    assert queue.database.read(mappings.states, []) == {}
 
 
 def test_deleting_lists_what_a_cell_has_not_confirmed_page_by_page(queue: Queue) -> None:

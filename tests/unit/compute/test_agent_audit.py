@@ -18,7 +18,7 @@ def a_holding(state: str = "active", *, fence: int = 3, attempt: int = 2, builde
 
 def test_a_confirmed_guest_needs_nothing() -> None:
     findings = compare({"a": (Phase.RUNNING, GUEST)}, [a_holding()])
-    assert (findings.doubted, findings.deleted, findings.handed_back, findings.missing) == ((), (), (), frozenset())
+    assert (findings.unconfirmed_guests, findings.deleted, findings.handed_back, findings.missing) == ((), (), (), frozenset())
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_confirmed_guest_needs_nothing() -> None:
 )
 def test_any_other_record_of_a_guest_is_asked_about(holding: Holding | None) -> None:
     findings = compare({"a": (Phase.RUNNING, GUEST)}, [holding] if holding else [])
-    assert findings.doubted == ("a",)
+    assert findings.unconfirmed_guests == ("a",)
     assert findings.handed_back == ()
 
 
@@ -46,28 +46,28 @@ def test_any_other_record_of_a_guest_is_asked_about(holding: Holding | None) -> 
 def test_what_is_under_way_is_left_alone(phase: Phase) -> None:
     for holding in (a_holding("building"), a_holding("active"), a_holding("scheduled")):
         findings = compare({"a": (phase, GUEST)}, [holding])
-        assert (findings.doubted, findings.handed_back, findings.missing) == ((), (), frozenset())
+        assert (findings.unconfirmed_guests, findings.handed_back, findings.missing) == ((), (), frozenset())
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SPAWNING])
 def test_a_build_that_is_not_building_on_record_is_asked_for(phase: Phase) -> None:
     entries = {"a": (phase, GUEST)}
-    assert compare(entries, [a_holding("building")]).questioned == ()
-    assert compare(entries, [a_holding("deleting")]).questioned == (), "the delete ends it"
+    assert compare(entries, [a_holding("building")]).unconfirmed_builds == ()
+    assert compare(entries, [a_holding("deleting")]).unconfirmed_builds == (), "the delete ends it"
     for records in ([], [a_holding("scheduled")], [a_holding("building", attempt=3)], [a_holding("building", builder="h:2")]):
-        assert compare(entries, records).questioned == ("a",)
+        assert compare(entries, records).unconfirmed_builds == ("a",)
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase not in (Phase.QUEUED, Phase.SPAWNING)])
 def test_nothing_else_is_asked_for(phase: Phase) -> None:
     """What has not been granted is asking already; the grant of what runs is no longer the question."""
-    assert compare({"a": (phase, GUEST)}, []).questioned == ()
+    assert compare({"a": (phase, GUEST)}, []).unconfirmed_builds == ()
 
 
 def test_a_delete_on_record_is_carried_out_with_guest_or_without() -> None:
     order = DeleteOrder(instance_uuid="a", attempt=2, fence=3)
     assert compare({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).deleted == (order,)
-    assert compare({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).doubted == ()
+    assert compare({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).unconfirmed_guests == ()
     assert compare({}, [a_holding("deleting")]).deleted == (order,)
 
 

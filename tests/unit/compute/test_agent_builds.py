@@ -182,7 +182,7 @@ def test_a_delete_of_a_running_guest(host: Host) -> None:
     build = host.running()
     assert host.ends.delete("a", 1) is build
     assert not host.guests.rejected(build)
-    assert host.guests.doubted("a") is None
+    assert host.guests.report_again("a") is None
     assert host.ends.destroyed(build) is not None
     assert host.used() == 0
 
@@ -236,10 +236,10 @@ def test_a_guest_that_was_found_is_reported_under_the_builder_it_was_built_by(ho
 
 def test_a_doubted_guest_is_reported_once(host: Host) -> None:
     build = host.running()
-    assert host.guests.doubted("a") is build
-    assert host.guests.doubted("a") is None
+    assert host.guests.report_again("a") is build
+    assert host.guests.report_again("a") is None
     assert host.guests.confirmed(build)
-    assert host.guests.doubted("b") is None
+    assert host.guests.report_again("b") is None
 
 
 def test_handing_back_speaks_for_the_earlier_start_and_bars_the_attempt(host: Host) -> None:
@@ -375,7 +375,7 @@ def test_what_the_cell_has_taken_away_is_cancelled_without_a_word(host: Host) ->
     queued = host.begun(a_guest("b"))
     assert host.builds.granted(queued)
     assert [host.builds.begun(uuid) for uuid in "abx"] == [spawning, queued, None]
-    asked = host.builds.question(spawning)
+    asked = host.builds.accept_again(spawning)
     assert (asked.kind, asked.attempt, asked.wants_secrets) == (ReportKind.ACCEPT, 1, False)
     assert host.builds.abandon(spawning)
     assert host.builds.abandon(queued)
@@ -426,20 +426,20 @@ def test_a_guest_without_a_record_is_counted_until_the_cell_knows_it(host: Host)
     assert host.guests.unknown(build, 100.0) == 0.0
     assert host.guests.kept(build, "no record"), "said once"
     assert host.guests.unknown_guests() == {"h1": 1}
-    assert host.guests.doubted("a") is build
+    assert host.guests.report_again("a") is build
     assert host.guests.unknown(build, 130.0) == 30.0
     assert not host.guests.kept(build, "no record")
-    assert host.guests.doubted("a") is build
+    assert host.guests.report_again("a") is build
     assert host.guests.confirmed(build)
     assert host.guests.unknown_guests() == {}
-    report = host.builds.report(host.guests.doubted("a") or build)
+    report = host.builds.report(host.guests.report_again("a") or build)
     assert report is not None
     assert report.confirmed
 
 
 def test_a_guest_that_is_on_record_again_is_no_longer_unaccounted_for(host: Host) -> None:
     build = host.running()
-    assert host.guests.doubted("a") is build
+    assert host.guests.report_again("a") is build
     host.guests.kept(build, "on record: error")
     record = Holding(instance_uuid="a", state="active", fence=7, attempt=2, builder="h1:me")
     host.guests.on_record({"a": record})
@@ -549,7 +549,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(uuid=UUIDS)
     def doubt(self, uuid: str) -> None:
-        self.host.guests.doubted(uuid)
+        self.host.guests.report_again(uuid)
 
     @rule(index=st.integers(0, 9))
     def destroy(self, index: int) -> None:
