@@ -93,7 +93,7 @@ class NotificationSender:
     def _drop(self, place: Place) -> None:
         dropped = place.write(outbox.drop, self._kind, place.now() - self._keep)
         if dropped:
-            LOG.warning("%d notifications were dropped: nobody took them for %.0f s", dropped, self._keep)
+            LOG.warning("%d notifications were dropped: they could not be sent for %.0f s", dropped, self._keep)
 
 
 class NotificationService:

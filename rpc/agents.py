@@ -16,17 +16,17 @@ from objects.base import Object
 from objects.text import checked_name
 
 EXCHANGE = "superconductor.agents"
-"""Where agents that have users of their own send to. Cell conductors declare it and bind their topic to it."""
+"""The exchange of agents that have their own users. Cell conductors declare it and bind their topic to it."""
 
 SHARED_EXCHANGE = "superconductor"
-"""The exchange of all topics, which orders come through."""
+"""The exchange of all topics. Orders arrive through it."""
 
 TOPIC = "compute"
 USER_PREFIX = "compute."
-"""What the name of a host's user begins with on the virtual host /; the rest is the host."""
+"""Prefix of the name of a host's user on the virtual host /; the host's name follows."""
 
 USER_LENGTH = 200
-"""Characters that a host's user may have: names of reply queues contain it."""
+"""Maximum length of the name of a host's user, because names of reply queues contain it."""
 
 
 class Confined(Object, frozen=True, kw_only=True):

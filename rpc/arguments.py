@@ -149,7 +149,7 @@ def _optional(unwrap: _Unwrap, value: Any) -> Any:
 def _hints(method: Callable[..., object]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(method, include_extras=True)
-    except NameError:  # of classes made inside of a function, as tests have them: their values are taken as they come
+    except NameError:  # classes defined in a function, as in tests: their values are not checked
         return {}
 
 

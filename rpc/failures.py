@@ -11,10 +11,10 @@ from objects import errors, typed
 from objects.text import FAULTS_SIZE, clean
 
 ERROR_MODULES = ("objects.errors", "rpc.errors")
-"""Where the errors are defined that cross the bus as themselves."""
+"""Modules of the errors that keep their class across the bus."""
 
 NAME_SIZE = 100
-"""Bytes of the name of an error's class that are repeated."""
+"""Maximum number of bytes quoted of the name of an error's class."""
 
 
 class _Failure(msgspec.Struct, kw_only=True):

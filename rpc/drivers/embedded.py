@@ -23,7 +23,7 @@ from objects.context import RequestContext
 from rpc import failures
 from rpc.drivers import wire
 from rpc.drivers.embedded_broker import BROKERS, Broker, EmbeddedConsumer, EmbeddedQueue, QueuedMessage
-from rpc.drivers.library import base  # where drivers find their base classes
+from rpc.drivers.library import base  # base classes of drivers
 from rpc.sender import LOCAL
 from service import metrics
 from service.rate_limited_log import RateLimitedLog

@@ -198,4 +198,4 @@ class Brokers:
 
 
 BROKERS = Brokers()
-"""The one thing that is shared without being passed on: it stands for the network, and a URL is how one reaches it."""
+"""The only shared module state: it stands for the network, and a URL selects one of its brokers."""

@@ -7,19 +7,19 @@ says what a newer one has changed. No other file imports them.
 from __future__ import annotations
 
 from amqp import spec  # type: ignore[import-untyped]  # numbers of AMQP's methods and error codes
-from amqp.method_framing import frame_handler as amqp_frame_handler  # type: ignore[import-untyped]  # takes apart what is no delivery (frames.py)
-from amqp.serialization import decode_properties_basic  # type: ignore[import-untyped]  # of a delivery, with its errors kept apart from those of the socket
+from amqp.method_framing import frame_handler as amqp_frame_handler  # type: ignore[import-untyped]  # parses frames other than deliveries (frames.py)
+from amqp.serialization import decode_properties_basic  # type: ignore[import-untyped]  # parses the properties of a delivery, apart from errors of the socket
 from oslo_messaging._drivers import (
-    amqp as rpc_amqp,  # the pool's context of a connection, and ids of messages
+    amqp as rpc_amqp,  # a pooled connection's context, and ids of messages
 )
 from oslo_messaging._drivers import (
     amqpdriver,  # listeners, waiters and their messages, which ours derive from
-    base,  # what oslo.messaging asks of a driver
+    base,  # base classes of a driver
     common,  # purposes of connections, and the exceptions of drivers
     impl_rabbit,  # the driver and the connection that ours derive from: reconnecting, heartbeats, declarations
-    pool,  # the pool of connections, which ours replaces by one that looks at their age
+    pool,  # the connection pool; ours also checks the age of connections
 )
-from oslo_messaging._metrics import client as library_metrics  # set to nothing: it would open a socket
+from oslo_messaging._metrics import client as library_metrics  # disabled: it would open a socket
 from oslo_messaging._tracing import client as library_tracing  # likewise
 
 __all__ = [

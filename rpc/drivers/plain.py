@@ -27,7 +27,7 @@ from service.rate_limited_log import RateLimitedLog
 LOG = logging.getLogger(__name__)
 
 REMOTE = "_Remote"
-"""What the library appends to the class name of an error that a server has sent."""
+"""The suffix that the library adds to the class name of an error from a server."""
 
 
 class PlainMessage(base.RpcIncomingMessage):  # type: ignore[misc]  # the library ships no types

@@ -28,7 +28,7 @@ CONTEXT_SIZE = 1024
 """Bytes of UTF-8 that one text of a request context may have. A longer text is cut: no decision depends on it."""
 
 REPLY_PREFIX = "reply_"
-"""What the names of reply queues begin with. An answer goes to no other queue, whatever a message asks for."""
+"""Prefix of the names of reply queues. An answer goes to no other queue, whatever a message asks for."""
 
 _Id = Annotated[str, msgspec.Meta(max_length=255)]
 _EMPTY = msgspec.Raw(b"{}")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-try:  # the function itself, to which np.count_nonzero takes two calls in Python, ten times in every decision
+try:  # np.count_nonzero reaches it through two Python calls, ten times in every decision
     from numpy._core.multiarray import count_nonzero as _count
-except ImportError:  # NumPy does not promise that it stays there
+except ImportError:  # NumPy does not promise this private name
     _count = np.count_nonzero
 
 Floats = npt.NDArray[np.float64]
@@ -22,7 +22,7 @@ Words = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 tally: Callable[[Mask], np.intp] = _count
-"""How many of them are true, as a number of NumPy."""
+"""Counts the true elements; returns a NumPy number."""
 
 _WORD = (1 << 64) - 1
 

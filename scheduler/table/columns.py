@@ -14,13 +14,13 @@ from scheduler.table.arrays import Counts, Floats, Ints, Mask, Words
 CHANGES_KEPT = 4096
 """Number of latest changes whose rows are known."""
 GUEST_REMOVAL_WAIT_S = 10.0
-"""Seconds after a host's claims have fallen in which what its agent counts more of may be guests that are gone: it counts when the
-agent has reported again, or later."""
+"""Seconds after a host's claims have fallen in which its agent may still count guests that are gone. A surplus in its count is used
+only when the agent has reported again, or later."""
 SETTLE_AFTER_S = 30.0
 """Seconds without a change of a host's claims after which they are compared with the agent's count again."""
 
 _COLUMNS: dict[str, tuple[Any, Any]] = {
-    # name: (type, value of a row that nothing is known of)
+    # name: (type, value in a row without data)
     "salt": (np.uint64, 0),
     "inventory": (np.int64, 0),
     "generation": (np.int64, -1),

@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.table.arrays import Ints
 
 UNUSED_VALUES_LIMIT = 64
-"""Values that no host has any more and that are kept until the next compaction, beyond one for each row."""
+"""Number of values, beyond one for each row, that may be kept although no host has them any more."""
 
 
 class DictionaryColumn:
@@ -65,7 +65,7 @@ class DictionaryColumn:
 
 
 UNIQUE = frozenset({"host_ip"})
-"""Attributes of which every host has another value: they are no facets."""
+"""Attributes whose value differs on every host: they get no dictionary column."""
 
 
 class DictionaryColumns(dict[str, DictionaryColumn]):

@@ -1,9 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""What ``kernels.py`` names as one pass each, of a compiled wheel. What they mean, and the reference: reference.py.
+"""The functions of ``kernels.py`` as one pass each, for a compiled wheel. reference.py is the reference and describes them.
 
-Arrays of another kind than the table's own columns have - a site's filters and weighers may give any - are left to the reference,
-and so is what holds numbers that are none. Nothing here is asked for memory through Python's buffers, which takes longer than the
-pass itself at 1,000 hosts.
+The reference handles arrays of other types than the table's columns, which a site's filters and weighers may return, and arrays
+with NaN. Memory is accessed through NumPy's C API, because Python's buffer protocol takes longer than a pass at 1,000 hosts.
 """
 
 cimport numpy as cnp

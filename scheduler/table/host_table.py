@@ -348,7 +348,7 @@ class HostTable(TentativeClaims):
     def _judge(self, rows: int | Ints) -> None:
         takes_builds = np.array([mapping.state is CellState.ENABLED for mapping in self.cells] + [False])
         home = self.home[rows]
-        self.cell_open[rows] = takes_builds[home]  # -1, of a host without a home, is the last
+        self.cell_open[rows] = takes_builds[home]  # -1, of a host without a home, selects the last element
         self.enabled[rows] = self.cell_open[rows] & ~self.disabled[rows]
         at_home = (home >= 0) & (home == self.cell[rows])
         self.eligible[rows] = at_home & (self.inventory[rows] > 0) & ~self.forced_down[rows] & ~self.ambiguous[rows]

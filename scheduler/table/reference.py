@@ -10,7 +10,7 @@ FULL_SORT_LIMIT = 64
 """Up to this many scores beyond ``count`` are sorted completely."""
 
 _ODD = np.uint64(0xBF58476D1CE4E5B9)  # the first multiplier of splitmix64 (Steele, Lea, Flood: OOPSLA 2014)
-_LOW = np.uint64(11)  # bits that a float has no room for
+_LOW = np.uint64(11)  # the low bits that a float cannot hold
 
 
 def noise(salts: Words, seed: int, below: float) -> Floats:
@@ -36,7 +36,7 @@ def narrowed(mask: Mask, passed: Mask) -> int:
 
 def at_least(column: Floats, least: float) -> Mask:
     """Which of them reach ``least``."""
-    reached: Mask = column >= float(least)  # a whole number takes NumPy twice as long
+    reached: Mask = column >= float(least)  # with a Python int NumPy takes twice as long
     return reached
 
 
@@ -56,7 +56,7 @@ def extremes(raw: Floats, left: Mask | None, least: float | None) -> tuple[float
     """The lowest and the highest of those that are left (None: all), of which there is one at least; no lowest above ``least``."""
     last, first = raw.argmin(), raw.argmax()
     low, high = raw.item(last), raw.item(first)
-    if left is not None:  # the extremes of all are mostly those of them that are left
+    if left is not None:  # the extremes of all hosts usually are those of the remaining ones
         if not left[first]:
             there = np.where(left, raw, -np.inf)
             high = there.item(there.argmax())

@@ -84,7 +84,7 @@ def test_a_hosts_user_that_speaks_of_another_host_changes_nothing(
 def test_where_users_are_required_nobody_else_is_believed(site: Site, call: Callable[[Border], object], who: MessageSender) -> None:
     before = written(site)
     with pytest.raises(
-        errors.Forbidden, match=r"log in as 'compute\.HOST', as \[conductor\] agent_users = required asks.*host user"
+        errors.Forbidden, match=r"log in as 'compute\.HOST', because \[conductor\] agent_users = required.*host user"
     ):
         call(border(site, who))
     assert written(site) == before
