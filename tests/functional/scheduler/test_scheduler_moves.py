@@ -277,7 +277,7 @@ class TestWrongCalls:
         asked = server.move(MIGRATE)
         [operation] = asked.fences
         twice = msgspec.structs.replace(asked, fences={operation: 1, "other": 1})
-        with pytest.raises(errors.Invalid, match="of one server, not of 2"):
+        with pytest.raises(errors.Invalid, match="for one server, not for 2"):
             server.scheduler.select_destinations(CONTEXT, twice, list(twice.fences))
         own = msgspec.structs.replace(asked, fences={server.uuid: 1})
         with pytest.raises(errors.Invalid, match="a uuid of its own"):
