@@ -29,7 +29,7 @@ from objects.spec import RequestSpec
 from service import metrics
 from service.batching import GroupCommit
 
-WINDOW = 0.01
+GATHER_WINDOW_S = 0.01
 """Seconds that a request waits at most for others to share its transaction, if recent transactions were shared."""
 
 
@@ -59,7 +59,7 @@ class Acceptor:
         self._database = database
         self._catalog = catalog
         self._confidence = confidence
-        self._together: GroupCommit[NewBatch, Accepted] = GroupCommit(self._accept_all, window=WINDOW, patient=False)
+        self._together: GroupCommit[NewBatch, Accepted] = GroupCommit(self._accept_all, window=GATHER_WINDOW_S, patient=False)
 
     def accept(self, call: Call, body: CreateBody, key: ClientKey | None) -> AcceptedBatch:
         """Store the batch. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.

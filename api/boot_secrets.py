@@ -17,7 +17,7 @@ from service.vault import API, OPTION, Vault
 
 LOG = logging.getLogger(__name__)
 
-LENGTH = 16
+PASSWORD_LENGTH = 16
 """Characters of a generated password: about 92 bits."""
 
 _ALPHABETS = tuple(
@@ -74,6 +74,6 @@ class BootSecretsPolicy:
 def new_password() -> str:
     """A random password with a digit, a lower-case and a capital letter, and without characters that look alike."""
     chosen = [secrets.choice(alphabet) for alphabet in _ALPHABETS]
-    chosen += [secrets.choice("".join(_ALPHABETS)) for _ in range(LENGTH - len(chosen))]
+    chosen += [secrets.choice("".join(_ALPHABETS)) for _ in range(PASSWORD_LENGTH - len(chosen))]
     secrets.SystemRandom().shuffle(chosen)
     return "".join(chosen)

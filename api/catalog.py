@@ -14,7 +14,7 @@ from objects.base import Object
 from objects.flavor import Flavor
 from objects.group import ServerGroup
 
-POLL = 1.0
+EPOCH_POLL_INTERVAL_S = 1.0
 """Seconds between two reads of the epochs."""
 
 
@@ -36,8 +36,8 @@ class Catalog:
 
     def __init__(self, database: ApiDatabase) -> None:
         reader = EpochReader(database)
-        self._offer = EpochCache(reader, ("flavors", "aggregates"), _load_offer, interval=POLL)
-        self._groups = EpochCache(reader, ("groups",), _load_groups, interval=POLL)
+        self._offer = EpochCache(reader, ("flavors", "aggregates"), _load_offer, interval=EPOCH_POLL_INTERVAL_S)
+        self._groups = EpochCache(reader, ("groups",), _load_groups, interval=EPOCH_POLL_INTERVAL_S)
 
     def flavors(self, call: Call) -> list[Flavor]:
         """The flavors that the caller may see. Private ones are for administrators only, as projects cannot be given access to

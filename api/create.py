@@ -13,11 +13,10 @@ from api.validation import is_uuid
 from objects import errors, typed
 from objects.base import Object
 from objects.spec import BootSecrets, Image, ServerProperties
+from objects.text import NAME_LENGTH
 
 Boolean = bool | str
 Count = int | str
-
-LONGEST_NAME = 255
 
 _HINTS = "os:scheduler_hints"
 _OLD_HINTS = "OS-SCH-HNT:scheduler_hints"
@@ -208,8 +207,10 @@ def names(server: ServerBody, count: int) -> list[str]:
     """
     if count == 1:
         return [server.name]
-    if len(f"{server.name}-{count}") > LONGEST_NAME:
-        raise errors.Invalid(f"server.name: is too long, {LONGEST_NAME} is the most with the number of the server behind it")
+    if len(f"{server.name}-{count}") > NAME_LENGTH:
+        raise errors.Invalid(
+            f"server.name: is too long: {NAME_LENGTH} characters at most, with the number of the server at its end"
+        )
     return [f"{server.name}-{number}" for number in range(1, count + 1)]
 
 

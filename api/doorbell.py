@@ -12,11 +12,11 @@ from service.batching import RoundBatcher
 
 LOG = logging.getLogger(__name__)
 
-WAITING = 1000
+QUEUED_RINGS_LIMIT = 1000
 """Maximum number of rings queued while the bus is slow. Further ones are dropped: the conductors' sweeps find the rows."""
-PACE = 0.02
+RING_INTERVAL_S = 0.02
 """Minimum seconds between two rings."""
-TOGETHER = 50
+RINGS_PER_MESSAGE = 50
 """Maximum number of rings in one message."""
 
 
@@ -42,12 +42,14 @@ class Doorbell:
     """Sends notifications from a separate thread, which starts with the first one (so after a server has forked).
 
     The work is already committed. If a request sent the notification itself, a hanging broker would delay every request. Concurrent
-    batches share a message: the first is sent at once, those of the next ``PACE`` seconds together.
+    batches share a message: the first is sent at once, those of the next ``RING_INTERVAL_S`` seconds together.
     """
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
-        self._rings: RoundBatcher[Ring] = RoundBatcher("doorbell", self._ring, pace=PACE, limit=TOGETHER, most=WAITING)
+        self._rings: RoundBatcher[Ring] = RoundBatcher(
+            "doorbell", self._ring, pace=RING_INTERVAL_S, limit=RINGS_PER_MESSAGE, most=QUEUED_RINGS_LIMIT
+        )
 
     def accepted(self, context: RequestContext, batch_id: str) -> None:
         """This batch waits in the queue."""

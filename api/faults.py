@@ -53,7 +53,7 @@ _FULL = (
     "The service has no room left to store anything. What it has accepted goes on, and it takes requests again, "
     "once its operator has freed space; the log says where."
 )
-RETRY_AFTER = 5
+RETRY_AFTER_S = 5
 """Seconds after which a client may retry a request that failed because a database was unavailable."""
 
 
@@ -90,7 +90,7 @@ def _ours(complaints: RateLimitedLog, req: falcon.Request, resp: falcon.Response
             if isinstance(error, TooFast):
                 resp.set_header("Retry-After", str(error.retry_after))
             elif status == 503:
-                resp.set_header("Retry-After", str(RETRY_AFTER))
+                resp.set_header("Retry-After", str(RETRY_AFTER_S))
             return
     _unexpected(req, resp, error, params)
 

@@ -54,7 +54,7 @@ TRUE = frozenset({"", "1", "t", "true", "on", "y", "yes"})
 _FALSE = frozenset({"0", "f", "false", "off", "n", "no"})
 _POWER = {"1": ("active",), "0": ("building", "error")}
 _TASKS = {"scheduling": False, "spawning": True}
-_MOST_TAGS, _LONGEST_TAG, _MOST_METADATA = 50, 60, 128
+_TAGS_LIMIT, _TAG_LENGTH, _METADATA_KEYS_LIMIT = 50, 60, 128
 
 
 def value_of(req: falcon.Request, name: str) -> str | None:
@@ -156,8 +156,8 @@ def _tags(req: falcon.Request, call: Call) -> Filters:
     found: Filters = {}
     for name in ("tags", "tags-any", "not-tags", "not-tags-any"):
         given = tuple(dict.fromkeys(tag for tag in (req.get_param(name) or "").split(",") if tag))
-        if len(given) > _MOST_TAGS or any(len(tag) > _LONGEST_TAG for tag in given):
-            raise errors.Invalid(f"{name}: takes {_MOST_TAGS} tags of {_LONGEST_TAG} characters at most")
+        if len(given) > _TAGS_LIMIT or any(len(tag) > _TAG_LENGTH for tag in given):
+            raise errors.Invalid(f"{name}: takes {_TAGS_LIMIT} tags of {_TAG_LENGTH} characters at most")
         found[name.replace("-", "_")] = given
     return found
 
@@ -170,8 +170,8 @@ def _metadata(req: falcon.Request, call: Call) -> Filters:
         pairs = typed.decode(given, dict[str, str])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise errors.Invalid('metadata: is not a JSON object of strings, like {"role": "web"}') from error
-    if len(pairs) > _MOST_METADATA:
-        raise errors.Invalid(f"metadata: takes {_MOST_METADATA} keys at most")
+    if len(pairs) > _METADATA_KEYS_LIMIT:
+        raise errors.Invalid(f"metadata: takes {_METADATA_KEYS_LIMIT} keys at most")
     if not all(map(text.is_safe, (*pairs, *pairs.values()))):
         raise errors.Invalid(f"metadata: {UNSAFE}")
     return {"metadata": tuple(pairs.items())}

@@ -16,9 +16,9 @@ from db.cell.services import SeenService
 from objects.base import Object
 
 BINARY = "superconductor-compute"
-LIFETIME = 5.0
+CACHE_LIFETIME_S = 5.0
 """Seconds that the cells' answers are cached."""
-OLD = 60.0
+CACHE_MAX_AGE_S = 60.0
 """Seconds after which a caller waits for new answers."""
 
 
@@ -33,7 +33,8 @@ class CellView(Object, frozen=True, kw_only=True):
 class HostWatch:
     """The cells' records of their agents, cached.
 
-    ``patience``: the longest that a caller waits, in seconds. Callers wait only if the cache is empty or older than ``OLD``.
+    ``patience``: the longest that a caller waits, in seconds. Callers wait only if the cache is empty or older than
+    ``CACHE_MAX_AGE_S``.
     Otherwise they use the cache, and a thread refreshes it.
     """
 
@@ -44,7 +45,7 @@ class HostWatch:
         self._asking = threading.Lock()
         self._views: tuple[CellView, ...] = ()
         self._statuses: dict[str, str] = {}
-        self._asked_at = -OLD
+        self._asked_at = -CACHE_MAX_AGE_S
 
     def status_of(self, host: str | None) -> str:
         """The Compute API's ``host_status``, empty without a host.
@@ -88,14 +89,14 @@ class HostWatch:
 
     def _look(self) -> None:
         age = time.monotonic() - self._asked_at
-        if age < LIFETIME:
+        if age < CACHE_LIFETIME_S:
             return
-        if age < OLD:
+        if age < CACHE_MAX_AGE_S:
             if self._asking.acquire(blocking=False):
                 threading.Thread(target=self._ask_and_release, name="hosts", daemon=True).start()
             return
         with self._asking:
-            if time.monotonic() - self._asked_at >= LIFETIME:
+            if time.monotonic() - self._asked_at >= CACHE_LIFETIME_S:
                 self._ask()
 
     def _ask_and_release(self) -> None:

@@ -20,7 +20,7 @@ Application = Callable[[dict[str, Any], Any], Any]
 """A WSGI application."""
 
 GROUP = "keystone_authtoken"
-TIMEOUT = 5
+HTTP_TIMEOUT_S = 5
 """Default seconds that one request to the identity service may take."""
 AWAY = b'{"serviceUnavailable": {"code": 503, "message": "The identity service cannot be asked. Try again in a moment."}}'
 _KEPT = ("HTTP_X_AUTH_TOKEN", "HTTP_X_SERVICE_TOKEN", "HTTP_X_OPENSTACK_")
@@ -55,7 +55,7 @@ def check(conf: cfg.ConfigOpts) -> None:
     if not options:
         raise errors.Misconfigured(MISSING)
     conf.register_opts(options, group=GROUP)
-    conf.set_default("http_connect_timeout", TIMEOUT, group=GROUP)
+    conf.set_default("http_connect_timeout", HTTP_TIMEOUT_S, group=GROUP)
     given = conf[GROUP]
     if not given.www_authenticate_uri:
         raise errors.Misconfigured(f"[{GROUP}] www_authenticate_uri: say where clients get their tokens")

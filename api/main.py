@@ -28,11 +28,11 @@ from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
-Guard = Callable[[Application], Application]
+Middleware = Callable[[Application], Application]
 
-POLL = 1.0
+LOOP_TIMEOUT_S = 1.0
 """Seconds after which the loop checks whether to stop, in case the wake-up was lost."""
-DRAIN = 20
+DRAIN_ROUNDS = 20
 """Rounds of the loop, each at most 50 ms, for sending the last answers."""
 
 
@@ -56,7 +56,7 @@ class ApiService:
         *,
         listener: socket.socket | None = None,
         vault: Vault | None = None,
-        guard: Guard | None = None,
+        guard: Middleware | None = None,
     ) -> None:
         """``listener``: a bound socket shared with other processes; None: make one from ``settings``.
 
@@ -88,8 +88,8 @@ class ApiService:
     def trouble(self) -> str:
         """Why requests are not answered; empty if they are."""
         server = self._server
-        stuck = self._under_way.trouble("request") or (server.trouble(self._begun_at, health.LATE) if server else "")
-        if stuck or self._ended or time.monotonic() < self._turned_at + health.LATE:
+        stuck = self._under_way.trouble("request") or (server.trouble(self._begun_at, health.ANSWER_TIMEOUT_S) if server else "")
+        if stuck or self._ended or time.monotonic() < self._turned_at + health.ANSWER_TIMEOUT_S:
             return stuck
         return f"no connection has been looked at for {time.monotonic() - self._turned_at:.0f} s"
 
@@ -137,12 +137,12 @@ class ApiService:
         server = self._server
         assert server is not None  # noqa: S101 - start() sets it before it starts this thread
         while not self._stopping:
-            wasyncore.loop(timeout=POLL, use_poll=True, map=self._sockets, count=1)
+            wasyncore.loop(timeout=LOOP_TIMEOUT_S, use_poll=True, map=self._sockets, count=1)
             self._turned_at = time.monotonic()
             server.look(self._turned_at)
         server.accepting = False
         server.task_dispatcher.shutdown()
-        for _ in range(DRAIN):
+        for _ in range(DRAIN_ROUNDS):
             if not server.is_sending:
                 break
             wasyncore.loop(timeout=0.05, use_poll=True, map=self._sockets, count=1)

@@ -8,7 +8,7 @@ from typing import Any
 from oslo_config import cfg
 
 from objects import errors, text
-from objects.base import Object
+from objects.base import INT32_MAX, Object
 from objects.ids import checked_identifier
 from objects.quota import UNLIMITED, QuotaLimits
 
@@ -163,22 +163,22 @@ POLICY: tuple[cfg.Opt, ...] = (
     ),
 )
 
-_MOST = 2**31 - 1
-
 QUOTAS: tuple[cfg.Opt, ...] = (
     cfg.IntOpt(
         "instances",
         default=UNLIMITED,
         min=UNLIMITED,
-        max=_MOST,
+        max=INT32_MAX,
         mutable=True,
         help="Most servers that a project may have at once, where 'superconductor quota set' says nothing else for it; -1: any "
         "number. A server counts from its acceptance to its delete, in ERROR too.",
     ),
     cfg.IntOpt(
-        "cores", default=UNLIMITED, min=UNLIMITED, max=_MOST, mutable=True, help="Most virtual CPUs of a project, likewise."
+        "cores", default=UNLIMITED, min=UNLIMITED, max=INT32_MAX, mutable=True, help="Most virtual CPUs of a project, likewise."
     ),
-    cfg.IntOpt("ram", default=UNLIMITED, min=UNLIMITED, max=_MOST, mutable=True, help="Most memory of a project in MiB, likewise."),
+    cfg.IntOpt(
+        "ram", default=UNLIMITED, min=UNLIMITED, max=INT32_MAX, mutable=True, help="Most memory of a project in MiB, likewise."
+    ),
 )
 
 

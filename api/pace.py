@@ -9,7 +9,7 @@ from collections import OrderedDict
 
 from objects import errors
 
-PROJECTS = 10_000
+TRACKED_PROJECTS_LIMIT = 10_000
 """Maximum number of buckets. The least recently used is dropped first: it is full again by then, or nearly so."""
 
 
@@ -40,7 +40,7 @@ class RequestRateLimit:
             left, at = self._buckets.pop(project_id, (self._burst, now))
             left = min(self._burst, left + (now - at) * self._rate)
             self._buckets[project_id] = (left - 1.0 if left >= 1.0 else left, now)
-            if len(self._buckets) > PROJECTS:
+            if len(self._buckets) > TRACKED_PROJECTS_LIMIT:
                 self._buckets.popitem(last=False)
         if left < 1.0:
             raise TooFast(math.ceil((1.0 - left) / self._rate))

@@ -11,15 +11,13 @@ import falcon
 import msgspec
 
 from api import call as calls
-from api.numbers import MAX_INTEGER, whole_number
+from api.numbers import whole_number
 from db.api.listing import Value
 from objects import errors, text, typed
-from objects.base import Object
+from objects.base import INT32_MAX, Object
+from objects.stats import MAX_EXACT_FLOAT
 
 _OURS = ("marker", "position")
-
-MAX_EXACT_FLOAT = 2**53
-"""Whole numbers below this limit are exact as floats."""
 
 
 class Page(Object, frozen=True, kw_only=True):
@@ -72,5 +70,5 @@ def _is(value: Value, kind: type) -> bool:
     if isinstance(value, str):
         return kind is str and text.is_safe(value)
     if kind is int:
-        return value is None or (isinstance(value, int) and abs(value) <= MAX_INTEGER)
+        return value is None or (isinstance(value, int) and abs(value) <= INT32_MAX)
     return value is None or (kind is float and abs(value) < MAX_EXACT_FLOAT)

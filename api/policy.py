@@ -22,10 +22,10 @@ from objects.base import Object
 
 LOG = logging.getLogger(__name__)
 
-DECISIONS = 4096
+DECISION_CACHE_SIZE = 4096
 """Decisions that are cached: they depend on the rules and the caller only, unless a rule asks another service."""
 
-LOOK_AGAIN = 1.0
+FILE_CHECK_INTERVAL_S = 1.0
 """Seconds between two checks whether the files have changed."""
 
 
@@ -46,7 +46,7 @@ class PolicyRules:
         self._looking = threading.Lock()
         self._seen = self._stamps()
         self._judge = _judge(_read(self._files))
-        self._look_at = time.monotonic() + LOOK_AGAIN
+        self._look_at = time.monotonic() + FILE_CHECK_INTERVAL_S
 
     def allows(self, rule: str, caller: Caller, project_id: str | None = None) -> bool:
         """Whether ``rule`` allows ``caller`` to act on something of ``project_id``; default: the caller's project."""
@@ -61,7 +61,7 @@ class PolicyRules:
         if not self._files or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
             return
         try:
-            self._look_at = time.monotonic() + LOOK_AGAIN
+            self._look_at = time.monotonic() + FILE_CHECK_INTERVAL_S
             if (stamps := self._stamps()) == self._seen:
                 return
             self._seen = stamps
@@ -129,7 +129,7 @@ def _judge(given: Mapping[str, str]) -> Callable[[str, Caller, str], bool]:
         return bool(enforcer.enforce(rule, target, credentials))
 
     asks_others = any("http:" in text or "https:" in text for text in given.values())
-    return judge if asks_others else lru_cache(DECISIONS)(judge)
+    return judge if asks_others else lru_cache(DECISION_CACHE_SIZE)(judge)
 
 
 def _enforcer(given: Mapping[str, str]) -> policy.Enforcer:

@@ -17,6 +17,7 @@ from api.versions import answer
 from db.api import quotas
 from db.sql.engine import ApiDatabase
 from objects import errors
+from objects.base import INT32_MAX
 from objects.ids import checked_identifier
 from objects.quota import RESOURCES, UNLIMITED, OwnLimits, Quota, QuotaLimits
 
@@ -95,8 +96,8 @@ def _limits_in(body: dict[str, Any]) -> OwnLimits:
     """Raises errors.Invalid: a JSON schema does not compare numbers given as text."""
     limits = {name: int(body[name]) for name in RESOURCES if name in body}
     for name, limit in limits.items():
-        if limit > schemas.MOST:
-            raise errors.Invalid(f"quota_set.{name}: {limit} is too much, {schemas.MOST} is the most")
+        if limit > INT32_MAX:
+            raise errors.Invalid(f"quota_set.{name}: {limit} is too much, {INT32_MAX} is the most")
     return OwnLimits(**limits)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api.microversions import DEVICE_TAGS, NETWORK_TAGS, Since, Version, within
+from objects.base import INT32_MAX
 from objects.quota import RESOURCES
 
 Schema = dict[str, Any]
@@ -19,9 +20,6 @@ BOOLEANS: dict[str | bool, bool] = {
 
 CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37), (2, 42), (2, 52))
 """Versions that changed the body of a create."""
-
-MOST = 2**31 - 1
-"""The largest limit of a quota."""
 
 _NAME: Schema = {"type": "string", "format": "name", "minLength": 1, "maxLength": 255}
 _BOOLEAN: Schema = {"type": ["boolean", "string"], "enum": list(BOOLEANS)}
@@ -115,7 +113,7 @@ def create(version: Version) -> Schema:
 
 def quota_update() -> Schema:
     """The body of ``PUT /os-quota-sets/{project}``."""
-    limit: Schema = {"type": ["integer", "string"], "pattern": r"^(-1|[0-9]{1,10})\Z", "minimum": -1, "maximum": MOST}
+    limit: Schema = {"type": ["integer", "string"], "pattern": r"^(-1|[0-9]{1,10})\Z", "minimum": -1, "maximum": INT32_MAX}
     quota_set = _object(dict.fromkeys(RESOURCES, limit) | {"force": _BOOLEAN})
     return _object({"quota_set": quota_set}) | {"required": ["quota_set"]}
 

@@ -11,6 +11,7 @@ from typing import Any
 from api import policies
 from api.call import Call
 from api.microversions import Since
+from objects.feed_check import LATEST_TIME_S
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.spec import RequestSpec, ServerProperties
@@ -28,8 +29,6 @@ STATUSES = {
 """State of a server at the API level -> status."""
 UNKNOWN_STATUS = "UNKNOWN"
 """The status of a server with any other stored state."""
-_LATEST = 253_402_300_799.0
-"""The last second of the year 9999, in seconds since the epoch."""
 
 _POWER = {"active": 1, "deleting": 1}
 _VM_STATES = {"deleting": "active", "rolling-back": "building"}
@@ -144,7 +143,7 @@ def iso(at: float) -> str:
 
 def _datetime(at: float) -> datetime:
     """Rows may hold any number: an invalid one must not break the whole list."""
-    return datetime.fromtimestamp(0.0 if math.isnan(at) else min(max(at, 0.0), _LATEST), UTC)
+    return datetime.fromtimestamp(0.0 if math.isnan(at) else min(max(at, 0.0), LATEST_TIME_S), UTC)
 
 
 def tenant_fault(fault: str, call: Call) -> str:

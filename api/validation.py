@@ -21,7 +21,7 @@ _SECRET = frozenset({"user_data", "metadata", "adminPass", "personality"})
 UNSAFE = "has a control character; only tab, newline and carriage return are allowed"
 """The message for a text that ``text.is_safe`` refuses."""
 
-_LONGEST = 80
+_QUOTED_LENGTH = 80
 """Maximum number of characters of an invalid value that a message quotes."""
 
 
@@ -116,12 +116,12 @@ def _path(parts: Iterable[str | int]) -> str:
 
 
 def _join(where: str, name: str) -> str:
-    return f"{where}.{name[:_LONGEST]}" if where and where != "body" else name[:_LONGEST]
+    return f"{where}.{name[:_QUOTED_LENGTH]}" if where and where != "body" else name[:_QUOTED_LENGTH]
 
 
 def _quote(value: object) -> str:
     shown = repr(value)
-    return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "..."
+    return shown if len(shown) <= _QUOTED_LENGTH else shown[:_QUOTED_LENGTH] + "..."
 
 
 def _formats() -> jsonschema.FormatChecker:

@@ -19,11 +19,11 @@ from objects.process import About
 BUILDERS = 10
 """Hosts with agents."""
 BATCH = 50
-PAGE = 500
+INSERT_PAGE_SIZE = 500
 MESSAGES = "messages"
-PATIENCE = 12
+REPEATED_POSTS_LIMIT = 12
 """POSTs after which what is larger than it should be is not taken for chance any more."""
-LONG = 300.0
+GIVE_UP_AFTER_S = 300.0
 """Seconds after which what has not come never will."""
 
 Polls = Set[tuple[str, str]]
@@ -98,8 +98,8 @@ def ghosts(urls: Mapping[str, str], count: int) -> None:
         names = [f"{cell}-ghost{n:05}" for n in range(number, count, len(urls))]
         nodes = [ComputeNode(host=name, node=name, vcpus=4, memory_mb=4096, disk_gb=10) for name in names]
         database = Database(url, name=cell)
-        for start in range(0, len(nodes), PAGE):
-            page = nodes[start : start + PAGE]
+        for start in range(0, len(nodes), INSERT_PAGE_SIZE):
+            page = nodes[start : start + INSERT_PAGE_SIZE]
             database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT) for node in page])
             for node in page:  # else they would wait for 'host discover'
                 database.write(services.introduce, Beat(host=node.host, binary=AGENT), About(release="bench"), 1.0, identified=True)
@@ -109,7 +109,7 @@ def ghosts(urls: Mapping[str, str], count: int) -> None:
 
 def wait_until_quiet(count: Callable[[], float], seconds: float, pause: float) -> None:
     """Return when ``count`` has stood still for so many seconds; it is asked for at every ``pause``."""
-    seen, since, give_up = -1.0, time.monotonic(), time.monotonic() + LONG
+    seen, since, give_up = -1.0, time.monotonic(), time.monotonic() + GIVE_UP_AFTER_S
     while time.monotonic() - since < seconds:
         assert time.monotonic() < give_up, "it is never quiet: something runs by the clock that no poll was taken for"
         now = count()

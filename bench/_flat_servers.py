@@ -27,9 +27,9 @@ from bench._counters import Meter
 from bench._flat import (
     BATCH,
     BUILDERS,
-    LONG,
+    GIVE_UP_AFTER_S,
     MESSAGES,
-    PATIENCE,
+    REPEATED_POSTS_LIMIT,
     SIZES,
     SMALL,
     SPREAD,
@@ -53,19 +53,19 @@ from deploy.servers import Unavailable
 from service.periodic import wait_until
 
 TITLE = "SQL statements (API database + cells) as MariaDB counts them, messages as RabbitMQ counts them, CPU ms of all processes"
-NEVER = "100000"
-FEED = 0.2
-QUIET = 0.8
+NEVER_S = "100000"
+FEED_INTERVAL_S = 0.2
+QUIET_S = 0.8
 """Seconds without a statement, other than polls, after which a boot has been brought to its end."""
 CALM: Mapping[str, Mapping[str, str]] = {
-    "DEFAULT": {"report_interval": NEVER},
-    "api": {"service_down_time": NEVER},
-    "scheduler": {"service_down_time": NEVER},
+    "DEFAULT": {"report_interval": NEVER_S},
+    "api": {"service_down_time": NEVER_S},
+    "scheduler": {"service_down_time": NEVER_S},
     "conductor": {
-        **dict.fromkeys(("sweep_interval", "settle_age", "resend_age", "reap_interval", "service_down_time"), NEVER),
-        "feed_interval": str(FEED),
+        **dict.fromkeys(("sweep_interval", "settle_age", "resend_age", "reap_interval", "service_down_time"), NEVER_S),
+        "feed_interval": str(FEED_INTERVAL_S),
     },
-    "compute": dict.fromkeys(("report_interval", "stats_interval", "stats_full_interval", "audit_interval"), NEVER),
+    "compute": dict.fromkeys(("report_interval", "stats_interval", "stats_full_interval", "audit_interval"), NEVER_S),
 }
 """What the files of a region are changed to, as far as they have these groups: nothing happens by the clock but polls."""
 WORK = ("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH")
@@ -107,7 +107,7 @@ class Bench:
 
     def idle(self, seconds: float) -> float:
         """Learn what runs when nobody asks for anything; how many statements that is in a second."""
-        time.sleep(QUIET)
+        time.sleep(QUIET_S)
         before, cpu = self._statements(), self._cpu()
         time.sleep(seconds)  # what is counted meanwhile runs by the clock
         found = self._statements() - before
@@ -130,10 +130,12 @@ class Bench:
     def _post(self, name: str, servers: int) -> None:
         self._client.post(name, servers)
         query = "SELECT COUNT(*) FROM api.instance_mappings WHERE name LIKE %s AND state = 'active'"
-        assert wait_until(lambda: self._meter.ask(query, f"{name}%")[0][0] >= servers, LONG), f"{name}: not all are ACTIVE"
+        assert wait_until(lambda: self._meter.ask(query, f"{name}%")[0][0] >= servers, GIVE_UP_AFTER_S), (
+            f"{name}: not all are ACTIVE"
+        )
 
     def _quiet(self) -> None:
-        wait_until_quiet(lambda: sum(n for key, n in self._statements().items() if key not in self.polls), QUIET, pause=0.1)
+        wait_until_quiet(lambda: sum(n for key, n in self._statements().items() if key not in self.polls), QUIET_S, pause=0.1)
 
     def _statements(self) -> Counts:
         found: Counts = Counter()
@@ -163,7 +165,9 @@ def region(size: Size) -> Iterator[Bench]:
         try:
             serve(made)
             bench = Bench(made, meter)
-            assert wait_until(lambda: bench.schedulable() >= size.hosts, LONG, pause=0.5), f"{bench.schedulable()} hosts are up"
+            assert wait_until(lambda: bench.schedulable() >= size.hosts, GIVE_UP_AFTER_S, pause=0.5), (
+                f"{bench.schedulable()} hosts are up"
+            )
             bench.fill(size.instances * BUILDERS)
             yield bench
         finally:
@@ -196,7 +200,7 @@ def measure(size: Size, posts: Mapping[int, int], base: Measured | None, listing
         for servers, count in posts.items():
             found = [bench.boot(f"take{servers}-{post}-", servers) for post in range(count)]
             limit = base.costs[servers] if base and count > 1 else None
-            while limit and len(found) < PATIENCE and least([cost for cost, _ in found]).excess(limit, servers):
+            while limit and len(found) < REPEATED_POSTS_LIMIT and least([cost for cost, _ in found]).excess(limit, servers):
                 found.append(bench.boot(f"take{servers}-{len(found)}-", servers))
             costs[servers] = least([cost for cost, _ in found])
             if listing:

@@ -19,7 +19,7 @@ CELLS = 8
 ZONES = ("north", "south", "east")
 CORES = (16, 32, 48, 64)
 """Of each, 8 GiB of memory and 60 GiB of disk per core; vCPUs are two to a core."""
-FULL = 0.7
+FILL_RATIO = 0.7
 _MIX = ((1, 2, 20), (1, 4, 16), (2, 4, 18), (2, 8, 14), (4, 8, 10), (4, 16, 10), (8, 16, 5), (8, 32, 4), (16, 32, 2), (16, 64, 1))
 
 FLAVORS = tuple(
@@ -66,7 +66,7 @@ class Fleet:
             self.hear(cell)
 
     def _fill(self, n: int) -> None:
-        """One more host, with guests until a share of its vCPUs is taken that is ``FULL`` on average."""
+        """One more host, with guests until a share of its vCPUs is taken that is ``FILL_RATIO`` on average."""
         chance, cores = self.chance, self.chance.choice(CORES)
         node = ComputeNode(
             host=f"compute-{n:06}",
@@ -77,7 +77,7 @@ class Fleet:
             cpu_allocation_ratio=2.0,
         )
         room = node.capacity
-        share = chance.uniform(2 * FULL - 1, 1.0)
+        share = chance.uniform(2 * FILL_RATIO - 1, 1.0)
         vcpus = memory = disk = count = 0
         for number in chance.choices(range(len(FLAVORS)), SHARES, k=500):
             flavor = FLAVORS[number]

@@ -32,7 +32,7 @@ ROOM = {"vcpus": 32, "memory_mb": 131072, "disk_gb": 2000}
 """Of every host."""
 FLAVORS = tuple(fleet.flavor(n, n * 2048, n * 20) for n in (1, 1, 2, 2, 4, 8))
 """Asked for by turns: small ones more often."""
-PAGE = 5000
+INSERT_PAGE_SIZE = 5000
 """Rows of one INSERT."""
 
 
@@ -79,8 +79,8 @@ def _fill(tx: ApiTransaction, share: float, chance: random.Random) -> int:
             left -= flavor.vcpus
             taken.update(vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, disk_gb=flavor.disk_gb, instances=1)
         usage[row.id] = UsageChange(taken["vcpus"], taken["memory_mb"], taken["disk_gb"], taken["instances"])
-    for start in range(0, len(rows), PAGE):
-        tx.execute(sa.insert(allocations), rows[start : start + PAGE])
+    for start in range(0, len(rows), INSERT_PAGE_SIZE):
+        tx.execute(sa.insert(allocations), rows[start : start + INSERT_PAGE_SIZE])
     add_usage(tx, Stamp(0, 0), usage)
     return len(rows)
 
@@ -124,8 +124,8 @@ def lease(database: Database, count: int, flavors: Sequence[Flavor] = FLAVORS, s
 
 
 def insert(tx: ApiTransaction, table: sa.Table, rows: list[dict[str, Any]]) -> None:
-    for start in range(0, len(rows), PAGE):
-        tx.execute(sa.insert(table), rows[start : start + PAGE])
+    for start in range(0, len(rows), INSERT_PAGE_SIZE):
+        tx.execute(sa.insert(table), rows[start : start + INSERT_PAGE_SIZE])
 
 
 def group_sizes(database: Database) -> list[int]:

@@ -14,10 +14,10 @@ from bench._counters import Counts, Memory, Meter, less
 from bench._place import Client
 from objects.base import Object
 
-PATIENCE = 180.0
-SETTLE = 3.0
+SETTLE_TIMEOUT_S = 180.0
+SETTLE_S = 3.0
 """Seconds after the last boot in which what it set off - reports of room, feeds - comes to an end."""
-CLIENTS = 8
+CLIENT_THREADS = 8
 
 
 class Took(Object, frozen=True, kw_only=True):
@@ -104,10 +104,10 @@ class Load:
         crowds, crowd_each = self._each_counted("crowd", sizes, idle)
         say(f"a multi-create of {sizes.large}")
         large = self._took("large", sizes.large, lambda: self._one_by_one("large", [sizes.large]))
-        time.sleep(SETTLE)
-        say(f"{sizes.singles} single boots from {CLIENTS} clients that do not wait")
+        time.sleep(SETTLE_S)
+        say(f"{sizes.singles} single boots from {CLIENT_THREADS} clients that do not wait")
         opened, opened_each = self._counted("open", sizes.singles, idle, lambda: self._singles("open", sizes.singles))
-        say(f"{sizes.singles} single boots from {CLIENTS} clients that poll until ACTIVE")
+        say(f"{sizes.singles} single boots from {CLIENT_THREADS} clients that poll until ACTIVE")
         closed = self._took("closed", sizes.singles, lambda: self._polled("closed", sizes.singles))
         say(f"{sizes.singles} single boots by the clock, {opened.rate / 2:.0f} per second")
         half = self._paced("half", sizes.singles, opened.rate / 2)
@@ -127,7 +127,7 @@ class Load:
         )
 
     def _idle(self, seconds: float) -> Idle:
-        time.sleep(SETTLE)
+        time.sleep(SETTLE_S)
         counts, cpu, begun = self._meter.counts(), self._meter.cpu(), time.monotonic()
         time.sleep(seconds)  # what is counted meanwhile runs by the clock
         cpu_after, counts_after = self._meter.cpu(), self._meter.counts()
@@ -139,7 +139,7 @@ class Load:
         """A load, and counts per boot."""
         before, begun = self._meter.counts(), time.monotonic()
         took = self._took(name, boots, run)
-        time.sleep(SETTLE)
+        time.sleep(SETTLE_S)
         after, taken = self._meter.counts(), time.monotonic() - begun
         return took, after.minus(before).minus(idle.counts.times(taken)).times(1 / boots)
 
@@ -149,7 +149,7 @@ class Load:
         for number in range(sizes.crowds):
             title = f"{name}{number}x"
             crowds.append(self._took(title, sizes.crowd, lambda title=title: self._one_by_one(title, [sizes.crowd])))  # type: ignore[misc]  # bound at once
-        time.sleep(SETTLE)
+        time.sleep(SETTLE_S)
         after, taken = self._meter.counts(), time.monotonic() - begun
         return tuple(crowds), after.minus(before).minus(idle.counts.times(taken)).times(1 / sizes.crowds / sizes.crowd)
 
@@ -162,7 +162,7 @@ class Load:
             self._wait(name, wanted, 0.02)
 
     def _singles(self, name: str, count: int) -> None:
-        with ThreadPoolExecutor(CLIENTS) as pool:
+        with ThreadPoolExecutor(CLIENT_THREADS) as pool:
             list(pool.map(lambda n: self._client.post(f"{name}{n}-"), range(count)))
         self._wait(name, count, 0.2)
 
@@ -172,7 +172,7 @@ class Load:
             while self._client.status(uuid) == "BUILD":
                 time.sleep(0.05)  # as clients do that wait for a server
 
-        with ThreadPoolExecutor(CLIENTS) as pool:
+        with ThreadPoolExecutor(CLIENT_THREADS) as pool:
             list(pool.map(boot, range(count)))
         self._wait(name, count, 0.2)
 
@@ -186,7 +186,7 @@ class Load:
             posts.append(1000 * (time.monotonic() - begun))
 
         def run() -> None:
-            with ThreadPoolExecutor(4 * CLIENTS) as pool:
+            with ThreadPoolExecutor(4 * CLIENT_THREADS) as pool:
                 begun = time.monotonic()
                 for number in range(count):
                     time.sleep(max(0.0, begun + number / rate - time.monotonic()))  # until its turn
@@ -219,14 +219,14 @@ class Load:
 
     def _wait(self, name: str, count: int, pause: float) -> None:
         """Until so many servers whose name begins so are ACTIVE. Fails at once if one is in ERROR."""
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + SETTLE_TIMEOUT_S
         query = "SELECT state, COUNT(*) FROM api.instance_mappings WHERE name LIKE %s GROUP BY state"
         while True:
             found: Counter[str] = Counter({str(state): int(n) for state, n in self._meter.ask(query, f"{name}%")})
             if found["active"] >= count:
                 return
             assert not found["error"], f"{name}: {dict(found)}"
-            assert time.monotonic() < give_up, f"{name}: {dict(found)} after {PATIENCE:g} s"
+            assert time.monotonic() < give_up, f"{name}: {dict(found)} after {SETTLE_TIMEOUT_S:g} s"
             time.sleep(pause)
 
 

@@ -23,14 +23,22 @@ from deploy.local.stop import stop
 from deploy.servers import MariaDB
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
-SIZE = 64
+FLAVOR_MEMORY_MB = 64
 """MiB of a server."""
-FLAVOR = ("bench", "--vcpus", "1", "--ram", str(SIZE), "--disk", "0")
+FLAVOR = ("bench", "--vcpus", "1", "--ram", str(FLAVOR_MEMORY_MB), "--disk", "0")
 QUORUM = "?rabbit_quorum_queue=true"
 ROOM = {"vcpus": "4000", "memory_mb": str(1 << 24), "disk_gb": "100000"}
 """Of every host: capacity limits nothing here."""
 AT_ONCE = {"spawn_delay_min": "0", "spawn_delay_max": "0"}
-HURRIED = ("sweep_interval", "settle_age", "resend_age", "service_down_time", "report_interval", "stats_interval", "audit_interval")
+SHORTENED_OPTIONS = (
+    "sweep_interval",
+    "settle_age",
+    "resend_age",
+    "service_down_time",
+    "report_interval",
+    "stats_interval",
+    "audit_interval",
+)
 """What a local region does oftener than the product by default, so that who tries it out waits for less."""
 
 
@@ -79,12 +87,15 @@ def place(
                 make(region)
                 region.commands.run("flavor", "create", *FLAVOR)
                 for host in shape.hosts():
-                    _set(folder.etc / f"{host.name}.conf", ROOM if slots is None else {**ROOM, "memory_mb": str(slots * SIZE)})
+                    _set(
+                        folder.etc / f"{host.name}.conf",
+                        ROOM if slots is None else {**ROOM, "memory_mb": str(slots * FLAVOR_MEMORY_MB)},
+                    )
                 for cell in shape.cell_names():
                     _set(folder.etc / f"{cell}-compute.conf", AT_ONCE)
                 if not hurried:
                     for name in ("api", *shape.cell_names(), *(f"{cell}-compute" for cell in shape.cell_names())):
-                        _unset(folder.etc / f"{name}.conf", HURRIED)
+                        _unset(folder.etc / f"{name}.conf", SHORTENED_OPTIONS)
                 yield region
             finally:
                 stop(region)

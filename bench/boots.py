@@ -42,7 +42,7 @@ from service.periodic import wait_until
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 CLOCK = {"report_state", "update_resource_stats", "holdings"}
 """Messages that agents send on the clock, whether anything is built or not."""
-SETTLE = 2.5
+SETTLE_S = 2.5
 """Seconds in which agents tell of what was just built."""
 
 STATS = ("compute_nodes", "services")
@@ -140,7 +140,7 @@ def deployment(hosts: int, full: int, pace: DeploymentTimes) -> Iterator[Bench]:
 
 def idle(bench: Bench, seconds: float) -> tuple[Clock, dict[str, float]]:
     """Statements by (database, text) and messages by method, per second, when nobody asks for anything."""
-    time.sleep(SETTLE)
+    time.sleep(SETTLE_S)
     with bench.statements:
         bench.statements.reset()
         bench.messages.reset()
@@ -157,7 +157,7 @@ def cost(bench: Bench, console: Console, name: str, posts: int, count: int, cloc
 
     What an idle deployment runs in the same time is taken off, statement by statement; heartbeats and stats are left out by name.
     """
-    time.sleep(SETTLE)
+    time.sleep(SETTLE_S)
     with bench.statements:
         bench.statements.reset()
         bench.messages.reset()

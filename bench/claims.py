@@ -45,7 +45,7 @@ SETTINGS = SchedulerSettings(warm_up=0.0, service_down_time=1e6)
 """No agent reports here."""
 THREADS = 8
 TABLES = ("build_requests", "epochs", "inventories", "allocations", "decisions")
-HELD = 32
+HELD_CLAIMS = 32
 """Claims that a thread lets stand in a fleet that is almost full, before it gives back the oldest."""
 
 
@@ -188,7 +188,9 @@ def contention(size: Size) -> None:
         made = sum(len(each.seconds) for each in told)
         conflicts, refused, again = (sum(getattr(each, name) for each in told) for name in ("conflicts", "refused", "again"))
         print(f"{server}, {size.hosts} hosts, {size.processes} processes of {THREADS} threads: {made} claims in {took:.0f} s")
-        print(f"  {percentiles([s for each in told for s in each.seconds])}; given back meanwhile, {HELD} left to each thread")
+        print(
+            f"  {percentiles([s for each in told for s in each.seconds])}; given back meanwhile, {HELD_CLAIMS} left to each thread"
+        )
         print(f"  planned anew at commit because others took the room: {conflicts} ({conflicts / made:.3%})")
         print(f"  calls that lost {again}, refused {refused}; {groups(_ledger.group_sizes(site.database))}")
         check(site)
@@ -219,8 +221,8 @@ def claim_and_give_back(url: str, hosts: int, count: int, together: Barrier) -> 
                 continue
             seconds.append(time.perf_counter() - began)
             standing.extend(asked.fences)
-            if len(standing) >= 2 * HELD:
-                conductor.write(claims.release, [standing.popleft() for _ in range(HELD)])
+            if len(standing) >= 2 * HELD_CLAIMS:
+                conductor.write(claims.release, [standing.popleft() for _ in range(HELD_CLAIMS)])
         told.append(Told(seconds, 0, refused, again))
 
     threads = [threading.Thread(target=run, args=(leased[n::THREADS],)) for n in range(THREADS)]

@@ -36,7 +36,7 @@ from db.sql.counting import StatementCounter
 from db.sql.engine import Database
 from objects.compute_node import ComputeNode
 
-PAGE = 500
+MAPPING_PAGE_SIZE = 500
 
 
 def fill(url: str, cell: int, hosts: int) -> None:
@@ -46,8 +46,8 @@ def fill(url: str, cell: int, hosts: int) -> None:
         ComputeNode(host=name, node=name, vcpus=96, memory_mb=262144, disk_gb=8000)
         for name in (f"cell{cell}-host-{number:06}" for number in range(hosts))
     ]
-    for start in range(0, len(nodes), PAGE):
-        page = nodes[start : start + PAGE]
+    for start in range(0, len(nodes), MAPPING_PAGE_SIZE):
+        page = nodes[start : start + MAPPING_PAGE_SIZE]
         database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT) for node in page])
         database.write(compute_nodes.store_all, page, time.time())
     database.dispose()

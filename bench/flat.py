@@ -37,9 +37,9 @@ from rich.console import Console
 from bench._flat import (
     BATCH,
     BUILDERS,
-    LONG,
+    GIVE_UP_AFTER_S,
     MESSAGES,
-    PATIENCE,
+    REPEATED_POSTS_LIMIT,
     SIZES,
     SMALL,
     SPREAD,
@@ -59,17 +59,17 @@ from cli.all_in_one import DeploymentTimes, StateFolder
 from rpc.counting import MessageKind
 from service.periodic import wait_until
 
-NEVER = 1e6
-FEED = 0.12
-QUIET = 2.5 * FEED
+NEVER_S = 1e6
+FEED_INTERVAL_S = 0.12
+QUIET_S = 2.5 * FEED_INTERVAL_S
 """Seconds without a statement or message, other than polls, after which a boot has been brought to its end."""
 PACE = DeploymentTimes(
-    sweep_interval=NEVER,
-    settle_age=NEVER,
-    report_interval=NEVER,
-    stats_interval=NEVER,
-    down_time=NEVER,
-    feed_interval=FEED,
+    sweep_interval=NEVER_S,
+    settle_age=NEVER_S,
+    report_interval=NEVER_S,
+    stats_interval=NEVER_S,
+    down_time=NEVER_S,
+    feed_interval=FEED_INTERVAL_S,
 )
 TITLE = "SQL statements (API database + cells by the API level + by their conductors), messages, CPU ms"
 ROLES = ("api", "cell", "conductor")
@@ -96,7 +96,9 @@ def region(size: Size) -> Iterator[Bench]:
 
         bench = Bench(Path(name), BUILDERS, PACE, cells=cells, used=size.used, before=others)
         try:
-            assert wait_until(lambda: bench.region.schedulable() >= size.hosts, LONG), f"{bench.region.schedulable()} hosts are up"
+            assert wait_until(lambda: bench.region.schedulable() >= size.hosts, GIVE_UP_AFTER_S), (
+                f"{bench.region.schedulable()} hosts are up"
+            )
             bench.post("fill", size.instances * BUILDERS)
             bench.wait("fill", size.instances * BUILDERS)
             yield bench
@@ -124,12 +126,12 @@ def messages(bench: Bench) -> Counter[str]:
 
 def quiet(bench: Bench, polls: Polls) -> None:
     """Return when nothing but polls has happened for a while."""
-    wait_until_quiet(lambda: statements(bench, polls).total() + messages(bench).total(), QUIET, pause=0.02)
+    wait_until_quiet(lambda: statements(bench, polls).total() + messages(bench).total(), QUIET_S, pause=0.02)
 
 
 def idle(bench: Bench, seconds: float) -> tuple[Polls, float]:
     """What runs when nobody asks for anything, and how often that is per second in all."""
-    time.sleep(QUIET)
+    time.sleep(QUIET_S)
     bench.statements.reset()
     time.sleep(seconds)  # what is counted meanwhile runs by the clock
     found = statements(bench, set())
@@ -156,7 +158,7 @@ def boot(bench: Bench, name: str, servers: int, polls: Polls) -> tuple[Cost, Cou
 def repeat(bench: Bench, servers: int, posts: int, polls: Polls, base: Cost | None) -> tuple[Cost, Counter[tuple[str, str]]]:
     """The smallest of ``posts`` POSTs, of more if these are above ``base``; and the statements of the one that had the fewest."""
     found = [boot(bench, f"take{servers}-{post}-", servers, polls) for post in range(posts)]
-    while base and len(found) < PATIENCE and least([cost for cost, _ in found]).excess(base, servers):
+    while base and len(found) < REPEATED_POSTS_LIMIT and least([cost for cost, _ in found]).excess(base, servers):
         found.append(boot(bench, f"take{servers}-{len(found)}-", servers, polls))
     _, texts = min(found, key=lambda each: each[0].statements)
     return least([cost for cost, _ in found]), texts

@@ -48,8 +48,8 @@ def fill(api: ApiDatabase, cell_urls: list[str], hosts: int, allocations: int) -
         cell = create_cell(api, NewCell(name=name, database_url=url, transport_url=f"embedded://bench/fleet-start/{name}"))
         mine = [node(number, n) for n in range(hosts // len(cell_urls))]
         ledger = claims.Ledger(api, f"conductor of {name}")
-        for start in range(0, len(mine), _ledger.PAGE):
-            ledger.write(claims.set_inventory, mine[start : start + _ledger.PAGE], cell.uuid)
+        for start in range(0, len(mine), _ledger.INSERT_PAGE_SIZE):
+            ledger.write(claims.set_inventory, mine[start : start + _ledger.INSERT_PAGE_SIZE], cell.uuid)
         rows = [{"host": each.host, "cell_uuid": cell.uuid, "created_at": time.time()} for each in mine]
         api.write(_ledger.insert, host_mappings, rows)
         database = Database(url)

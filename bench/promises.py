@@ -39,8 +39,8 @@ from deploy.local.start import Start
 from deploy.servers import Unavailable
 from objects.base import Object
 
-PATIENCE = 180.0
-CLIENTS = 8
+SETTLE_TIMEOUT_S = 180.0
+CLIENT_THREADS = 8
 SMALL = Shape(cells=2, apis=2, supers=1, schedulers=1, conductors=1, agents=2)
 REASON = "No valid host was found"
 
@@ -99,7 +99,7 @@ class Promises:
     def clear(self) -> None:
         """Delete all servers, and wait until nothing of them is left."""
         uuids = [str(row[0]) for row in self._meter.ask("SELECT instance_uuid FROM api.instance_mappings WHERE NOT deleted")]
-        with ThreadPoolExecutor(CLIENTS) as pool:
+        with ThreadPoolExecutor(CLIENT_THREADS) as pool:
             list(pool.map(self._client.delete, uuids))
         self._wait("SELECT COUNT(*) FROM api.allocations", lambda rows: rows[0][0] == 0)
 
@@ -118,7 +118,7 @@ class Promises:
         assert states == {"active": sent}, dict(states)
 
     def _boot(self, name: str, count: int) -> Counter[str]:
-        with ThreadPoolExecutor(CLIENTS) as pool:
+        with ThreadPoolExecutor(CLIENT_THREADS) as pool:
             list(pool.map(lambda n: self._client.post(f"{name}{n}-"), range(count)))
         return self._settled(name, count)
 
@@ -133,9 +133,9 @@ class Promises:
         return Counter({str(state): int(n) for state, n in self._wait(query, over, f"{name}%")})
 
     def _wait(self, query: str, over: Callable[[tuple[tuple[Any, ...], ...]], bool], *values: str) -> tuple[tuple[Any, ...], ...]:
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + SETTLE_TIMEOUT_S
         while not over(rows := self._meter.ask(query, *values)):
-            assert time.monotonic() < give_up, f"{query}: {rows} after {PATIENCE:g} s"
+            assert time.monotonic() < give_up, f"{query}: {rows} after {SETTLE_TIMEOUT_S:g} s"
             time.sleep(0.1)
         return rows
 
@@ -153,7 +153,7 @@ class Steady:
         self._stopping = threading.Event()
         self._sent = 0
         self._failed: list[str] = []
-        self._pool = ThreadPoolExecutor(4 * CLIENTS)
+        self._pool = ThreadPoolExecutor(4 * CLIENT_THREADS)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 

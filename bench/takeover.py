@@ -38,10 +38,10 @@ from deploy.servers import Unavailable
 from service.periodic import wait_until
 
 SHAPE = Shape(cells=1, apis=1, supers=2, schedulers=1, conductors=2, agents=2)
-HASTY = ("lease_seconds", "sweep_interval", "settle_age", "service_down_time", "resend_age")
+SHORTENED_OPTIONS = ("lease_seconds", "sweep_interval", "settle_age", "service_down_time", "resend_age")
 """Options of [conductor] that a region sets; without them the defaults hold."""
-CROWD = 40
-PATIENCE = 120.0
+BOOTS_PER_REQUEST = 40
+TAKEOVER_TIMEOUT_S = 120.0
 
 
 class Bench:
@@ -57,7 +57,7 @@ class Bench:
         """Ask for a batch; the name its servers begin with."""
         self._posts += 1
         name = f"take{self._posts}-"
-        self.client.post(name, CROWD)
+        self.client.post(name, BOOTS_PER_REQUEST)
         return name
 
     def super_conductor(self) -> tuple[float, float]:
@@ -118,22 +118,22 @@ class Bench:
 
         def done(name: str) -> bool:
             query = mappings.ServerQuery(name=f"^{name}", states=("active",), limit=1000)
-            return len(self.database.read(mappings.list_, query)) == CROWD
+            return len(self.database.read(mappings.list_, query)) == BOOTS_PER_REQUEST
 
         self._wait(lambda: all(done(name) for name in names))
 
     def _wait(self, condition: Callable[[], bool]) -> None:
-        if not wait_until(condition, PATIENCE, pause=0.05):
-            raise TimeoutError(f"not after {PATIENCE:g} s")
+        if not wait_until(condition, TAKEOVER_TIMEOUT_S, pause=0.05):
+            raise TimeoutError(f"not after {TAKEOVER_TIMEOUT_S:g} s")
 
 
 def use_defaults(files: Iterable[Path]) -> None:
-    """Take the options of HASTY out of configuration files."""
+    """Take the options of SHORTENED_OPTIONS out of configuration files."""
     for file in files:
         parser = configparser.ConfigParser(interpolation=None, strict=False)
         parser.read(file)
         if parser.has_section("conductor"):
-            for option in HASTY:
+            for option in SHORTENED_OPTIONS:
                 parser.remove_option("conductor", option)
             with file.open("w") as written:
                 parser.write(written)

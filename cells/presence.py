@@ -24,10 +24,10 @@ API = "superconductor-api"
 CONDUCTOR = "superconductor-conductor"
 SCHEDULER = "superconductor-scheduler"
 
-REMEMBERED = 3600.0
+RECORD_LIFETIME_S = 3600.0
 """Seconds for which the record of a process stays that died without saying so."""
 
-FAREWELL = 2.0
+SHUTDOWN_WAIT_S = 2.0
 """Seconds that a process which ends may take for a heartbeat under way, and for taking its record back."""
 
 
@@ -54,10 +54,10 @@ class Presence:
     def stop(self) -> None:
         """Take the record back. If that cannot be done within seconds, it is forgotten in time."""
         if self._begun:
-            self._beating.stop(timeout=FAREWELL)
+            self._beating.stop(timeout=SHUTDOWN_WAIT_S)
             ending = threading.Thread(target=self._end, name=f"end-{self._binary}", daemon=True)
             ending.start()
-            ending.join(FAREWELL)
+            ending.join(SHUTDOWN_WAIT_S)
 
     def _end(self) -> None:
         try:

@@ -21,7 +21,7 @@ from service import metrics
 
 LOG = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT = 15.0
+CLOSE_TIMEOUT_S = 15.0
 """Seconds to wait for cells to close when a process ends; what hangs longer is left behind."""
 
 OpenDatabase = Callable[[CellMapping], CellDatabase]
@@ -151,7 +151,7 @@ class CellRegistry:
         with self._lock:
             cells = [*self._cells.values(), *(cell for _, cell in self._retired)]
             self._cells, self._listed, self._retired = {}, (), []
-        deadline = time.monotonic() + CLOSE_TIMEOUT
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
         for closing in _closing(cells):
             closing.join(max(0.0, deadline - time.monotonic()))
 

@@ -23,7 +23,7 @@ from objects import errors
 from objects.base import Object
 from objects.cell import CellMapping, CellState
 
-ROUNDS = 20
+EMPTYING_ROUNDS_LIMIT = 20
 """Times that what arrives in the cell meanwhile is looked for again: only what was on its way can, and soon nothing is."""
 _SAID = re.compile(r"\(1\d\d\d, |FATAL:")
 """What a server has said itself, in the words of MariaDB and PostgreSQL, and not who looked for it: so it is there."""
@@ -82,7 +82,7 @@ def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = 
         return account.entries()
     if mapping.state is CellState.ENABLED:
         change_cell(database, mapping.uuid, CellChange(state=CellState.DISABLED))
-    for last in (*[False] * (ROUNDS - 1), True):
+    for last in (*[False] * (EMPTYING_ROUNDS_LIMIT - 1), True):
         _empty(ledger, mapping.uuid, estate)
         try:
             database.write(cell_removal.forget, mapping.uuid, failed_with=LOST)

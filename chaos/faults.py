@@ -17,11 +17,11 @@ from chaos.weather import Incident
 from deploy import processes
 from deploy.local.processes import leads
 from deploy.local.region import Region
-from deploy.server import KILL_PATIENCE
+from deploy.server import KILL_TIMEOUT_S
 from deploy.servers import Server, Unavailable
 from objects import errors
 
-LED_AGAIN = 60.0
+LEADER_TIMEOUT_S = 60.0
 """Seconds in which a killed member must have a master, and a worker, again: what counts as the fault's end."""
 
 
@@ -113,7 +113,7 @@ class Faults:
             with self._supervisor.holding(name):
                 _signal((pid for pid in self._pids(name) if how == "all" or leads(pid)), signal.SIGKILL)
                 self._over.wait(seconds)
-        processes.wait(lambda: any(not leads(pid) for pid in self._pids(name)), LED_AGAIN)
+        processes.wait(lambda: any(not leads(pid) for pid in self._pids(name)), LEADER_TIMEOUT_S)
 
     def _stop(self, name: str, seconds: float) -> None:
         stopped = self._pids(name)
@@ -125,7 +125,7 @@ class Faults:
 
     def _restart(self, server: Server, how: str, seconds: float) -> None:
         if how == "kill":
-            processes.end(server.pid, signal.SIGKILL, KILL_PATIENCE)
+            processes.end(server.pid, signal.SIGKILL, KILL_TIMEOUT_S)
         else:
             server.stop()
         self._over.wait(seconds)

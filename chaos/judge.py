@@ -18,11 +18,11 @@ from objects.cell import CELL0_UUID
 from objects.group import GroupPolicy
 from objects.instance import Attempt, FailureClass, Server, State
 
-BACK = 60.0
+CAUSE_WINDOW_S = 60.0
 """Seconds before something went wrong in which its cause is looked for."""
-DARK = 20.0
+MIN_OUTAGE_S = 20.0
 """Seconds of those in which a host or cell must have been out of reach: silence of 30 seconds, some of them recovery, is death."""
-BRIEF = 5.0
+BRIEF_OUTAGE_S = 5.0
 """The same for a spawn, which has 10 seconds."""
 
 
@@ -143,8 +143,8 @@ class Judge:
 
     def _judge_rowless(self, expected: Expected, server: Server) -> str:
         """It ended at its deadline while cell0 could not take its row: something else must have been out of reach, too."""
-        dark = max(self._weather.api(server.updated_at, BACK), self._weather.cells(server.updated_at, BACK))
-        cause = "late, without cell0" if dark >= DARK and (server.fault or "").startswith("Build timed out") else ""
+        dark = max(self._weather.api(server.updated_at, CAUSE_WINDOW_S), self._weather.cells(server.updated_at, CAUSE_WINDOW_S))
+        cause = "late, without cell0" if dark >= MIN_OUTAGE_S and (server.fault or "").startswith("Build timed out") else ""
         self.outcomes[expected, f"error: {cause or 'unexplained'}"] += 1
         return "" if cause else f"in ERROR in cell0 without a row: {server.fault}"
 
@@ -173,13 +173,13 @@ class Judge:
         """Whether the script or a fault accounts for one failed attempt."""
         kind, at = attempt.failure.kind, attempt.failure.at
         if kind in (FailureClass.RESTARTED, FailureClass.STOPPING):
-            return self._weather.touched(attempt.host, at, BACK)
+            return self._weather.touched(attempt.host, at, CAUSE_WINDOW_S)
         if kind is FailureClass.DEADLINE:
             return True  # judged with the whole
         if attempt.failure.error == "HostDown":
-            return self._weather.host(attempt.host, at, BACK) >= DARK
+            return self._weather.host(attempt.host, at, CAUSE_WINDOW_S) >= MIN_OUTAGE_S
         if attempt.failure.error == "SpawnTimeout" and boot.simulated != "hang":
-            return self._weather.host(attempt.host, at, BACK) >= BRIEF
+            return self._weather.host(attempt.host, at, CAUSE_WINDOW_S) >= BRIEF_OUTAGE_S
         # NO_ROOM: a guest that another attempt left behind was still there. What is scripted to fail would have failed on any host.
         kinds = (FailureClass.HOST, FailureClass.POLICY, FailureClass.REQUEST, FailureClass.NO_ROOM)
         return boot.simulated is not None and kind in kinds
@@ -188,11 +188,11 @@ class Judge:
         if taken.boot.expected is Expected.NO_VALID_HOST:
             return "scripted" if row.cell == "cell0" else ""
         ended = self._servers[row.instance.uuid].updated_at
-        if self._weather.cells(ended, BACK) >= DARK:
+        if self._weather.cells(ended, CAUSE_WINDOW_S) >= MIN_OUTAGE_S:
             return "no cell was reachable"
         group = taken.boot.group
         if group is not None and group.policy is GroupPolicy.AFFINITY:
-            dark = [host for host in self._hosts_of(group.name) if self._weather.seen(host, ended, BACK) >= DARK]
+            dark = [host for host in self._hosts_of(group.name) if self._weather.seen(host, ended, CAUSE_WINDOW_S) >= MIN_OUTAGE_S]
             return "its group's host was down" if dark else ""
         return ""
 
@@ -200,12 +200,15 @@ class Judge:
         """A deadline passed: the cell, its host or the API level must have been out of reach for part of the time."""
         if row.cell == "cell0" or not row.instance.history:
             ended = self._servers[row.instance.uuid].updated_at
-            dark = max(self._weather.api(ended, BACK), self._weather.cells(ended, BACK))
+            dark = max(self._weather.api(ended, CAUSE_WINDOW_S), self._weather.cells(ended, CAUSE_WINDOW_S))
         else:
             ended = row.instance.history[-1].failure.at
-            dark = max(self._weather.cell(row.cell, ended, BACK), self._weather.host(row.instance.host or "", ended, BACK))
+            dark = max(
+                self._weather.cell(row.cell, ended, CAUSE_WINDOW_S),
+                self._weather.host(row.instance.host or "", ended, CAUSE_WINDOW_S),
+            )
         stage = (row.instance.fault or "").removeprefix("Build timed out in ").partition(".")[0]
-        return f"late in {stage}, out of reach" if dark >= DARK else ""
+        return f"late in {stage}, out of reach" if dark >= MIN_OUTAGE_S else ""
 
     # -- groups ----------------------------------------------------------------------------------------------------------------
 

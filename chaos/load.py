@@ -16,10 +16,10 @@ import requests
 from chaos.plan import PROJECT, Boot
 from objects.base import Object
 
-CLIENTS = 16
-TIMEOUT = 40.0
+CLIENT_THREADS = 16
+REQUEST_TIMEOUT_S = 40.0
 """Seconds that one request may take. The API gives up a frozen database after half of it."""
-LONGEST_PAUSE = 2.0
+MAX_PAUSE_S = 2.0
 
 Job = Callable[[], None]
 
@@ -58,7 +58,7 @@ class Load:
         began = time.monotonic()
         for boot in boots:
             self._put(began + boot.at, partial(self._boot, boot))
-        for number in range(CLIENTS):
+        for number in range(CLIENT_THREADS):
             threading.Thread(target=self._work, name=f"client-{number}", daemon=True).start()
 
     def finish(self, patience: float) -> int:
@@ -143,13 +143,13 @@ class Load:
                 self._complain(f"{method} {path} {arguments.get('json', '')}: {status} {document}")
                 raise Stopped
             with self._turn:
-                if self._turn.wait_for(lambda: self._over, min(LONGEST_PAUSE, 0.2 * number)):
+                if self._turn.wait_for(lambda: self._over, min(MAX_PAUSE_S, 0.2 * number)):
                     raise Stopped
         raise AssertionError("unreachable")
 
     def _once(self, method: str, path: str, **arguments: Any) -> tuple[str, Any]:
         try:
-            answer = self._session().request(method, f"{next(self._endpoints)}/{path}", timeout=TIMEOUT, **arguments)
+            answer = self._session().request(method, f"{next(self._endpoints)}/{path}", timeout=REQUEST_TIMEOUT_S, **arguments)
             return str(answer.status_code), answer.json() if answer.content else None
         except requests.Timeout:
             return "late", None

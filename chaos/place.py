@@ -22,9 +22,9 @@ from deploy.local.region import Region
 from deploy.local.shape import Shape
 from deploy.local.stop import stop
 
-SPARE = 3
+CAPACITY_FACTOR = 3
 """Room for so many times the load: with hosts down and one cell out of reach all of it fits."""
-RATIO = 4
+CPU_ALLOCATION_RATIO = 4
 """Virtual CPUs that an agent offers for each of its host's, by default."""
 SPAWNS = {"spawn_delay_min": "0.1", "spawn_delay_max": "2"}
 """Seconds. Long enough to be hit by a fault."""
@@ -102,9 +102,11 @@ def _enter(folder: Folder, shape: Shape, cell: str, proxies: Proxies) -> None:
 
 
 def cores_and_memory(shape: Shape, planned: Sequence[Boot]) -> tuple[int, int]:
-    """What every host has: CPUs, of which an agent offers ``RATIO`` times as many, and MiB."""
+    """What every host has: CPUs, of which an agent offers ``CPU_ALLOCATION_RATIO`` times as many, and MiB."""
     hosts = len(shape.hosts())
-    return math.ceil(SPARE * plan.vcpus_of(planned) / hosts / RATIO), math.ceil(SPARE * plan.memory_of(planned) / hosts)
+    return math.ceil(CAPACITY_FACTOR * plan.vcpus_of(planned) / hosts / CPU_ALLOCATION_RATIO), math.ceil(
+        CAPACITY_FACTOR * plan.memory_of(planned) / hosts
+    )
 
 
 def _set_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot]) -> None:

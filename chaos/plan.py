@@ -91,9 +91,9 @@ SCRIPTED = (
 )
 PASSING = (SpawnOutcome.FAIL, SpawnOutcome.ERROR, SpawnOutcome.POLICY)
 """What another host does not do: such a boot is retried in its cell."""
-BAD_HOSTS = 2
+BAD_HOSTS_PER_CELL = 2
 """Hosts of each cell on which it fails: one less than the attempts there are."""
-MOST_MEMBERS = {GroupPolicy.AFFINITY: 6, GroupPolicy.ANTI_AFFINITY: 3}
+GROUP_SIZE_LIMITS = {GroupPolicy.AFFINITY: 6, GroupPolicy.ANTI_AFFINITY: 3}
 """Servers of one group. Of three that must be apart, a retry finds a free host in the cell even while others are down."""
 
 
@@ -116,7 +116,7 @@ class _Groups:
     def take(self, policy: GroupPolicy, count: int) -> Group:
         """A group of this policy with room for ``count`` more."""
         group, members = self._open.get(policy, (None, 0))
-        if group is None or members + count > MOST_MEMBERS[policy]:
+        if group is None or members + count > GROUP_SIZE_LIMITS[policy]:
             self._made += 1
             group, members = Group(name=f"group-{self._made}", policy=policy), 0
         self._open[policy] = (group, members + count)
@@ -132,11 +132,11 @@ def _boot(chance: random.Random, number: int, at: float, groups: _Groups, cells:
     elif kind < 0.08:
         values |= {"flavor": GIANT, "expected": Expected.NO_VALID_HOST}
     elif kind < 0.22:
-        policy = chance.choice(list(MOST_MEMBERS))
-        count = chance.randint(1, MOST_MEMBERS[policy] // 2)
+        policy = chance.choice(list(GROUP_SIZE_LIMITS))
+        count = chance.randint(1, GROUP_SIZE_LIMITS[policy] // 2)
         values |= {"count": count, "group": groups.take(policy, count)}
     elif kind < 0.30:
-        bad = (host for hosts in cells for host in chance.sample(list(hosts), min(BAD_HOSTS, len(hosts) - 1)))
+        bad = (host for hosts in cells for host in chance.sample(list(hosts), min(BAD_HOSTS_PER_CELL, len(hosts) - 1)))
         values |= {"simulated": f"{chance.choice(PASSING)}:{','.join(bad)}"}
     elif kind < 0.34:
         bad = (host for hosts in cells for host in chance.sample(list(hosts), 1))

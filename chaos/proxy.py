@@ -14,12 +14,12 @@ from deploy import ports
 
 T = TypeVar("T")
 
-CHUNK = 65536
+CHUNK_BYTES = 65536
 RESET = struct.pack("ii", 1, 0)
 """Of SO_LINGER: closing throws away what was not sent, and resets the connection."""
-TRIES = 5
+PORT_TRIES = 5
 """Ports that a proxy tries to listen on."""
-PATIENCE = 10.0
+CHANGE_TIMEOUT_S = 10.0
 """Seconds that the proxies' thread may take for one change."""
 
 
@@ -38,7 +38,7 @@ class Link:
 
     async def start(self) -> None:
         """Listen on a free port. Raises OSError where none can be had."""
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(PORT_TRIES)):
             self.port = ports.free()
             try:
                 await self.restore()
@@ -107,7 +107,7 @@ class Link:
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event) -> None:
     """Pass on what comes, the end of it included, while the gate is open."""
     with contextlib.suppress(OSError):
-        while data := await source.read(CHUNK):
+        while data := await source.read(CHUNK_BYTES):
             await gate.wait()
             sink.write(data)
             await sink.drain()
@@ -152,11 +152,11 @@ class Proxies:
         for link in self._links.values():
             self._run(link.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE)
+        self._thread.join(CHANGE_TIMEOUT_S)
         self._loop.close()
 
     def _run(self, change: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(change, self._loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(change, self._loop).result(CHANGE_TIMEOUT_S)
 
 
 async def _made(targets: Mapping[str, int]) -> dict[str, Link]:

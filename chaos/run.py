@@ -10,7 +10,7 @@ from chaos import plan, report
 from chaos.faults import Faults
 from chaos.judge import Case, Judge, Violation, overfull, told
 from chaos.load import Load
-from chaos.place import RATIO, cores_and_memory, group_uuids, place
+from chaos.place import CPU_ALLOCATION_RATIO, cores_and_memory, group_uuids, place
 from chaos.plan import Boot
 from chaos.proxy import Proxies
 from chaos.schedule import Kind, schedule
@@ -28,19 +28,19 @@ from deploy.local.start import Start
 from objects.base import Object
 
 SHAPE = Shape(agents=6)
-START = 240.0
+START_TIMEOUT_S = 240.0
 """Seconds that the region's first start may take."""
-RETURN = 120.0
+RESTART_TIMEOUT_S = 120.0
 """Seconds until everything that was killed serves again."""
-ANSWERS = 120.0
+ANSWER_TIMEOUT_S = 120.0
 """Seconds until every request is answered after that."""
-CONVERGE = 240.0
+CONVERGENCE_TIMEOUT_S = 240.0
 """Seconds until all is at rest after that: a build's own deadline is 120, a dead host is noticed after 30."""
-WELL = 60.0
+HEALTH_TIMEOUT_S = 60.0
 """Seconds until every process says that it is well after that: a sign of life may take twenty."""
-LOOK = 3.0
+POLL_INTERVAL_S = 3.0
 """Seconds between two looks at everything."""
-TELL = 15.0
+PROGRESS_INTERVAL_S = 15.0
 
 Say = Callable[[str], None]
 
@@ -61,7 +61,7 @@ def run(settings: Settings, path: Path, say: Say) -> bool:
     planned = plan.boots(settings.seed, settings.rate, settings.duration, cells)
     with place(path, SHAPE, planned, say) as (region, proxies):
         say(f"starting {len(SHAPE.members())} commands in {path}")
-        Start(region, START).run()
+        Start(region, START_TIMEOUT_S).run()
         return Run(settings, region, proxies, say).run(planned)
 
 
@@ -91,7 +91,7 @@ class Run:
             self._pass(settings.duration)
             found = self._settle()
             evidence, more = self._converge()
-            return self._judge(planned, evidence, [*found, *more, *self._watch.settled(WELL)])
+            return self._judge(planned, evidence, [*found, *more, *self._watch.settled(HEALTH_TIMEOUT_S)])
         finally:
             self._watch.stop()
             self._load.stop()
@@ -100,7 +100,7 @@ class Run:
 
     def _pass(self, duration: float) -> None:
         while (left := self._began + duration - time.monotonic()) > 0:
-            time.sleep(min(TELL, left))
+            time.sleep(min(PROGRESS_INTERVAL_S, left))
             self._timed(f"{len(self._load.taken)} boots accepted, {len(self._faults.incidents)} faults are over")
 
     def _settle(self) -> list[Violation]:
@@ -109,23 +109,23 @@ class Run:
         self._faults.stop()
         self._region.backing.start(lambda _: None)
         found = [Violation(what=f"a fault could not be undone: {text}") for text in self._faults.failed]
-        if not self._supervisor.complete(RETURN):
+        if not self._supervisor.complete(RESTART_TIMEOUT_S):
             late = ", ".join(self._supervisor.missing())
-            found.append(Violation(what=f"{RETURN:g} s after the last fault these do not serve: {late}"))
+            found.append(Violation(what=f"{RESTART_TIMEOUT_S:g} s after the last fault these do not serve: {late}"))
         self._timed("everything serves again" if not found else told(found))
-        if unanswered := self._load.finish(ANSWERS):
-            found.append(Violation(what=f"{unanswered} requests were not answered {ANSWERS:g} s after the last fault"))
+        if unanswered := self._load.finish(ANSWER_TIMEOUT_S):
+            found.append(Violation(what=f"{unanswered} requests were not answered {ANSWER_TIMEOUT_S:g} s after the last fault"))
         return found
 
     def _converge(self) -> tuple[Evidence, list[Violation]]:
         """Wait until nothing is on its way and nothing is wrong, or the time is up."""
         began = time.monotonic()
         evidence, violations = self._look()
-        while (violations or not at_rest(evidence)) and time.monotonic() < began + CONVERGE:
-            time.sleep(LOOK)
+        while (violations or not at_rest(evidence)) and time.monotonic() < began + CONVERGENCE_TIMEOUT_S:
+            time.sleep(POLL_INTERVAL_S)
             evidence, violations = self._look()
         if not at_rest(evidence):
-            violations.append(Violation(what=f"not everything is at rest {CONVERGE:g} s after the last answer"))
+            violations.append(Violation(what=f"not everything is at rest {CONVERGENCE_TIMEOUT_S:g} s after the last answer"))
         passed = time.monotonic() - began
         self._timed(f"{'converged' if not violations else 'NOT converged'} {passed:.0f} s after the last answer")
         return evidence, violations
@@ -145,7 +145,7 @@ class Run:
             *(Violation(what=f"an answer that must not come: {text}") for text in self._load.complaints),
             *(Violation(what=text) for text in self._supervisor.fell),
             *found,
-            *overfull(self._guests(), (vcpus * RATIO, memory)),
+            *overfull(self._guests(), (vcpus * CPU_ALLOCATION_RATIO, memory)),
             *verify(self._region.folder),
         ]
         report.show_load(self._say, self._load)

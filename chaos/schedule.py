@@ -100,11 +100,11 @@ _SPANS: Mapping[Kind, tuple[float, float]] = {
     Kind.FREEZE: (3.0, 25.0),  # the database's clients give up after 15
     Kind.MUTE: (3.0, 25.0),
 }
-AGENT_STOPPED = (5.0, 50.0)
+AGENT_STOP_RANGE_S = (5.0, 50.0)
 """A host is called down after 30 seconds of silence: some are while their agent lives."""
 
 
 def _spans(kind: Kind, target: str, shape: Shape) -> tuple[float, float]:
     if kind is Kind.STOP and target in {host.name for host in shape.hosts()}:
-        return AGENT_STOPPED
+        return AGENT_STOP_RANGE_S
     return _SPANS[kind]

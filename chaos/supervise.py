@@ -12,9 +12,9 @@ from deploy.local.region import Region
 from deploy.local.shape import Member
 from service.periodic import wait_until
 
-PAUSE = 1.0
+CHECK_INTERVAL_S = 1.0
 """Seconds between two looks."""
-ORPHANS = 3.0
+ORPHAN_WAIT_S = 3.0
 """Seconds that workers without a master have to end in order."""
 
 
@@ -52,7 +52,7 @@ class Supervisor:
 
     def complete(self, patience: float) -> bool:
         """Wait until every master runs, those that were started here serve, and nothing is started any more."""
-        return wait_until(self._all_serve, patience, pause=PAUSE)
+        return wait_until(self._all_serve, patience, pause=CHECK_INTERVAL_S)
 
     def missing(self) -> list[str]:
         """The members that do not serve."""
@@ -64,7 +64,7 @@ class Supervisor:
         return not self.missing()
 
     def _watch(self) -> None:
-        while not self._stopped.wait(PAUSE):
+        while not self._stopped.wait(CHECK_INTERVAL_S):
             led = self._region.table.led()
             for member in self._members:
                 if member.name not in led and member.name not in self._held:
@@ -76,6 +76,6 @@ class Supervisor:
         else:
             words = self._region.folder.log_of(member).read_text(errors="replace").splitlines()[-12:]
             self.fell.append("\n".join([f"{member.name} ended by itself:", *(f"    {line}" for line in words)]))
-        self._region.table.stop([member], ORPHANS)
+        self._region.table.stop([member], ORPHAN_WAIT_S)
         self._started[member.name] = self._region.table.start(member)
         self.restarts[member.name] += 1

@@ -12,7 +12,7 @@ from deploy.local.folder import Notes
 from deploy.local.health import State, Told
 from service.periodic import wait_until
 
-PAUSE = 5.0
+WATCH_INTERVAL_S = 5.0
 """Seconds between two looks at all of them: a monitoring looks as often."""
 
 
@@ -47,7 +47,7 @@ class Watch:
         return unwell(found)
 
     def _run(self) -> None:
-        while not self._stopped.wait(PAUSE):
+        while not self._stopped.wait(WATCH_INTERVAL_S):
             self.said.update(told.state for told in health.look(self._notes).values())
 
 

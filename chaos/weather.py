@@ -11,7 +11,7 @@ from objects.base import Object
 
 EVERYWHERE = "everywhere"
 
-RECOVERY = 15.0
+RECOVERY_S = 15.0
 """Seconds after a fault's end in which its effect may last: processes start, connections are made again."""
 
 
@@ -67,7 +67,7 @@ class Weather:
 
     def _dark(self, places: Collection[str], at: float, back: float) -> float:
         spans = sorted(
-            (max(at - back, incident.began), min(at, incident.ended + RECOVERY))
+            (max(at - back, incident.began), min(at, incident.ended + RECOVERY_S))
             for incident in self.incidents
             if incident.place in places
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-CLEANING = 60
+CLEAN_UP_TIMEOUT_S = 60
 """Seconds that an interrupted command has to clean up behind itself."""
 
 
@@ -25,6 +25,6 @@ def run(command: Sequence[str], cwd: Path, variables: Mapping[str, str], output:
             if not isinstance(why, KeyboardInterrupt):  # Ctrl-C was for the whole group of processes, SIGTERM for this one only
                 child.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(CLEANING)
+                child.wait(CLEAN_UP_TIMEOUT_S)
             child.kill()
             raise

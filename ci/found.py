@@ -16,7 +16,7 @@ from objects.mask import mask_url
 from tests.support import vhosts
 from tests.support.scratch import new_name
 
-PATIENCE = 10
+ANSWER_TIMEOUT_S = 10
 """Seconds for a login."""
 
 
@@ -51,7 +51,7 @@ def sweep(url: str, is_ours: Callable[[str], bool]) -> list[str]:
 
 def _listens(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), timeout=PATIENCE).close()
+        socket.create_connection((host, port), timeout=ANSWER_TIMEOUT_S).close()
     except OSError:
         return False
     return True
@@ -73,7 +73,7 @@ def _try_broker(url: str) -> None:
 
     def log_in(vhost: str) -> None:
         with Connection(
-            f"{parts.hostname}:{parts.port}", user, password, virtual_host=vhost, connect_timeout=PATIENCE
+            f"{parts.hostname}:{parts.port}", user, password, virtual_host=vhost, connect_timeout=ANSWER_TIMEOUT_S
         ) as connection:
             connection.connect()
 

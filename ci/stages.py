@@ -35,7 +35,7 @@ PARALLEL = ("-n", os.environ.get("TEST_PROCESSES", "6"), "--dist", "worksteal")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-rfE", *PARALLEL)
 """Tests that want a server which this run does without skip: they are counted, and the server is named at the end."""
 
-AGAIN = 10
+RETRIED_TESTS_LIMIT = 10
 """At most so many failed tests of a stage are run a second time, by themselves; more of them are no accident of a busy machine."""
 
 unsteady: list[str] = []
@@ -94,7 +94,7 @@ def run_tests(*arguments: str | Path, cwd: Path = ROOT, environment: Mapping[str
             run(*command, *arguments, cwd=cwd, environment=environment)
         except StageFailed:
             failed = last_failed(Path(cache))
-            if not 0 < len(failed) <= AGAIN:
+            if not 0 < len(failed) <= RETRIED_TESTS_LIMIT:
                 raise
             print(f"  once more, by themselves: {', '.join(failed)}", flush=True)
             options = [argument for argument in arguments if str(argument).startswith("--import-mode")]

@@ -103,14 +103,14 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("complete", "cli.complete:Complete", "print what bash needs to complete commands"),
 )
 
-USAGE_ERROR = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-BROKEN_PIPE = 141  # 128 + SIGPIPE
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 def usage_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """End with status 2 after one line, where argparse prints the whole usage."""
-    parser.exit(USAGE_ERROR, f"{parser.prog}: {message}; see '{parser.prog} --help'\n")
+    parser.exit(EXIT_USAGE, f"{parser.prog}: {message}; see '{parser.prog} --help'\n")
 
 
 @runtime_checkable
@@ -171,7 +171,7 @@ class Superconductor(App):
         """Show the overview where it was asked for, or where no command was given."""
         if self.options.deferred_help or not argv:
             self.print_overview()
-            raise HelpExit(0 if self.options.deferred_help else USAGE_ERROR)
+            raise HelpExit(0 if self.options.deferred_help else EXIT_USAGE)
 
     def print_overview(self) -> None:
         """The global options and the table of commands. cliff's own imports every command for this."""
@@ -213,7 +213,7 @@ class Superconductor(App):
         near = near or [name for name in names if words and name.startswith(f"{words.split()[0]} ")]
         hint = f"perhaps: {', '.join(near)}" if near else f"'{NAME} --help' lists them all"
         self.say(f"{words or argv[0]!r} is not a command; {hint}")
-        return USAGE_ERROR
+        return EXIT_USAGE
 
 
 class Help(HelpCommand):
@@ -268,13 +268,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     undecodable = next((argument for argument in arguments if any("\ud800" <= c <= "\udfff" for c in argument)), None)
     if undecodable is not None:
         sys.stderr.write(f"{NAME}: {undecodable[:80]!r} is not text in this terminal's encoding\n")
-        return USAGE_ERROR
+        return EXIT_USAGE
     with _logging_restored():
         try:
             return Superconductor().run(arguments)
         except SystemExit as exit_:  # how argparse and help end
             return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
         except KeyboardInterrupt:
-            return INTERRUPTED
+            return EXIT_INTERRUPTED
         except BrokenPipeError:
-            return BROKEN_PIPE
+            return EXIT_BROKEN_PIPE

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from objects import errors
 
-_BLOCK = 65536
+_BLOCK_BYTES = 65536
 
 
 class ArchiveFile:
@@ -59,7 +59,7 @@ class ArchiveFile:
     def _after_last_line(self) -> int:
         end = self._file.seek(0, os.SEEK_END)
         while end:
-            start = max(0, end - _BLOCK)
+            start = max(0, end - _BLOCK_BYTES)
             found = os.pread(self._file.fileno(), end - start, start).rfind(b"\n")
             if found >= 0:
                 return start + found + 1

@@ -19,6 +19,7 @@ from cli.deployment import Deployment
 from cli.formats import CsvMany
 from cli.parser import HelpFormatter
 from objects import errors
+from objects.base import INT32_MAX
 from objects.text import is_safe
 
 T = TypeVar("T")
@@ -135,8 +136,6 @@ class ActionShow(AdminShow):
 
 # -- values of arguments: each raises ArgumentTypeError with what is allowed, which argparse turns into a usage error ------------
 
-_MOST = 2**31 - 1  # what an integer column holds on every server
-
 
 def at_least(least: int, text: str) -> int:
     """A whole number from ``least`` up: ``type=partial(at_least, 1)``."""
@@ -144,8 +143,8 @@ def at_least(least: int, text: str) -> int:
         number = int(text)
     except ValueError:
         number = least - 1
-    if not least <= number <= _MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {_MOST}")
+    if not least <= number <= INT32_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {INT32_MAX}")
     return number
 
 

@@ -18,8 +18,8 @@ from db.cell import purge as cell_purge
 from db.sql.engine import Database
 from objects import errors
 
-DAY = 86400.0
-LEAST = 1
+DAY_S = 86400.0
+MIN_AGE_DAYS = 1
 """Days: a tombstone is kept for longer than any process may pause."""
 
 
@@ -32,7 +32,9 @@ class _Forgetting(OnDatabases, ActionLister):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         age = parser.add_mutually_exclusive_group()
-        age.add_argument("--days", metavar="N", type=partial(at_least, LEAST), default=30, help="since the delete (default: 30)")
+        age.add_argument(
+            "--days", metavar="N", type=partial(at_least, MIN_AGE_DAYS), default=30, help="since the delete (default: 30)"
+        )
         age.add_argument(
             "--before",
             metavar="DATE",
@@ -42,7 +44,7 @@ class _Forgetting(OnDatabases, ActionLister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         self._moment: float | None = parsed_args.before
-        self._age: float = parsed_args.days * DAY
+        self._age: float = parsed_args.days * DAY_S
         self._done: set[str] = set()
         return self.on_each(parsed_args)
 
@@ -154,6 +156,6 @@ def moment(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a date like 2026-03-31 or 2026-03-31T12:00:00+02:00") from None
     seconds = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
-    if seconds > time.time() - LEAST * DAY:
+    if seconds > time.time() - MIN_AGE_DAYS * DAY_S:
         raise argparse.ArgumentTypeError(f"{text!r} is not a day ago yet: what was deleted last must be remembered for a while")
     return seconds

@@ -10,7 +10,7 @@ from db.api import events, incarnation
 from db.api.claims import Ledger
 from objects import errors
 
-STUCK = 3
+EXIT_INCOMPLETE = 3
 """Exit status: a cell did not answer, or a person has to decide something."""
 
 
@@ -45,7 +45,7 @@ class DbRestored(ActionLister):
             try:
                 return ("Cell", "Rows told again"), [self._cell(ledger, parsed_args.cell)]
             except errors.CellUnavailable as silent:
-                self.status = STUCK
+                self.status = EXIT_INCOMPLETE
                 self.warn(f"{silent}; repeat this when it answers")
                 return ("Cell", "Rows told again"), []
         names = {administration.find_cell(database, name).name for name in parsed_args.without}
@@ -55,11 +55,11 @@ class DbRestored(ActionLister):
         try:
             done = comparison.compare(self.deployment.registry, ledger, now.uuid, names)
         except comparison.Missing as missing:
-            self.status = STUCK
+            self.status = EXIT_INCOMPLETE
             self.warn(f"{missing}; nothing is leased until it answers, or until you repeat this with --without CELL")
             return ("Cell", "Servers adopted"), []
         for refused in done.refused:
-            self.status = STUCK
+            self.status = EXIT_INCOMPLETE
             self.warn(f"{refused}: delete the copy that is wrong")
         return ("Cell", "Servers adopted"), sorted(done.adopted.items())
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a region's commands map hosts too, and have no all-in-one
     from cli.all_in_one import AllInOne, StateFolder
     from cli.demo.site import CommandRunner
 
-PATIENCE = 60.0
+DISCOVERY_WAIT_S = 60.0
 """Seconds that simulated hosts may take to report and to be known to the scheduler."""
 
 
@@ -50,7 +50,7 @@ def discover_until(
     Raises ``errors.Invalid`` if that takes longer than a minute.
     """
     newcomers = HostDiscovery(folder.database_url("api"), hosts, commands)
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + DISCOVERY_WAIT_S
     try:
         while not stopped.is_set():
             missing = newcomers.look()
@@ -58,7 +58,7 @@ def discover_until(
                 return
             if time.monotonic() > give_up:
                 raise errors.Invalid(
-                    f"after {PATIENCE:.0f} s not all hosts are known to the scheduler; not mapped: {sorted(missing)}"
+                    f"after {DISCOVERY_WAIT_S:.0f} s not all hosts are known to the scheduler; not mapped: {sorted(missing)}"
                 )
             stopped.wait(0.1)
     finally:

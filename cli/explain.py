@@ -20,7 +20,7 @@ from cli.streams import EscapingConsole, inner
 from objects import errors
 from objects.relaxation import Asked
 
-WIDTH = 160
+LINE_WIDTH = 160
 """Columns of a table where the output is no terminal."""
 
 _REQUEST = re.compile(r"req-[0-9a-f-]{36}|r-[0-9a-f]{32}")
@@ -74,7 +74,7 @@ def console_on(out: Any) -> Console:
     """A console that writes plain text where ``out`` is no terminal."""
     if out.isatty():
         return EscapingConsole(file=inner(out), highlight=False)
-    return EscapingConsole(file=inner(out), width=WIDTH, height=1, highlight=False)  # a dumb terminal needs both
+    return EscapingConsole(file=inner(out), width=LINE_WIDTH, height=1, highlight=False)  # a dumb terminal needs both
 
 
 def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

@@ -31,8 +31,8 @@ class HostMove(Admin):
             "--down-after",
             metavar="SECONDS",
             type=partial(at_least, 1),
-            default=liveness.DOWN_AFTER,
-            help=f"of silence, where its agent has not said that it stops (default: {liveness.DOWN_AFTER})",
+            default=liveness.DOWN_AFTER_S,
+            help=f"of silence, where its agent has not said that it stops (default: {liveness.DOWN_AFTER_S})",
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -26,7 +26,7 @@ from objects.compute_node import ComputeNode
 from objects.instance import Server
 from objects.inventory import Inventory
 
-MOST = 1000
+INSTANCES_LIMIT = 1000
 """Servers that are listed."""
 
 
@@ -69,8 +69,8 @@ class HostShow(AdminShow):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("host", metavar="HOST", help="name of the host")
-        text = f"default: {liveness.DOWN_AFTER}"
-        parser.add_argument("--down-after", metavar="SECONDS", type=partial(at_least, 1), default=liveness.DOWN_AFTER, help=text)
+        text = f"default: {liveness.DOWN_AFTER_S}"
+        parser.add_argument("--down-after", metavar="SECONDS", type=partial(at_least, 1), default=liveness.DOWN_AFTER_S, help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         host, registry = parsed_args.host, self.deployment.registry
@@ -104,7 +104,7 @@ def _level(tx: ApiTransaction, host: str) -> HostRecord:
         home=home.cell_uuid if home else None,
         aggregates=[one for one in aggregates.list_all(tx) if host in one.hosts],
         claims=[row for _, row in sorted(hosts.offered(tx, [host]).items())],
-        servers=mappings.list_(tx, ServerQuery(host=host, limit=MOST)),
+        servers=mappings.list_(tx, ServerQuery(host=host, limit=INSTANCES_LIMIT)),
     )
 
 

@@ -20,7 +20,7 @@ ENDPOINT = "http://127.0.0.1:8774/v2.1"
 VERSION = "2.53"
 """The microversion that the commands are written for."""
 
-TIMEOUT = (3.05, 60.0)
+CONNECT_AND_READ_TIMEOUT_S = (3.05, 60.0)
 """Seconds to connect, and to wait for an answer."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
@@ -61,7 +61,7 @@ class ApiClient:
         """The JSON answer, None where there is none."""
         url = path if path.startswith(self.endpoint) else f"{self.endpoint}/{path}"
         try:
-            answer = self._session.request(method, url, timeout=TIMEOUT, **arguments)
+            answer = self._session.request(method, url, timeout=CONNECT_AND_READ_TIMEOUT_S, **arguments)
             if answer.status_code >= 400:
                 raise _error(answer)
             self._tell_unknown(answer.headers.get(UNKNOWN_CELLS_HEADER, ""))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from db.cell.services import SeenService
 
-DOWN_AFTER = 60
+DOWN_AFTER_S = 60
 """Seconds of silence after which commands call something down, unless told otherwise."""
 
 

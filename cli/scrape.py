@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from objects.base import Object
 
-TIMEOUT = (1.0, 4.0)
+CONNECT_AND_READ_TIMEOUT_S = (1.0, 4.0)
 """Seconds to connect, and to wait for what is read."""
 PREFIX = "superconductor_"
 WANTED = ("stage_seconds_sum", "stage_seconds_count", "builds_ended_total", "servers_accepted_total", "build_retries_total")
@@ -66,7 +66,7 @@ def _ask(address: str) -> dict[Key, float] | str:
     try:
         with requests.Session() as session:
             session.trust_env = False  # as the commands that ask the API
-            answer = session.get(url, timeout=TIMEOUT)
+            answer = session.get(url, timeout=CONNECT_AND_READ_TIMEOUT_S)
             answer.raise_for_status()
         return _parse(answer.text)
     except requests.HTTPError:

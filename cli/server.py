@@ -19,10 +19,10 @@ from cli.base import at_least, key_value, name
 from cli.http import ApiClient, HttpCommand
 from objects import errors
 
-POLL = 0.5
+POLL_INTERVAL_S = 0.5
 """Seconds between two looks at servers that are waited for."""
 
-WAIT = 3600.0
+WAIT_TIMEOUT_S = 3600.0
 """Seconds to wait at most: longer than any build may take."""
 
 COLUMNS = ("ID", "Name", "Status", "Zone", "Host")
@@ -78,9 +78,9 @@ class ServerBoot(HttpCommand, Lister):
         reservation = client.post("servers", _boot_body(parsed_args))["reservation_id"]
         servers = _of_reservation(client, parsed_args.name, reservation)
         if parsed_args.wait:
-            end = time.monotonic() + WAIT
+            end = time.monotonic() + WAIT_TIMEOUT_S
             while _under_way(servers, whole=parsed_args.all_or_nothing) and time.monotonic() < end:
-                time.sleep(POLL)
+                time.sleep(POLL_INTERVAL_S)
                 servers = _of_reservation(client, parsed_args.name, reservation)
             self.status = int(any(server["status"] != "ACTIVE" for server in servers))
         return (*COLUMNS, "Fault"), [(*_row(server), server.get("fault", {}).get("message", "")) for server in servers]
@@ -201,14 +201,16 @@ def _of_reservation(client: ApiClient, name: str, reservation: str) -> list[dict
 
 
 def _wait_gone(client: ApiClient, uuid: str) -> None:
-    end = time.monotonic() + WAIT
+    end = time.monotonic() + WAIT_TIMEOUT_S
     while time.monotonic() < end:
         try:
             client.get(f"servers/{uuid}")
         except errors.NotFound:
             return
-        time.sleep(POLL)
-    raise errors.SuperconductorError(f"Server {uuid} is still there after {WAIT / 60:.0f} minutes; it will go: wait for it again")
+        time.sleep(POLL_INTERVAL_S)
+    raise errors.SuperconductorError(
+        f"Server {uuid} is still there after {WAIT_TIMEOUT_S / 60:.0f} minutes; it will go: wait for it again"
+    )
 
 
 def _row(server: dict[str, Any]) -> tuple[Any, ...]:

@@ -45,8 +45,8 @@ class ServiceList(AdminLister):
         parser.add_argument("--cell", metavar="CELL", help="only the processes of this cell (name or UUID)")
         parser.add_argument("--host", metavar="HOST", help="only the processes on this host")
         parser.add_argument("--binary", choices=BINARIES, help="only processes of this kind")
-        text = f"default: {liveness.DOWN_AFTER}"
-        parser.add_argument("--down-after", metavar="SECONDS", type=partial(at_least, 1), default=liveness.DOWN_AFTER, help=text)
+        text = f"default: {liveness.DOWN_AFTER_S}"
+        parser.add_argument("--down-after", metavar="SECONDS", type=partial(at_least, 1), default=liveness.DOWN_AFTER_S, help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         rows = [row for row in self._rows(parsed_args.cell, parsed_args.down_after) if _wanted(row, parsed_args)]

@@ -24,9 +24,9 @@ from cli.scrape import Scrape, scrape
 from objects import errors
 
 QUIT = (b"q", b"Q", b"\x03", b"\x04")
-TICK = 0.25
+REDRAW_INTERVAL_S = 0.25
 """Seconds between two pictures of the same look."""
-SILENCE = 3.0
+ANSWER_TIMEOUT_S = 3.0
 """Seconds without an answer after which that is said."""
 
 
@@ -82,7 +82,7 @@ class _Looks:
         if now is None:
             now = Look(at=self._began, status=None, trouble="", counts=Scrape(told={}, silent={}))
         silent = time.monotonic() - now.at - self._interval
-        if silent > SILENCE:
+        if silent > ANSWER_TIMEOUT_S:
             now = msgspec.structs.replace(now, trouble=now.trouble or f"No answer for {silent:.0f} s.")
         return frame(self._client.endpoint, now, before)
 
@@ -120,8 +120,8 @@ def _keys() -> Iterator[None]:
 def _quit() -> bool:
     """Whether somebody wants to end it; waits for that for a moment."""
     if not sys.stdin.isatty():
-        time.sleep(TICK)
-    elif select.select([sys.stdin], [], [], TICK)[0]:
+        time.sleep(REDRAW_INTERVAL_S)
+    elif select.select([sys.stdin], [], [], REDRAW_INTERVAL_S)[0]:
         key = os.read(sys.stdin.fileno(), 1)
         return not key or key in QUIT
     return False

@@ -33,8 +33,8 @@ from service import config
 from service.release import release
 from service.vault import OPTION, Vault
 
-THREADS = 16
-NAMED = 5
+CHECK_THREADS = 16
+NAMES_SHOWN_LIMIT = 5
 """Hosts or processes that are named where there are more."""
 
 
@@ -189,7 +189,7 @@ def _cell_databases(site: _Site) -> Told:
 
 
 def _cell_buses(site: _Site) -> Told:
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(CHECK_THREADS) as pool:
         trouble = [text for text in pool.map(_try_bus, site.cells) if text]
     for text in trouble:
         yield Severity.WARNING, text
@@ -215,7 +215,7 @@ def _hosts(site: _Site) -> Told:
     if unmapped := {agent.service.host for agent, _ in agents} - mapped.keys():
         level = Severity.WARNING if mapped else Severity.FAILURE
         yield level, f"not mapped: {_named(unmapped)}; 'superconductor host discover' maps them"
-    alive = [(agent.service.host, cell) for agent, cell in agents if liveness.is_up(agent, liveness.DOWN_AFTER)]
+    alive = [(agent.service.host, cell) for agent, cell in agents if liveness.is_up(agent, liveness.DOWN_AFTER_S)]
     for host, cells in in_two_cells(alive).items():
         yield Severity.WARNING, TWIN.format(host=host, cells=" and ".join(cells))
     if shared := {agent.service.host for agent, _ in agents if agent.service.is_shared}:
@@ -236,7 +236,7 @@ def _services(site: _Site) -> Told:
     if old := {agent.host for agent in agents if agent.version < AGENT_VERSION}:
         yield Severity.WARNING, f"agents of an older version: {_named(old)}; upgrade them after conductors and schedulers"
     heard = [*site.database.read(processes.list_all, "api"), *(process for report in reports for process in report.conductors)]
-    said = [(process.binary, process.host, process.about.release) for process in heard if process.age <= liveness.DOWN_AFTER]
+    said = [(process.binary, process.host, process.about.release) for process in heard if process.age <= liveness.DOWN_AFTER_S]
     said += [(agent.binary, agent.host, agent.release or "") for agent in agents]
     for told in sorted({told for _, _, told in said} - {release(), ""}):
         of_it = {f"{binary} on {host}" for binary, host, its in said if its == told}
@@ -263,7 +263,7 @@ def _left(tx: Connection, kind: sync.Kind) -> Counter[str]:
 
 
 def _named(things: set[str]) -> str:
-    some = sorted(things)[:NAMED]
+    some = sorted(things)[:NAMES_SHOWN_LIMIT]
     return ", ".join(some) + (f" and {len(things) - len(some)} more" if len(things) > len(some) else "")
 
 

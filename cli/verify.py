@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # a usage error or a help text should not wait for these
     from conductor.audit.finding import Finding
     from conductor.audit.places import Places
 
-INCONSISTENT = 1
-UNKNOWN = 3
+EXIT_INCONSISTENT = 1
+EXIT_UNKNOWN = 3
 """Exit status where nothing was found, but not all could be looked at. 2 is wrong usage, as with every command."""
 
 COLUMNS = ("Finding", "Object", "Cell", "Details", "Repair", "Outcome", "Advice")
@@ -88,9 +88,9 @@ class Verify(AdminLister):
         for reason in places.unknown.values():
             self.warn(f"{reason}; what is there is unknown")
         if any(left.values()):
-            self.status = INCONSISTENT
+            self.status = EXIT_INCONSISTENT
         elif places.unknown:
-            self.status = UNKNOWN
+            self.status = EXIT_UNKNOWN
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]) -> int:
         """A line for each finding for people; the other formats are for programs."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from cells.presence import REMEMBERED
+from cells.presence import RECORD_LIFETIME_S
 from conductor.cell_conductor import CellConductor, measure
 from conductor.orders import OrderSender, send_deletes, send_orders
 from conductor.set_aside import REFRESH_INTERVAL_S
@@ -219,7 +219,7 @@ class CellSweep:
         self._database.write(feed.trim, self._database.now() - self._feed_age)
 
     def _forget_processes(self) -> None:
-        self._database.write(processes.forget, "cell", REMEMBERED)
+        self._database.write(processes.forget, "cell", RECORD_LIFETIME_S)
 
 
 def _pages(read: Callable[[str], list[DueRow]]) -> Iterable[list[DueRow]]:

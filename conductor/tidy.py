@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from cells.cell import Cell
-from cells.presence import REMEMBERED
+from cells.presence import RECORD_LIFETIME_S
 from cells.registry import CellRegistry
 from conductor.set_aside import SetAside
 from db import processes, secrets
@@ -31,7 +31,7 @@ def tidy(api_database: ApiDatabase, decision_age: float, token_age: float) -> No
     with Steps() as steps:
         forgotten = steps.run(_forget_decisions, api_database, now - decision_age)
         tokens = steps.run(api_database.write, builds.forget_tokens, now - token_age)
-        steps.run(api_database.write, processes.forget, "api", REMEMBERED)
+        steps.run(api_database.write, processes.forget, "api", RECORD_LIFETIME_S)
     if forgotten or tokens:
         LOG.info("forgot %d decisions and %d client tokens", forgotten or 0, tokens or 0)
 

@@ -19,7 +19,7 @@ POLICY_TEXT = """#!/bin/sh
 exit 101
 """
 LOCK = Path("/run/lock/superconductor-packages")
-PATIENCE = 900
+INSTALL_TIMEOUT_S = 900
 """Seconds for one call of apt-get, which may have to wait for another one."""
 
 
@@ -54,19 +54,19 @@ def install(package: str) -> None:
 def _apt_get(*arguments: str) -> str | None:
     """None, or the last thing it said when it failed."""
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC_ALL": "C"}
-    command = ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={PATIENCE // 3}", *arguments]
+    command = ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={INSTALL_TIMEOUT_S // 3}", *arguments]
     try:
         done = subprocess.run(
             command,
             env={**os.environ, **quiet},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=INSTALL_TIMEOUT_S,
             check=False,
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        return f"no end after {PATIENCE} s"
+        return f"no end after {INSTALL_TIMEOUT_S} s"
     if done.returncode == 0:
         return None
     return ((done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"])[-1]

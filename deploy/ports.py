@@ -8,7 +8,7 @@ import socket
 HOST = "127.0.0.1"
 LOWEST, HIGHEST = 20_000, 29_999
 """Below those that Linux gives to connections, one of which could take a port between our looking and the server's binding."""
-TRIES = 200
+PORT_TRIES = 200
 
 _CHANCE = random.SystemRandom()
 """Not the process's generator: programs that were started with one seed would choose the same ports."""
@@ -19,7 +19,7 @@ _given: set[int] = set()
 
 def free() -> int:
     """A port on which nothing listens now, another one each time. Raises OSError where none is found."""
-    for _ in range(TRIES):
+    for _ in range(PORT_TRIES):
         port = _CHANCE.randint(LOWEST, HIGHEST)
         if port not in _given and is_free(port):
             _given.add(port)

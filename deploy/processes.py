@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-POLL = 0.05
+POLL_INTERVAL_S = 0.05
 """Seconds between two looks at a process that is not our child."""
 
 
@@ -59,5 +59,5 @@ def wait(condition: Callable[[], bool], patience: float) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL_S)
     return True

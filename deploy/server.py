@@ -21,11 +21,11 @@ from objects.base import Object
 
 MARK = "SUPERCONDUCTOR_SERVER"
 """Every process of a server carries its folder in its environment under this name; by it what is left of one is known as ours."""
-START_PATIENCE = 120.0
+START_TIMEOUT_S = 120.0
 """Seconds until a server that does not answer is given up; it takes 5 where the machine has time for it."""
-STOP_PATIENCE = 30.0
-KILL_PATIENCE = 10.0
-PORT_PATIENCE = 5.0
+STOP_TIMEOUT_S = 30.0
+KILL_TIMEOUT_S = 10.0
+PORT_TIMEOUT_S = 5.0
 """Seconds to wait for the port of last time, as URLs with it may be stored, before another is taken."""
 
 
@@ -151,7 +151,7 @@ class Server(ABC):
         self._lock = lock
 
     def _own_port(self) -> None:
-        if not processes.wait(lambda: ports.is_free(self.port), PORT_PATIENCE if self._chosen else 0.0):
+        if not processes.wait(lambda: ports.is_free(self.port), PORT_TIMEOUT_S if self._chosen else 0.0):
             if not self._chosen:
                 raise Unavailable(f"{self.NAME} cannot listen: port {self.port} of {ports.HOST} is taken; choose another")
             self.port = ports.free()
@@ -178,8 +178,8 @@ class Server(ABC):
         return {} if user is None else {"user": user, "group": user, "extra_groups": ()}
 
     def _await_answer(self) -> None:
-        if not processes.wait(lambda: self._has_ended() or self._answers(), START_PATIENCE):
-            raise Unavailable(f"{self.NAME} did not answer within {START_PATIENCE:g} s: see {self._log()}")
+        if not processes.wait(lambda: self._has_ended() or self._answers(), START_TIMEOUT_S):
+            raise Unavailable(f"{self.NAME} did not answer within {START_TIMEOUT_S:g} s: see {self._log()}")
         if self._has_ended():
             raise Unavailable(f"{self.NAME} ended at its start: {self._last_words()} (see {self._log()})")
 
@@ -191,15 +191,15 @@ class Server(ABC):
         if notes is not None and notes.pid and processes.started(notes.pid) == notes.started:
             self._end_main(notes.pid)
         for pid in [*self.leftovers()]:
-            processes.end(pid, signal.SIGKILL, KILL_PATIENCE)
+            processes.end(pid, signal.SIGKILL, KILL_TIMEOUT_S)
         if self._process is not None:
-            self._process.wait(KILL_PATIENCE)
+            self._process.wait(KILL_TIMEOUT_S)
             self._process = None
 
     def _end_main(self, pid: int) -> None:
         """In order where it goes; a child of ours stays a zombie until somebody asks how it ended, which counts as gone."""
-        if not processes.end(pid, self.STOP, STOP_PATIENCE):
-            processes.end(pid, signal.SIGKILL, KILL_PATIENCE)
+        if not processes.end(pid, self.STOP, STOP_TIMEOUT_S):
+            processes.end(pid, signal.SIGKILL, KILL_TIMEOUT_S)
 
     def _notes(self) -> Notes | None:
         try:
@@ -247,7 +247,7 @@ class Server(ABC):
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=START_PATIENCE,
+            timeout=START_TIMEOUT_S,
             check=False,
             **self._identity(),
         )

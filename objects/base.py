@@ -6,7 +6,11 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+INT32_MAX = 2**31 - 1
+"""The largest number that an integer column holds on every server."""
+INT64_MAX = 2**63 - 1
+
+Number = Annotated[int, msgspec.Meta(ge=-INT64_MAX - 1, le=INT64_MAX)]
 """A whole number that every database can hold."""
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from objects import errors
 from objects.amounts import STANDARD
+from objects.base import INT32_MAX
 
 Specs = Mapping[str, str]
 
@@ -19,9 +20,7 @@ TRAIT = "trait:"
 REQUIRED = "required"
 FORBIDDEN = "forbidden"
 
-MOST = 2**31 - 1
-"""Placement's largest amount of a resource class, for a host and for a server."""
-LONGEST = 255
+RESOURCE_CLASS_LENGTH = 255
 """Maximum characters in the name of a resource class."""
 
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
@@ -53,8 +52,8 @@ def check_offer(resources: Mapping[str, int]) -> None:
     for name, amount in resources.items():
         if not _is_custom(name):
             raise errors.Invalid(f"{name[:80]}: is no custom resource class; these are called CUSTOM_ and then A-Z, 0-9 and _")
-        if not 0 <= amount <= MOST:
-            raise errors.Invalid(f"{name[:80]}: {amount} is not a whole number from 0 to {MOST}")
+        if not 0 <= amount <= INT32_MAX:
+            raise errors.Invalid(f"{name[:80]}: {amount} is not a whole number from 0 to {INT32_MAX}")
 
 
 def resources(specs: Specs) -> dict[str, int]:
@@ -76,13 +75,13 @@ def _amount(key: str, value: str) -> int:
         )
     least = 0 if name in STANDARD else 1
     amount = int(value) if _WHOLE.fullmatch(value) else -1
-    if not least <= amount <= MOST:
-        raise errors.Invalid(f"{key[:80]}: {value[:40]!r} is not a whole number from {least} to {MOST}")
+    if not least <= amount <= INT32_MAX:
+        raise errors.Invalid(f"{key[:80]}: {value[:40]!r} is not a whole number from {least} to {INT32_MAX}")
     return amount
 
 
 def _is_custom(name: str) -> bool:
-    return len(name) <= LONGEST and _CUSTOM.fullmatch(name) is not None
+    return len(name) <= RESOURCE_CLASS_LENGTH and _CUSTOM.fullmatch(name) is not None
 
 
 def _check_trait(key: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -13,14 +13,13 @@ import msgspec
 
 from objects import errors, stored
 from objects.feed import EventKind, FeedEvent, InstanceSummary
+from objects.lifecycle import LARGEST_ATTEMPT, LARGEST_VERSION
 from objects.text import FAULTS_SIZE, NAME_LENGTH, checked_name, clean, is_safe
 
 STATES = frozenset(("building", "active", "error", "deleted"))
 """States of a server in summaries."""
-LATEST = 253_402_300_799.0
+LATEST_TIME_S = 253_402_300_799.0
 """The last second of the year 9999, in seconds since the epoch: later times cannot be shown as dates."""
-LARGEST_VERSION = 2**63 - 1
-LARGEST_ATTEMPT = 2**31 - 1
 _UUID = re.compile(r"[0-9A-Za-z-]{1,36}", re.ASCII)
 
 
@@ -64,4 +63,4 @@ def _is_count(value: object, largest: int) -> bool:
 
 
 def _is_time(value: float) -> bool:
-    return math.isfinite(value) and 0.0 <= value <= LATEST
+    return math.isfinite(value) and 0.0 <= value <= LATEST_TIME_S

@@ -12,7 +12,7 @@ from collections import Counter
 import msgspec
 
 from objects import text
-from objects.base import Object
+from objects.base import INT32_MAX, INT64_MAX, Object
 from objects.feed import EventKind
 from objects.instance import Attempt, Failure, FailureClass, Instance, State
 from objects.unknown_guest import UnknownGuest
@@ -26,8 +26,8 @@ MAX_RESTARTS = 3
 left."""
 
 
-LARGEST_ATTEMPT = 2**31 - 1
-LARGEST_VERSION = 2**63 - 1
+LARGEST_ATTEMPT = INT32_MAX
+LARGEST_VERSION = INT64_MAX
 """Limits of the row's columns. A row with the largest version keeps it, because it must still be able to end."""
 
 

@@ -29,7 +29,7 @@ TEXTS = ("hypervisor_type",)
 REPORTED = "attributes."
 """Prefix of attributes that the host's driver reports; the operator configures which of them may be used."""
 COMPARISONS = ("=", "<", ">", "<=", ">=", "in")
-DEEPEST = 10
+NESTING_LIMIT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ Condition = Comparison | Combination
 def parse(given: str) -> Condition:
     """Raises Invalid for an invalid condition; the message begins with ``query:``."""
     try:
-        return _condition(json.loads(given), DEEPEST)
+        return _condition(json.loads(given), NESTING_LIMIT)
     except (ValueError, RecursionError):  # RecursionError: nested too deeply to be parsed or quoted
         raise _invalid(f"{given[:80]!r} is not JSON") from None
 
@@ -75,7 +75,7 @@ def _condition(given: Any, depth: int) -> Condition:
         raise _invalid(f"{_shown(given)} is not a list that begins with an operator")
     operator, *rest = given
     if not depth:
-        raise _invalid(f"is nested more than {DEEPEST} deep")
+        raise _invalid(f"is nested more than {NESTING_LIMIT} deep")
     if operator in ("and", "or", "not"):
         if not rest or (operator == "not" and len(rest) > 1):
             raise _invalid(f"{operator!r} takes {'one condition' if operator == 'not' else 'conditions'}, in {_shown(given)}")

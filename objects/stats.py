@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from objects import errors, extra_specs, text, typed
+from objects.base import INT32_MAX
 from objects.compute_node import ComputeNode
 
-LARGEST = 2**53
+MAX_EXACT_FLOAT = 2**53
 """Above this, a float is not an exact whole number."""
 ATTRIBUTES_SIZE = 65536
 """Maximum characters of all texts and keys in the attributes of one node."""
-LATE = 600.0
+MAX_REPORT_DELAY_S = 600.0
 """Maximum seconds that a report may be delayed, in a queue or behind a call that was given up. If a report's time is further
 back, its host's clock was set back."""
 
@@ -59,15 +60,15 @@ def check(stats: ComputeNode) -> None:
         _check_texts(stats)
     numbers = _NUMBERS(stats)
     plain = (
-        min(numbers) >= 0 and max(numbers) <= LARGEST and math.isfinite(sum(numbers))
+        min(numbers) >= 0 and max(numbers) <= MAX_EXACT_FLOAT and math.isfinite(sum(numbers))
     )  # the sum with NaN or infinity is not finite
-    if stats.running_vms > extra_specs.MOST:  # it is stored in 32 bits, as claims are
-        reason = f"running_vms is {stats.running_vms}: it must be a number from 0 to {extra_specs.MOST}"
+    if stats.running_vms > INT32_MAX:  # it is stored in 32 bits, as claims are
+        reason = f"running_vms is {stats.running_vms}: it must be a number from 0 to {INT32_MAX}"
         raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {reason}")
     if plain and not stats.resources and not stats.resources_used:
         return  # the fast path for nearly every host: a start reads all of them
     for name, amount in _amounts(stats):
-        if not math.isfinite(amount) or not 0 <= amount <= LARGEST:
+        if not math.isfinite(amount) or not 0 <= amount <= MAX_EXACT_FLOAT:
             raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {name} is {amount}: it must be a number from 0 to 2**53")
     for name, resources in (("resources", stats.resources), ("resources_used", stats.resources_used)):
         try:
@@ -93,7 +94,7 @@ def cleaned(stats: ComputeNode) -> ComputeNode:
 def overtakes(stats: ComputeNode, known: ComputeNode) -> bool:
     """Whether these stats are as new as those ``known`` of the node, or newer. Stats without a time always count as newer."""
     behind = known.reported_at - stats.reported_at
-    return not stats.reported_at or not 0.0 < behind < LATE
+    return not stats.reported_at or not 0.0 < behind < MAX_REPORT_DELAY_S
 
 
 def same(stats: ComputeNode, known: ComputeNode) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from oslo_config import cfg
 
 from objects import errors, text
-from objects.stats import LARGEST
+from objects.stats import MAX_EXACT_FLOAT
 from scheduler.settings import SchedulerSettings
 
 __all__ = ["GROUP", "OPTIONS", "SchedulerSettings", "list_opts", "settings"]
@@ -198,7 +198,7 @@ def settings(conf: cfg.ConfigOpts) -> SchedulerSettings:
     group = conf[GROUP]
     values: dict[str, Any] = {option.dest: group[option.dest] for option in OPTIONS}
     for name, value in values.items():
-        if isinstance(value, float) and not abs(value) <= LARGEST:  # refuses NaN too
+        if isinstance(value, float) and not abs(value) <= MAX_EXACT_FLOAT:  # refuses NaN too
             raise errors.Misconfigured(f"[{GROUP}] {name}: {value} is not a number from -2**53 to 2**53")
     zone = group.default_availability_zone
     if not text.is_zone(zone):

@@ -20,9 +20,9 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-LATELY = 3
+RECENT_GROUPS = 3
 """Recent groups, used to estimate the size of the next one."""
-USUAL = 4
+RECENT_ROUNDS = 4
 """Recent rounds, used to estimate how long a round takes."""
 
 
@@ -57,7 +57,7 @@ class GroupCommit(Generic[T, R]):
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._waiting: list[tuple[T, Future[R]]] = []
-        self._sizes: deque[int] = deque([1], maxlen=LATELY)
+        self._sizes: deque[int] = deque([1], maxlen=RECENT_GROUPS)
         self._least = 2 if patient else 1
         self._expected = self._least
         self._all_there = threading.Event()
@@ -134,7 +134,7 @@ class RoundBatcher(Generic[T]):
         self._pace = pace
         self._patience = patience
         self._longest = longest
-        self._took: deque[float] = deque([0.0], maxlen=USUAL)
+        self._took: deque[float] = deque([0.0], maxlen=RECENT_ROUNDS)
         self._workers = workers
         self._limit = limit
         self._most = most

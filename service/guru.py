@@ -27,7 +27,7 @@ from service import health, metrics
 LOG = logging.getLogger(__name__)
 
 DISTRIBUTIONS = ("superconductor", "oslo.messaging", "oslo.db", "SQLAlchemy", "cotyledon", "msgspec", "numpy")
-WIDTH = 80
+REPORT_WIDTH = 80
 
 
 def on_signal(name: str, conf: cfg.ConfigOpts | None, folder: Path | None = None) -> None:
@@ -84,7 +84,7 @@ def report(name: str, conf: cfg.ConfigOpts | None) -> str:
     ]
     lines: list[str] = []
     for title, section in sections:
-        lines += ["=" * WIDTH, f"====  {title}", "=" * WIDTH]
+        lines += ["=" * REPORT_WIDTH, f"====  {title}", "=" * REPORT_WIDTH]
         try:
             lines += section()
         except Exception as error:  # noqa: BLE001 - shown in place of the section; the others follow

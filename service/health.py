@@ -15,13 +15,13 @@ from typing import Protocol
 from objects.base import Object
 from objects.mask import mask_url
 
-STUCK = 300.0
+STUCK_AFTER_S = 300.0
 """Default number of seconds after which unfinished work counts as stuck: longer than any work with a bounded duration takes."""
-PATIENCE = 3.0
+CALLER_WAIT_S = 3.0
 """Seconds that a caller of ``Board.look`` waits at most."""
-LATE = 20.0
+ANSWER_TIMEOUT_S = 20.0
 """Seconds in which a part must have answered. A part on a machine that is only busy answers in time."""
-KEEP = 2.0
+CACHE_LIFETIME_S = 2.0
 """Seconds that an answer is cached, so that frequent health checks cost no more."""
 
 
@@ -62,8 +62,8 @@ class Board:
     A part that does not answer within ``late`` seconds counts as wedged; until then its previous answer holds.
     """
 
-    def __init__(self, late: float = LATE) -> None:
-        self.stuck = STUCK
+    def __init__(self, late: float = ANSWER_TIMEOUT_S) -> None:
+        self.stuck = STUCK_AFTER_S
         """Seconds after which parts call unfinished work stuck."""
         self._late = late
         self._lock = threading.Lock()
@@ -84,7 +84,7 @@ class Board:
         with self._lock:
             return list(self._parts)
 
-    def look(self, patience: float = PATIENCE) -> ProcessHealth:
+    def look(self, patience: float = CALLER_WAIT_S) -> ProcessHealth:
         """Ask all parts at the same time and wait at most ``patience`` seconds in all."""
         with self._lock:
             asked = list(self._parts.items())
@@ -133,7 +133,7 @@ class _Question:
         with self._changed:
             self._trouble = mask_url(" ".join(trouble.split()))
             self._asked_at = None
-            self._fresh_until = time.monotonic() + KEEP
+            self._fresh_until = time.monotonic() + CACHE_LIFETIME_S
             self._changed.notify_all()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from objects.compute_node import Service
 
-SHORTEST = 1.0
+MIN_INTERVAL_S = 1.0
 """Smallest limit, in seconds, of how much a silence of all hosts counts, however short the down time is."""
 
 
@@ -24,7 +24,7 @@ class Liveness:
 
     def __init__(self, down_time: float) -> None:
         self._down_time = down_time
-        self._longest_gap = max(down_time / 2, SHORTEST)
+        self._longest_gap = max(down_time / 2, MIN_INTERVAL_S)
         self._audible = 0.0
         """Seconds since the first look in which a host could be heard."""
         self._last_heard: float | None = None

@@ -14,7 +14,7 @@ from oslo_log import log
 
 from objects.mask import mask_url
 from service.lines import FORMAT, contained, usual
-from service.rate_limited_log import REMIND, RateLimitedLog
+from service.rate_limited_log import REPEAT_INTERVAL_S, RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class Unwritten:
             return
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + REMIND
+            self._next = now + REPEAT_INTERVAL_S
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(f"superconductor: the log cannot be written, lines are missing in it: {error}\n")
 

@@ -20,11 +20,11 @@ from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
-THREADS = 2
-CONNECTIONS = 50
-PAUSE = 2.0
+HTTP_THREADS = 2
+CONNECTION_LIMIT = 50
+LISTEN_RETRY_INTERVAL_S = 2.0
 """Seconds between two attempts to listen: the previous process may hold the port until it has ended."""
-POLL = 1.0
+STOP_CHECK_INTERVAL_S = 1.0
 
 GROUP = "monitoring"
 OPTIONS = [
@@ -42,7 +42,7 @@ OPTIONS = [
     ),
     cfg.FloatOpt(
         "stuck_after",
-        default=health.STUCK,
+        default=health.STUCK_AFTER_S,
         min=1.0,
         help="Seconds after which a round of a sweep, a message being handled or a request to the API that does not end is called "
         "wedged. Rounds have ten of their intervals at least. What takes longer on a slow day must not be called so.",
@@ -57,7 +57,7 @@ class MonitorSettings(Object, frozen=True, kw_only=True):
 
     address: str = "127.0.0.1"
     port: int = 0
-    stuck_after: float = health.STUCK
+    stuck_after: float = health.STUCK_AFTER_S
 
 
 def settings(conf: cfg.ConfigOpts, worker: int = 0) -> MonitorSettings:
@@ -87,7 +87,7 @@ class Monitor:
         """Stop serving. Requests in progress may be cut off."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(2 * POLL)
+            self._thread.join(2 * STOP_CHECK_INTERVAL_S)
 
     def _run(self) -> None:
         complaints = RateLimitedLog(LOG)
@@ -99,7 +99,7 @@ class Monitor:
                 why = getattr(error, "strerror", None) or str(error)
                 text = "[monitoring] address, port: metrics and health cannot be served on %s, trying again and again: %s"
                 complaints(why, logging.WARNING, text, where, why)
-                self._stopping.wait(PAUSE)
+                self._stopping.wait(LISTEN_RETRY_INTERVAL_S)
             else:
                 LOG.info("metrics and health are served on %s port %d", self._settings.address, self._settings.port)
                 self._serve(server)
@@ -122,8 +122,8 @@ class Monitor:
             self.answer,
             map=self._sockets,
             sockets=[listener],
-            threads=THREADS,
-            connection_limit=CONNECTIONS,
+            threads=HTTP_THREADS,
+            connection_limit=CONNECTION_LIMIT,
             ident=None,
             asyncore_use_poll=True,
         )
@@ -131,7 +131,7 @@ class Monitor:
     def _serve(self, server: Any) -> None:
         try:
             while not self._stopping.is_set():
-                wasyncore.loop(timeout=POLL / 4, use_poll=True, map=self._sockets, count=1)
+                wasyncore.loop(timeout=STOP_CHECK_INTERVAL_S / 4, use_poll=True, map=self._sockets, count=1)
         finally:
             server.task_dispatcher.shutdown(timeout=0.1)
             wasyncore.close_all(self._sockets, ignore_all=True)

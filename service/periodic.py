@@ -18,9 +18,9 @@ LOG = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ROUNDS = 10
+WEDGED_AFTER_INTERVALS = 10
 """A round may be late, or last, this many intervals before its thread counts as wedged."""
-LATE = 60.0
+MIN_WEDGED_AFTER_S = 60.0
 """Minimum, in seconds, of how late a round must be to count as wedged: a busy machine is not wedged."""
 
 
@@ -72,10 +72,14 @@ class Periodic:
         if not self._thread.is_alive() and not self._stopping:
             return "its thread has ended"
         if self._running:
-            allowed = max(health.BOARD.stuck, ROUNDS * self._interval)
+            allowed = max(health.BOARD.stuck, WEDGED_AFTER_INTERVALS * self._interval)
             return f"its round does not end, it has lasted {now - self._due:.0f} s" if now - self._due > allowed else ""
         late = now - self._due
-        return f"its next round is late by {late:.0f} s" if late > max(LATE, ROUNDS * self._interval) else ""
+        return (
+            f"its next round is late by {late:.0f} s"
+            if late > max(MIN_WEDGED_AFTER_S, WEDGED_AFTER_INTERVALS * self._interval)
+            else ""
+        )
 
     def _age(self) -> metrics.Values:
         return [] if self._stopping else [((self.name,), time.monotonic() - self._turned_at)]

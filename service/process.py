@@ -21,9 +21,9 @@ from service.opts import list_opts
 
 LOG = logging.getLogger(__name__)
 
-FAILED = 1
+EXIT_FAILED = 1
 NOT_STARTED = "it has not started yet: its log says what it waits for"
-MISCONFIGURED = 78
+EXIT_MISCONFIGURED = 78
 """Exit status of a worker with an unusable configuration (EX_CONFIG): a restart would change nothing."""
 
 
@@ -62,7 +62,7 @@ def main(name: str, argv: Sequence[str] | None, listings: Sequence[config.Listin
         planned = plan(conf)
     except errors.SuperconductorError as error:
         print(f"{name}: {error}", file=sys.stderr)  # noqa: T201 - the person who starts the process looks there
-        return FAILED
+        return EXIT_FAILED
     return _Master(name, conf, planned).run()
 
 
@@ -90,8 +90,8 @@ class _Master:
         return self._status
 
     def _dead(self, service: object, worker: int, status: int) -> None:
-        if status == MISCONFIGURED and not self._status:
-            self._status = FAILED
+        if status == EXIT_MISCONFIGURED and not self._status:
+            self._status = EXIT_FAILED
             threading.Thread(target=self._manager.shutdown, daemon=True).start()  # shutdown waits for this thread
         elif status and not self._status:
             LOG.warning("worker %d of %s ended with status %d: another one takes its place", worker, self._name, status)
@@ -120,7 +120,7 @@ class _Worker(cotyledon.Service):
         self._started.set()
         if failure is not None:
             LOG.error("%s cannot start: %s", self.name, failure)
-            raise SystemExit(MISCONFIGURED if isinstance(failure, errors.Misconfigured) else FAILED)
+            raise SystemExit(EXIT_MISCONFIGURED if isinstance(failure, errors.Misconfigured) else EXIT_FAILED)
         if not self._stopped.is_set():
             LOG.info("%s is ready", self.name)
 

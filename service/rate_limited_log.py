@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
-REMIND = 30.0
+REPEAT_INTERVAL_S = 30.0
 """Seconds in which a complaint is not repeated."""
-KEPT = 1000
+REMEMBERED_KEYS_LIMIT = 1000
 """Maximum number of different complaints that are remembered."""
 
 
@@ -20,7 +20,9 @@ class RateLimitedLog:
     Thread-safe.
     """
 
-    def __init__(self, log: logging.Logger, interval: float = REMIND, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, log: logging.Logger, interval: float = REPEAT_INTERVAL_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._log = log
         self._interval = interval
         self._clock = clock
@@ -47,9 +49,9 @@ class RateLimitedLog:
             if now - at < self._interval:
                 self._said[key] = at, held + 1
                 return None
-            if len(self._said) >= KEPT:
+            if len(self._said) >= REMEMBERED_KEYS_LIMIT:
                 self._said = {name: said for name, said in self._said.items() if now - said[0] < self._interval}
-                if len(self._said) >= KEPT:
+                if len(self._said) >= REMEMBERED_KEYS_LIMIT:
                     self._said.clear()
             self._said[key] = now, 0
             return held

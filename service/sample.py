@@ -14,20 +14,20 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-KEEP = 10.0
+MIN_CACHE_S = 10.0
 """Minimum seconds that an answer is cached."""
-SHARE = 20
+CACHE_DURATION_FACTOR = 20
 """An answer is cached for at least this many times its duration: however slow, asking takes a twentieth of the time."""
-STALE = 6
+DISCARD_FACTOR = 6
 """An answer is discarded after this many times its cache duration."""
-PATIENCE = 2.0
+CALLER_WAIT_S = 2.0
 """Seconds that a caller waits for a new answer."""
 
 
 class Sample(Generic[T]):
     """The latest answer of ``ask``, cached for max(``keep``, 20 x its duration) seconds. Thread-safe."""
 
-    def __init__(self, name: str, ask: Callable[[], T], *, keep: float = KEEP, patience: float = PATIENCE) -> None:
+    def __init__(self, name: str, ask: Callable[[], T], *, keep: float = MIN_CACHE_S, patience: float = CALLER_WAIT_S) -> None:
         self._name = name
         self._ask = ask
         self._keep = keep
@@ -57,9 +57,9 @@ class Sample(Generic[T]):
             answer = None
         now = time.monotonic()
         with self._changed:
-            rest = max(self._keep, SHARE * (now - began))
+            rest = max(self._keep, CACHE_DURATION_FACTOR * (now - began))
             self._due = now + rest
             if answer is not None:
-                self._answer, self._stale = answer, now + STALE * rest
+                self._answer, self._stale = answer, now + DISCARD_FACTOR * rest
             self._asking = False
             self._changed.notify_all()

@@ -11,13 +11,13 @@ from objects import errors
 
 LOG = logging.getLogger(__name__)
 
-PAUSE = 1.0
+RETRY_INTERVAL_S = 1.0
 """Seconds between two attempts."""
-REMIND = 30.0
+LOG_REPEAT_INTERVAL_S = 30.0
 """Seconds after which an unchanged reason is logged again."""
 
 
-def wait_for(what: str, attempt: Callable[[], object], stopped: threading.Event, pause: float = PAUSE) -> bool:
+def wait_for(what: str, attempt: Callable[[], object], stopped: threading.Event, pause: float = RETRY_INTERVAL_S) -> bool:
     """Call ``attempt`` until it raises none of our errors; return False if ``stopped`` is set before that.
 
     Each new reason is logged once, and repeated every half minute, so that the log shows what is missing. Raises Misconfigured.
@@ -31,7 +31,7 @@ def wait_for(what: str, attempt: Callable[[], object], stopped: threading.Event,
             if said:
                 LOG.info("%s is there after %.0f s", what, now - began)
             return True
-        if reason != said or now - said_at > REMIND:
+        if reason != said or now - said_at > LOG_REPEAT_INTERVAL_S:
             LOG.warning("waiting for %s: %s", what, reason)
             said, said_at = reason, now
         stopped.wait(pause)

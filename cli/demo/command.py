@@ -67,7 +67,7 @@ def _region(folder: StateFolder, console: Console) -> AllInOne:
             memory_mb=host.memory_mb,
             disk_gb=host.disk_gb,
             failure_rate=host.failure_rate,
-            spawn_delay=plan.SPAWN_DELAY,
+            spawn_delay=plan.SPAWN_DELAY_S,
         )
         for host in plan.hosts()
     ]

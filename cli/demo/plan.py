@@ -88,13 +88,13 @@ class Item(Object, frozen=True, kw_only=True):
 
 CELLS = ("cell1", "cell2")
 
-PER_CELL = 12
+HOSTS_PER_CELL = 12
 """Hosts in each cell, unless a deployment has another number."""
 
-FEWEST = 8
+MIN_HOSTS_PER_CELL = 8
 """Hosts in each cell that have room for all that is to become ACTIVE."""
 
-SPAWN_DELAY = (0.2, 1.0)
+SPAWN_DELAY_S = (0.2, 1.0)
 """Seconds that a spawn takes on a simulated host, at least and at most."""
 
 FLAVORS = (
@@ -112,13 +112,13 @@ GROUPS = tuple(GroupPlan(name=f"together-{n}", policy="affinity") for n in (1, 2
 _SIZES = ((16, 65536, 1000), (24, 98304, 1500), (32, 131072, 2000), (48, 196608, 3000))
 
 
-def hosts(per_cell: int = PER_CELL) -> tuple[HostPlan, ...]:
+def hosts(per_cell: int = HOSTS_PER_CELL) -> tuple[HostPlan, ...]:
     """``per_cell`` for each cell, in four sizes; every third from the fourth is flaky, none of those in a zone.
 
     Raises ``errors.Invalid`` for so few that the workload would not fit.
     """
-    if per_cell < FEWEST:
-        raise errors.Invalid(f"The demo needs {FEWEST} hosts or more in each cell; there are {per_cell}.")
+    if per_cell < MIN_HOSTS_PER_CELL:
+        raise errors.Invalid(f"The demo needs {MIN_HOSTS_PER_CELL} hosts or more in each cell; there are {per_cell}.")
     plans = []
     for cell in CELLS:
         for number in range(1, per_cell + 1):
@@ -131,7 +131,7 @@ def hosts(per_cell: int = PER_CELL) -> tuple[HostPlan, ...]:
     return tuple(plans)
 
 
-def zones(per_cell: int = PER_CELL) -> dict[str, tuple[str, ...]]:
+def zones(per_cell: int = HOSTS_PER_CELL) -> dict[str, tuple[str, ...]]:
     """The hosts of each zone."""
     return {
         "north": tuple(f"{cell}-host{number}" for cell in CELLS for number in (1, 2, 3)),

@@ -17,14 +17,14 @@ from cli.demo.workload import Workload
 from db.api import aggregates, flavors, server_groups
 from db.sql.engine import ApiDatabase
 
-PATIENCE = 300.0
+SETTLE_TIMEOUT_S = 300.0
 """Seconds that a workload may take to come to rest before the verdict is given on what is there."""
 
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 
 
 def run(site: Site, console: Console, stopped: threading.Event, again: str) -> int:
-    """The exit status: 0 where every outcome is as scripted, 1 where one differs, INTERRUPTED where ``stopped`` was set.
+    """The exit status: 0 where every outcome is as scripted, 1 where one differs, EXIT_INTERRUPTED where ``stopped`` was set.
 
     ``again`` is what to say of an interrupted run: how to go on with it.
     """
@@ -35,7 +35,7 @@ def run(site: Site, console: Console, stopped: threading.Event, again: str) -> i
     evidence = _boot(site, workload, console, stopped)
     if stopped.is_set():
         console.print(again, highlight=False, soft_wrap=True)
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     report.show(console, evidence, site.hosts)
     giant = next((server for server in evidence.servers if server.name == "giant"), None)
     if giant is not None:
@@ -83,7 +83,7 @@ def _boot(site: Site, workload: Workload, console: Console, stopped: threading.E
         ended = progress.add_task("finished", total=plan.total())
         clients = ThreadPoolExecutor(1)
         posting = clients.submit(workload.post, plan.items(), lambda item: progress.advance(posted, item.count))
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
             evidence = gather(site.records, site.hosts)
             progress.update(ended, completed=sum(1 for server in evidence.servers if server.state != "building"))

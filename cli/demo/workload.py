@@ -12,8 +12,8 @@ import requests
 from cli.demo.plan import PROJECT, ExpectedOutcome, Item
 from objects import errors
 
-CLIENTS = 8
-TIMEOUT = 30.0
+CLIENT_THREADS = 8
+REQUEST_TIMEOUT_S = 30.0
 
 
 class Workload:
@@ -41,32 +41,34 @@ class Workload:
                     self._delete(uuid)
             done(item)
 
-        with ThreadPoolExecutor(CLIENTS, thread_name_prefix="client") as pool:
+        with ThreadPoolExecutor(CLIENT_THREADS, thread_name_prefix="client") as pool:
             for future in [pool.submit(work, item) for item in items]:
                 future.result()
 
     def explain(self, uuid: str) -> dict[str, object]:
         """The stored decision about a server."""
-        answer = self._session().get(f"{self._endpoint()}/servers/{uuid}/explanation", timeout=TIMEOUT)
+        answer = self._session().get(f"{self._endpoint()}/servers/{uuid}/explanation", timeout=REQUEST_TIMEOUT_S)
         answer.raise_for_status()
         explanation: dict[str, object] = answer.json()["explanation"]
         return explanation
 
     def _create(self, item: Item) -> None:
         headers = {"Idempotency-Key": f"demo-{item.name}"}
-        answer = self._session().post(f"{self._endpoint()}/servers", json=item.body(self._groups), headers=headers, timeout=TIMEOUT)
+        answer = self._session().post(
+            f"{self._endpoint()}/servers", json=item.body(self._groups), headers=headers, timeout=REQUEST_TIMEOUT_S
+        )
         if answer.status_code != 202:
             raise errors.Invalid(f"POST of {item.name!r} was refused: {answer.status_code} {answer.text}")
 
     def _members(self, item: Item) -> list[str]:
         """The servers of an item that are not deleted, by their names."""
         params = {"name": f"^{item.name}(-[0-9]+)?$", "limit": "1000"}
-        answer = self._session().get(f"{self._endpoint()}/servers", params=params, timeout=TIMEOUT)
+        answer = self._session().get(f"{self._endpoint()}/servers", params=params, timeout=REQUEST_TIMEOUT_S)
         answer.raise_for_status()
         return [server["id"] for server in answer.json()["servers"]]
 
     def _delete(self, uuid: str) -> None:
-        answer = self._session().delete(f"{self._endpoint()}/servers/{uuid}", timeout=TIMEOUT)
+        answer = self._session().delete(f"{self._endpoint()}/servers/{uuid}", timeout=REQUEST_TIMEOUT_S)
         if answer.status_code not in (204, 404):
             raise errors.Invalid(f"DELETE of {uuid} was refused: {answer.status_code} {answer.text}")
 

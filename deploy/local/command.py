@@ -19,7 +19,7 @@ from deploy.local.make import notes_of
 from deploy.local.processes import environment
 from deploy.local.region import Region
 from deploy.local.shape import Shape
-from deploy.local.start import PATIENCE, Start
+from deploy.local.start import START_TIMEOUT_S, Start
 from deploy.local.stop import stop
 from deploy.servers import Unavailable
 from objects import errors
@@ -33,7 +33,7 @@ NUMBERS = {
     "conductors": "conductors in each cell",
     "agents": "agents in each cell",
 }
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("region: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="start the region in a folder, making it if it is new")
     up.add_argument("folder", type=Path, metavar="DIR")
     _add_shape(up)
-    up.add_argument("--patience", type=float, default=PATIENCE, metavar="SECONDS", help="until it must work (default: %(default)g)")
+    up.add_argument(
+        "--patience", type=float, default=START_TIMEOUT_S, metavar="SECONDS", help="until it must work (default: %(default)g)"
+    )
     up.set_defaults(act=_up)
 
     down = commands.add_parser("down", help="stop it; its data stays")

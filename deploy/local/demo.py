@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from cli.demo import plan
-from cli.demo.run import INTERRUPTED, run
+from cli.demo.run import EXIT_INTERRUPTED, run
 from cli.demo.site import Site
 from deploy.local.folder import Folder
 from deploy.local.make import notes_of
@@ -47,7 +47,7 @@ def demo(state: Path | None, shape: Shape, console: Console, say: Callable[[str]
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not keep the region running
             stop(region)
             signal.signal(signal.SIGINT, before)
-    if state is None and status in (0, INTERRUPTED):
+    if state is None and status in (0, EXIT_INTERRUPTED):
         shutil.rmtree(folder.path, ignore_errors=True)
     elif status:
         say(f"Logs and databases are in {folder.path}.")

@@ -14,7 +14,7 @@ from objects import typed
 from objects.base import Object
 from service.health import HealthFinding
 
-PATIENCE = 10.0
+HTTP_TIMEOUT_S = 10.0
 """Seconds until no answer is one: a process takes three, and more where the machine is busy."""
 
 
@@ -38,14 +38,14 @@ class _Answer(Object, frozen=True, kw_only=True):
     checks: tuple[HealthFinding, ...]
 
 
-def look(notes: Notes, patience: float = PATIENCE) -> dict[str, Told]:
+def look(notes: Notes, patience: float = HTTP_TIMEOUT_S) -> dict[str, Told]:
     """What each member says within ``patience`` seconds, all of them asked at the same time."""
     monitored = notes.monitoring()
     with ThreadPoolExecutor(max(1, len(monitored))) as pool:
         return dict(zip(monitored, pool.map(lambda port: ask(port, patience), monitored.values()), strict=True))
 
 
-def ask(port: int, patience: float = PATIENCE) -> Told:
+def ask(port: int, patience: float = HTTP_TIMEOUT_S) -> Told:
     """What the process says that is monitored on this port."""
     connection = http.client.HTTPConnection(ports.HOST, port, timeout=patience)
     try:

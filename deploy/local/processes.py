@@ -23,7 +23,7 @@ MEMBER = "SUPERCONDUCTOR_MEMBER"
 READY = b" is ready"
 """How the line ends that a process logs when it serves."""
 
-KILLED_WITHIN = 10.0
+KILL_TIMEOUT_S = 10.0
 """Seconds in which the kernel ends what got SIGKILL."""
 
 
@@ -94,7 +94,7 @@ class Table:
         late = left()
         while pids := [pid for some in left().values() for pid in some]:
             for pid in pids:
-                if not processes.end(pid, signal.SIGKILL, KILLED_WITHIN):
+                if not processes.end(pid, signal.SIGKILL, KILL_TIMEOUT_S):
                     raise errors.Conflict(f"Process {pid} of the region does not end, even by SIGKILL: see what holds it up.")
         for name in names:
             (self._folder.run / f"{name}.pid").unlink(missing_ok=True)

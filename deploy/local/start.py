@@ -14,12 +14,12 @@ from deploy.local.make import make
 from deploy.local.processes import Started
 from deploy.local.region import Region
 from deploy.local.shape import Member
-from deploy.local.stop import TERM_PATIENCE, stop
+from deploy.local.stop import TERM_TIMEOUT_S, stop
 from objects import errors
 
-PATIENCE = 120.0
+START_TIMEOUT_S = 120.0
 """Seconds that the processes may take until they serve and all hosts are known."""
-PAUSE = 0.2
+POLL_INTERVAL_S = 0.2
 
 
 class Failed(errors.SuperconductorError):
@@ -29,7 +29,7 @@ class Failed(errors.SuperconductorError):
 class Start:
     """One start of a region, or of processes of it."""
 
-    def __init__(self, region: Region, patience: float = PATIENCE) -> None:
+    def __init__(self, region: Region, patience: float = START_TIMEOUT_S) -> None:
         self._region = region
         self._folder = region.folder
         self._table = region.table
@@ -60,7 +60,7 @@ class Start:
         if unknown := [name for name in names if name not in members]:
             raise errors.NotFound(f"No process of the region is called {', '.join(unknown)}: there are {', '.join(members)}.")
         for name in names:
-            killed = self._table.stop([members[name]], TERM_PATIENCE)
+            killed = self._table.stop([members[name]], TERM_TIMEOUT_S)
             self._region.say(f"{name} was {'killed' if killed else 'stopped'} and is started")
             self._wait([self._table.start(members[name])], lambda: True)
 
@@ -77,7 +77,7 @@ class Start:
         templates.write_others(self._folder, self._region.notes)
         commands.run("db", "sync")
         missing = self._missing()
-        self._table.stop(missing, TERM_PATIENCE)  # workers whose master is gone
+        self._table.stop(missing, TERM_TIMEOUT_S)  # workers whose master is gone
         self._region.say(f"starting {len(missing)} of {len(shape.members())} processes")
         hosts = {host.name for host in shape.hosts()}
         newcomers = HostDiscovery(self._folder.database_url("api"), hosts, commands)
@@ -107,7 +107,7 @@ class Start:
                 return
             if time.monotonic() > give_up:
                 self._give_up(waiting)
-            time.sleep(PAUSE)
+            time.sleep(POLL_INTERVAL_S)
 
     def _give_up(self, waiting: Sequence[Started]) -> None:
         if not waiting:

@@ -7,7 +7,7 @@ from deploy.local.region import Region
 from deploy.local.shape import Role
 from objects import errors
 
-TERM_PATIENCE = 20.0
+TERM_TIMEOUT_S = 20.0
 """Seconds that processes may take to finish what they have begun; their own limit is ``graceful_shutdown_timeout``, and shorter."""
 
 PHASES = ((Role.API,), (Role.COMPUTE,), (Role.SUPER, Role.SCHEDULER, Role.CONDUCTOR))
@@ -23,9 +23,9 @@ def stop(region: Region) -> None:
     if count := len(table.alive()):
         region.say(f"stopping {count} processes")
     for roles in PHASES:
-        late = table.stop([member for member in notes.shape.members() if member.role in roles], TERM_PATIENCE)
+        late = table.stop([member for member in notes.shape.members() if member.role in roles], TERM_TIMEOUT_S)
         if late:
-            region.say(f"killed, as they did not end within {TERM_PATIENCE:g} s: {', '.join(late)}")
+            region.say(f"killed, as they did not end within {TERM_TIMEOUT_S:g} s: {', '.join(late)}")
     region.backing.stop()
     left = [f"{name} (process {pid})" for name, pids in table.alive().items() for pid in pids] + region.backing.left()
     left += [f"something on port {port}, which was an API's" for port in notes.api_ports if not ports.is_free(port)]

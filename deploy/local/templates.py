@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from cli.demo.plan import SPAWN_DELAY
+from cli.demo.plan import SPAWN_DELAY_S
 from deploy.local.folder import Folder, Notes
 from deploy.local.shape import Role
 from objects.base import Object
 
 TEMPLATES = Path(__file__).parent / "etc"
-QUICK = (0.05, 0.2)
+SHORT_SPAWN_DELAY_S = (0.05, 0.2)
 """Seconds that a spawn takes on a simulated host, at least and at most, where it is not the demo's."""
 
 
@@ -35,7 +35,7 @@ def write_api(folder: Folder, notes: Notes, access: Access) -> None:
 
 def write_cell(folder: Folder, notes: Notes, cell: str, access: Access, agents: Mapping[str, str]) -> None:
     """The files of one cell: of its conductors, of its agents, and of each agent. ``agents``: their URLs of the bus, by host."""
-    shortest, longest = SPAWN_DELAY if notes.shape.demo else QUICK
+    shortest, longest = SPAWN_DELAY_S if notes.shape.demo else SHORT_SPAWN_DELAY_S
     _write(folder, "cell.conf", f"{cell}.conf", {"cell": cell, **_words(access)})
     common = {"cell": cell, "hosts": folder.hosts, "shortest": shortest, "longest": longest}
     _write(folder, "compute.conf", f"{cell}-compute.conf", common)

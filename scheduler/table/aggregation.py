@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from objects.aggregate import Aggregate
-from objects.stats import LARGEST
+from objects.stats import MAX_EXACT_FLOAT
 from scheduler.table.arrays import Floats
 
 RATIOS = {"vcpus": "cpu_allocation_ratio", "memory_mb": "ram_allocation_ratio", "disk_gb": "disk_allocation_ratio"}
@@ -42,7 +42,7 @@ class Aggregation:
         numbers: list[float] = []
         for text in self.values.get(key, ()):
             number = _number(text)
-            if abs(number) <= LARGEST:
+            if abs(number) <= MAX_EXACT_FLOAT:
                 numbers.append(number)
             else:
                 LOG.warning("aggregates: %s = %r is not a number: the configured value holds", key, text[:80])

@@ -10,7 +10,7 @@ from typing import Any
 import falcon.testing
 import pytest
 
-from api.boot_secrets import LENGTH, new_password
+from api.boot_secrets import PASSWORD_LENGTH, new_password
 from api.main import build_app
 from api.opts import ApiSettings
 from db import secrets
@@ -67,7 +67,7 @@ def test_a_password_is_made_told_and_kept_sealed(front: Front) -> None:
     one, other = post(front), post(front)
     assert kept(front, one["id"]) == BootSecrets(admin_pass=one["adminPass"])
     assert spec_of(front, one["id"]).has_secrets
-    assert len(one["adminPass"]) == LENGTH
+    assert len(one["adminPass"]) == PASSWORD_LENGTH
     assert one["adminPass"] != other["adminPass"]
     for name in ("api.db", "api.db-wal"):
         assert one["adminPass"].encode() not in (front_folder(front) / name).read_bytes()

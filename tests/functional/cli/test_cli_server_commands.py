@@ -19,7 +19,7 @@ from api.main import ApiService
 from api.opts import ApiSettings
 from cells.presence import CONDUCTOR
 from cli.http import ApiClient
-from cli.server import POLL
+from cli.server import POLL_INTERVAL_S
 from conductor.roll_back import BatchSweep
 from db import dead_letters, processes, secrets
 from db.api import cell_mappings, decisions, mappings, silences
@@ -153,7 +153,7 @@ def _fail_second(front: Front) -> None:
     front.accept(second)
     front.fail(second, kind=FailureClass.REQUEST)
     front.follow_feed()
-    time.sleep(2 * POLL)  # it is seen so, and waited for
+    time.sleep(2 * POLL_INTERVAL_S)  # it is seen so, and waited for
     BatchSweep(front.database, front.registry, idle=0.0).sweep()
     assert front.get(f"/v2.1/servers/{first}").json["server"]["status"] == "BUILD"
     front.destroyed(first)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from api.doorbell import WAITING, Doorbell
+from api.doorbell import QUEUED_RINGS_LIMIT, Doorbell
 from objects.context import RequestContext
 
 CONTEXT = RequestContext(request_id="req-1")
@@ -74,9 +74,9 @@ def test_what_comes_in_one_moment_is_rung_for_together(bell: SlowBell) -> None:
 def test_a_bus_that_hangs_holds_up_nobody(bell: SlowBell) -> None:
     """However many ring meanwhile; what is too much is dropped, and what was kept is rung when the bus is back."""
     doorbell = Doorbell(bell)
-    for number in range(WAITING + 100):
+    for number in range(QUEUED_RINGS_LIMIT + 100):
         doorbell.accepted(CONTEXT, str(number))
     assert bell.heard.empty()
     bell.go.set()
-    heard = [bell.heard.get(timeout=10) for _ in range(WAITING)]
-    assert heard == [str(number) for number in range(WAITING)]
+    heard = [bell.heard.get(timeout=10) for _ in range(QUEUED_RINGS_LIMIT)]
+    assert heard == [str(number) for number in range(QUEUED_RINGS_LIMIT)]

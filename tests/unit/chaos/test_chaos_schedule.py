@@ -8,7 +8,7 @@ import pytest
 
 from chaos import plan
 from chaos.links import hit, level_of, levels, links_of
-from chaos.plan import BAD_HOSTS, MOST_MEMBERS, Expected
+from chaos.plan import BAD_HOSTS_PER_CELL, GROUP_SIZE_LIMITS, Expected
 from chaos.schedule import Kind, schedule, targets
 from deploy.local.shape import Role, Shape
 
@@ -70,7 +70,7 @@ def test_the_load_has_every_kind_of_request() -> None:
     partly = [boot for boot in boots if boot.simulated and ":" in boot.simulated]
     retried = [(boot.simulated or "").split(":")[1].split(",") for boot in partly if not boot.all_or_nothing]
     assert len({tuple(hosts) for hosts in retried}) > 10
-    assert all(len(set(hosts) & set(cell)) == BAD_HOSTS for hosts in retried for cell in CELLS)
+    assert all(len(set(hosts) & set(cell)) == BAD_HOSTS_PER_CELL for hosts in retried for cell in CELLS)
 
 
 def test_groups_have_no_more_members_than_fit_apart_and_one_policy_each() -> None:
@@ -82,5 +82,5 @@ def test_groups_have_no_more_members_than_fit_apart_and_one_policy_each() -> Non
 
     groups = plan.groups_of(boots)
     assert len({group.name for group in groups}) == len(groups) == len(members)
-    assert all(members[group.name] <= MOST_MEMBERS[group.policy] for group in groups)
+    assert all(members[group.name] <= GROUP_SIZE_LIMITS[group.policy] for group in groups)
     assert max(members.values()) > 1

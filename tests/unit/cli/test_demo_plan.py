@@ -11,7 +11,7 @@ from cli.demo.plan import ExpectedOutcome, HostPlan
 from objects import errors
 
 
-@pytest.mark.parametrize("per_cell", [plan.FEWEST, 10, plan.PER_CELL, 25])
+@pytest.mark.parametrize("per_cell", [plan.MIN_HOSTS_PER_CELL, 10, plan.HOSTS_PER_CELL, 25])
 def test_zones_are_made_of_hosts_that_never_fail(per_cell: int) -> None:
     hosts = {host.name: host for host in plan.hosts(per_cell)}
     confined = [name for members in plan.zones(per_cell).values() for name in members]
@@ -22,7 +22,7 @@ def test_zones_are_made_of_hosts_that_never_fail(per_cell: int) -> None:
     assert any(host.failure_rate for host in hosts.values())
 
 
-@pytest.mark.parametrize("per_cell", [plan.FEWEST, 10, plan.PER_CELL])
+@pytest.mark.parametrize("per_cell", [plan.MIN_HOSTS_PER_CELL, 10, plan.HOSTS_PER_CELL])
 def test_all_that_is_to_become_active_fits_on_hosts_outside_the_attic(per_cell: int) -> None:
     attic = plan.zones(per_cell)["attic"]
     usual = [host for host in plan.hosts(per_cell) if host.name not in attic]
@@ -35,7 +35,7 @@ def test_all_that_is_to_become_active_fits_on_hosts_outside_the_attic(per_cell: 
 
 
 def test_what_cannot_fit_does_not_fit_for_any_number_of_hosts() -> None:
-    for per_cell in (plan.FEWEST, 10, plan.PER_CELL):
+    for per_cell in (plan.MIN_HOSTS_PER_CELL, 10, plan.HOSTS_PER_CELL):
         hosts, zones = {host.name: host for host in plan.hosts(per_cell)}, plan.zones(per_cell)
         large = next(flavor for flavor in plan.FLAVORS if flavor.name == "demo.large")
         giant = next(flavor for flavor in plan.FLAVORS if flavor.name == "demo.giant")
@@ -53,8 +53,8 @@ def test_a_dozen_hosts_are_the_ones_they_always_were() -> None:
 
 
 def test_too_few_hosts_are_refused() -> None:
-    with pytest.raises(errors.Invalid, match=f"needs {plan.FEWEST} hosts"):
-        plan.hosts(plan.FEWEST - 1)
+    with pytest.raises(errors.Invalid, match=f"needs {plan.MIN_HOSTS_PER_CELL} hosts"):
+        plan.hosts(plan.MIN_HOSTS_PER_CELL - 1)
 
 
 def _room(hosts: Sequence[HostPlan], memory_mb: int) -> int:

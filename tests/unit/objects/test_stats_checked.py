@@ -87,7 +87,14 @@ def test_attributes_are_the_drivers_own() -> None:
 
 @pytest.mark.parametrize(
     ("at", "known_at", "newer"),
-    [(2.0, 1.0, True), (1.0, 1.0, True), (1.0, 2.0, False), (0.0, 2.0, True), (2.0, 0.0, True), (1.0, 1.0 + stats.LATE, True)],
+    [
+        (2.0, 1.0, True),
+        (1.0, 1.0, True),
+        (1.0, 2.0, False),
+        (0.0, 2.0, True),
+        (2.0, 0.0, True),
+        (1.0, 1.0 + stats.MAX_REPORT_DELAY_S, True),
+    ],
     ids=["later", "again", "earlier", "does not say", "did not say", "its clock was set back"],
 )
 def test_of_two_reports_the_newer_one_counts(at: float, known_at: float, newer: bool) -> None:

@@ -64,7 +64,7 @@ def test_what_is_left_out_is_there_for_who_debugs(complain: RateLimitedLog, capl
 
 
 def test_it_does_not_grow_without_end(complain: RateLimitedLog, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limited_log, "KEPT", 10)
+    monkeypatch.setattr(rate_limited_log, "REMEMBERED_KEYS_LIMIT", 10)
     for number in range(1000):
         clock.now += number % 7
         complain(f"complaint {number}", logging.DEBUG, "no")

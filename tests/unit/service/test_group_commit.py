@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from objects import errors
-from service.batching import LATELY, GroupCommit
+from service.batching import RECENT_GROUPS, GroupCommit
 from service.periodic import wait_until
 
 PATIENCE = 20.0
@@ -109,7 +109,7 @@ def test_who_is_impatient_stops_waiting_for_those_who_come_no_more() -> None:
         futures = gate.fill(pool, 2)
         gate.open.set()
         assert [future.result(PATIENCE) for future in futures] == [0, 10, 20]
-    for number in range(LATELY):  # a window each
+    for number in range(RECENT_GROUPS):  # a window each
         assert gate.call(number) == number * 10
     gate.call._window = 3600.0
     assert gate.call(1) == 10

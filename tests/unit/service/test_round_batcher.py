@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from service.batching import USUAL, RoundBatcher
+from service.batching import RECENT_ROUNDS, RoundBatcher
 
 PATIENCE = 30.0
 
@@ -77,7 +77,7 @@ def test_after_stop_nothing_begins_and_nothing_is_under_way(handler: Handler) ->
 
 def test_where_rounds_take_long_these_days_the_next_one_waits_longer(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=PATIENCE, workers=2)
-    batcher._took.extend([20.0] * USUAL)
+    batcher._took.extend([20.0] * RECENT_ROUNDS)
     batcher.add(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
     batcher.add(["b"])
@@ -92,7 +92,7 @@ def test_where_rounds_take_long_these_days_the_next_one_waits_longer(handler: Ha
 
 def test_a_round_never_keeps_the_next_one_waiting_for_longer_than_the_longest(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=0.02, workers=2)
-    batcher._took.extend([20.0] * USUAL)
+    batcher._took.extend([20.0] * RECENT_ROUNDS)
     batcher.add(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
     batcher.add(["b"])
