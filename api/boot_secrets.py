@@ -43,7 +43,7 @@ class BootSecretsPolicy:
             if asked:
                 field = "user_data" if asked.user_data is not None else "adminPass"
                 raise errors.Invalid(
-                    f"server.{field}: cannot be taken, as this service could only store it unencrypted: "
+                    f"server.{field}: is refused, because this service could only store it unencrypted: "
                     f"its operator has to configure {OPTION}"
                 )
             return asked
@@ -67,7 +67,7 @@ class BootSecretsPolicy:
         try:
             return self._vault.open(batch_id, sealed).admin_pass
         except errors.Misconfigured as error:  # its servers are accepted without the password
-            LOG.error("The password of a repeated request cannot be told: %s", error)
+            LOG.error("the answer to a repeated request lacks its password: %s", error)
             return None
 
 

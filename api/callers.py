@@ -38,7 +38,7 @@ class Callers:
             )
         origin = req.get_header("Origin")
         if origin is not None and not self._is_ours(_host_of(origin)):
-            raise errors.Forbidden(f"Origin: pages of {origin[:80]!r} may not use this API, which authenticates nobody.")
+            raise errors.Forbidden(f"Origin: pages of {origin[:80]!r} may not use this API, because it authenticates nobody.")
 
     def prefix(self, req: falcon.Request) -> str:
         """Scheme, host and port for links. ``Host`` is used only if it is a name of this API, because clients can send any."""

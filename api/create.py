@@ -146,7 +146,7 @@ def counts(server: ServerBody, most: int) -> tuple[int, int]:
     if least > wanted:
         raise errors.Invalid(f"server.min_count: {least} is more than max_count, {wanted}")
     if wanted > most:
-        raise errors.Invalid(f"server.max_count: {wanted} is more than one request may ask for, {most}")
+        raise errors.Invalid(f"server.max_count: {wanted} is more than the maximum of one request, {most}")
     return least, wanted
 
 
@@ -172,13 +172,13 @@ def image(server: ServerBody) -> Image:
     if boots:
         number, first = boots[0]
         if first.source_type != "image":
-            raise errors.Invalid(f"server.block_device_mapping_v2[{number}].source_type: the device that boots must be an image")
+            raise errors.Invalid(f"server.block_device_mapping_v2[{number}].source_type: the boot device must be an image")
         device_image = first.uuid
         if server.image_ref and server.image_ref != device_image:
             raise errors.Invalid(f"server.block_device_mapping_v2[{number}].uuid: is not the image of imageRef")
     chosen = server.image_ref or device_image
     if not chosen:
-        raise errors.Invalid("server.imageRef: is required, or a block device with an image and boot_index 0")
+        raise errors.Invalid("server.imageRef: is required, or else a block device with an image and boot_index 0")
     return Image(id=chosen)
 
 

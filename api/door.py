@@ -78,7 +78,7 @@ def _check_framing(first: bytes, lines: Sequence[bytes]) -> None:
     named = [(name.strip().lower().replace(b"_", b"-"), value) for name, _, value in (line.partition(b":") for line in lines)]
     framing = [(name, value) for name, value in named if name in _FRAMING]
     if len(framing) > 1:
-        raise ParsingError("Content-Length and Transfer-Encoding may be given once, and not together")
+        raise ParsingError("Content-Length and Transfer-Encoding may be given only once, and not together")
     if framing and framing[0][0] == b"transfer-encoding":
         if first.rstrip().endswith(b"HTTP/1.0"):
             raise ParsingError("HTTP/1.0 has no Transfer-Encoding")

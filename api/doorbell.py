@@ -74,4 +74,4 @@ class Doorbell:
         try:
             ring()
         except Exception:
-            LOG.exception("a doorbell could not be rung: left to the sweeps")
+            LOG.exception("the super conductors were not notified of a new batch: their sweeps find it")

@@ -59,7 +59,7 @@ class RequestExplanation:
         batch_id = batch_of(request_id)
         servers = self._database.read(mappings.of_batch, batch_id, call.scope) if batch_id else []
         if batch_id is None or not servers:
-            raise errors.NotFound(f"Request {request_id[:80]} has asked for no servers that are known.")
+            raise errors.NotFound(f"Request {request_id[:80]} has no known servers.")
         made = self._database.read(decisions.of_batch, batch_id)
         spec = self._database.read(mappings.specs, [batch_id]).get(batch_id)
         document: dict[str, Any] = {

@@ -50,8 +50,8 @@ _HIDDEN = {
 """Messages that replace the error's own, which may name machines."""
 
 _FULL = (
-    "The service has no room left to store anything. What it has accepted goes on, and it takes requests again, "
-    "once its operator has freed space; the log says where."
+    "The service cannot store new requests, because its disk is full. Accepted requests continue. "
+    "It accepts new ones once its operator has freed space; the log says where."
 )
 RETRY_AFTER_S = 5
 """Seconds after which a client may retry a request that failed because a database was unavailable."""

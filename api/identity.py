@@ -70,7 +70,7 @@ class Keystone:
             raise falcon.HTTPUnauthorized(description="The request you have made requires authentication.")
         project, user = _identifier(req, "X-Project-Id"), _identifier(req, "X-User-Id")
         if not project or not user:
-            raise errors.Forbidden("The token is of no project: ask for one that is scoped to the project to work in.")
+            raise errors.Forbidden("The token is not scoped to a project: request one that is.")
         _agree(in_path, project)
         return Caller(project_id=project, user_id=user, roles=frozenset(_roles(req.get_header("X-Roles") or "")))
 

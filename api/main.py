@@ -91,7 +91,7 @@ class ApiService:
         stuck = self._under_way.trouble("request") or (server.trouble(self._begun_at, health.ANSWER_TIMEOUT_S) if server else "")
         if stuck or self._ended or time.monotonic() < self._turned_at + health.ANSWER_TIMEOUT_S:
             return stuck
-        return f"no connection has been looked at for {time.monotonic() - self._turned_at:.0f} s"
+        return f"the HTTP loop has not run for {time.monotonic() - self._turned_at:.0f} s"
 
     @property
     def port(self) -> int:

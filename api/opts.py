@@ -24,19 +24,19 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         help="Address to listen on. With auth_strategy noauth all but loopback needs noauth_anywhere.",
     ),
     cfg.PortOpt("port", default=8774, help="Port to listen on; 0 takes a free one."),
-    cfg.IntOpt("threads", default=8, min=1, help="Requests that each worker serves at once."),
+    cfg.IntOpt("threads", default=8, min=1, help="Maximum concurrent requests of each worker."),
     cfg.IntOpt(
         "max_connections",
         default=1000,
         min=10,
-        help="Connections that each worker keeps open. At the limit a new one replaces the one whose request the worker waits for "
-        "longest.",
+        help="Connections that each worker keeps open. At the limit a new one replaces the connection that has waited longest "
+        "without a complete request.",
     ),
     cfg.IntOpt(
         "max_connections_per_peer",
         default=500,
         min=1,
-        help="Connections that each worker keeps open for one client address, likewise.",
+        help="Connections that each worker keeps open for one client address; at the limit as for max_connections.",
     ),
     cfg.ListOpt(
         "trusted_proxies",
@@ -48,15 +48,15 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "auth_strategy",
         default="noauth",
         choices=[
-            ("noauth", "Nobody is authenticated: callers say who they are, and are served on this machine only."),
-            ("keystone", "Tokens are checked by an identity service: see [keystone_authtoken] of keystonemiddleware."),
+            ("noauth", "Callers are not authenticated: they name their own user and project. Only this machine is served."),
+            ("keystone", "An identity service checks tokens: see [keystone_authtoken] of keystonemiddleware."),
         ],
-        help="How callers are known.",
+        help="How callers are authenticated.",
     ),
     cfg.BoolOpt(
         "noauth_anywhere",
         default=False,
-        help="Serve other machines too, although nobody who asks is authenticated: every caller can name any project and role.",
+        help="Serve other machines too, although callers are not authenticated: every caller can name any project and role.",
     ),
     cfg.ListOpt(
         "allowed_hosts",
@@ -65,11 +65,11 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "Host of a request. With auth_strategy noauth, requests with another Host or Origin are refused, because a "
         "web page could otherwise make a browser on this machine use the API; noauth_anywhere takes them.",
     ),
-    cfg.StrOpt("default_project", default="admin", help="Project of a request that names none, in its path or in X-Project-Id."),
+    cfg.StrOpt("default_project", default="admin", help="Project of a request that names none in its path or in X-Project-Id."),
     cfg.StrOpt(
         "default_availability_zone",
         default="nova",
-        help="The zone of hosts that no aggregate puts into one: as in the schedulers' option of the same name.",
+        help="Zone of hosts whose aggregates name none. Set it to the schedulers' option of the same name.",
     ),
     cfg.StrOpt(
         "public_endpoint",
@@ -78,26 +78,24 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         help="Scheme, host and port in links, where clients reach the API through a proxy. Default: those of the request if its "
         "Host is a name of this API (allowed_hosts), else the address that the connection has reached.",
     ),
-    cfg.IntOpt("max_limit", default=1000, min=1, mutable=True, help="Most servers on one page of a list."),
-    cfg.IntOpt("max_body_size", default=114688, min=1024, mutable=True, help="Largest request body accepted, in bytes."),
+    cfg.IntOpt("max_limit", default=1000, min=1, mutable=True, help="Maximum servers on one page of a list."),
+    cfg.IntOpt("max_body_size", default=114688, min=1024, mutable=True, help="Maximum size of a request body in bytes."),
     cfg.FloatOpt(
         "boot_rate",
         default=0.0,
         min=0.0,
         mutable=True,
-        help="Boot requests per second that each worker takes from one project in the long run; more are answered with 429. "
-        "0: no limit.",
+        help="Average boot requests per second that each worker accepts from one project; more are answered with 429. 0: no limit.",
     ),
-    cfg.IntOpt("boot_burst", default=10, min=1, mutable=True, help="Boot requests of a project that boot_rate lets pass at once."),
+    cfg.IntOpt("boot_burst", default=10, min=1, mutable=True, help="Boot requests of a project that boot_rate allows at once."),
     cfg.FloatOpt(
         "list_rate",
         default=0.0,
         min=0.0,
         mutable=True,
-        help="Lists of servers per second that each worker makes for one project in the long run; more are answered with 429. "
-        "0: no limit.",
+        help="Average server lists per second that each worker answers for one project; more are answered with 429. 0: no limit.",
     ),
-    cfg.IntOpt("list_burst", default=20, min=1, mutable=True, help="Lists of a project that list_rate lets pass at once."),
+    cfg.IntOpt("list_burst", default=20, min=1, mutable=True, help="Lists of a project that list_rate allows at once."),
     cfg.IntOpt("max_servers_per_request", default=1000, min=1, mutable=True, help="Largest max_count of one request."),
     cfg.IntOpt(
         "max_attempts", default=3, min=1, mutable=True, help="Hosts of a cell that one build may try before its server is in ERROR."
@@ -106,21 +104,21 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "enable_instance_password",
         default=True,
         mutable=True,
-        help="Make an administrator's password for each request that brings none, and tell the password in the answer to a boot. "
-        "Only where [secrets] keys are configured: without them no password is made.",
+        help="Generate an admin password for each request without one, and return the password in the answer to a boot. "
+        "This needs [secrets] keys: without them no password is generated.",
     ),
     cfg.StrOpt(
         "tenant_faults",
         default="plain",
         choices=[
-            ("plain", "That no valid host was found, and what of the request could not be met."),
+            ("plain", "That no valid host was found, and which part of the request could not be met."),
             (
                 "detailed",
-                "Besides, how many hosts there are, how many each filter left, and by how much the request was too large.",
+                "Also how many hosts there are, how many each filter left, and by how much the request was too large.",
             ),
         ],
         mutable=True,
-        help="What tenants read of a request that found no host, in faults, actions and explanations. Administrators read all.",
+        help="What faults, actions and explanations show tenants of a request that found no host. Administrators see everything.",
     ),
     cfg.FloatOpt(
         "build_timeout", default=600.0, min=1.0, mutable=True, help="Seconds after which a build that is not ACTIVE becomes ERROR."
@@ -130,14 +128,14 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         default=2.0,
         min=0.1,
         mutable=True,
-        help="Seconds to wait for a cell before showing what is known without it.",
+        help="Seconds to wait for a cell before answering from the API database.",
     ),
     cfg.BoolOpt(
         "list_records_by_skipping_down_cells",
         default=True,
         mutable=True,
-        help="List servers although a cell in which the project has some does not answer: those of that cell as they were last "
-        "known, and from microversion 2.69 on as UNKNOWN. If not, such a list fails with status 500.",
+        help="List servers even if a cell with servers of the project does not answer: its servers are shown as last known, "
+        "and from microversion 2.69 on as UNKNOWN. If false, such a list fails with status 500.",
     ),
     cfg.FloatOpt(
         "service_down_time",
@@ -159,7 +157,7 @@ POLICY: tuple[cfg.Opt, ...] = (
     cfg.MultiStrOpt(
         "policy_dirs",
         default=["policy.d"],
-        help="Folders of more such files, *.yaml, read after it in the order of their names.",
+        help="Folders of further policy files, *.yaml, read after policy_file in the order of their names.",
     ),
 )
 
@@ -170,14 +168,24 @@ QUOTAS: tuple[cfg.Opt, ...] = (
         min=UNLIMITED,
         max=INT32_MAX,
         mutable=True,
-        help="Most servers that a project may have at once, where 'superconductor quota set' says nothing else for it; -1: any "
-        "number. A server counts from its acceptance to its delete, in ERROR too.",
+        help="Maximum servers of a project, unless 'superconductor quota set' gives it another limit; -1: no "
+        "limit. A server counts from its acceptance to its delete, in ERROR too.",
     ),
     cfg.IntOpt(
-        "cores", default=UNLIMITED, min=UNLIMITED, max=INT32_MAX, mutable=True, help="Most virtual CPUs of a project, likewise."
+        "cores",
+        default=UNLIMITED,
+        min=UNLIMITED,
+        max=INT32_MAX,
+        mutable=True,
+        help="Maximum virtual CPUs of a project, as for instances.",
     ),
     cfg.IntOpt(
-        "ram", default=UNLIMITED, min=UNLIMITED, max=INT32_MAX, mutable=True, help="Most memory of a project in MiB, likewise."
+        "ram",
+        default=UNLIMITED,
+        min=UNLIMITED,
+        max=INT32_MAX,
+        mutable=True,
+        help="Maximum memory of a project in MiB, as for instances.",
     ),
 )
 

@@ -61,7 +61,7 @@ def unpack(packed: str, keys: Sequence[tuple[str, type]]) -> tuple[Value, ...]:
         position = None
     fits = position is not None and position.keys == tuple(name for name, _ in keys) and len(position.values) == len(keys)
     if position is None or not fits or not all(_is(value, kind) for value, (_, kind) in zip(position.values, keys, strict=True)):
-        raise errors.Invalid("position: is not that of a link of this list; follow the links as they are, or leave it out")
+        raise errors.Invalid("position: is not from a link of this list; follow the links unchanged, or omit it")
     return position.values
 
 

@@ -18,8 +18,8 @@ PUBLIC = "@"
 
 RULES: tuple[RuleDefault, ...] = (
     RuleDefault(ADMIN, "role:admin", "An administrator."),
-    RuleDefault("project_reader", "role:reader and project_id:%(project_id)s", "May read what is the project's."),
-    RuleDefault("project_member", "role:member and project_id:%(project_id)s", "May change what is the project's."),
+    RuleDefault("project_reader", "role:reader and project_id:%(project_id)s", "May read resources of the project."),
+    RuleDefault("project_member", "role:member and project_id:%(project_id)s", "May change resources of the project."),
     RuleDefault(READER, "rule:project_reader or rule:context_is_admin", "Default rule for reading."),
     RuleDefault(MEMBER, "rule:project_member or rule:context_is_admin", "Default rule for changes."),
 )
@@ -68,11 +68,16 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(LIST_DETAIL, READER, "List servers in detail.", "GET /servers/detail"),
     _of(ALL_TENANTS, ADMIN, "List servers of all projects, deleted ones too.", "GET /servers?all_tenants=1", "GET /servers/detail"),
     _of(ALL_FILTERS, ADMIN, "Select and sort servers by host.", "GET /servers?host={host}", "GET /servers/detail"),
-    _of(SHOW, READER, "Show a server. Allowed for another project's: that caller is shown every server.", "GET /servers/{id}"),
+    _of(SHOW, READER, "Show a server. A caller who may show those of another project may show all servers.", "GET /servers/{id}"),
     _of(HOST_STATUS, ADMIN, "Show the state of a server's host.", "GET /servers/{id}", "GET /servers/detail"),
     _of(CREATE, MEMBER, "Create servers.", "POST /servers"),
     _of(FORCED_HOST, ADMIN, "Name the host of a new server, or hosts to leave out.", "POST /servers"),
-    _of(DELETE, MEMBER, "Delete a server. Allowed for another project's: that caller may delete any.", "DELETE /servers/{id}"),
+    _of(
+        DELETE,
+        MEMBER,
+        "Delete a server. A caller who may delete those of another project may delete all servers.",
+        "DELETE /servers/{id}",
+    ),
     _of(ATTRIBUTES, ADMIN, "See host, node and whole faults of servers.", "GET /servers/{id}", "GET /servers/detail"),
     _of(ACTIONS, READER, "List the actions on a server.", "GET /servers/{id}/os-instance-actions"),
     _of(ACTION, READER, "Show an action on a server.", "GET /servers/{id}/os-instance-actions/{request_id}"),
@@ -94,11 +99,11 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(QUOTA_UPDATE, ADMIN, "Change a project's quotas.", "PUT /os-quota-sets/{project_id}"),
     _of(QUOTA_DELETE, ADMIN, "Give a project the default quotas again.", "DELETE /os-quota-sets/{project_id}"),
     _of(EXTENSIONS, READER, "List extensions; there are none.", "GET /extensions"),
-    _of(IMAGES, READER, "Be told that there is no image service here.", "GET /images", "GET /images/{id}"),
+    _of(IMAGES, READER, "Get the answer that there is no image service here.", "GET /images", "GET /images/{id}"),
     _of(
         EXPLAIN,
         READER,
-        "Be told in a tenant's words why servers went where they are.",
+        "Read why servers were placed where they are, without hosts and cells.",
         "GET /servers/{id}/explanation",
         "GET /superconductor/requests/{id}/explanation",
     ),

@@ -66,9 +66,9 @@ class PolicyRules:
                 return
             self._seen = stamps
             self._judge = _judge(_read(self._files))
-            LOG.info("the policy files have changed: their rules are in force")
+            LOG.info("reloaded the changed policy files")
         except errors.Misconfigured as error:
-            LOG.error("%s; the rules stay as they were", error)
+            LOG.error("%s; the previous rules stay in force", error)
         finally:
             self._looking.release()
 
@@ -111,10 +111,10 @@ def _read(files: tuple[Path, ...]) -> dict[str, str]:
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise errors.Misconfigured(f"Policy file {file}: {' '.join(str(error).split())}") from error
         if not isinstance(found or {}, dict):
-            raise errors.Misconfigured(f"Policy file {file}: is no mapping of rules to checks")
+            raise errors.Misconfigured(f"Policy file {file}: is not a mapping of rules to checks")
         for name, text in (found or {}).items():
             if not isinstance(name, str) or not isinstance(text, str):
-                raise errors.Misconfigured(f"Policy file {file}: {name}: a rule is a text")
+                raise errors.Misconfigured(f"Policy file {file}: {name}: a rule must be a string")
             rules[name] = text
     return rules
 
@@ -139,7 +139,7 @@ def _enforcer(given: Mapping[str, str]) -> policy.Enforcer:
     for name, text in given.items():
         checks[name] = check = parse_rule(text)
         if isinstance(check, FalseCheck) and text.strip() != "!":
-            raise errors.Misconfigured(f"Policy: {name}: {text!r} is no check that can be read")
+            raise errors.Misconfigured(f"Policy: {name}: {text!r} is not a valid check")
     enforcer = policy.Enforcer(cfg.ConfigOpts(), rules=policy.Rules(checks), use_conf=False)
     try:
         enforcer.check_rules(raise_on_violation=True)
@@ -150,5 +150,5 @@ def _enforcer(given: Mapping[str, str]) -> policy.Enforcer:
         if f"rule:{name}" not in used:  # no other rule refers to it
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise errors.Misconfigured(f"Policy: {name}: there is no such rule{hint}")
+            raise errors.Misconfigured(f"Policy: {name}: unknown rule{hint}")
     return enforcer

@@ -59,7 +59,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
     check_callers(conf)
     vault, listener = Vault(conf.secrets["keys"]), bind(opts.settings(conf))
     if not vault.sealing:
-        LOG.warning("[secrets] keys holds no master key: no admin passwords are made, and boots with user data are refused")
+        LOG.warning("[secrets] keys holds no master key: no admin passwords are generated, and boots with user data are refused")
     return Plan(make=lambda: ApiRole(conf, listener), workers=conf.api.workers)
 
 

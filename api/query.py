@@ -50,7 +50,7 @@ def _check_names(req: falcon.Request, call: Call) -> None:
         if name in filters.NOT_OFFERED or name.startswith("_"):
             raise errors.Invalid(f"{name[:40]}: lists cannot be filtered by it")
         if name not in filters.KNOWN and call.has(Since.QUERY_CHECKED):
-            raise errors.Invalid(f"{name[:40]}: is no parameter of this list")
+            raise errors.Invalid(f"{name[:40]}: is not a parameter of this list")
 
 
 def _project(req: falcon.Request, call: Call) -> str | None:
@@ -78,7 +78,7 @@ def _of_status(req: falcon.Request, call: Call) -> set[str] | None:
     given = [status.upper() for status in req.get_param_as_list("status") or ()]
     for status in given:
         if status not in _STATES and status not in _OTHER_STATUSES and call.has(Since.STATUS_CHECKED):
-            raise errors.Invalid(f"status: {status[:40]!r} is no status of a server")
+            raise errors.Invalid(f"status: {status[:40]!r} is not a status of a server")
     if "DELETED" in given and not call.may(policies.ALL_TENANTS):
         raise errors.Forbidden("status: only an administrator may list deleted servers")
     return {_STATES[status] for status in given if status in _STATES} if given else None

@@ -89,7 +89,7 @@ def _call(req: falcon.Request, project_id: str) -> Call:
 def _check(req: falcon.Request, project_id: str) -> None:
     checked_identifier("project_id", project_id)
     if req.get_param("user_id") is not None:
-        raise errors.Invalid("user_id: there are quotas of projects only, none of users")
+        raise errors.Invalid("user_id: only projects have quotas, not users")
 
 
 def _limits_in(body: dict[str, Any]) -> OwnLimits:
@@ -97,7 +97,7 @@ def _limits_in(body: dict[str, Any]) -> OwnLimits:
     limits = {name: int(body[name]) for name in RESOURCES if name in body}
     for name, limit in limits.items():
         if limit > INT32_MAX:
-            raise errors.Invalid(f"quota_set.{name}: {limit} is too much, {INT32_MAX} is the most")
+            raise errors.Invalid(f"quota_set.{name}: {limit} is more than the maximum, {INT32_MAX}")
     return OwnLimits(**limits)
 
 

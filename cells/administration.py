@@ -104,7 +104,7 @@ def deletable(api_database: ApiDatabase, name_or_uuid: str) -> CellMapping:
     """The cell. Raises NotFound, and Invalid for cell0."""
     mapping = find_cell(api_database, name_or_uuid)
     if mapping.is_cell0:
-        raise errors.Invalid("cell0 cannot be deleted: it holds what never got a host.")
+        raise errors.Invalid("cell0 cannot be deleted: it holds servers that never got a host.")
     return mapping
 
 

@@ -205,7 +205,7 @@ def _begin_anew(ledger: Ledger, cells: Sequence[Cell], known: str, marks: Marks)
         cell.write(incarnation_mark.note, told, anew=True)
     ledger.database.write(incarnation.forget_confirmed_marks)
     if not ledger.database.write(incarnation.open_, known, told.incarnation, mark):
-        LOG.info("another process has compared the API database with its cells meanwhile")
+        LOG.info("another process has already compared the API database with its cells")
 
 
 # -- a cell's database -----------------------------------------------------------------------------------------------------------

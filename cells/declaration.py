@@ -51,15 +51,15 @@ def read(path: Path) -> list[DeclaredCell]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise errors.Invalid(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+        raise errors.Invalid(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
-        raise errors.Invalid(f"{path}{line}: {error.problem or 'this is no YAML'}") from None
+        raise errors.Invalid(f"{path}{line}: {error.problem or 'this is not YAML'}") from None
     except yaml.YAMLError:
-        raise errors.Invalid(f"{path}: this is no YAML") from None
+        raise errors.Invalid(f"{path}: this is not YAML") from None
     return _DeclarationFile(path).cells(root)
 
 

@@ -31,31 +31,31 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "timeout",
         default=10.0,
         min=0.1,
-        help="Seconds that a call to a cell's database or bus may take before its caller is told that the cell is unavailable.",
+        help="Seconds that a call to a cell's database or bus may take before it fails because the cell is unavailable.",
     ),
     cfg.IntOpt(
         "threads",
         default=4,
         min=1,
-        help="Calls under way at once to one cell's database, and to its bus. SQLite and the embedded bus need no threads.",
+        help="Maximum concurrent calls to one cell's database, and to its bus. SQLite and the embedded bus need no threads.",
     ),
     cfg.IntOpt(
         "breaker_failures",
         default=3,
         min=1,
-        help="Calls to a cell that fail in a row before further ones are refused at once.",
+        help="Calls to a cell that fail in a row before further calls are refused at once.",
     ),
     cfg.FloatOpt(
         "breaker_pause",
         default=2.0,
         min=0.1,
-        help="Seconds between two attempts to reach a cell whose calls are being refused.",
+        help="Seconds between two attempts to reach a cell while its calls are refused.",
     ),
     cfg.FloatOpt(
         "poll_interval",
         default=1.0,
         min=0.1,
-        help="Seconds after which a change of cells or host mappings is noticed.",
+        help="Seconds between two checks for changed cells or host mappings.",
     ),
 )
 

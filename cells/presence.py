@@ -63,7 +63,7 @@ class Presence:
         try:
             self._database.write(processes.end, self._level, self._uuid)
         except errors.DatabaseUnavailable as error:
-            LOG.info("this process's record stays until it is forgotten: %s", error)
+            LOG.info("the record of this process was not removed; it expires by itself: %s", error)
 
     def _beat(self) -> None:
         if not self._database.write(processes.renew, self._level, self._uuid):

@@ -187,7 +187,7 @@ class CellRegistry:
         closing_at = time.monotonic() + self._settings.linger
         self._retired += [(closing_at, cell) for cell in before.values()]
         for cell in before.values():
-            LOG.info("cell %s (%s) was removed or has moved: its connections are closed soon", cell.name, cell.uuid)
+            LOG.info("cell %s (%s) was removed or has new URLs: its connections will be closed", cell.name, cell.uuid)
 
     def _open(self, mapping: CellMapping) -> Cell:
         expanded = template.expand(mapping, self._settings.local)

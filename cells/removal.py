@@ -74,7 +74,7 @@ def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = 
     if not dead and (estate.residents or estate.guests):
         raise HasServers(
             f"Cell {mapping.name!r} answers, and {len(estate.residents)} servers and {len(estate.guests)} other claims are there: "
-            "delete the servers and then the cell; --offline is for one whose database is lost for good"
+            "delete the servers and then the cell; --offline is for a cell whose database is lost"
         )
     account = Account()
     account.add(estate)

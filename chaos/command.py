@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     path = Path(tempfile.mkdtemp(prefix="superconductor-chaos-"))
     path.chmod(0o711)  # a database server of another user must get to its own folder
     signal.signal(signal.SIGTERM, _interrupt)
-    print(f"seed {settings.seed}; should this be killed, 'make region-down STATE={path}' stops what is left running", flush=True)
+    print(f"seed {settings.seed}; if this is killed, stop the rest with 'make region-down STATE={path}'", flush=True)
     try:
         good = run(settings, path, _say)
     except KeyboardInterrupt:

@@ -54,7 +54,7 @@ class Watch:
 def unwell(found: Mapping[str, Told]) -> list[Violation]:
     """A violation for each process that does not say that it is well."""
     return [
-        Violation(what=f"{name} is {told.state} although everything was undone long ago", story=told.troubles)
+        Violation(what=f"{name} is {told.state} although all faults have ended", story=told.troubles)
         for name, told in found.items()
         if told.state is not State.WELL
     ]

@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(("git", *arguments), cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S607 - the git that the caller uses
+    return subprocess.run(("git", *arguments), cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S607 - git of the PATH
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class _AggregateHosts(ActionShow):
         known = {mapping.host for mapping in self.deployment.api_database.read(host_mappings.list_all)} if hosts else set()
         for host in hosts:
             if host not in known:
-                self.warn(f"Host {host!r} is not mapped to a cell yet; it counts from when it is")
+                self.warn(f"Host {host!r} is not mapped to a cell yet; the aggregate applies once it is")
 
 
 class AggregateCreate(_AggregateHosts):
@@ -38,7 +38,7 @@ class AggregateCreate(_AggregateHosts):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("name", metavar="NAME", type=name)
-        parser.add_argument("--zone", metavar="ZONE", type=zone, help="the availability zone it makes, or is a part of")
+        parser.add_argument("--zone", metavar="ZONE", type=zone, help="availability zone that its hosts belong to")
         parser.add_argument("--host", dest="hosts", metavar="HOST", type=name, action="append", default=[], help="may be repeated")
         add_properties(parser, "metadata that filters and weighers read")
 
@@ -62,8 +62,8 @@ class AggregateSet(ActionShow):
         parser.add_argument("aggregate", metavar="AGGREGATE", help="name or id")
         parser.add_argument("--name", metavar="NAME", type=name, help="its new name")
         which = parser.add_mutually_exclusive_group()
-        which.add_argument("--zone", metavar="ZONE", type=zone, help="make it (a part of) this availability zone")
-        which.add_argument("--no-zone", action="store_true", help="make it no zone")
+        which.add_argument("--zone", metavar="ZONE", type=zone, help="put its hosts into this availability zone")
+        which.add_argument("--no-zone", action="store_true", help="remove its availability zone")
         add_properties(parser, "set this metadata")
         parser.add_argument("--unset", metavar="KEY", action="append", default=[], help="remove this metadata; may be repeated")
 

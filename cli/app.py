@@ -32,24 +32,24 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("quickstart", "cli.quickstart:Quickstart", "make a deployment of one cell, or add a cell to it"),
     ("status", "cli.status:ShowStatus", "show the state of the deployment"),
     ("top", "cli.top:Top", "watch the deployment at work"),
-    ("server boot", "cli.server:ServerBoot", "boot one server, or several equal ones"),
+    ("server boot", "cli.server:ServerBoot", "boot one server, or several identical ones"),
     ("server list", "cli.server:ServerList", "list servers"),
     ("server show", "cli.server:ServerShow", "show one server"),
     ("server delete", "cli.server:ServerDelete", "delete servers"),
-    ("server event list", "cli.server_event:ServerEventList", "list what was asked of a server"),
-    ("server event show", "cli.server_event:ServerEventShow", "show each stage and attempt of what was asked of a server"),
-    ("verify", "cli.verify:Verify", "compare everything that is written, and repair what does not agree"),
-    ("dead-letter list", "cli.dead_letter:DeadLetterList", "list what a step could not process, and why"),
-    ("dead-letter retry", "cli.dead_letter:DeadLetterRetry", "have dead letters tried again now"),
-    ("dead-letter skip", "cli.dead_letter:DeadLetterSkip", "have dead letters not tried again"),
-    ("explain", "cli.explain:Explain", "say why servers went where they are, or nowhere"),
+    ("server event list", "cli.server_event:ServerEventList", "list the requests for a server"),
+    ("server event show", "cli.server_event:ServerEventShow", "show each stage and attempt of a request for a server"),
+    ("verify", "cli.verify:Verify", "check all databases for consistency, and repair them with --repair"),
+    ("dead-letter list", "cli.dead_letter:DeadLetterList", "list dead letters: items that a step could not process, and why"),
+    ("dead-letter retry", "cli.dead_letter:DeadLetterRetry", "retry dead letters now"),
+    ("dead-letter skip", "cli.dead_letter:DeadLetterSkip", "stop retrying dead letters"),
+    ("explain", "cli.explain:Explain", "explain why servers were placed where they are, or not at all"),
     ("db sync", "cli.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.db:DbVersion", "show the schema version of each database"),
     ("db restored", "cli.db_restored:DbRestored", "compare a database from a backup with the others, and adopt what runs"),
     ("db online-migrations", "cli.db_online:DbOnlineMigrations", "bring rows of an older release up to date"),
-    ("db archive", "cli.db_purge:DbArchive", "put servers aside that were deleted long ago, into files"),
-    ("db purge", "cli.db_purge:DbPurge", "forget servers that were deleted long ago"),
-    ("upgrade check", "cli.upgrade:UpgradeCheck", "say what stands in the way of this release"),
+    ("db archive", "cli.db_purge:DbArchive", "move the rows of servers deleted long ago into files"),
+    ("db purge", "cli.db_purge:DbPurge", "remove the rows of servers deleted long ago"),
+    ("upgrade check", "cli.upgrade:UpgradeCheck", "check whether this release can be installed"),
     ("cell create", "cli.cell:CellCreate", "register a cell"),
     ("cell update", "cli.cell:CellUpdate", "change a cell's name or addresses"),
     ("cell list", "cli.cell_list:CellList", "list the cells"),
@@ -57,9 +57,9 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("cell enable", "cli.cell:CellEnable", "let cells take new servers"),
     ("cell disable", "cli.cell:CellDisable", "let cells take no new servers"),
     ("cell drain", "cli.cell:CellDrain", "let cells take no new servers, to empty them"),
-    ("cell apply", "cli.cell_apply:CellApply", "make the cells what a file says"),
+    ("cell apply", "cli.cell_apply:CellApply", "create and change cells as a file says"),
     ("cell check", "cli.cell_list:CellCheck", "try the databases and buses of cells"),
-    ("cell delete", "cli.cell_delete:CellDelete", "forget cells that hold no servers, or are lost"),
+    ("cell delete", "cli.cell_delete:CellDelete", "delete cells that hold no servers, or are lost"),
     ("secrets new", "cli.secrets:SecretsNew", "print a new key for user data and passwords"),
     ("secrets cell", "cli.secrets:SecretsCell", "print the keys that a cell's conductors need"),
     ("config show", "cli.config:ConfigShow", "show the configuration that processes would read"),
@@ -69,14 +69,14 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("host show", "cli.host_show:HostShow", "show one host"),
     ("host enable", "cli.host:HostEnable", "let hosts take new servers"),
     ("host disable", "cli.host:HostDisable", "let hosts take no new servers"),
-    ("host set", "cli.host:HostSet", "call hosts dead, or end that"),
-    ("host move", "cli.host_move:HostMove", "give an empty host to another cell"),
-    ("host user", "cli.host_user:HostUser", "write what gives hosts broker users of their own"),
-    ("host delete", "cli.host:HostDelete", "forget hosts that are gone for good"),
+    ("host set", "cli.host:HostSet", "declare hosts dead, or undo that"),
+    ("host move", "cli.host_move:HostMove", "move an empty host to another cell"),
+    ("host user", "cli.host_user:HostUser", "write files that give each host its own broker user"),
+    ("host delete", "cli.host:HostDelete", "delete hosts that were removed"),
     ("instance map", "cli.instance:InstanceMap", "map instances that only a cell knows"),
-    ("instance verify", "cli.instance:InstanceVerify", "say whether an instance is where it is mapped"),
-    ("guest list", "cli.guest:GuestList", "list guests that their cells' records do not account for"),
-    ("guest adopt", "cli.guest:GuestAdopt", "make such guests their servers' again"),
+    ("instance verify", "cli.instance:InstanceVerify", "check whether an instance is in the cell it is mapped to"),
+    ("guest list", "cli.guest:GuestList", "list guests that their cells have no matching record of"),
+    ("guest adopt", "cli.guest:GuestAdopt", "attach such guests to their servers again"),
     ("service list", "cli.service:ServiceList", "list the processes of all levels"),
     ("flavor create", "cli.flavor:FlavorCreate", "create a flavor"),
     ("flavor set", "cli.flavor:FlavorSet", "change a flavor"),
@@ -95,12 +95,12 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("group list", "cli.group:GroupList", "list server groups"),
     ("group show", "cli.group:GroupShow", "show one server group"),
     ("group delete", "cli.group:GroupDelete", "delete server groups"),
-    ("quota set", "cli.quota:QuotaSet", "limit what a project may have at once"),
-    ("quota unset", "cli.quota:QuotaUnset", "give a project the default limits again"),
-    ("quota list", "cli.quota:QuotaList", "list what projects may have and have"),
-    ("quota show", "cli.quota:QuotaShow", "show what one project may have and has"),
-    ("quota audit", "cli.quota:QuotaAudit", "compare what projects are charged with what they have"),
-    ("complete", "cli.complete:Complete", "print what bash needs to complete commands"),
+    ("quota set", "cli.quota:QuotaSet", "set the quota of a project"),
+    ("quota unset", "cli.quota:QuotaUnset", "reset a project to the default quota"),
+    ("quota list", "cli.quota:QuotaList", "list quotas and usage of all projects"),
+    ("quota show", "cli.quota:QuotaShow", "show quota and usage of one project"),
+    ("quota audit", "cli.quota:QuotaAudit", "compare the recorded usage of projects with their servers"),
+    ("complete", "cli.complete:Complete", "print the bash completion script"),
 )
 
 EXIT_USAGE = 2
@@ -143,15 +143,15 @@ class Superconductor(App):
             "-h", "--help", dest="deferred_help", action="store_true", help="show this text, or a command's, and exit"
         )
         parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-        parser.add_argument("-v", "--verbose", dest="verbose_level", action="count", default=1, help="say more; may be repeated")
-        parser.add_argument("-q", "--quiet", dest="verbose_level", action="store_const", const=0, help="say only what went wrong")
-        parser.add_argument("--debug", action="store_true", help="show the trace of an error")
+        parser.add_argument("-v", "--verbose", dest="verbose_level", action="count", default=1, help="print more; may be repeated")
+        parser.add_argument("-q", "--quiet", dest="verbose_level", action="store_const", const=0, help="print errors only")
+        parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
         parser.add_argument(
             "--config-file",
             metavar="FILE",
             action="append",
             default=[],
-            help="configuration file; may be repeated (default: what SUPERCONDUCTOR_CONFIG names, or /etc/superconductor)",
+            help="configuration file; may be repeated (default: SUPERCONDUCTOR_CONFIG, or /etc/superconductor)",
         )
         parser.add_argument(
             "--config-dir", metavar="DIR", action="append", default=[], help="folder of *.conf files, read after the files"
@@ -178,7 +178,7 @@ class Superconductor(App):
         width = max(len(name) for name, _, _ in COMMANDS)
         lines = [f"  {name:<{width}}  {summary}" for name, _, summary in COMMANDS]
         print(f"{self.parser.format_help()}\ncommands:", *lines, sep="\n", file=self.stdout)
-        print(f"\n'{NAME} COMMAND --help' tells more about a command, with an example.", file=self.stdout)
+        print(f"\n'{NAME} COMMAND --help' shows the help of a command, with an example.", file=self.stdout)
 
     def run_subcommand(self, argv: list[str]) -> int:
         """Run the command that ``argv`` begins with; return its exit status."""

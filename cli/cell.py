@@ -28,7 +28,7 @@ STATUSES: Mapping[type[errors.SuperconductorError], int] = {
 class CellCreate(ActionShow):
     """Register a cell. Running processes use it within seconds; its hosts are mapped by 'host discover'.
 
-    Its schema is applied and its bus is tried first, so what cannot be used is refused and nothing is saved. With --state the
+    Its schema is applied and its bus is tried first. If either fails, nothing is saved. With --state the
     database and the transport default to a file of that folder and to the embedded bus. URLs may be templates, with {username},
     {password}, {hostname} and so on from the configuration of each process. @FILE reads a URL from a file, - from standard input,
     which keeps its password off the command line.
@@ -48,8 +48,8 @@ class CellCreate(ActionShow):
         parser.add_argument(
             "--transport-url", metavar="URL", type=secret_url, default="", help="URL of the cell's bus, likewise; none for cell0"
         )
-        parser.add_argument("--cell0", action="store_true", help="create cell0, which holds what never got a host")
-        parser.add_argument("--disabled", action="store_true", help="let it take no builds yet")
+        parser.add_argument("--cell0", action="store_true", help="create cell0, which holds servers that never got a host")
+        parser.add_argument("--disabled", action="store_true", help="create it disabled, so that it takes no builds")
         parser.add_argument(
             "--sync", action=argparse.BooleanOptionalAction, default=True, help="apply the schema to its database (default: yes)"
         )
@@ -85,10 +85,10 @@ class CellCreate(ActionShow):
 
 
 class CellUpdate(ActionShow):
-    """Change a cell's name or addresses under running processes, which follow within seconds. What is not given stays.
+    """Change a cell's name or URLs. Running processes follow within seconds. Values that are not given do not change.
 
-    The new database is looked at first, and one that cannot be used, or has not the schema of this version, is refused. Keep the
-    old credentials valid until the processes have followed. @FILE reads a URL from a file, - from standard input.
+    The new database is tried first. It is refused if it cannot be used or does not have the schema of this version. Keep the old
+    credentials valid until the processes have followed. @FILE reads a URL from a file, - from standard input.
 
     Example: superconductor cell update east --transport-url @east.bus
     """
@@ -103,7 +103,7 @@ class CellUpdate(ActionShow):
         )
         parser.add_argument("--transport-url", metavar="URL", type=secret_url, help="its bus's new URL, likewise")
         parser.add_argument(
-            "--check", action=argparse.BooleanOptionalAction, default=True, help="try what is new before it is saved (default: yes)"
+            "--check", action=argparse.BooleanOptionalAction, default=True, help="try new URLs before they are saved (default: yes)"
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:

@@ -17,11 +17,11 @@ from objects.mask import mask_url
 
 
 class CellApply(Admin):
-    """Create and change cells so that they are what a YAML file says. A second time it changes nothing.
+    """Create and change cells as a YAML file says. Applying the same file again changes nothing.
 
-    What the file does not say of a cell stays; cells that are not in it are told, and left alone. New cells get their schema, and
-    what is changed is tried first. A cell that is refused is told, the others are done, and the exit status is 1: mend it and
-    apply the file again. What is done is printed: + for a new cell, ~ for a changed one; with -v also what stays.
+    Values that the file does not give do not change. Cells that are not in the file are named and not changed. New cells get their
+    schema, and changed URLs are tried first. If a cell is refused, the others are applied and the exit status is 1: correct
+    the file and apply it again. Each step is printed: + for a new cell, ~ for a changed one; with -v also unchanged cells.
 
     The file:
       cells:
@@ -38,9 +38,9 @@ class CellApply(Admin):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("-f", "--file", metavar="FILE", type=Path, required=True, help="the YAML file")
-        parser.add_argument("--dry-run", action="store_true", help="do nothing, only print it")
+        parser.add_argument("--dry-run", action="store_true", help="only print what would change")
         parser.add_argument(
-            "--check", action=argparse.BooleanOptionalAction, default=True, help="try what is new before it is saved (default: yes)"
+            "--check", action=argparse.BooleanOptionalAction, default=True, help="try new URLs before they are saved (default: yes)"
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -14,12 +14,11 @@ from objects.cell import CellMapping
 
 
 class CellDelete(ActionLister):
-    """Forget cells in which nothing lives. Their databases are left alone.
+    """Delete cells that hold no servers. Their databases are not changed.
 
-    With --offline a cell whose database is lost for good is removed with everything that the API level knows to be in it, and an
-    account of that is shown: servers are deleted, builds go elsewhere or end in ERROR, hosts, claims and quota are given back.
-    Guests that still run on its hosts are left to you. Interrupted, it is completed by running it again. The exit status
-    says why a cell was refused.
+    --offline removes a cell whose database is lost, with everything that the API level knows of it, and shows what it removed.
+    Servers are deleted, builds move to other cells or end in ERROR, hosts, claims and quota are released. Destroy guests that still
+    run on its hosts yourself. If it was interrupted, run it again. The exit status says why a cell was refused.
 
     Examples:
       superconductor cell delete east --with-hosts
@@ -30,16 +29,16 @@ class CellDelete(ActionLister):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cells", metavar="CELL", nargs="+", help="name or UUID")
-        parser.add_argument("--with-hosts", action="store_true", help="also forget which hosts belong to it")
-        parser.add_argument("--offline", action="store_true", help="remove a cell that is lost for good; refused if it answers")
-        parser.add_argument("--dry-run", action="store_true", help="with --offline: do nothing, only show the account")
+        parser.add_argument("--with-hosts", action="store_true", help="also delete the mappings of its hosts")
+        parser.add_argument("--offline", action="store_true", help="remove a cell whose database is lost; refused if it answers")
+        parser.add_argument("--dry-run", action="store_true", help="with --offline: only show what would be removed")
         parser.add_argument(
-            "--endpoint", metavar="URL", help="where the API is, which is asked for a second opinion (default: as for 'status')"
+            "--endpoint", metavar="URL", help="URL of the API that must also find the cell silent (default: as for 'status')"
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         if parsed_args.dry_run and not parsed_args.offline:
-            raise errors.Invalid("--dry-run goes with --offline: without it, nothing is deleted that there could be an account of")
+            raise errors.Invalid("--dry-run goes with --offline: without it, nothing is removed")
         rows: list[Row] = []
 
         def delete(cell: str) -> None:
@@ -62,7 +61,7 @@ class CellDelete(ActionLister):
 
         if views(endpoint).get(mapping.uuid, {}).get("view") == "answers":
             raise errors.Conflict(
-                f"Cell {mapping.name!r} cannot be reached from here, but it answers the API: run this where that runs"
+                f"Cell {mapping.name!r} cannot be reached from here, but it answers the API: run this on the API's machine"
             )
 
     def _remove(self, name: str, endpoint: str | None, *, dry_run: bool) -> Iterator[Row]:

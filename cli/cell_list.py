@@ -37,7 +37,7 @@ class CellList(AdminLister):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--health", action="store_true", help="ask every cell how it is")
+        parser.add_argument("--health", action="store_true", help="ask every cell for its health")
         parser.add_argument("--down-after", metavar="SECONDS", type=partial(at_least, 1), default=60, help="default: 60")
         parser.add_argument("--endpoint", metavar="URL", help="where the API is (default: as for 'status')")
 

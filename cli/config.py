@@ -29,10 +29,8 @@ class OfFiles(Admin):
     """Which files, and what is said about names that nobody knows."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--role", choices=list(ROLES), help="what the processes of this role read (default: of all of them)")
-        parser.add_argument(
-            "--strict", action="store_true", help="fail where a file or a variable names an option that does not exist"
-        )
+        parser.add_argument("--role", choices=list(ROLES), help="only what the processes of this role read (default: all roles)")
+        parser.add_argument("--strict", action="store_true", help="fail if a file or a variable names an unknown option")
 
     def read(self, args: argparse.Namespace) -> Effective:
         if self.deployment.state is not None:
@@ -56,7 +54,7 @@ class ConfigShow(OfFiles, AdminLister):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--all", action="store_true", help="options that have their default, too")
+        parser.add_argument("--all", action="store_true", help="also options that have their default")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         settings = self.read(parsed_args).settings()
@@ -69,7 +67,7 @@ class ConfigShow(OfFiles, AdminLister):
 
 
 class ConfigCheck(OfFiles, AdminLister):
-    """Say for each role whether its processes could start with this configuration, and if not, why.
+    """Check for each role whether its processes could start with this configuration, and if not, why.
 
     With --role, the exit status is 1 if that one could not. Nothing is connected to: databases and buses may be away.
 

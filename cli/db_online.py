@@ -14,10 +14,10 @@ from objects import errors
 
 
 class DbOnlineMigrations(OnDatabases, ActionLister):
-    """Bring rows that an older release has written up to date, in small batches beside a running deployment.
+    """Update rows that an older release has written, in small batches, while the deployment runs.
 
-    To be run after an upgrade, when the last process of the older release has ended; 'upgrade check' tells whether there is
-    anything to do. Harmless to repeat, and to interrupt.
+    Run it after an upgrade, once the last process of the older release has ended; 'upgrade check' shows whether rows are left. It
+    can be repeated and interrupted.
 
     Exit status 0: nothing is left. 1: --max-count was reached, run it again. 2: a migration failed, or a database cannot be used.
 
@@ -31,7 +31,7 @@ class DbOnlineMigrations(OnDatabases, ActionLister):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--max-count", metavar="N", type=partial(at_least, 1), help="how many rows in this run (default: all)")
+        parser.add_argument("--max-count", metavar="N", type=partial(at_least, 1), help="maximum rows in this run (default: all)")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         self._rest: int | None = parsed_args.max_count

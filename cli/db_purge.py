@@ -33,7 +33,7 @@ class _Forgetting(OnDatabases, ActionLister):
         super().add_arguments(parser)
         age = parser.add_mutually_exclusive_group()
         age.add_argument(
-            "--days", metavar="N", type=partial(at_least, MIN_AGE_DAYS), default=30, help="since the delete (default: 30)"
+            "--days", metavar="N", type=partial(at_least, MIN_AGE_DAYS), default=30, help="days since the delete (default: 30)"
         )
         age.add_argument(
             "--before",
@@ -140,7 +140,7 @@ class DbArchive(_Forgetting):
         if args.to:
             return Path(args.to)
         if self.deployment.state is None:
-            raise errors.Invalid("Where should they go? Give --to DIR")
+            raise errors.Invalid("no folder for the archive is given: give --to DIR")
         return self.deployment.state / "archive"
 
 
@@ -157,5 +157,5 @@ def moment(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a date like 2026-03-31 or 2026-03-31T12:00:00+02:00") from None
     seconds = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     if seconds > time.time() - MIN_AGE_DAYS * DAY_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a day ago yet: what was deleted last must be remembered for a while")
+        raise argparse.ArgumentTypeError(f"{text!r} is less than a day ago: rows of recent deletes must be kept")
     return seconds

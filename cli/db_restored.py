@@ -17,8 +17,8 @@ EXIT_INCOMPLETE = 3
 class DbRestored(ActionLister):
     """Compare a database that was restored with the others, and adopt what runs. No guest is touched.
 
-    Super conductors do so by themselves as soon as they notice, and lease nothing meanwhile. Use this command if a cell is lost for
-    which they wait, or if nothing has shown them that a database was restored. The command may be repeated.
+    Super conductors do this themselves once they notice a restore, and lease nothing meanwhile. Use this command if they wait for a
+    lost cell, or have not noticed the restore. It may be repeated.
 
     Exit status: 0 done; 3 a cell did not answer (with --api nothing is leased until it does), or a server is in two cells.
 
@@ -33,7 +33,11 @@ class DbRestored(ActionLister):
         which.add_argument("--api", action="store_true", help="the API database was restored")
         which.add_argument("--cell", metavar="CELL", help="this cell's database was restored")
         parser.add_argument(
-            "--without", metavar="CELL", action="append", default=[], help="go on without this cell: it is lost (may be repeated)"
+            "--without",
+            metavar="CELL",
+            action="append",
+            default=[],
+            help="continue without this cell, because it is lost (may be repeated)",
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:

@@ -62,10 +62,10 @@ class _OfPlaces(Admin):
 
 
 class DeadLetterList(_OfPlaces, AdminLister):
-    """List what a step could not process and has set aside, with the reason. Its neighbours went on without it.
+    """List dead letters: items that a step could not process and has set aside, with the reason. Other items are not delayed.
 
-    A letter is tried again at "Next Try", later each time, and removed when that works. One that is skipped is not tried again.
-    A cell that cannot be reached is told on standard error, and the exit status is 1.
+    A dead letter is retried at "Next Try", with growing intervals, and removed once that succeeds. A skipped one is not retried.
+    If a cell cannot be reached, it is named on standard error, and the exit status is 1.
 
     Example: superconductor dead-letter list --cell east
     """
@@ -95,8 +95,8 @@ class _Decide(_OfPlaces):
     """A command that changes when dead letters are tried again."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("keys", metavar="KEY", nargs="*", help="what 'dead-letter list' shows as key")
-        parser.add_argument("--all", action="store_true", help="all that --cell and --step leave, instead of naming keys")
+        parser.add_argument("keys", metavar="KEY", nargs="*", help="key as 'dead-letter list' shows it")
+        parser.add_argument("--all", action="store_true", help="all dead letters that --cell and --step select, instead of keys")
         self.add_cell(parser)
         parser.add_argument("--step", metavar="STEP", help="only those of this step")
 

@@ -58,7 +58,7 @@ def discover_until(
                 return
             if time.monotonic() > give_up:
                 raise errors.Invalid(
-                    f"after {DISCOVERY_WAIT_S:.0f} s not all hosts are known to the scheduler; not mapped: {sorted(missing)}"
+                    f"after {DISCOVERY_WAIT_S:.0f} s the scheduler does not know all hosts; not mapped: {sorted(missing)}"
                 )
             stopped.wait(0.1)
     finally:

@@ -27,10 +27,10 @@ _REQUEST = re.compile(r"req-[0-9a-f-]{36}|r-[0-9a-f]{32}")
 
 
 class Explain(HttpCommand, ShowOne):
-    """Say why a server went where it is, or nowhere; or what came of a request for servers, by the id that its answer had.
+    """Explain why a server was placed where it is, or not at all; or explain a request for servers, by its request ID.
 
-    An administrator is told everything: how many hosts each filter left, the scores of the best, the alternates, hosts that others
-    took first, how old the view of each cell was, and every attempt. A tenant is told in sentences that name no host and no cell.
+    Administrators see how many hosts each filter left, the scores of the best, the alternates, claim conflicts, the age of each
+    cell's snapshot, and every attempt. Tenants see sentences that name no host and no cell.
 
     Example: superconductor explain web-1
     """
@@ -38,7 +38,7 @@ class Explain(HttpCommand, ShowOne):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         text = "id or name of a server; or a request for servers: its id (req-...), or its reservation id (r-...)"
         parser.add_argument("subject", metavar="SERVER|REQUEST", help=text)
-        parser.add_argument("--tenant", action="store_true", help="what a tenant of the project is told")
+        parser.add_argument("--tenant", action="store_true", help="show what a tenant of the project sees")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         client = ApiClient(parsed_args.endpoint, parsed_args.project, roles="member" if parsed_args.tenant else None)
@@ -143,7 +143,7 @@ def _describe_decision(console: Console, decision: dict[str, Any]) -> None:
     )
     ages = ", ".join(f"{cell} {'unknown' if age is None else f'{age:.1f} s'}" for cell, age in sorted(decision["cells"].items()))
     if ages:
-        console.print(f"Age of what was known of each cell: {ages}.", markup=False)
+        console.print(f"Age of each cell's snapshot: {ages}.", markup=False)
     if decision["conflicts"]:
         taken = ", ".join(decision["taken"])
         console.print(f"Hosts that others took first: {decision['conflicts']} times ({taken}).", markup=False)

@@ -31,7 +31,7 @@ class FlavorCreate(ActionShow):
         parser.add_argument("--ephemeral", metavar="GIB", type=size, default=0, help="second disk in GiB (default: 0)")
         parser.add_argument("--swap", metavar="MIB", type=size, default=0, help="swap disk in MiB (default: 0)")
         parser.add_argument("--description", metavar="TEXT", type=words)
-        parser.add_argument("--private", action="store_true", help="not offered to every project")
+        parser.add_argument("--private", action="store_true", help="do not offer it to every project")
         add_properties(parser, "extra spec that filters read")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
@@ -53,7 +53,7 @@ class FlavorCreate(ActionShow):
 
 
 class FlavorSet(ActionShow):
-    """Change what may be changed of a flavor. Its sizes may not: servers that exist were made with them.
+    """Change a flavor's description, extra specs or state. Its sizes cannot change, because servers were created with them.
 
     Example: superconductor flavor set m1.small --property trait:ssd=required
     """

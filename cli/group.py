@@ -50,7 +50,7 @@ class GroupCreate(ActionShow):
 
 
 class GroupSet(ActionShow):
-    """Rename a server group. Its policy and project are for life: members were placed by them.
+    """Rename a server group. Its policy and project cannot change, because members were placed by them.
 
     Example: superconductor group set web --project 7f1c --name frontend
     """
@@ -96,7 +96,7 @@ class GroupShow(AdminShow):
 
 
 class GroupDelete(Admin):
-    """Delete server groups. Their members go on running, unbound.
+    """Delete server groups. Their members keep running.
 
     Example: superconductor group delete web --project 7f1c
     """

@@ -40,13 +40,13 @@ class _OfGuests(Admin):
 
 
 class GuestList(_OfGuests, AdminLister):
-    """List the guests that run on hosts and that their cells' records do not account for, as their agents last said.
+    """List guests that run on hosts but have no matching record in their cells, as their agents last reported.
 
-    Such a guest stays: nobody destroys it. "On Record" says what its cell's record is instead: it may be lost or behind, after
-    the database was restored or failed over, or the host has another name. 'guest adopt' makes it its server's guest again; a
-    guest that nobody needs is removed on its host.
+    Such a guest is never destroyed. "On Record" shows what its cell has recorded instead. The record may be lost or out of date
+    after a restore or a failover, or the host was renamed. 'guest adopt' attaches the guest to its server again. Remove a guest
+    that nobody needs on its host.
 
-    Exit status: 1 a cell did not answer.
+    Exit status: 1 if a cell did not answer.
 
     Example: superconductor guest list --cell east
     """
@@ -87,10 +87,10 @@ class GuestAdopt(_OfGuests):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("uuids", metavar="UUID", nargs="+", help="of the instances")
-        parser.add_argument("--host", metavar="HOST", help="where the guest is, if several hosts have one of the instance")
-        parser.add_argument("--project", metavar="ID", help="whose server it is, if no database knows")
-        parser.add_argument("--user", metavar="ID", help="who of that project asked for it (default: nobody)")
+        parser.add_argument("uuids", metavar="UUID", nargs="+", help="UUIDs of the instances")
+        parser.add_argument("--host", metavar="HOST", help="host of the guest, if several hosts have a guest of the instance")
+        parser.add_argument("--project", metavar="ID", help="project that owns the server, if no database has it")
+        parser.add_argument("--user", metavar="ID", help="user who requested it (default: none)")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         places = self.places()

@@ -23,9 +23,9 @@ from objects.compute_node import ComputeNode
 
 
 class HostDiscover(ActionLister):
-    """Map the hosts that have reported to their cells. May be run at any time, and several times at once.
+    """Map the hosts that have reported to their cells. It can run at any time, also several times at once.
 
-    Exit status 1 if a cell could not be asked, or a host name is in two cells; the other hosts are mapped all the same.
+    Exit status 1 if a cell could not be asked or a host name is in two cells. The other hosts are mapped.
 
     Example: superconductor host discover
     """
@@ -33,7 +33,7 @@ class HostDiscover(ActionLister):
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         registry = self.deployment.registry
         found = discover(registry, self.deployment.api_database)
-        unasked = (f"{cell.reason}; its hosts were not looked at" for cell in found.unreachable)
+        unasked = (f"{cell.reason}; its hosts were not checked" for cell in found.unreachable)
         for problem in (*found.conflicts, *found.refused, *unasked):
             self.status = 1
             self.warn(str(problem))
@@ -71,7 +71,7 @@ class HostEnable(_HostCommand):
 
 
 class HostDisable(_HostCommand):
-    """Let hosts take no new servers. What runs there goes on, and builds that were placed there already are finished.
+    """Let hosts take no new servers. Their guests keep running, and builds already placed there are finished.
 
     Example: superconductor host disable east-h1 --reason 'a fan is loud'
     """
@@ -85,9 +85,9 @@ class HostDisable(_HostCommand):
 
 
 class HostSet(_HostCommand):
-    """Call hosts dead whatever their agents say, or end that. Builds on a dead host go on elsewhere at once.
+    """Declare hosts dead whatever their agents report, or undo that. Builds on a dead host move to other hosts at once.
 
-    Be sure that no guest of the host can reach its storage any more. A host that comes back destroys what was given to others.
+    First make sure that no guest of the host can reach its storage. A host that returns destroys guests that were moved elsewhere.
 
     Example: superconductor host set east-h1 --down
     """
@@ -103,7 +103,7 @@ class HostSet(_HostCommand):
 
 
 class HostDelete(_HostCommand):
-    """Forget hosts that are gone for good. One that has servers, or whose agent runs, is refused.
+    """Delete hosts that were removed. A host that has servers, or whose agent runs, is refused.
 
     Example: superconductor host delete east-h1
     """
@@ -138,10 +138,10 @@ class HostsReport(NamedTuple):
 class HostList(AdminLister):
     """List the hosts of all cells: whether they are up, when they were last seen, what they offer and use (MiB, GiB).
 
-    A cell that cannot be reached has its hosts shown as unknown, and is told on standard error. A host is taken for down when it
-    has not been seen for --down-after seconds. "Mapped" is no for hosts that 'host discover' has not mapped yet. "Waiting Builds"
+    The hosts of a cell that cannot be reached are shown as unknown, and the cell is named on standard error. A host is down if it
+    was not seen for --down-after seconds. "Mapped" is no for hosts that 'host discover' has not mapped yet. "Waiting Builds"
     were accepted by the agent and wait for one of its threads ([compute] max_concurrent_builds). "Resources" are custom resource
-    classes, used and offered: CUSTOM_GPU 1/4. A host that is up in two cells is told on standard error: no server goes there.
+    classes, used and offered: CUSTOM_GPU 1/4. A host that is up in two cells is named on standard error: it gets no servers.
 
     Example: superconductor host list --cell east --sort-column State
     """

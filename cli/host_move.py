@@ -15,11 +15,11 @@ from objects import errors
 
 
 class HostMove(Admin):
-    """Give a host to another cell: for good, and only if it is empty.
+    """Move an empty host to another cell.
 
-    Stop its agent first, and wait until nothing of the old cell is on it or may come to it: servers, claims and builds are named if
-    there are any. Its agent then starts with the new cell's configuration. An agent that goes on in the old cell gets nothing to
-    do: 'host list' and 'status' name it. What was interrupted is finished by running it again.
+    Stop its agent first. Wait until the old cell has no servers, claims or builds for the host; the command names what is
+    left. Then start the agent with the new cell's configuration. An agent that still runs in the old cell gets no work:
+    'host list' and 'status' name it. If the command was interrupted, run it again.
 
     Example: superconductor host move east-h1 --to west
     """

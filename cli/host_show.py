@@ -58,11 +58,11 @@ class HostReport(NamedTuple):
 
 
 class HostShow(AdminShow):
-    """Show all about one host: its cell, whether it is alive and takes servers, what it offers, what is claimed of it, its servers.
+    """Show one host: its cell, whether it is alive and takes servers, its capacity, its claims and its servers.
 
-    "Nodes" are as its agent last reported (MiB, GiB, allocation ratios); "Claims" are what schedulers reckon with. "Problems" says
-    what keeps it from taking servers, and what to do. A cell that cannot be reached is told on standard error; what the API
-    database knows is shown all the same.
+    "Nodes" are as its agent last reported (MiB, GiB, allocation ratios); "Claims" are what schedulers count. "Problems" says
+    why it takes no servers, and what to do. A cell that cannot be reached is named on standard error; what the API database knows
+    is still shown.
 
     Example: superconductor host show east-h1
     """
@@ -82,7 +82,7 @@ class HostShow(AdminShow):
         if level.home is None and not heard:
             raise errors.NotFound(_unknown(host, [answer.cell.name for answer in silent]))
         for answer in silent:
-            self.warn(f"{answer.reason}; what it knows of the host is not shown")
+            self.warn(f"{answer.reason}; its records of the host are not shown")
         own = level.home or (heard[0].uuid if len(heard) == 1 else None)
         report = reports.get(own or "")
         problems = list(_problems(host, level, report, heard, _up(reports, parsed_args.down_after)))

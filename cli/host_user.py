@@ -14,10 +14,10 @@ from objects import errors
 
 
 class HostUser(Admin):
-    """Write what gives hosts broker users of their own: for each host DIR/HOST.users.json and DIR/HOST.conf.
+    """Write files that give each host its own broker user: DIR/HOST.users.json and DIR/HOST.conf.
 
-    The first is for the broker: 'rabbitmqctl import_definitions' makes the user, or gives it a new password, with what an agent may
-    do and no more. The second is the agent's configuration. Both hold the new password; only you may read them. With --like the
+    The first is for the broker: 'rabbitmqctl import_definitions' creates the user with an agent's permissions, or changes its
+    password. The second is the agent's configuration. Both hold the new password; only you may read them. With --like the
     second is a copy of another agent's file, with this host and its login. Run it again with --force to change the password.
 
     Examples:
@@ -45,7 +45,7 @@ class HostUser(Admin):
         files = [(parsed_args.folder / f"{each.host}.users.json", parsed_args.folder / f"{each.host}.conf") for each in logins]
         there = [str(file) for pair in files for file in pair if file.exists()]
         if there and not parsed_args.force:
-            raise errors.Conflict(f"{', '.join(there)} exists already: give another --folder, or --force to write it anew")
+            raise errors.Conflict(f"{', '.join(there)} exists already: give another --folder, or --force to overwrite it")
         for login, (users, conf) in zip(logins, files, strict=True):
             try:
                 agent_files.write_private(users, agent_files.users_text(login))

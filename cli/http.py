@@ -36,7 +36,7 @@ class ApiClient:
         """``roles``: those to ask with, where these are not an administrator's."""
         self.endpoint = endpoint.rstrip("/")
         if urlsplit(self.endpoint).scheme not in ("http", "https") or not urlsplit(self.endpoint).netloc:
-            raise errors.Invalid(f"--endpoint: {endpoint!r} is no address like {ENDPOINT}")
+            raise errors.Invalid(f"--endpoint: {endpoint!r} is not a URL like {ENDPOINT}")
         self._told = False
         self._session = requests.Session()
         self._session.trust_env = False  # a proxy has no business between an operator and an API that serves its own machine
@@ -84,7 +84,7 @@ class ApiClient:
                 f"{'a cell' if name == '*' else unquote(name)} since {at}"
                 for name, at in re.findall(r"([^;, ]+);since=([^,]+)", cells)
             ]
-            print(f"Shown as last known: what is in {', '.join(which)}", file=sys.stderr)  # noqa: T201 - beside the rows
+            print(f"Shown as last known: servers in {', '.join(which)}", file=sys.stderr)  # noqa: T201 - beside the rows
 
     def pages(self, path: str, key: str, limit: int | None = None, **query: str | None) -> Iterator[Any]:
         """The items of a list, page after page, ``limit`` of them at most."""

@@ -27,19 +27,19 @@ FINE, UNMAPPED, NO_CELL, DELETED, NO_ROW, UNKNOWN, DISAGREES = range(7)
 
 
 class InstanceMap(ActionShow):
-    """Map the instances that a cell's database has and the API database knows nothing of, as after a restore of the latter.
+    """Map the instances of a cell's database that the API database does not know, as after a restore of the API database.
 
-    Each gets its mapping, request spec, quota and claim back. What is mapped stays as it is, and so does what is deleted or was
-    never handed over to the cell. An instance that another cell has as well is named on standard error and left alone.
+    Each gets its mapping, request spec, quota and claim back. Instances that are mapped, deleted, or were never handed over to the
+    cell are not changed. An instance that is also in another cell is named on standard error and not changed.
 
-    Exit status: 0 all done; 1 there is more to do, run it again; 3 a person has to decide something, or a cell did not answer.
+    Exit status: 0 done; 1 more is left, run it again; 3 an operator has to decide, or a cell did not answer.
 
     Example: superconductor instance map east --max-count 1000
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cell", metavar="CELL", help="name or UUID")
-        parser.add_argument("--max-count", metavar="N", type=partial(at_least, 1), help="map so many at most (default: all)")
+        parser.add_argument("--max-count", metavar="N", type=partial(at_least, 1), help="map at most this many (default: all)")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         registry, database = self.deployment.registry, self.deployment.api_database
@@ -57,17 +57,17 @@ class InstanceMap(ActionShow):
 
 
 class InstanceVerify(ActionShow):
-    """Say whether an instance is in the cell that it is mapped to, with its claim; by exit status, too.
+    """Check whether an instance is in the cell that it is mapped to, with its claim.
 
     Exit status: 0 it is; 1 it has no mapping; 2 it is mapped to no cell, as it is being built or was deleted before; 3 it is
-    deleted and still mapped; 4 its cell has no row of it any more; 5 its cell cannot be asked; 6 it is there, and something does
-    not agree: 'superconductor verify' says more and repairs.
+    deleted and still mapped; 4 its cell has no row of it any more; 5 its cell cannot be asked; 6 it is there, but inconsistent:
+    'superconductor verify' shows how, and repairs it.
 
     Example: superconductor instance verify 6f70656e-7374-4163-8b21-0123456789ab
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("uuid", metavar="UUID", help="of the instance")
+        parser.add_argument("uuid", metavar="UUID", help="UUID of the instance")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         uuid = parsed_args.uuid
@@ -75,13 +75,13 @@ class InstanceVerify(ActionShow):
         if record is None:
             return self._say(UNMAPPED, "has no mapping", uuid)
         if record.cell_uuid is None:
-            what = "deleted before it had a cell" if record.deleted else "being built" if record.requested else "not even queued"
+            what = "deleted before it had a cell" if record.deleted else "being built" if record.requested else "not queued"
             return self._say(NO_CELL, f"is mapped to no cell: {what}", uuid)
         try:
             cell = self.deployment.registry.get(record.cell_uuid)
             row = cell.read(cell_rows.rows, [uuid]).rows.get(uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
-            return self._say(UNKNOWN, f"cannot be looked for: {error}", uuid)
+            return self._say(UNKNOWN, f"cannot be checked: {error}", uuid)
         if row is None:
             return self._say(NO_ROW, f"is mapped to cell '{cell.name}', which has no row of it", uuid, cell)
         if record.deleted:

@@ -44,7 +44,7 @@ class Quickstart(Admin):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("folder", metavar="DIR", type=Path, help="where its files go")
+        parser.add_argument("folder", metavar="DIR", type=Path, help="folder for its files")
         parser.add_argument(
             "--database-connection", metavar="URL", type=secret_url, help="URL of the databases (default: SQLite files)"
         )
@@ -52,8 +52,8 @@ class Quickstart(Admin):
             "--transport-url", metavar="URL", type=secret_url, help=f"URL of the bus (default: {BROKER}, for API level and cell)"
         )
         parser.add_argument("--port", type=port, default=8774, help="port of the API (default: 8774)")
-        parser.add_argument("--add-cell", metavar="NAME", help="add this cell to the deployment that is there")
-        parser.add_argument("--force", action="store_true", help="overwrite files; the keys in them are kept")
+        parser.add_argument("--add-cell", metavar="NAME", help="add this cell to the existing deployment")
+        parser.add_argument("--force", action="store_true", help="overwrite files, but keep the keys in them")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self._args = parsed_args
@@ -84,7 +84,7 @@ class Quickstart(Admin):
     def _add(self) -> None:
         place, name = self._place, self._args.add_cell
         if name == "api" or name.endswith("-compute"):
-            raise errors.Invalid(f"--add-cell: the files of a cell {name!r} would be those of somebody else; give it another name")
+            raise errors.Invalid(f"--add-cell: the files of a cell {name!r} would overwrite other files; give it another name")
         if not place.api.exists():
             raise errors.NotFound(f"There is no {place.api}: 'superconductor quickstart {self._args.folder}' makes a deployment")
         if not self._args.transport_url:
@@ -106,7 +106,7 @@ class Quickstart(Admin):
     def _refuse_existing(self, *files: Path) -> None:
         there = [str(file) for file in files if file.exists()]
         if there and not self._args.force:
-            raise errors.Conflict(f"{', '.join(there)} exists already: give another folder, or --force to write it anew")
+            raise errors.Conflict(f"{', '.join(there)} exists already: give another folder, or --force to overwrite it")
 
     def _key_before(self) -> str | None:
         """The keys of the file that is to be overwritten: what was sealed with them must be opened."""

@@ -16,7 +16,7 @@ WHAT = {"instances": "servers", "cores": "virtual CPUs", "ram": "MiB of memory"}
 
 
 class QuotaSet(ActionShow):
-    """Give a project limits of its own. What is not named stays as it is.
+    """Set quota limits of a project. Limits that are not given do not change.
 
     Example: superconductor quota set 7f1c --instances 50 --cores 200 --ram -1
     """
@@ -31,14 +31,14 @@ class QuotaSet(ActionShow):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
         changes = OwnLimits(**{resource: getattr(parsed_args, resource) for resource in RESOURCES})
         if changes == OwnLimits():
-            raise errors.Invalid(f"Nothing is to be set: give {_options()}")
+            raise errors.Invalid(f"Nothing to set: give {_options()}")
         defaults = opts.default_limits(self.deployment.conf)
         changed = self.deployment.api_database.write(quotas.change, parsed_args.project, changes, force=parsed_args.force)
         return _shown(changed, defaults)
 
 
 class QuotaUnset(ActionShow):
-    """Take a project's own limits away, all of them or those named: the defaults of [quota] hold again.
+    """Remove a project's own limits, all of them or those named: the defaults of [quota] apply again.
 
     Example: superconductor quota unset 7f1c --cores
     """
@@ -55,7 +55,7 @@ class QuotaUnset(ActionShow):
 
 
 class QuotaShow(AdminShow):
-    """Show what a project may have and has. Defaults are those of [quota] in the configuration that this command reads.
+    """Show quota and usage of a project. Defaults come from [quota] in the configuration that this command reads.
 
     Example: superconductor quota show 7f1c
     """
@@ -69,7 +69,7 @@ class QuotaShow(AdminShow):
 
 
 class QuotaList(AdminLister):
-    """List what every project may have and has, if it ever had a server or was given limits. -1 is no limit.
+    """List quota and usage of every project that ever had a server or its own limits. -1: no limit.
 
     Example: superconductor quota list -f json
     """
@@ -81,7 +81,7 @@ class QuotaList(AdminLister):
 
 
 class QuotaAudit(AdminLister):
-    """Compare what projects are charged with the servers that they have, and show where that differs. Status 1 if it still does.
+    """Compare the recorded usage of projects with their servers, and show the differences. Exit status 1 if any remain.
 
     Example: superconductor quota audit --repair
     """

@@ -26,7 +26,7 @@ class SecretsNew(Admin):
 
 
 class SecretsCell(Admin):
-    """Print the line that [secrets] of a cell's conductors needs: keys derived from the master keys, good for that cell only.
+    """Print the keys for [secrets] of a cell's conductors. They are derived from the master keys and open that cell's secrets only.
 
     Example: superconductor secrets cell east
     """

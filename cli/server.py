@@ -44,19 +44,19 @@ class Nested(FormattableColumn[Any]):
 
 
 class ServerBoot(HttpCommand, Lister):
-    """Boot one server, or several equal ones.
+    """Boot one server, or several identical ones.
 
     Example: superconductor server boot web --flavor m1.small --image 70a599e0-31e7-49b7-b260-868f441e862b --max 3 --wait
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "name", metavar="NAME", type=name, help="name of the server; of several: what their numbered names begin with"
+            "name", metavar="NAME", type=name, help="name of the server; of several servers, the prefix of their names"
         )
         parser.add_argument("--flavor", required=True, help="id or name of a flavor")
         parser.add_argument("--image", required=True, metavar="UUID", help="uuid of an image")
         parser.add_argument("--min", type=COUNT, metavar="N", help="servers to boot at least (default: 1)")
-        parser.add_argument("--max", type=COUNT, metavar="N", help="servers to boot at most (default: --min): as many as fit")
+        parser.add_argument("--max", type=COUNT, metavar="N", help="servers to boot at most, as many as fit (default: --min)")
         parser.add_argument(
             "--all-or-nothing", action="store_true", help="if one of them fails before all are ACTIVE, roll the others back"
         )
@@ -209,7 +209,7 @@ def _wait_gone(client: ApiClient, uuid: str) -> None:
             return
         time.sleep(POLL_INTERVAL_S)
     raise errors.SuperconductorError(
-        f"Server {uuid} is still there after {WAIT_TIMEOUT_S / 60:.0f} minutes; it will go: wait for it again"
+        f"Server {uuid} is still there after {WAIT_TIMEOUT_S / 60:.0f} minutes; the delete continues: wait for it again"
     )
 
 

@@ -28,7 +28,7 @@ class EventCommand(HttpCommand, Lister):
 
 
 class ServerEventList(EventCommand):
-    """List what was asked of a server, the latest first, and how it ended.
+    """List the requests for a server, the latest first, and how each ended.
 
     Example: superconductor server event list web-1
     """

@@ -33,10 +33,10 @@ class ProcessReport(NamedTuple):
 class ServiceList(AdminLister):
     """List the processes of all levels: APIs, schedulers and super conductors (level "api"), conductors and agents of each cell.
 
-    A process is down when it has not been seen for --down-after seconds, by the clock of the database that it reports to; one that
-    was stopped is not listed any more, and one that died is forgotten after an hour. Agents stay until 'host delete'. "Release" is
+    A process is down if it was not seen for --down-after seconds, by the clock of the database that it reports to. A stopped
+    process is not listed; one that died is removed after an hour. Agents stay until 'host delete'. "Release" is
     the version of the software, "Messages" that of the messages a process answers. "Status", "Reason" and "Forced Down" are what
-    operators said of an agent's host. A cell that cannot be reached is told on standard error, and the exit status is 1.
+    operators set for an agent's host. If a cell cannot be reached, it is named on standard error, and the exit status is 1.
 
     Example: superconductor service list --cell east
     """

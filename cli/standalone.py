@@ -51,7 +51,7 @@ class Standalone(Admin):
             help="custom resource class that each host offers, such as CUSTOM_GPU=4; may be repeated",
         )
         parser.add_argument(
-            "--noauth-anywhere", action="store_true", help="serve other machines too, although nobody who asks is authenticated"
+            "--noauth-anywhere", action="store_true", help="serve other machines too, although callers are not authenticated"
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -20,9 +20,9 @@ STATES = ("building", "active", "error")
 class ShowStatus(HttpCommand, ShowOne):
     """Show processes, cells with their databases, brokers, conductors, hosts and servers, and the queue.
 
-    A database or broker that does not answer is told with the time since which the API that was asked knows. "Feed" is how many
-    changes of the cell the API level has not read yet, and for how long the first of them has waited. It takes a few seconds at
-    most, whatever is down. The other formats tell everything.
+    A database or broker that does not answer is shown with the time at which the API noticed. "Feed" is how many changes of the
+    cell the API level has not read yet, and how long the first of them has waited. The command takes a few seconds at most,
+    whatever is down. The other formats show all fields.
 
     Example: superconductor status
     """
@@ -45,7 +45,9 @@ class ShowStatus(HttpCommand, ShowOne):
             for trouble in glance.troubles(cell):
                 console.print(trouble, markup=False)
             if shared := cell["shared_user_hosts"]:
-                text = "hosts are not told apart, as their agents share a broker user: see 'superconductor host user --help'"
+                text = (
+                    "hosts cannot be distinguished, because their agents share a broker user: see 'superconductor host user --help'"
+                )
                 console.print(f"Cell {cell['name']}: {shared} {text}", markup=False)
         for cell in status["broken_cells"]:
             console.print(f"Cell {cell['uuid']} cannot be used: {cell['view']}", markup=False)

@@ -47,7 +47,9 @@ class Top(HttpCommand):
             action="append",
             help="where a worker serves its metrics; may be repeated (environment: SUPERCONDUCTOR_METRICS, with commas)",
         )
-        parser.add_argument("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two looks (default: 2)")
+        parser.add_argument(
+            "--interval", type=_seconds, default=2.0, metavar="SECONDS", help="time between two updates (default: 2)"
+        )
         parser.add_argument("--once", action="store_true", help="show one frame and end")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -8,11 +8,11 @@ from cli.base import AdminLister, Table
 
 
 class UpgradeCheck(AdminLister):
-    """Look at databases, cells, buses, hosts, services and keys before an upgrade, or after one. Nothing is changed.
+    """Check databases, cells, buses, hosts, services and keys before or after an upgrade. Nothing is changed.
 
     Run it with the configuration of the API level. Before an upgrade, run that of the new release beside the old one.
 
-    Exit status 0: all is well. 1: there are warnings; what they say can wait. 2: something must be done first.
+    Exit status 0: no problems. 1: warnings that can wait. 2: a problem that must be fixed first.
 
     Example: superconductor upgrade check --config-file /etc/superconductor/api.conf
     """

@@ -219,7 +219,7 @@ def _hosts(site: _Site) -> Told:
     for host, cells in in_two_cells(alive).items():
         yield Severity.WARNING, TWIN.format(host=host, cells=" and ".join(cells))
     if shared := {agent.service.host for agent, _ in agents if agent.service.is_shared}:
-        text = "not told apart, as their agents share a broker user; 'superconductor host user' makes each one of its own"
+        text = "cannot be distinguished, because their agents share a broker user; 'superconductor host user' creates one for each"
         yield Severity.WARNING, f"{_named(shared)}: {text}"
     if lost := {host for host, uuid in mapped.items() if uuid not in names and uuid not in site.registry.broken()}:
         yield (
@@ -240,7 +240,7 @@ def _services(site: _Site) -> Told:
     said += [(agent.binary, agent.host, agent.release or "") for agent in agents]
     for told in sorted({told for _, _, told in said} - {release(), ""}):
         of_it = {f"{binary} on {host}" for binary, host, its in said if its == told}
-        yield Severity.WARNING, f"of release {told}, where this is {release()}: {_named(of_it)}"
+        yield Severity.WARNING, f"on release {told}, while this is {release()}: {_named(of_it)}"
     yield Severity.SUCCESS, f"{_count(len(said), 'process', 'es')} heard of; this is release {release()}"
 
 

@@ -24,14 +24,13 @@ COLUMNS = ("Finding", "Object", "Cell", "Details", "Repair", "Outcome", "Advice"
 
 
 class Verify(AdminLister):
-    """Compare the API database with every cell: servers, rows, claims, groups, hosts, guests, secrets and what is overdue.
+    """Compare the API database with every cell: servers, rows, claims, groups, hosts, guests, secrets and overdue work.
 
-    May be run at any time. Everything is looked at, and after a pause what did not agree is looked at again: only what is still
-    the same is told. A cell that does not answer is named, and its part is unknown. With --repair what can be repaired is, in a way
-    that loses against whatever changes at the same time; afterwards it is looked at once more.
+    It can run at any time. Each difference is checked again after a pause and reported only if it is unchanged. A cell that does
+    not answer is named, and its part is unknown. --repair repairs what it can, and then compares again. A repair gives way to any
+    concurrent change.
 
-    The exit status is 0 if all agrees or was repaired, 1 if something does not, and 3 if nothing was found but not all cells could
-    be asked.
+    Exit status: 0 consistent or repaired, 1 inconsistent, 3 no difference found, but not all cells could be asked.
 
     Examples:
       superconductor verify
@@ -39,7 +38,7 @@ class Verify(AdminLister):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--repair", action="store_true", help="put right what can be put right")
+        parser.add_argument("--repair", action="store_true", help="repair what can be repaired")
         parser.add_argument(
             "--end-unproven",
             action="store_true",
@@ -47,14 +46,18 @@ class Verify(AdminLister):
             "are destroyed",
         )
         parser.add_argument(
-            "--settle", metavar="SECONDS", type=partial(at_least, 0), default=15, help="pause before the second look (default: 15)"
+            "--settle",
+            metavar="SECONDS",
+            type=partial(at_least, 0),
+            default=15,
+            help="pause before differences are checked again (default: 15)",
         )
         parser.add_argument(
             "--overdue",
             metavar="SECONDS",
             type=partial(at_least, 0),
             default=180,
-            help="how long what is left to be done may take: longer than the conductors' leases and sweeps (default: 180)",
+            help="age at which unfinished work counts as overdue: longer than the conductors' leases and sweeps (default: 180)",
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
@@ -86,7 +89,7 @@ class Verify(AdminLister):
 
     def _judge(self, places: Places, left: Mapping[Any, Sequence[Finding]]) -> None:
         for reason in places.unknown.values():
-            self.warn(f"{reason}; what is there is unknown")
+            self.warn(f"{reason}; its state is unknown")
         if any(left.values()):
             self.status = EXIT_INCONSISTENT
         elif places.unknown:

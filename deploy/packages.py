@@ -39,7 +39,7 @@ def _version(folder: Path) -> list[int]:
 def install(package: str) -> None:
     """Install Debian's package, without starting what is in it or upgrading what is there. Raises Unavailable."""
     if shutil.which("apt-get") is None:
-        raise Unavailable(f"{package} is not installed and this machine has no apt-get: install it by its own means")
+        raise Unavailable(f"{package} is not installed and this machine has no apt-get: install it with its package manager")
     if os.geteuid() != 0:
         raise Unavailable(f"{package} is not installed, and only root may: apt-get install {package}")
     command = ("install", "--yes", "--no-install-recommends", "--no-upgrade", package)
@@ -66,7 +66,7 @@ def _apt_get(*arguments: str) -> str | None:
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        return f"no end after {INSTALL_TIMEOUT_S} s"
+        return f"it did not end within {INSTALL_TIMEOUT_S} s"
     if done.returncode == 0:
         return None
     return ((done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"])[-1]

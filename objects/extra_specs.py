@@ -51,7 +51,7 @@ def check_offer(resources: Mapping[str, int]) -> None:
     """Raise Invalid for custom resource classes or amounts that a host cannot offer; the message begins with the name."""
     for name, amount in resources.items():
         if not _is_custom(name):
-            raise errors.Invalid(f"{name[:80]}: is no custom resource class; these are called CUSTOM_ and then A-Z, 0-9 and _")
+            raise errors.Invalid(f"{name[:80]}: is not a custom resource class; their names are CUSTOM_ and then A-Z, 0-9 and _")
         if not 0 <= amount <= INT32_MAX:
             raise errors.Invalid(f"{name[:80]}: {amount} is not a whole number from 0 to {INT32_MAX}")
 
@@ -86,6 +86,6 @@ def _is_custom(name: str) -> bool:
 
 def _check_trait(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if not key.removeprefix(TRAIT):
-        raise errors.Invalid(f"{key}: names no trait; use {TRAIT}NAME")
+        raise errors.Invalid(f"{key}: does not name a trait; use {TRAIT}NAME")
     if value not in allowed:
         raise errors.Invalid(f"{key[:80]}: {value[:40]!r} is not {' or '.join(allowed)}")

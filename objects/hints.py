@@ -47,7 +47,7 @@ def near(hints: Hints) -> Network | None:
     try:
         return ipaddress.ip_network(f"{address}/{cidr.removeprefix('/')}", strict=False)
     except ValueError:
-        raise errors.Invalid(f"{CIDR}: {cidr[:80]!r} is no prefix of {address}; give one like {DEFAULT_CIDR}") from None
+        raise errors.Invalid(f"{CIDR}: {cidr[:80]!r} is not a prefix of {address}; give one like {DEFAULT_CIDR}") from None
 
 
 def condition(hints: Hints) -> query.Condition | None:

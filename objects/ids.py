@@ -12,5 +12,5 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9._@-]{1,255}", re.ASCII)
 def checked_identifier(name: str, value: str) -> str:
     """The ID of a project or user. Raises errors.Invalid with ``name`` if it is not a valid one."""
     if not _IDENTIFIER.fullmatch(value):
-        raise errors.Invalid(f"{name}: only letters, digits and . _ @ - can be used, 255 of them at most")
+        raise errors.Invalid(f"{name}: may have only letters, digits and . _ @ -, at most 255")
     return value

@@ -80,7 +80,7 @@ def cleaned(value: Any, size: int, nesting: int = NESTING_LIMIT) -> Any:
         return [cleaned(item, size, nesting - 1) for item in value]
     if isinstance(value, dict):
         return {clean(str(key), size): cleaned(item, size, nesting - 1) for key, item in value.items()}
-    raise errors.Invalid(f"{type(value).__name__} is no text, number, list or dict")
+    raise errors.Invalid(f"{type(value).__name__} is not a text, number, list or dict")
 
 
 def texts_of(value: Any, nesting: int = NESTING_LIMIT) -> Iterator[str]:
@@ -96,7 +96,7 @@ def texts_of(value: Any, nesting: int = NESTING_LIMIT) -> Iterator[str]:
             for item in value.values():
                 yield from texts_of(item, nesting - 1)
     elif value is not None and not isinstance(value, bool | int | float):
-        raise errors.Invalid(f"{type(value).__name__} is no text, number, list or dict")
+        raise errors.Invalid(f"{type(value).__name__} is not a text, number, list or dict")
 
 
 def checked_name(what: str, name: object) -> str:

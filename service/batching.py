@@ -153,7 +153,7 @@ class RoundBatcher(Generic[T]):
             if self._stopping:
                 return
             if len(self._waiting) + len(items) > self._most:
-                LOG.debug("%s: %d are left to the sweeps, as many wait", self._name, len(items))
+                LOG.debug("%s: the queue is full, %d items are left to the sweeps", self._name, len(items))
                 return
             self._waiting |= dict.fromkeys(items)
             self._staff()
@@ -183,7 +183,7 @@ class RoundBatcher(Generic[T]):
             except errors.SuperconductorError as error:
                 LOG.warning("%s: %s", self._name, error)
             except Exception:
-                LOG.exception("%s: %d could not be handled", self._name, len(items))
+                LOG.exception("%s: %d items could not be handled", self._name, len(items))
             with self._changed:
                 self._took.append(time.monotonic() - began)
                 self._rounds -= 1

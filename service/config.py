@@ -65,4 +65,4 @@ def _look_at_all(conf: cfg.ConfigOpts, listings: Sequence[Listing]) -> None:
                     conf[group][option.dest] if group else conf[option.dest]
                 except cfg.NoSuchOptError as error:  # it names only the missing option, not the one that refers to it
                     named = f"[{group or 'DEFAULT'}] {option.dest}"
-                    raise ValueError(f"{named}: a $ in its value begins the name of no option; write $$ for a $") from error
+                    raise ValueError(f"{named}: a $ in its value is followed by no option name; write $$ for a $") from error

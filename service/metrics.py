@@ -91,33 +91,33 @@ def _reading(name: str, documentation: str, *labels: str) -> ReadGauge:
 
 # -- the path of a boot --------------------------------------------------------------------------------------------------------
 
-_STAGE = _histogram("stage_seconds", "What each stage of a boot took.", "stage")
+_STAGE = _histogram("stage_seconds", "Duration of each stage of a boot.", "stage")
 STAGE = {stage: _STAGE.labels(stage) for stage in STAGES}
 BOOT = _histogram("boot_seconds", "From the acceptance of a server to ACTIVE.")
 ACCEPTED = _counter("servers_accepted_total", "Servers accepted by the API.")
-ENDED = _counter("builds_ended_total", "Builds that came to their end in a cell.", "result")
+ENDED = _counter("builds_ended_total", "Builds that ended in a cell.", "result")
 RETRIES = _counter("build_retries_total", "Builds that went on to another attempt, by the class of the failure.", "failure")
 
 # -- deciding ------------------------------------------------------------------------------------------------------------------
 
 DECISIONS = _counter("decisions_total", "Decisions of the scheduler.", "result")
-DECISION = _histogram("decision_seconds", "What a decision took, with its claims.")
+DECISION = _histogram("decision_seconds", "Duration of a decision, with its claims.")
 CLAIMS = _counter("claims_total", "Claims made for servers.")
-CONFLICTS = _counter("claim_conflicts_total", "Hosts that another scheduler had taken when they were to be claimed.")
+CONFLICTS = _counter("claim_conflicts_total", "Claims that failed because another scheduler had claimed the host.")
 
 # -- requests, messages and transactions, and their errors ------------------------------------------------------------------------
 
-API_REQUEST = _histogram("api_request_seconds", "What the API's answers took.", "method", "status")
+API_REQUEST = _histogram("api_request_seconds", "Duration of API requests.", "method", "status")
 SENT = _counter("messages_sent_total", "Messages sent on a bus; a call counts once.", "topic", "method", "kind")
 sent = functools.cache(SENT.labels)
 """The counter of a topic, method and kind. Cached because it is needed for every message: ten times as fast."""
 RPC_ERRORS = _counter("rpc_errors_total", "Messages that could not be sent, and calls that ended with an error.", "topic", "error")
-REFUSED = _counter("messages_refused_total", "Messages that could not be read, or called nothing that there is.", "topic", "reason")
-HANDLED = _histogram("rpc_handled_seconds", "What handling a message took.", "topic", "method")
-TRANSACTION = _histogram("transaction_seconds", "What a transaction took, with waiting for its turn and trying again.", "database")
+REFUSED = _counter("messages_refused_total", "Messages that could not be decoded, or named an unknown method.", "topic", "reason")
+HANDLED = _histogram("rpc_handled_seconds", "Duration of handling a message.", "topic", "method")
+TRANSACTION = _histogram("transaction_seconds", "Duration of a transaction, with waiting and retries.", "database")
 DATABASE_ERRORS = _counter("database_errors_total", "Transactions that the database failed at first.", "database", "trouble")
-AGENTS_REFUSED = _counter("agent_messages_refused_total", "Messages of agents that spoke of another host.", "method", "reason")
-FEED_REFUSED = _counter("feed_events_refused_total", "Events of a cell's feed that spoke of another cell's host.", "cell")
+AGENTS_REFUSED = _counter("agent_messages_refused_total", "Messages of agents that named another host.", "method", "reason")
+FEED_REFUSED = _counter("feed_events_refused_total", "Events of a cell's feed that named another cell's host.", "cell")
 SWEEP_ERRORS = _counter("sweep_errors_total", "Rounds of a sweep that failed.", "sweep")
 SET_ASIDE = _counter("set_aside_total", "Failed tries of items that a step set aside as dead letters.", "step")
 
@@ -127,8 +127,10 @@ QUEUE_DEPTH = _reading("queue_depth", "Build requests that wait for a host.", "p
 QUEUE_AGE = _reading("queue_oldest_seconds", "Age of the oldest build request that waits for a host.", "project")
 CELL_DEPTH = _reading("cell_queue_depth", "Servers of a cell that wait, are built or are deleted.", "cell", "state")
 CELL_AGE = _reading("cell_queue_oldest_seconds", "How long one of them has been in its state at most.", "cell", "state")
-FEED_LAG = _reading("feed_lag_seconds", "How long ago the API level knew all that a cell had to tell.", "cell")
-FEED_BEHIND = _reading("feed_lag_events", "Events of a cell's feed that the API level had not applied at its last look.", "cell")
+FEED_LAG = _reading("feed_lag_seconds", "Time since the API level had applied all events of a cell.", "cell")
+FEED_BEHIND = _reading(
+    "feed_lag_events", "Events of a cell's feed that the API level had not applied when it last read the feed.", "cell"
+)
 BREAKER = _reading("breaker_open", "1 where calls to a cell are refused because it does not answer, else 0.", "cell", "resource")
 VIEW_AGE = _reading("view_age_seconds", "Age of a scheduler's view of a cell.", "cell")
 CAPACITY = _reading("cell_capacity", "What the hosts of a cell offer, overcommitment included.", "cell", "resource")

@@ -31,21 +31,21 @@ OPTIONS = [
     cfg.StrOpt(
         "address",
         default="127.0.0.1",
-        help="Address on which a process serves its metrics and its health over HTTP, to everybody who can reach it.",
+        help="Address on which a process serves its metrics and health over HTTP, without authentication.",
     ),
     cfg.IntOpt(
         "port",
         default=0,
         help="Port of the first worker of a process; the second worker serves on the next port, and so on. Each process of a "
-        "machine needs ports of its own. 0: neither metrics nor health are served. A port that cannot be had is told in the log, "
-        "tried again, and keeps nothing else from working.",
+        "machine needs ports of its own. 0: neither metrics nor health are served. If the port cannot be used, the process logs "
+        "it, retries, and works without it.",
     ),
     cfg.FloatOpt(
         "stuck_after",
         default=health.STUCK_AFTER_S,
         min=1.0,
-        help="Seconds after which a round of a sweep, a message being handled or a request to the API that does not end is called "
-        "wedged. Rounds have ten of their intervals at least. What takes longer on a slow day must not be called so.",
+        help="Seconds after which an unfinished round of a sweep, message or API request counts as wedged. A round is "
+        "allowed ten of its intervals at least. Set it above the longest time that healthy work takes.",
     ),
 ]
 
@@ -97,11 +97,11 @@ class Monitor:
             except (OSError, OverflowError) as error:
                 where = f"{self._settings.address} port {self._settings.port}"
                 why = getattr(error, "strerror", None) or str(error)
-                text = "[monitoring] address, port: metrics and health cannot be served on %s, trying again and again: %s"
+                text = "[monitoring] address, port: metrics and health cannot be served on %s, retrying: %s"
                 complaints(why, logging.WARNING, text, where, why)
                 self._stopping.wait(LISTEN_RETRY_INTERVAL_S)
             else:
-                LOG.info("metrics and health are served on %s port %d", self._settings.address, self._settings.port)
+                LOG.info("serving metrics and health on %s port %d", self._settings.address, self._settings.port)
                 self._serve(server)
 
     def _listen(self) -> Any:
@@ -139,7 +139,7 @@ class Monitor:
     def answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         """The WSGI application."""
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return _send(start, "405 Method Not Allowed", "text/plain", b"only GET\n")
+            return _send(start, "405 Method Not Allowed", "text/plain", b"use GET\n")
         match environ.get("PATH_INFO", "/").rstrip("/"):
             case "/metrics":
                 encode, kind = choose_encoder(environ.get("HTTP_ACCEPT", ""))
@@ -149,7 +149,7 @@ class Monitor:
                 body = {"healthy": found.well, "checks": found.findings}
                 status = "200 OK" if found.well else "503 Service Unavailable"
                 return _send(start, status, "application/json", msgspec.json.encode(body) + b"\n")
-        return _send(start, "404 Not Found", "text/plain", b"/metrics and /health are here\n")
+        return _send(start, "404 Not Found", "text/plain", b"try /metrics or /health\n")
 
 
 def _send(start: Start, status: str, kind: str, body: bytes) -> Iterable[bytes]:

@@ -14,8 +14,8 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "driver",
         default=[],
         sample_default=["messagingv2"],
-        help="Drivers that send notifications: messagingv2, messaging, routing, log, or noop for none. Unset, nothing is noted and "
-        "nothing sent. All processes must have the same: one without it does not note what it does.",
+        help="Drivers that send notifications: messagingv2, messaging, routing, log, or noop for none. If unset, none are "
+        "recorded or sent. All processes must have the same value: a process without it records no notifications.",
     ),
     cfg.StrOpt(
         "transport_url",
@@ -32,7 +32,7 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "keep",
         default=86400.0,
         min=1.0,
-        help="Seconds that a notification is kept for while its bus takes none. What is older is dropped; the log says how many.",
+        help="Seconds that a notification is kept while its bus is unavailable. Older ones are dropped; the log says how many.",
     ),
 )
 

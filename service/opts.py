@@ -21,22 +21,22 @@ API_BUS = cfg.StrOpt(
     "api_transport_url",
     secret=True,
     sample_default="rabbit://user:password@broker:5672/api",
-    help="URL of the API level's bus, where a conductor serves the API level and a cell at once and the two have buses of their "
-    "own. Unset, transport_url is both. Processes of a cell must not have it.",
+    help="URL of the API level's bus, for a conductor that serves the API level and a cell whose buses differ. "
+    "If unset, transport_url is used for both. Processes of a cell must not have it.",
 )
 
 SHUTDOWN = cfg.IntOpt(
     "graceful_shutdown_timeout",
     default=30,
     min=1,
-    help="Seconds that a process told to end may take for what it has begun. What is cut off then goes on elsewhere.",
+    help="Seconds that a process may take to finish its work after SIGTERM. Work that is cut off continues in another process.",
 )
 
 REPORT = cfg.FloatOpt(
     "report_interval",
     default=10.0,
     min=0.1,
-    help="Seconds between two signs of life that a conductor, a scheduler or an API writes for 'superconductor service list'. "
+    help="Seconds between two heartbeats that a conductor, a scheduler or an API writes for 'superconductor service list'. "
     "Agents have [compute] report_interval.",
 )
 
@@ -51,8 +51,8 @@ CELL_DATABASE = cfg.StrOpt(
     "connection",
     secret=True,
     sample_default="mysql+pymysql://user:password@server/cell",
-    help="URL of the database of the cell that a cell conductor serves. Nobody else needs it: the API level finds the databases of "
-    "all cells in its cell mappings.",
+    help="URL of the database of the cell that a cell conductor serves. No other process needs it: the API level finds the "
+    "databases of all cells in its cell mappings.",
 )
 
 KEYS = cfg.ListOpt(
@@ -60,8 +60,8 @@ KEYS = cfg.ListOpt(
     default=[],
     secret=True,
     sample_default="KEY",
-    help="Keys that user data and admin passwords are encrypted with until their server is built: the first one seals, all of them "
-    "open. Made by 'superconductor secrets new' for the API level, and by 'superconductor secrets cell' for the conductors of a "
+    help="Keys that encrypt user data and admin passwords until their server is built: the first one encrypts, all of them "
+    "decrypt. Made by 'superconductor secrets new' for the API level, and by 'superconductor secrets cell' for the conductors of a "
     "cell. Without a key, no admin password is made and boots with user data are refused. Agents need none and must not have any.",
 )
 

@@ -73,7 +73,7 @@ class Periodic:
             return "its thread has ended"
         if self._running:
             allowed = max(health.BOARD.stuck, WEDGED_AFTER_INTERVALS * self._interval)
-            return f"its round does not end, it has lasted {now - self._due:.0f} s" if now - self._due > allowed else ""
+            return f"its round has not ended for {now - self._due:.0f} s" if now - self._due > allowed else ""
         late = now - self._due
         return (
             f"its next round is late by {late:.0f} s"

@@ -94,7 +94,7 @@ class _Master:
             self._status = EXIT_FAILED
             threading.Thread(target=self._manager.shutdown, daemon=True).start()  # shutdown waits for this thread
         elif status and not self._status:
-            LOG.warning("worker %d of %s ended with status %d: another one takes its place", worker, self._name, status)
+            LOG.warning("worker %d of %s ended with status %d: a new worker replaces it", worker, self._name, status)
 
 
 class _Worker(cotyledon.Service):

@@ -53,7 +53,7 @@ class Sample(Generic[T]):
             answer = self._ask()
         except Exception as error:  # noqa: BLE001 - it is asked again later; the error is logged
             text = f"{type(error).__name__}: {error}"
-            self._complaints(text, logging.WARNING, "%s cannot be looked at: %s", self._name, text)
+            self._complaints(text, logging.WARNING, "%s cannot be read: %s", self._name, text)
             answer = None
         now = time.monotonic()
         with self._changed:

@@ -61,7 +61,9 @@ class Vault:
         """The secrets of a batch as ``SCOPE:token``. Raises errors.Misconfigured if no key fits the scope."""
         fernet = self._fernet(scope)
         if fernet is None:
-            raise errors.Misconfigured(f"{OPTION}: none is good for scope {scope!r}: add a master key, or the key of that scope.")
+            raise errors.Misconfigured(
+                f"{OPTION}: no key is valid for scope {scope!r}: add a master key, or the key of that scope."
+            )
         content = stored.dump(Content(batch_id=batch_id, secrets=secrets))
         return f"{scope}:{fernet.encrypt(content.encode()).decode()}"
 
@@ -77,11 +79,11 @@ class Vault:
             content = stored.load(fernet.decrypt(token), Content)
         except (InvalidToken, ValueError):
             raise errors.Misconfigured(
-                f"{OPTION}: none of them opens the user data and password of batch {batch_id}, sealed for scope {scope[:40]!r}: "
-                "add the key they were sealed with, as a master key or as that of the scope."
+                f"{OPTION}: no key decrypts the user data and password of batch {batch_id}, encrypted for scope {scope[:40]!r}: "
+                "add the key that encrypted them, as a master key or as the key of the scope."
             ) from None
         if content.batch_id != batch_id:
-            raise errors.Misconfigured(f"What is stored as the secrets of batch {batch_id} was sealed for another batch.")
+            raise errors.Misconfigured(f"The stored secrets of batch {batch_id} were encrypted for another batch.")
         return content.secrets
 
     def keys_of(self, scope: str) -> list[str]:

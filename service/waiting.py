@@ -29,7 +29,7 @@ def wait_for(what: str, attempt: Callable[[], object], stopped: threading.Event,
         now = time.monotonic()
         if not reason:
             if said:
-                LOG.info("%s is there after %.0f s", what, now - began)
+                LOG.info("%s is available after %.0f s", what, now - began)
             return True
         if reason != said or now - said_at > LOG_REPEAT_INTERVAL_S:
             LOG.warning("waiting for %s: %s", what, reason)

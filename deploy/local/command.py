@@ -52,14 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m deploy.local", description="A whole region on this machine, in one folder.")
+    parser = argparse.ArgumentParser(prog="python -m deploy.local", description="A region on this machine, in one folder.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     up = commands.add_parser("up", help="start the region in a folder, making it if it is new")
     up.add_argument("folder", type=Path, metavar="DIR")
     _add_shape(up)
     up.add_argument(
-        "--patience", type=float, default=START_TIMEOUT_S, metavar="SECONDS", help="until it must work (default: %(default)g)"
+        "--patience", type=float, default=START_TIMEOUT_S, metavar="SECONDS", help="limit for the start (default: %(default)g)"
     )
     up.set_defaults(act=_up)
 
@@ -76,10 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     restart.add_argument("names", nargs="+", metavar="NAME", help="as 'status' shows them: api-1, cell1-host3...")
     restart.set_defaults(act=_restart)
 
-    show = commands.add_parser("demo", help="run the demo's workload against a region, and judge every outcome")
-    show.add_argument(
-        "--state", type=Path, metavar="DIR", help="keep the region here, and go on with it (default: a temporary one)"
-    )
+    show = commands.add_parser("demo", help="run the demo's workload against a region, and check every outcome")
+    show.add_argument("--state", type=Path, metavar="DIR", help="folder of the region, kept and reused (default: a temporary one)")
     _add_shape(show)
     show.set_defaults(act=_demo)
     return parser

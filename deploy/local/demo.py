@@ -34,7 +34,7 @@ def demo(state: Path | None, shape: Shape, console: Console, say: Callable[[str]
         if len(notes.shape.cell_names()) != len(plan.CELLS):
             raise errors.Invalid(f"The demo is written for {len(plan.CELLS)} cells.")
         console.rule(f"a region in {folder.path}")
-        say(f"Should this be killed, 'make region-down STATE={folder.path}' stops what is left running.")
+        say(f"If this is killed, stop the rest with 'make region-down STATE={folder.path}'.")
         region = Region(folder, notes, say)
         Start(region).run()
         try:

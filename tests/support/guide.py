@@ -36,7 +36,7 @@ READING = ("list", "show", "status", "check", "version", "discover", "verify", "
 """Words of commands that may be repeated until what they say is as promised: work goes on behind them."""
 
 FOLLOWING = ("conductor cloud/etc/api.conf", "scheduler cloud/etc/api.conf")
-FOLLOWED = "was removed or has moved"
+FOLLOWED = "was removed or has new URLs"
 """What these log when a cell has another address."""
 
 _BLOCK = re.compile(r"^```(sh|output)([^\n]*)\n(.*?)^```$|^<!-- (stop|restart|away|back): (.*?) -->$", re.MULTILINE | re.DOTALL)

@@ -45,7 +45,7 @@ def test_discover_tells_conflicts_and_dead_cells_and_maps_the_rest(cells: Cells,
     conflict, dead = outcome.err.splitlines()
     assert conflict.startswith("superconductor: Host 'twin' reports in cell 'east' and 'west' and is not mapped")
     assert dead.startswith("superconductor: cell 'dead': Database mysql")
-    assert dead.endswith("its hosts were not looked at")
+    assert dead.endswith("its hosts were not checked")
     assert "secret" not in dead
 
 

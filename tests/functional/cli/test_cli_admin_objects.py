@@ -140,7 +140,7 @@ def test_aggregate_refusals_change_nothing(shell: Shell, line: str, text: str) -
 def test_hosts_that_are_not_mapped_are_taken_and_told(shell: Shell) -> None:
     outcome = shell("aggregate create rack --host future -f value -c hosts")
     assert (outcome.status, outcome.out) == (0, "future\n")
-    assert outcome.err == "superconductor: Host 'future' is not mapped to a cell yet; it counts from when it is\n"
+    assert outcome.err == "superconductor: Host 'future' is not mapped to a cell yet; the aggregate applies once it is\n"
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def test_what_is_known_of_a_host_in_a_dead_cell_is_shown(shell: Shell) -> None:
     outcome = shell("host show d1 -f value -c Cell -c State")
     assert (outcome.status, outcome.out) == (0, "dead\nunknown\n")
     assert outcome.err.count("\n") == 1
-    assert outcome.err.endswith("what it knows of the host is not shown\n")
+    assert outcome.err.endswith("its records of the host are not shown\n")
 
 
 def test_two_operators_at_once_do_not_hurt_each_other(tmp_path: Path) -> None:

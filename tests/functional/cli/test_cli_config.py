@@ -142,7 +142,7 @@ def test_a_dollar_in_a_password_is_written_twice(shell: Shell, tmp_path: Path) -
     once = _written(tmp_path / "once.conf", "[DEFAULT]\ntransport_url = rabbit://u:hunter2$x@h/\n")
     outcome = shell.run("config", "show", "--config-file", once)
     assert (outcome.status, outcome.out) == (1, "")
-    assert "[DEFAULT] transport_url: a $ in its value begins the name of no option; write $$ for a $" in outcome.err
+    assert "[DEFAULT] transport_url: a $ in its value is followed by no option name; write $$ for a $" in outcome.err
     assert "hunter2" not in outcome.err
     twice = _written(tmp_path / "twice.conf", "[DEFAULT]\ntransport_url = rabbit://u:hunter2$$x@h/\n")
     assert Effective(["--config-file", twice]).conf.transport_url == "rabbit://u:hunter2$x@h/"

@@ -168,5 +168,5 @@ def test_verify_says_by_its_status_where_an_instance_is(site: Site, shell: Shell
     site.set(6, cell_uuid=dead.uuid)
     status, text = verdict(6)
     assert status == 5
-    assert text.startswith("cannot be looked for: cell 'dead'")
+    assert text.startswith("cannot be checked: cell 'dead'")
     assert "secret" not in text

@@ -93,7 +93,7 @@ def test_every_format(shell: Shell, form: str) -> None:
 @pytest.mark.parametrize(
     ("line", "text", "status"),
     [
-        ("quota set p", "Nothing is to be set: give --instances or --cores or --ram", 1),
+        ("quota set p", "Nothing to set: give --instances or --cores or --ram", 1),
         ("quota set p --instances -2", "'-2' is not a whole number from -1 to 2147483647", 2),
         ("quota set p --cores 1.5", "'1.5' is not a whole number", 2),
         ("quota set p --ram 2147483648", "'2147483648' is not a whole number", 2),

@@ -89,7 +89,7 @@ def test_what_is_shown_as_last_known_is_told_beside_the_rows(front: Front, opera
     front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=1_700_000_000.0, reason="r")])
     listed = operator("server list -f json")
     assert (listed.status, len(json.loads(listed.out))) == (0, 7)
-    assert listed.err == "Shown as last known: what is in cell1 since 2023-11-14T22:13:20Z\n"
+    assert listed.err == "Shown as last known: servers in cell1 since 2023-11-14T22:13:20Z\n"
 
 
 def test_boot_shows_every_server_of_the_request(front: Front, operator: Operator, tmp_path: Path) -> None:

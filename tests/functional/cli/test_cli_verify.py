@@ -96,7 +96,7 @@ def test_a_cell_that_cannot_be_reached_is_named(cells: Cells, shell: Shell, clai
     assert both.status == 3, "what was found was repaired; the other cell is unknown"
     assert both.out.endswith("on h3 (east); released\n")
     assert both.err.startswith("superconductor: cell 'dead': Database mysql")
-    assert both.err.endswith("what is there is unknown\n")
+    assert both.err.endswith("its state is unknown\n")
     assert both.err.count("\n") == 1
     assert "secret" not in both.err
     unknown = shell("verify --settle 0")

@@ -67,7 +67,7 @@ def test_files_are_not_overwritten_unless_forced_and_keys_are_kept(shell: Shell,
     assert (again.status, again.out) == (1, "")
     assert again.err.count("\n") == 1
     assert "api.conf" in again.err
-    assert "exists already: give another folder, or --force to write it anew" in again.err
+    assert "exists already: give another folder, or --force to overwrite it" in again.err
     assert {file: file.read_text() for file in before} == before
 
     forced = start(shell, folder, "--transport-url", EMBEDDED.format("else"), "--port", "1234", "--force")

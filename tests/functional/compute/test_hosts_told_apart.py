@@ -40,7 +40,7 @@ def test_upgrade_check_names_hosts_that_share_a_user(tmp_path: Path, capsys: pyt
     east.write(services.introduce, Beat(host="e1", binary=AGENT), About(release="1"), 1.0, identified=True)
     east.write(services.introduce, Beat(host="e2", binary=AGENT), About(release="1"), 1.0)
     told = shell("upgrade check -f value")
-    assert "e2: not told apart, as their agents share a broker user" in told.out
+    assert "e2: cannot be distinguished, because their agents share a broker user" in told.out
     assert "e1: not" not in told.out
     east.dispose()
 

@@ -222,7 +222,7 @@ def test_a_cell_may_be_called_api(site: Site) -> None:
     ("options", "text"),
     [
         ("--before yesterday", "'yesterday' is not a date like 2026-03-31"),
-        ("--before 2999-01-01", "'2999-01-01' is not a day ago yet"),
+        ("--before 2999-01-01", "'2999-01-01' is less than a day ago"),
         ("--before 2020-01-01 --days 3", "not allowed with argument"),
         ("--days 0", "'0' is not a whole number from 1"),
         ("--max-rows 0", "'0' is not a whole number from 1"),
@@ -236,7 +236,7 @@ def test_without_a_state_folder_the_files_need_a_place(site: Site, tmp_path: Pat
     file = tmp_path / "api.conf"
     file.write_text(f"[api_database]\nconnection = {sqlite_url(tmp_path, 'api')}\n")
     outcome = site.shell.run("--config-file", str(file), "db", "archive")
-    assert (outcome.status, outcome.err) == (1, "superconductor: Where should they go? Give --to DIR\n")
+    assert (outcome.status, outcome.err) == (1, "superconductor: no folder for the archive is given: give --to DIR\n")
 
 
 def test_dates_are_understood(site: Site) -> None:

@@ -37,7 +37,7 @@ def test_as_many_as_max_count_says_are_asked_for(fields: dict[str, Any], counts:
     ("fields", "sentence"),
     [
         ({"min_count": 3, "max_count": 2}, "server.min_count: 3 is more than max_count, 2"),
-        ({"max_count": 11}, "server.max_count: 11 is more than one request may ask for, 10"),
+        ({"max_count": 11}, "server.max_count: 11 is more than the maximum of one request, 10"),
         ({"min_count": "0"}, "server.min_count: "),
     ],
 )

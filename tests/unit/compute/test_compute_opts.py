@@ -48,7 +48,7 @@ def test_attributes_must_be_an_object(wrong: str) -> None:
         ("[]", "'[]' is not a JSON object of whole numbers"),
         ('{"CUSTOM_GPU": 1.5}', "is not a JSON object of whole numbers"),
         ('{"CUSTOM_GPU": "4"}', "is not a JSON object of whole numbers"),
-        ('{"GPU": 4}', "GPU: is no custom resource class"),
+        ('{"GPU": 4}', "GPU: is not a custom resource class"),
         ('{"CUSTOM_GPU": -4}', "CUSTOM_GPU: -4 is not a whole number from 0 to 2147483647"),
         ('{"CUSTOM_GPU": 4294967296}', "CUSTOM_GPU: 4294967296 is not a whole number from 0 to 2147483647"),
     ],

@@ -55,7 +55,7 @@ GROUPS = "use resources:CLASS and trait:NAME"
         ("resources:CUSTOM_GPU", "9" * 5000, f"resources:CUSTOM_GPU: '{'9' * 40}' is not a whole number from 1 to 2147483647"),
         ("resources:VCPU", "-1", "resources:VCPU: '-1' is not a whole number from 0 to 2147483647"),
         ("trait:SSD", "maybe", "trait:SSD: 'maybe' is not required or forbidden"),
-        ("trait:", "required", "trait:: names no trait; use trait:NAME"),
+        ("trait:", "required", "trait:: does not name a trait; use trait:NAME"),
         ("resources1:CUSTOM_GPU", "1", f"resources1:CUSTOM_GPU: there are no groups such as 'resources1'; {GROUPS}"),
         ("trait_PCI:SSD", "required", f"trait_PCI:SSD: there are no groups such as 'trait_PCI'; {GROUPS}"),
     ],
@@ -94,8 +94,8 @@ def test_an_image_can_only_require() -> None:
 @pytest.mark.parametrize(
     ("offered", "said"),
     [
-        ({"VCPU": 1}, "VCPU: is no custom resource class"),
-        ({"GPU": 1}, "GPU: is no custom resource class"),
+        ({"VCPU": 1}, "VCPU: is not a custom resource class"),
+        ({"GPU": 1}, "GPU: is not a custom resource class"),
         ({"CUSTOM_GPU": -1}, "CUSTOM_GPU: -1 is not a whole number from 0"),
         ({"CUSTOM_GPU": 2**31}, "CUSTOM_GPU: 2147483648 is not a whole number from 0"),
     ],

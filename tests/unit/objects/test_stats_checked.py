@@ -39,7 +39,7 @@ def test_an_object_or_its_fields_under_a_name_or_a_pair() -> None:
         (FIELDS | {"failed_builds": -math.inf}, "failed_builds is -inf"),
         (FIELDS | {"reported_at": math.nan}, "reported_at is nan"),
         (FIELDS | {"running_vms": 2**31}, "running_vms is 2147483648: it must be a number from 0 to 2147483647"),
-        (FIELDS | {"resources_used": {"GPU": 1}}, "resources_used: GPU: is no custom resource class"),
+        (FIELDS | {"resources_used": {"GPU": 1}}, "resources_used: GPU: is not a custom resource class"),
         (FIELDS | {"host": "h2"}, "are those of h2, h1, not of h1"),
         (FIELDS | {"node": "n2"}, "are those of h1, n2, not of h1"),
     ],

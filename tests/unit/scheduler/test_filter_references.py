@@ -122,7 +122,7 @@ def test_near_an_address(addresses: list[str | None], near: str, prefix: int, gi
     ("given_hints", "said"),
     [
         ({"build_near_host_ip": ("10.0.0",)}, "build_near_host_ip: '10.0.0' is not an IP address"),
-        ({"build_near_host_ip": ("10.0.0.1",), "cidr": ("/33",)}, "cidr: '/33' is no prefix of 10.0.0.1; give one like /24"),
+        ({"build_near_host_ip": ("10.0.0.1",), "cidr": ("/33",)}, "cidr: '/33' is not a prefix of 10.0.0.1; give one like /24"),
         ({"cidr": ("/24", "/25")}, "cidr: can be given once only"),
         ({"same_host": ("web-1",)}, "same_host: 'web-1' is not the uuid of a server"),
         ({"different_host": (SERVERS[0], "x")}, "different_host: 'x' is not the uuid of a server"),
