@@ -54,12 +54,12 @@ class AcceptedBatch(Object, frozen=True, kw_only=True):
 class Acceptor:
     """Looks up flavors, zones and groups, decides, and writes. It asks no cell and no scheduler."""
 
-    def __init__(self, settings: ApiSettings, database: ApiDatabase, catalog: Catalog, confidence: BootSecretsPolicy) -> None:
+    def __init__(self, settings: ApiSettings, database: ApiDatabase, catalog: Catalog, boot_secrets: BootSecretsPolicy) -> None:
         self._settings = settings
         self._database = database
         self._catalog = catalog
-        self._confidence = confidence
-        self._together: GroupCommit[NewBatch, Accepted] = GroupCommit(self._accept_all, window=GATHER_WINDOW_S, patient=False)
+        self._boot_secrets = boot_secrets
+        self._group_commit: GroupCommit[NewBatch, Accepted] = GroupCommit(self._accept_all, window=GATHER_WINDOW_S, patient=False)
 
     def accept(self, call: Call, body: CreateBody, key: ClientKey | None) -> AcceptedBatch:
         """Store the batch. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.
@@ -70,8 +70,8 @@ class Acceptor:
         least, count = create.counts(server, self._settings.max_servers_per_request)
         batch_id = call.context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
         uuids = _new_uuids(count)
-        given = self._confidence.given(server)
-        sealed = self._confidence.seal(batch_id, given)
+        given = self._boot_secrets.given(server)
+        sealed = self._boot_secrets.seal(batch_id, given)
         spec = self._spec(call, body, (least, count), batch_id, has_secrets=sealed is not None)
         servers = [
             NewServer(uuid=uuid, name=name, launch_index=index)
@@ -82,14 +82,14 @@ class Acceptor:
         admission = Admission(limits=self._settings.quota, at_least=least)
         arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed)
         if key is None:
-            accepted, kept = self._together(arrival), None
+            accepted, kept = self._group_commit(arrival), None
         else:
             accepted, kept = self._database.write(_accept, arrival, key, self._database.now())
         if not accepted.replayed:
             metrics.since(metrics.STAGE["accept"], began)
             metrics.ACCEPTED.inc(len(accepted.uuids))
-            return AcceptedBatch(accepted=accepted, admin_pass=self._confidence.answered(given))
-        return AcceptedBatch(accepted=accepted, admin_pass=self._confidence.told_again(accepted.batch_id, kept))
+            return AcceptedBatch(accepted=accepted, admin_pass=self._boot_secrets.answered(given))
+        return AcceptedBatch(accepted=accepted, admin_pass=self._boot_secrets.repeated_password(accepted.batch_id, kept))
 
     def _accept_all(self, arrivals: Sequence[NewBatch]) -> list[Accepted | Exception]:
         """One transaction for concurrent requests. Raises if one of several is refused; the caller then retries each alone.

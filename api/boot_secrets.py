@@ -60,7 +60,7 @@ class BootSecretsPolicy:
         """The password to return in the answer, if any."""
         return given.admin_pass if self._settings.enable_instance_password else None
 
-    def told_again(self, batch_id: str, sealed: str | None) -> str | None:
+    def repeated_password(self, batch_id: str, sealed: str | None) -> str | None:
         """The password to return for a request that was accepted before, if it is still stored."""
         if sealed is None or not self._settings.enable_instance_password:
             return None

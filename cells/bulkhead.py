@@ -28,7 +28,7 @@ class BulkheadSettings(Object, frozen=True, kw_only=True):
     pause: float = 2.0
 
 
-class Begun(Generic[T]):
+class PendingCall(Generic[T]):
     """A call under way: call this to wait for its result, once."""
 
     def __init__(self, collect: Callable[[], T], ends_within: Callable[[float], bool]) -> None:
@@ -73,18 +73,18 @@ class Bulkhead:
             return self._judged(call)
         return self._started(self._workers, call, timeout)()
 
-    def begin(self, call: Callable[[], T], timeout: float | None = None) -> Begun[T]:
+    def begin(self, call: Callable[[], T], timeout: float | None = None) -> PendingCall[T]:
         """Start ``call()`` and return what waits for its result: so that many cells can be asked at the same time.
 
         The deadline counts from now. The outcome, whatever it is, comes from the function returned, which is to be called once.
         Inline it is that function that makes the call: cells that cannot hang are asked one after the other.
         """
         if self._workers is None:
-            return Begun(lambda: self.run(call), _at_once)
+            return PendingCall(lambda: self.run(call), _at_once)
         try:
             self._admit()
         except errors.CellUnavailable as refused:
-            return Begun(partial(_raise, refused), _at_once)
+            return PendingCall(partial(_raise, refused), _at_once)
         return self._started(self._workers, call, timeout)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Bulkhead:
         if refusal is not None:
             raise errors.CellUnavailable(refusal)
 
-    def _started(self, workers: WorkerPool, call: Callable[[], T], timeout: float | None) -> Begun[T]:
+    def _started(self, workers: WorkerPool, call: Callable[[], T], timeout: float | None) -> PendingCall[T]:
         allowed = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + allowed
         job = workers.submit(call)
@@ -109,7 +109,7 @@ class Bulkhead:
                     raise self._late(allowed, started)
             return self._judged(job.result)
 
-        return Begun(collect, job.wait)
+        return PendingCall(collect, job.wait)
 
     def _late(self, allowed: float, started: bool) -> errors.CellUnavailable:
         if not started:  # whoever holds the threads will tell the breaker how that ended: being busy is no failure

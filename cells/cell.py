@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
-from cells.bulkhead import Begun, Bulkhead, BulkheadSettings
+from cells.bulkhead import Bulkhead, BulkheadSettings, PendingCall
 from db.sql.connection import CellTransaction
 from db.sql.engine import CellDatabase
 from objects import errors
@@ -89,7 +89,7 @@ class Cell:
         """``fn(tx, ...)`` in a transaction of the cell's database. After CellUnavailable it may or may not have been committed."""
         return self._rows.run(partial(self.database.write, fn, *args, **kwargs))
 
-    def begin_write(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> Begun[T]:
+    def begin_write(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> PendingCall[T]:
         """Start a ``write`` and return what waits for its result (see Bulkhead.begin)."""
         return self._rows.begin(partial(self.database.write, fn, *args, **kwargs))
 

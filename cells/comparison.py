@@ -33,7 +33,7 @@ PAGE_SIZE = 500
 """Requests compared with one read in each cell."""
 
 
-class Missing(errors.SuperconductorError):
+class ComparisonBlocked(errors.SuperconductorError):
     """The comparison needs cells that do not answer."""
 
 
@@ -142,13 +142,13 @@ def restored_cells(now: Incarnation, told: Mapping[str, int], marks: Marks) -> l
 def compare(registry: CellRegistry, ledger: Ledger, known: str, without: Collection[str] = ()) -> Compared:
     """Adopt what the cells show to have been handed over, then let requests be leased again, in a new incarnation.
 
-    ``known``: the incarnation that is being compared. ``without``: names of cells that an operator has left out. Raises Missing
-    where another one does not answer; nothing is leased until it does.
+    ``known``: the incarnation that is being compared. ``without``: names of cells that an operator has left out. Raises
+    ComparisonBlocked if another cell does not answer; nothing is leased until it does.
     """
     cells = [cell for cell in all_cells(registry) if cell.name not in without]
     marks = marks_of(registry, all_cells(registry))
     if absent := {name: why for name, why in marks.silent.items() if name not in without}:
-        raise Missing("; ".join(absent.values()))
+        raise ComparisonBlocked("; ".join(absent.values()))
     adopted: dict[str, int] = {cell.name: 0 for cell in cells}
     refused: list[str] = []
     try:
@@ -159,7 +159,7 @@ def compare(registry: CellRegistry, ledger: Ledger, known: str, without: Collect
             refused += done.refused
         _begin_anew(ledger, cells, known, marks)
     except errors.CellUnavailable as error:
-        raise Missing(str(error)) from error
+        raise ComparisonBlocked(str(error)) from error
     return Compared(adopted=adopted, refused=tuple(sorted(set(refused))))
 
 

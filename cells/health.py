@@ -50,17 +50,17 @@ def look(cells: Iterable[Cell], down_after: float) -> list[Health]:
     return [_collected(cell, database, bus) for cell, database, bus in started]
 
 
-class _Told(Object, frozen=True, kw_only=True):
+class _DatabaseReading(Object, frozen=True, kw_only=True):
     schema: str | None
     tally: services.ServiceCount | None
 
 
-def _read(tx: CellTransaction, down_after: float) -> _Told:
+def _read(tx: CellTransaction, down_after: float) -> _DatabaseReading:
     schema = sync.version(tx, "cell")
-    return _Told(schema=schema, tally=None if schema is None else services.tally(tx, AGENT, clock.read(tx) - down_after))
+    return _DatabaseReading(schema=schema, tally=None if schema is None else services.tally(tx, AGENT, clock.read(tx) - down_after))
 
 
-def _collected(cell: Cell, database: Callable[[], tuple[_Told, float]], bus: Callable[[], float]) -> Health:
+def _collected(cell: Cell, database: Callable[[], tuple[_DatabaseReading, float]], bus: Callable[[], float]) -> Health:
     wire = None if cell.mapping.is_cell0 else _answer(bus)
     try:
         told, seconds = database()

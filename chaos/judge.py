@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from chaos.load import Taken
+from chaos.load import AcceptedBoot
 from chaos.plan import Boot, Expected
 from chaos.weather import Weather
 from cli.demo.evidence import Evidence, InstanceState, leftovers, misplaced
@@ -29,7 +29,7 @@ BRIEF_OUTAGE_S = 5.0
 class Case(Object, frozen=True, kw_only=True):
     """What was asked for and got an answer: ``taken`` boots, and the uuids whose delete was answered."""
 
-    taken: tuple[Taken, ...]
+    taken: tuple[AcceptedBoot, ...]
     deleted: frozenset[str]
 
 
@@ -110,7 +110,7 @@ class Judge:
                 if server is not None and (wrong := self._judge(taken, server)):
                     yield Violation(what=f"{name} ({server.uuid}): {wrong}", story=self.story(server.uuid))
 
-    def _judge(self, taken: Taken, server: Server) -> str:
+    def _judge(self, taken: AcceptedBoot, server: Server) -> str:
         """What is wrong with one server; nothing: empty."""
         row = self._rows.get(server.uuid)
         if server.uuid in self._case.deleted:
@@ -150,7 +150,7 @@ class Judge:
 
     # -- what explains an ERROR ------------------------------------------------------------------------------------------------
 
-    def _cause(self, taken: Taken, row: InstanceState) -> str:
+    def _cause(self, taken: AcceptedBoot, row: InstanceState) -> str:
         """Why this ERROR is right; empty: it is not."""
         history, fault = row.instance.history, row.instance.fault or ""
         boot = taken.boot
@@ -184,7 +184,7 @@ class Judge:
         kinds = (FailureClass.HOST, FailureClass.POLICY, FailureClass.REQUEST, FailureClass.NO_ROOM)
         return boot.simulated is not None and kind in kinds
 
-    def _without_host(self, taken: Taken, row: InstanceState) -> str:
+    def _without_host(self, taken: AcceptedBoot, row: InstanceState) -> str:
         if taken.boot.expected is Expected.NO_VALID_HOST:
             return "scripted" if row.cell == "cell0" else ""
         ended = self._servers[row.instance.uuid].updated_at
@@ -196,7 +196,7 @@ class Judge:
             return "its group's host was down" if dark else ""
         return ""
 
-    def _late(self, taken: Taken, row: InstanceState) -> str:
+    def _late(self, taken: AcceptedBoot, row: InstanceState) -> str:
         """A deadline passed: the cell, its host or the API level must have been out of reach for part of the time."""
         if row.cell == "cell0" or not row.instance.history:
             ended = self._servers[row.instance.uuid].updated_at

@@ -24,7 +24,7 @@ MAX_PAUSE_S = 2.0
 Job = Callable[[], None]
 
 
-class Taken(Object, frozen=True, kw_only=True):
+class AcceptedBoot(Object, frozen=True, kw_only=True):
     """One boot that was answered with 202: its servers by what the API listed, its time in seconds since the epoch."""
 
     boot: Boot
@@ -46,7 +46,7 @@ class Load:
         self._working = 0
         self._over = False
         self._hurry = False
-        self.taken: list[Taken] = []
+        self.taken: list[AcceptedBoot] = []
         self.deleted: set[str] = set()
         self.complaints: list[str] = []
         """Answers that must never come."""
@@ -116,7 +116,7 @@ class Load:
         if first not in uuids or len(uuids) != boot.count:
             self._complain(f"{boot.name}: {boot.count} servers were accepted, {first} first, and {len(uuids)} are listed: {uuids}")
         with self._turn:
-            self.taken.append(Taken(boot=boot, uuids=uuids, at=at))
+            self.taken.append(AcceptedBoot(boot=boot, uuids=uuids, at=at))
         for uuid in uuids[: boot.deletes]:
             self._put(time.monotonic() + boot.delete_after, partial(self._delete, uuid))
 

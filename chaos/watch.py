@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from chaos.judge import Violation
 from deploy.local import health
 from deploy.local.folder import Notes
-from deploy.local.health import State, Told
+from deploy.local.health import MemberHealth, State
 from service.periodic import wait_until
 
 WATCH_INTERVAL_S = 5.0
@@ -36,7 +36,7 @@ class Watch:
 
     def settled(self, patience: float) -> list[Violation]:
         """Wait ``patience`` seconds at most until every process says that it is well; those that do not."""
-        found: Mapping[str, Told] = {}
+        found: Mapping[str, MemberHealth] = {}
 
         def all_well() -> bool:
             nonlocal found
@@ -51,7 +51,7 @@ class Watch:
             self.said.update(told.state for told in health.look(self._notes).values())
 
 
-def unwell(found: Mapping[str, Told]) -> list[Violation]:
+def unwell(found: Mapping[str, MemberHealth]) -> list[Violation]:
     """A violation for each process that does not say that it is well."""
     return [
         Violation(what=f"{name} is {told.state} although all faults have ended", story=told.troubles)

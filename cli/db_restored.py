@@ -58,7 +58,7 @@ class DbRestored(ActionLister):
             database.write(incarnation.close, now.uuid, "an operator says that the API database was restored")
         try:
             done = comparison.compare(self.deployment.registry, ledger, now.uuid, names)
-        except comparison.Missing as missing:
+        except comparison.ComparisonBlocked as missing:
             self.status = EXIT_INCOMPLETE
             self.warn(f"{missing}; nothing is leased until it answers, or until you repeat this with --without CELL")
             return ("Cell", "Servers adopted"), []

@@ -1,4 +1,4 @@
-"""``superconductor secrets``: keys for what tenants give in confidence. No other command prints a key."""
+"""``superconductor secrets``: keys for user data and passwords of tenants. No other command prints a key."""
 
 from __future__ import annotations
 

@@ -88,21 +88,21 @@ class _Site:
 
 def findings(deployment: Deployment) -> Iterator[UpgradeFinding]:
     """All checks, one or more findings for each. Those that need the API database are left out where it cannot be used."""
-    api = list(_told("API database", partial(_api_database, deployment)))
+    api = list(_findings("API database", partial(_api_database, deployment)))
     yield from api
-    yield from _told("Encryption key", partial(_key, deployment))
-    yield from _told("API level's bus", partial(_api_bus, deployment))
+    yield from _findings("Encryption key", partial(_key, deployment))
+    yield from _findings("API level's bus", partial(_api_bus, deployment))
     if any(finding.level is Severity.FAILURE for finding in api):
         return
     site = _Site(deployment)
     try:
         for check, look in _ON_SITE:
-            yield from _told(check, partial(look, site))
+            yield from _findings(check, partial(look, site))
     finally:
         site.registry.close()
 
 
-def _told(check: str, look: Callable[[], Iterator[tuple[Severity, str]]]) -> Iterator[UpgradeFinding]:
+def _findings(check: str, look: Callable[[], Iterator[tuple[Severity, str]]]) -> Iterator[UpgradeFinding]:
     """What one check finds. One that cannot be made is a failure, and keeps no other from being made."""
     try:
         for level, text in look():
@@ -111,17 +111,17 @@ def _told(check: str, look: Callable[[], Iterator[tuple[Severity, str]]]) -> Ite
         yield UpgradeFinding(check, Severity.FAILURE, mask_url(str(error)))
 
 
-Told = Iterator[tuple[Severity, str]]
+CheckFindings = Iterator[tuple[Severity, str]]
 
 # -- the API level -----------------------------------------------------------------------------------------------------------
 
 
-def _api_database(deployment: Deployment) -> Told:
+def _api_database(deployment: Deployment) -> CheckFindings:
     ready.check(deployment.api_database, "api")
     yield Severity.SUCCESS, f"schema {_schema(deployment.api_database.read(sync.version, 'api'), 'api')}"
 
 
-def _key(deployment: Deployment) -> Told:
+def _key(deployment: Deployment) -> CheckFindings:
     if Vault(_keys(deployment)).sealing:
         yield Severity.SUCCESS, "there is a master key"
     else:
@@ -136,7 +136,7 @@ def _keys(deployment: Deployment) -> Sequence[str]:
     return keys
 
 
-def _api_bus(deployment: Deployment) -> Told:
+def _api_bus(deployment: Deployment) -> CheckFindings:
     if deployment.state is not None:
         yield Severity.SUCCESS, "inside the process"
         return
@@ -162,7 +162,7 @@ def _schema(found: str | None, kind: sync.Kind) -> str:
 # -- cells -------------------------------------------------------------------------------------------------------------------
 
 
-def _cells(site: _Site) -> Told:
+def _cells(site: _Site) -> CheckFindings:
     if site.cell0 is None:
         yield Severity.FAILURE, "there is no cell0; 'superconductor cell create cell0 --cell0 --database-connection URL' makes it"
     if not site.cells:
@@ -171,7 +171,7 @@ def _cells(site: _Site) -> Told:
         yield Severity.SUCCESS, f"cell0 and {_count(len(site.cells), 'cell')}"
 
 
-def _cell_databases(site: _Site) -> Told:
+def _cell_databases(site: _Site) -> CheckFindings:
     """A cell that is away is a warning: that is daily life, and its schema can be brought up to date when it is back."""
     for reason in site.registry.broken().values():
         yield Severity.FAILURE, mask_url(reason)
@@ -188,7 +188,7 @@ def _cell_databases(site: _Site) -> Told:
         yield Severity.SUCCESS, f"the schema of {_count(len(site.sound), 'database')} is up to date"
 
 
-def _cell_buses(site: _Site) -> Told:
+def _cell_buses(site: _Site) -> CheckFindings:
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
         trouble = [text for text in pool.map(_try_bus, site.cells) if text]
     for text in trouble:
@@ -208,7 +208,7 @@ def _try_bus(cell: Cell) -> str:
 # -- hosts and services ------------------------------------------------------------------------------------------------------
 
 
-def _hosts(site: _Site) -> Told:
+def _hosts(site: _Site) -> CheckFindings:
     names = {cell.uuid: cell.name for cell in site.cells}
     mapped = {mapping.host: mapping.cell_uuid for mapping in site.database.read(host_mappings.list_all)}
     agents = [(agent, cell.name) for cell, report in site.reports().items() for agent in report.agents]
@@ -229,7 +229,7 @@ def _hosts(site: _Site) -> Told:
     yield Severity.SUCCESS, f"{_count(len(mapped), 'host')} mapped"
 
 
-def _services(site: _Site) -> Told:
+def _services(site: _Site) -> CheckFindings:
     """By what processes say of themselves. Agents of the service version before are understood; those of older ones are not."""
     reports = site.reports().values()
     agents = [agent.service for report in reports for agent in report.agents]
@@ -247,7 +247,7 @@ def _services(site: _Site) -> Told:
 # -- rows of an older release ------------------------------------------------------------------------------------------------
 
 
-def _online_migrations(site: _Site) -> Told:
+def _online_migrations(site: _Site) -> CheckFindings:
     left = site.database.read(_left, "api")
     for answer in fan_out(site.sound, _left, "cell"):
         if isinstance(answer, Answered):
@@ -271,7 +271,7 @@ def _count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{plural}"
 
 
-_ON_SITE: tuple[tuple[str, Callable[[_Site], Told]], ...] = (
+_ON_SITE: tuple[tuple[str, Callable[[_Site], CheckFindings]], ...] = (
     ("Cells", _cells),
     ("Cell databases", _cell_databases),
     ("Cell buses", _cell_buses),

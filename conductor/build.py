@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from cells.bulkhead import Begun
+from cells.bulkhead import PendingCall
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.bury import Undertaker
@@ -320,7 +320,7 @@ class Builder:
         self,
         cell: Cell,
         members: list[Placed],
-        written: Begun[list[str]],
+        written: PendingCall[list[str]],
         began: float,
         secrets: Mapping[str, BootSecrets | None],
     ) -> tuple[list[Placed], list[Placed]]:
@@ -341,7 +341,7 @@ class Builder:
         return staged, []
 
     def _accepted(
-        self, cell: Cell, members: list[Placed], written: Begun[list[str]], secrets: Mapping[str, BootSecrets | None]
+        self, cell: Cell, members: list[Placed], written: PendingCall[list[str]], secrets: Mapping[str, BootSecrets | None]
     ) -> set[str]:
         """The UUIDs staged in the cell as requested. A row that the cell refuses is set aside, the others are written."""
         try:
@@ -356,7 +356,9 @@ class Builder:
         self._set_aside({p.request: error for p, error in done.failed})
         return {uuid for uuids in done.results for uuid in uuids}
 
-    def _begin_stage(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> Begun[list[str]]:
+    def _begin_stage(
+        self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]
+    ) -> PendingCall[list[str]]:
         parts = [self._part(cell, batch, secrets) for batch in by_batch(members).values()]
         return cell.begin_write(_stage, cell.database, parts, self._database.now())
 

@@ -132,7 +132,7 @@ class RestoreWatch:
             self._database.write(incarnation.close, now.uuid, why)
         try:
             done = comparison.compare(self._registry, self._ledger, now.uuid)
-        except comparison.Missing as missing:
+        except comparison.ComparisonBlocked as missing:
             waits = f"{why.partition(WAITS)[0]}{WAITS}{mask_url(str(missing))}"
             self._database.write(incarnation.explain, waits)
             self._hold(f"{waits}. 'superconductor db restored --api --without CELL' goes on without a cell that is lost")

@@ -19,7 +19,7 @@ from kombu.exceptions import KombuError
 from objects import errors
 from rpc.drivers.library import amqpdriver, base
 from rpc.errors import Unreachable
-from service.worker_pool import Late, WorkerPool
+from service.worker_pool import PoolTimeout, WorkerPool
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class Link:
         except Unreachable:
             self._trusted = False
             raise
-        except Late:
+        except PoolTimeout:
             self._trusted = False
             raise Unreachable(f"The bus {self._label} did not take a message within {timeout:g} s.") from None
         except (om.MessagingTimeout, om.RemoteError, errors.SuperconductorError):

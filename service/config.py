@@ -50,13 +50,13 @@ def load(
         for name, value in (overrides or {}).items():
             group, _, option = name.rpartition(".")
             conf.set_override(option, value, group=group or None)
-        _look_at_all(conf, listings)
+        _check_values(conf, listings)
     except (cfg.Error, ValueError) as error:
         raise errors.Misconfigured(f"Configuration: {' '.join(str(error).split())}") from error
     return conf
 
 
-def _look_at_all(conf: cfg.ConfigOpts, listings: Sequence[Listing]) -> None:
+def _check_values(conf: cfg.ConfigOpts, listings: Sequence[Listing]) -> None:
     """Read every value now: oslo.config validates a value when it is first read, which could be in the middle of a role's work."""
     for listing in listings:
         for group, options in listing:

@@ -58,9 +58,9 @@ def setup(conf: cfg.ConfigOpts) -> None:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(sys.stderr)  # standard output is for the results of commands
         handler.addFilter(add_request_id)
-        handler.addFilter(SparingLibraries())
-        handler.setFormatter(Masking(usual(handler.formatter or logging.Formatter(), conf)))
-        handler.handleError = Unwritten(handler.handleError)  # type: ignore[method-assign]  # it is called, never looked at
+        handler.addFilter(LibraryRateLimit())
+        handler.setFormatter(MaskingFormatter(usual(handler.formatter or logging.Formatter(), conf)))
+        handler.handleError = WriteErrorHandler(handler.handleError)  # type: ignore[method-assign]  # it is called, never looked at
 
 
 class Bound:
@@ -83,7 +83,7 @@ def bind(request_id: str) -> None:
     _REQUEST_ID.set(request_id)
 
 
-class Masking(logging.Formatter):
+class MaskingFormatter(logging.Formatter):
     """Hide passwords of URLs in the inner formatter's output, tracebacks included, and keep it one record."""
 
     def __init__(self, inner: logging.Formatter) -> None:
@@ -94,7 +94,7 @@ class Masking(logging.Formatter):
         return contained(mask_url(self._inner.format(record)), record.exc_text and mask_url(record.exc_text))
 
 
-class SparingLibraries:
+class LibraryRateLimit:
     """A filter that logs each complaint of a library once in a while, in one line.
 
     While a broker is down, each connection logs a complaint every second, some with a stack trace.
@@ -114,7 +114,7 @@ class SparingLibraries:
         return True
 
 
-class Unwritten:
+class WriteErrorHandler:
     """Handles a record that a log handler cannot write. By default each one would print a stack trace on standard error.
 
     If the operating system is the cause (such as a full disk), one line is printed there once in a while.

@@ -18,7 +18,7 @@ IDLE_S = 20.0
 """Seconds that an idle thread stays. Many agents share one process in an all-in-one, so idle threads must not accumulate."""
 
 
-class Late(Exception):
+class PoolTimeout(Exception):
     """A call did not end in time, or calls that did not end hold all threads."""
 
 
@@ -170,15 +170,15 @@ class WorkerPool:
     def run(self, function: Callable[[], T], timeout: float, *, patience: float, check: Callable[[], object]) -> T:
         """Return or raise what ``function`` does, in bounded time.
 
-        Raises Late after ``timeout`` seconds. Meanwhile ``check`` is called every ``patience`` seconds, and its errors are raised
-        here. In both cases a running function continues on its own.
+        Raises PoolTimeout after ``timeout`` seconds. Meanwhile ``check`` is called every ``patience`` seconds, and its errors are
+        raised here. In both cases a running function continues on its own.
         """
         end = time.monotonic() + timeout
         call = self.submit(function)
         try:
             while not call.wait(min(patience, end - time.monotonic())):
                 if time.monotonic() >= end:
-                    raise Late
+                    raise PoolTimeout
                 check()
         except BaseException:
             self.give_up(call)

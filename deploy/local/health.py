@@ -26,7 +26,7 @@ class State(enum.StrEnum):
     SILENT = "silent"  # it does not answer: it is stopped, starts, or is dead
 
 
-class Told(Object, frozen=True, kw_only=True):
+class MemberHealth(Object, frozen=True, kw_only=True):
     """The answer of one process; ``troubles``: what is wedged, and why."""
 
     state: State
@@ -38,22 +38,22 @@ class _Answer(Object, frozen=True, kw_only=True):
     checks: tuple[HealthFinding, ...]
 
 
-def look(notes: Notes, patience: float = HTTP_TIMEOUT_S) -> dict[str, Told]:
+def look(notes: Notes, patience: float = HTTP_TIMEOUT_S) -> dict[str, MemberHealth]:
     """What each member says within ``patience`` seconds, all of them asked at the same time."""
     monitored = notes.monitoring()
     with ThreadPoolExecutor(max(1, len(monitored))) as pool:
         return dict(zip(monitored, pool.map(lambda port: ask(port, patience), monitored.values()), strict=True))
 
 
-def ask(port: int, patience: float = HTTP_TIMEOUT_S) -> Told:
+def ask(port: int, patience: float = HTTP_TIMEOUT_S) -> MemberHealth:
     """What the process says that is monitored on this port."""
     connection = http.client.HTTPConnection(ports.HOST, port, timeout=patience)
     try:
         connection.request("GET", "/health")
         answer = typed.decode(connection.getresponse().read(), _Answer)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError):
-        return Told(state=State.SILENT)
+        return MemberHealth(state=State.SILENT)
     finally:
         connection.close()
     troubles = tuple(f"{finding.check}: {finding.trouble}" for finding in answer.checks if finding.trouble)
-    return Told(state=State.WELL if answer.healthy else State.WEDGED, troubles=troubles)
+    return MemberHealth(state=State.WELL if answer.healthy else State.WEDGED, troubles=troubles)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from deploy.local import health
 from deploy.local.backing import runs
-from deploy.local.health import Told
+from deploy.local.health import MemberHealth
 from deploy.local.processes import leads, resident
 from deploy.local.region import Region
 
@@ -26,7 +26,7 @@ class Line(NamedTuple):
     pids: tuple[int, ...]
     memory: int
     port: int = 0
-    told: Told | None = None
+    told: MemberHealth | None = None
 
 
 def look(region: Region) -> list[Line]:

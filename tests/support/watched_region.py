@@ -11,7 +11,7 @@ from chaos import plan
 from chaos.place import place
 from chaos.proxy import Proxies
 from deploy.local import health
-from deploy.local.health import State, Told
+from deploy.local.health import MemberHealth, State
 from deploy.local.region import Region
 from deploy.local.shape import Shape
 from deploy.local.start import Start
@@ -32,10 +32,10 @@ class Watched:
     def names(self) -> set[str]:
         return {member.name for member in SHAPE.members()}
 
-    def look(self) -> Mapping[str, Told]:
+    def look(self) -> Mapping[str, MemberHealth]:
         return health.look(self.region.notes, 30.0)
 
-    def told(self, name: str, patience: float = 30.0) -> Told:
+    def told(self, name: str, patience: float = 30.0) -> MemberHealth:
         return health.ask(self.region.notes.monitoring()[name], patience)
 
     def not_well(self) -> set[str]:

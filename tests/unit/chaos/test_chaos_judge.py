@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from chaos.judge import Case, Judge, overfull
-from chaos.load import Taken
+from chaos.load import AcceptedBoot
 from chaos.plan import GIANT, Boot, Expected, Group
 from chaos.schedule import Kind
 from chaos.weather import Incident, Weather
@@ -28,9 +28,9 @@ FIRST, SECOND = "uuid-1-0", "uuid-1-1"
 CALM = Weather(SHAPE, ())
 
 
-def taken(boot: Boot) -> Taken:
+def taken(boot: Boot) -> AcceptedBoot:
     uuids = tuple(f"uuid-{boot.number}-{index}" for index in range(boot.count))
-    return Taken(boot=boot, uuids=uuids, at=NOW - 100)
+    return AcceptedBoot(boot=boot, uuids=uuids, at=NOW - 100)
 
 
 def case(*boots: Boot, deleted: tuple[str, ...] = ()) -> Case:

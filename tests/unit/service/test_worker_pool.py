@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from service.periodic import wait_until
-from service.worker_pool import Late, WorkerPool
+from service.worker_pool import PoolTimeout, WorkerPool
 
 PATIENCE = 30.0
 
@@ -122,7 +122,7 @@ class TestGivingUp:
             ended.set()
 
         for function in (stuck, ended.set):  # the second finds the thread taken
-            with pytest.raises(Late):
+            with pytest.raises(PoolTimeout):
                 run(pool, function, timeout=0.05)
         assert not ended.is_set()
         release.set()
