@@ -225,7 +225,7 @@ class TestARequest:
     def test_one_that_asked_for_nothing(self, front: Front, name: str) -> None:
         answer = front.get(f"/v2.1/superconductor/requests/{name}/explanation")
         assert answer.status_code == 404
-        assert "has asked for no servers" in answer.text
+        assert "has no known servers" in answer.text
 
 
 def test_without_a_decision_there_is_still_an_answer(front: Front) -> None:

@@ -206,7 +206,7 @@ def test_a_limit_below_what_is_used_needs_force(front: Front) -> None:
         ({"instances": -2}, "quota_set.instances: -2 does not fit"),
         ({"instances": "many"}, "quota_set.instances: 'many' does not fit"),
         ({"cores": True}, "quota_set.cores: True is not of type integer or string"),
-        ({"ram": "9999999999"}, "quota_set.ram: 9999999999 is too much"),
+        ({"ram": "9999999999"}, "quota_set.ram: 9999999999 is more than the maximum"),
         ({"key_pairs": 5}, "quota_set.key_pairs: is not a field"),
     ],
 )

@@ -314,7 +314,7 @@ def test_explain_tells_every_decision_and_what_would_have_been_enough(front: Fro
         text = operator.done(f"explain {subject} --tenant")
         assert "It would have fitted with a flavor of fewer vCPUs." in text
         assert not [word for word in ("h7", "cell1", "Decision") if word in text]
-    assert "asked for no servers" in operator.refused(f"explain req-{uuid.uuid4()}")
+    assert "no known servers" in operator.refused(f"explain req-{uuid.uuid4()}")
     assert "could not be found" in operator.refused(f"explain {uuid.uuid4()}")
 
 

@@ -163,8 +163,8 @@ def test_processes_of_another_release(site: Site) -> None:
     agent = Beat(host="east-h1", binary=AGENT)
     Database(site.east.database_url).write(services.introduce, agent, About(release="0.0.8"), 1.0)
     agents, level, well = site.check(1)["Services"]
-    assert agents == ("Warning", f"of release 0.0.8, where this is {release()}: superconductor-compute on east-h1")
-    assert level == ("Warning", f"of release 0.0.9, where this is {release()}: api on h")
+    assert agents == ("Warning", f"on release 0.0.8, while this is {release()}: superconductor-compute on east-h1")
+    assert level == ("Warning", f"on release 0.0.9, while this is {release()}: api on h")
     assert well[1].startswith("4 processes heard of")
 
 

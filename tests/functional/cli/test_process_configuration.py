@@ -98,7 +98,7 @@ def test_a_conductor_says_what_it_waits_for_and_goes_on_when_it_is_there(tmp_pat
         assert process.says("waiting for the database of cell cell1.db")
         assert "superconductor db sync" in process.log
         synced(sqlite_url(tmp_path, "cell1"), "cell").dispose()
-        assert process.says("the database of cell cell1.db is there")
+        assert process.says("the database of cell cell1.db is available")
         assert process.says("waiting for the bus of cell cell1.db")
         assert f"127.0.0.1:{broker}" in process.log
         assert "is ready" not in process.log
