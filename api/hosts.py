@@ -14,8 +14,8 @@ from cells.registry import CellRegistry
 from db.cell import services
 from db.cell.services import SeenService
 from objects.base import Object
+from objects.process import AGENT_BINARY
 
-BINARY = "superconductor-compute"
 CACHE_LIFETIME_S = 5.0
 """Seconds that the cells' answers are cached."""
 CACHE_MAX_AGE_S = 60.0
@@ -107,7 +107,7 @@ class HostWatch:
 
     def _ask(self) -> None:
         views = []
-        for answer in fan_out_within(self._patience, self._registry.cells(), services.list_seen, BINARY):
+        for answer in fan_out_within(self._patience, self._registry.cells(), services.list_seen, AGENT_BINARY):
             if isinstance(answer, Answered):
                 agents = {seen.service.host: seen for seen in answer.value}
                 views.append(CellView(cell_uuid=answer.cell.uuid, agents=agents))

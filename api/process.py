@@ -15,10 +15,11 @@ from api import keystone, opts
 from api.identity import PUBLIC_PATHS
 from api.main import ApiService, bind
 from api.policy import PolicyRules
-from cells import api_level, presence
+from cells import api_level
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel
 from cells.presence import Presence
+from objects.process import API_BINARY
 from service import process
 from service.process import Plan
 from service.vault import Vault
@@ -36,7 +37,7 @@ class ApiRole:
         level, vault = self._level, Vault(conf.secrets["keys"])
         guard = partial(keystone.guarded, conf=conf, public=PUBLIC_PATHS) if settings.auth_strategy == "keystone" else None
         self._service = ApiService(settings, level.registry, level.database, level.bus, listener=listener, vault=vault, guard=guard)
-        self._presence = Presence(level.database, "api", presence.API, conf.report_interval)
+        self._presence = Presence(level.database, "api", API_BINARY, conf.report_interval)
 
     def start(self, stopped: threading.Event) -> None:
         """Does not wait for the bus: the conductors' sweeps find requests accepted without it."""
@@ -73,7 +74,7 @@ def check_callers(conf: cfg.ConfigOpts) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the command."""
-    return process.main("superconductor-api", argv, [opts.list_opts(), cells_opts.list_opts()], plan)
+    return process.main(API_BINARY, argv, [opts.list_opts(), cells_opts.list_opts()], plan)
 
 
 if __name__ == "__main__":

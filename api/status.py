@@ -1,4 +1,4 @@
-"""``GET /superconductor/status``: an overview of the deployment for administrators. Our own extension of the Compute API."""
+"""``GET /superconductor/status``: an overview of the deployment for administrators. Our own extension of the Compute API_BINARY."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from api.hosts import CellView, HostWatch
 from api.opts import ApiSettings
 from api.versions import answer
 from cells.cell import Cell
-from cells.presence import API, CONDUCTOR, SCHEDULER
 from cells.registry import CellRegistry
 from db import dead_letters, processes
 from db.api import incarnation, mappings
@@ -26,11 +25,11 @@ from db.sql import clock
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.cell import CELL0_UUID
-from objects.process import Process
+from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
 
 
 class ApiLevelCounts(NamedTuple):
-    """The contents of the API database; ``now`` is its clock."""
+    """The contents of the API_BINARY database; ``now`` is its clock."""
 
     counts: list[StateCount]
     queue: Queue
@@ -42,7 +41,7 @@ class ApiLevelCounts(NamedTuple):
 
 
 class Status:
-    """Counts come from the API database. Cells are asked only for data that they alone have, each within its time-out."""
+    """Counts come from the API_BINARY database. Cells are asked only for data that they alone have, each within its time-out."""
 
     def __init__(self, settings: ApiSettings, database: ApiDatabase, registry: CellRegistry, watch: HostWatch) -> None:
         self._settings = settings
@@ -65,7 +64,7 @@ class Status:
         ]
         broken = [{"uuid": uuid, "view": reason, "servers": servers[uuid]} for uuid, reason in self._registry.broken().items()]
         document = {
-            "processes": self._tally(level.processes, (API, SCHEDULER, CONDUCTOR)),
+            "processes": self._tally(level.processes, (API_BINARY, SCHEDULER_BINARY, CONDUCTOR_BINARY)),
             "cells": cells,
             "broken_cells": broken,
             "hosts_in_two_cells": self._twins({cell.uuid: cell.name for cell in known}),
@@ -98,7 +97,7 @@ class Status:
             return entry | {"processes": None, "feed": None, "dead_letters": None}
         lag = state.report.lag
         feed = {"behind": lag.events, "seconds": None if lag.seconds is None else round(lag.seconds, 3)}
-        conductors = self._tally(state.report.conductors, (CONDUCTOR,))
+        conductors = self._tally(state.report.conductors, (CONDUCTOR_BINARY,))
         return entry | {"processes": conductors, "feed": feed, "dead_letters": state.report.dead_letters}
 
     def _tally(self, found: Iterable[Process], binaries: Iterable[str]) -> dict[str, dict[str, int]]:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from cells.discovery import AGENT
 from db.cell import compute_nodes, services
 from db.cell.services import Beat
 from db.sql.engine import Database
 from objects.compute_node import ComputeNode
-from objects.process import About
+from objects.process import AGENT_BINARY, About
 
 BUILDERS = 10
 """Hosts with agents."""
@@ -100,9 +99,11 @@ def ghosts(urls: Mapping[str, str], count: int) -> None:
         database = Database(url, name=cell)
         for start in range(0, len(nodes), INSERT_PAGE_SIZE):
             page = nodes[start : start + INSERT_PAGE_SIZE]
-            database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT) for node in page])
+            database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT_BINARY) for node in page])
             for node in page:  # else they would wait for 'host discover'
-                database.write(services.introduce, Beat(host=node.host, binary=AGENT), About(release="bench"), 1.0, identified=True)
+                database.write(
+                    services.introduce, Beat(host=node.host, binary=AGENT_BINARY), About(release="bench"), 1.0, identified=True
+                )
             database.write(compute_nodes.store_all, page, time.time())
         database.dispose()
 

@@ -21,6 +21,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from objects.process import AGENT_BINARY
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import msgspec
@@ -29,7 +31,6 @@ from bench import _ledger
 from cells import health
 from cells.administration import CellChange, NewCell, change_cell, create_cell
 from cells.bulkhead import BulkheadSettings
-from cells.discovery import AGENT
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from db.api import cell_mappings, claims, host_mappings
@@ -85,7 +86,7 @@ def _add(api: ApiDatabase, name: str, url: str) -> CellMapping:
     mapping = create_cell(api, NewCell(name=name, database_url=url, transport_url=f"embedded://bench/cells/{name}"))
     nodes = [fleet.node(f"{name}-h{n}", vcpus=100_000, memory_mb=1 << 30, disk_gb=1 << 20) for n in range(HOSTS)]
     database, now = Database(url), time.time()
-    database.write(services.heartbeats, [services.Beat(host=node.host, binary=AGENT) for node in nodes], now + 3600)
+    database.write(services.heartbeats, [services.Beat(host=node.host, binary=AGENT_BINARY) for node in nodes], now + 3600)
     for node in nodes:
         database.write(compute_nodes.store, node, now)
     database.dispose()

@@ -18,13 +18,15 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from objects.process import AGENT_BINARY
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import sqlalchemy as sa
 
 from bench import _ledger
 from cells.administration import NewCell, create_cell
-from cells.discovery import AGENT, discover
+from cells.discovery import discover
 from cells.registry import CellRegistry
 from conductor.feed_follower import FeedFollower
 from db.api import epochs, host_mappings, tables
@@ -48,7 +50,7 @@ def fill(url: str, cell: int, hosts: int) -> None:
     ]
     for start in range(0, len(nodes), MAPPING_PAGE_SIZE):
         page = nodes[start : start + MAPPING_PAGE_SIZE]
-        database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT) for node in page])
+        database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT_BINARY) for node in page])
         database.write(compute_nodes.store_all, page, time.time())
     database.dispose()
 

@@ -21,13 +21,14 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from objects.process import AGENT_BINARY
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import sqlalchemy as sa
 
 from bench import _ledger
 from cells.administration import NewCell, create_cell
-from cells.discovery import AGENT
 from db.api import claims
 from db.api.epochs import Epoch, bump
 from db.api.tables import host_mappings
@@ -80,7 +81,7 @@ def report(tx: ApiTransaction, nodes: list[ComputeNode]) -> None:
     now = time.time()
     rows: list[dict[str, Any]] = [{"host": n.host, "node": n.node, "stats": stored.dump(n), "updated_at": now} for n in nodes]
     _ledger.insert(tx, compute_nodes, rows)
-    agents = [{"uuid": str(uuid.uuid4()), "host": n.host, "binary": AGENT, "last_seen": now + 3600} for n in nodes]
+    agents = [{"uuid": str(uuid.uuid4()), "host": n.host, "binary": AGENT_BINARY, "last_seen": now + 3600} for n in nodes]
     _ledger.insert(tx, services, agents)
 
 

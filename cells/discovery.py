@@ -14,8 +14,8 @@ from db.sql.engine import ApiDatabase
 from objects import errors, text
 from objects.base import Object
 from objects.cell import HostMapping
+from objects.process import AGENT_BINARY
 
-AGENT = "superconductor-compute"
 """The binary whose service record in a cell makes a host of its host name."""
 
 
@@ -72,7 +72,7 @@ def discover(registry: CellRegistry, api_database: ApiDatabase, now: float | Non
     Safe to run several times at once: what is mapped stays, and the same host is never mapped twice. A host found in two cells is
     mapped to neither, unless it was mapped before.
     """
-    answers = fan_out(registry.cells(), services.hosts, AGENT)
+    answers = fan_out(registry.cells(), services.hosts, AGENT_BINARY)
     seen: dict[str, list[str]] = defaultdict(list)
     refused: dict[str, str] = {}
     for answer in answers:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from cells.cell import Cell
-from cells.discovery import AGENT
 from db.cell import services
 from db.sql import clock, ready, sync
 from db.sql.connection import CellTransaction
 from objects import errors
 from objects.base import Object
+from objects.process import AGENT_BINARY
 
 
 class Answer(Object, frozen=True, kw_only=True):
@@ -57,7 +57,9 @@ class _DatabaseReading(Object, frozen=True, kw_only=True):
 
 def _read(tx: CellTransaction, down_after: float) -> _DatabaseReading:
     schema = sync.version(tx, "cell")
-    return _DatabaseReading(schema=schema, tally=None if schema is None else services.tally(tx, AGENT, clock.read(tx) - down_after))
+    return _DatabaseReading(
+        schema=schema, tally=None if schema is None else services.tally(tx, AGENT_BINARY, clock.read(tx) - down_after)
+    )
 
 
 def _collected(cell: Cell, database: Callable[[], tuple[_DatabaseReading, float]], bus: Callable[[], float]) -> Health:

@@ -13,16 +13,13 @@ from db import processes
 from db.processes import Level
 from db.sql.engine import Database
 from objects import errors, text
-from objects.process import About, Process
+from objects.process import API_BINARY, About, Process
 from rpc.server import VERSION
 from service.periodic import Periodic
 from service.release import release
 
 LOG = logging.getLogger(__name__)
 
-API = "superconductor-api"
-CONDUCTOR = "superconductor-conductor"
-SCHEDULER = "superconductor-scheduler"
 
 RECORD_LIFETIME_S = 3600.0
 """Seconds for which the record of a process stays that died without saying so."""
@@ -70,7 +67,7 @@ class Presence:
             self._database.write(processes.appear, self._level, self._record())
 
     def _record(self) -> Process:
-        messages = "" if self._binary == API else VERSION
+        messages = "" if self._binary == API_BINARY else VERSION
         return Process(
             uuid=self._uuid,
             binary=self._binary,

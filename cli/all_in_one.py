@@ -15,7 +15,7 @@ import msgspec
 
 from api.main import ApiService
 from api.opts import ApiSettings
-from cells import presence, template
+from cells import template
 from cells.bulkhead import BulkheadSettings
 from cells.presence import Presence
 from cells.registry import CellRegistry, RegistrySettings, open_database
@@ -31,6 +31,7 @@ from db.sql.engine import ApiDatabase, CellDatabase
 from objects import errors, stored
 from objects.base import Object
 from objects.cell import CellMapping
+from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY
 from rpc.counting import Observer
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
@@ -185,8 +186,8 @@ class AllInOne:
         self._services.append(self.scheduler)
         self._services.append(SuperConductorService(conductor, self.registry, self._api_database, self._bus, vault=vault))
         self._services.append(of_api_level(self._notify, folder.bus_url("api"), self._api_database, self.registry))
-        self._services += [Presence(self._api_database, "api", binary) for binary in (presence.SCHEDULER, presence.CONDUCTOR)]
-        self._api_presence = Presence(self._api_database, "api", presence.API)
+        self._services += [Presence(self._api_database, "api", binary) for binary in (SCHEDULER_BINARY, CONDUCTOR_BINARY)]
+        self._api_presence = Presence(self._api_database, "api", API_BINARY)
         self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault)
         self._api_host = api.host
         database = self._api_database
@@ -199,7 +200,7 @@ class AllInOne:
         self._closing += [bus, database]
         self._services.append(CellConductorService(settings, name, database, bus, vault=vault))
         self._services.append(of_cell(self._notify, mapping.transport_url, database))
-        self._services.append(Presence(database, "cell", presence.CONDUCTOR))
+        self._services.append(Presence(database, "cell", CONDUCTOR_BINARY))
         members = [self._compute_settings(host) for host in hosts if host.cell == name]
         if members:
             reporter = make_reporter(members[0], bus)  # agents that share a process share messages and their threads

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from cells.cell import Cell
-from cells.discovery import AGENT, discover, in_two_cells
+from cells.discovery import discover, in_two_cells
 from cells.fan_out import Answered, Unanswered, fan_out
 from cli import liveness
 from cli.base import ASTRAY, TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, name
@@ -20,6 +20,7 @@ from db.cell import host_removal as cell_host_removal
 from db.cell.services import SeenService
 from db.sql.connection import CellTransaction
 from objects.compute_node import ComputeNode
+from objects.process import AGENT_BINARY
 
 
 class HostDiscover(ActionLister):
@@ -55,7 +56,7 @@ class _HostCommand(Admin):
 
         def tell(host: str) -> object:
             cell = registry.of_host(host)
-            return cell.write(write, host, AGENT, *values, cell.now())
+            return cell.write(write, host, AGENT_BINARY, *values, cell.now())
 
         self.each(hosts, tell)
 
@@ -122,7 +123,7 @@ class HostDelete(_HostCommand):
         registry = self.deployment.registry
 
         def delete(host: str) -> None:
-            registry.of_host(host).write(cell_host_removal.from_cell, host, AGENT, parsed_args.down_after)
+            registry.of_host(host).write(cell_host_removal.from_cell, host, AGENT_BINARY, parsed_args.down_after)
             self.deployment.api_database.write(api_host_removal.from_api, host)
 
         self.each(parsed_args.hosts, delete)
@@ -188,7 +189,7 @@ class HostList(AdminLister):
 
 
 def _report(tx: CellTransaction) -> HostsReport:
-    return HostsReport(services.list_seen(tx, AGENT), compute_nodes.list_all(tx))
+    return HostsReport(services.list_seen(tx, AGENT_BINARY), compute_nodes.list_all(tx))
 
 
 def _hosts(answer: Answered[HostsReport], mapped: set[str], down_after: int) -> Iterable[Row]:

@@ -6,12 +6,12 @@ import argparse
 from functools import partial
 
 from cells import administration
-from cells.discovery import AGENT
 from cli import liveness
 from cli.base import Admin, at_least
 from db.api.host_removal import to_cell
 from db.cell import host_removal
 from objects import errors
+from objects.process import AGENT_BINARY
 
 
 class HostMove(Admin):
@@ -45,7 +45,7 @@ class HostMove(Admin):
             if not self.quiet:
                 self.warn(f"Host '{host}' is in cell '{new.name}' already")
             return
-        old.write(host_removal.from_cell, host, AGENT, parsed_args.down_after)
+        old.write(host_removal.from_cell, host, AGENT_BINARY, parsed_args.down_after)
         database.write(to_cell, host, old.uuid, new.uuid)
         if late := old.read(host_removal.heading_for, host):
             self.status = 1

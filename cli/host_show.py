@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from cliff.columns import FormattableColumn
 
 from cells.cell import Cell
-from cells.discovery import AGENT
 from cells.fan_out import Answered, Unanswered, fan_out
 from cli import liveness
 from cli.base import TWIN, AdminShow, at_least
@@ -25,6 +24,7 @@ from objects.aggregate import Aggregate
 from objects.compute_node import ComputeNode
 from objects.instance import Server
 from objects.inventory import Inventory
+from objects.process import AGENT_BINARY
 
 INSTANCES_LIMIT = 1000
 """Servers that are listed."""
@@ -109,7 +109,7 @@ def _level(tx: ApiTransaction, host: str) -> HostRecord:
 
 
 def _report(tx: CellTransaction, host: str) -> HostReport:
-    return HostReport(next(iter(services.list_seen(tx, AGENT, host)), None), cell_rows.nodes(tx, [host]))
+    return HostReport(next(iter(services.list_seen(tx, AGENT_BINARY, host)), None), cell_rows.nodes(tx, [host]))
 
 
 def _up(reports: dict[str, HostReport], down_after: float) -> set[str]:

@@ -8,18 +8,16 @@ from functools import partial
 from typing import NamedTuple
 
 from cells import administration
-from cells.discovery import AGENT
 from cells.fan_out import Unanswered, fan_out
-from cells.presence import API, CONDUCTOR, SCHEDULER
 from cli import liveness
 from cli.base import AdminLister, Row, Table, at_least
 from db import processes
 from db.cell import services
 from db.cell.services import SeenService
 from db.sql.connection import CellTransaction
-from objects.process import Process
+from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
 
-BINARIES = (API, SCHEDULER, CONDUCTOR, AGENT)
+BINARIES = (API_BINARY, SCHEDULER_BINARY, CONDUCTOR_BINARY, AGENT_BINARY)
 COLUMNS = ("Binary", "Level", "Host", "PID", "State", "Status", "Reason", "Forced Down", "Last Seen", "Started At")
 
 
@@ -74,7 +72,7 @@ class ServiceList(AdminLister):
 
 
 def _report(tx: CellTransaction) -> ProcessReport:
-    return ProcessReport(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT))
+    return ProcessReport(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT_BINARY))
 
 
 def _wanted(row: Row, parsed_args: argparse.Namespace) -> bool:

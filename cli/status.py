@@ -8,11 +8,11 @@ from typing import Any
 
 from cliff.show import ShowOne
 
-from cells.presence import CONDUCTOR
 from cli import glance
 from cli.base import ASTRAY, TWIN
 from cli.explain import console_on, table_of
 from cli.http import HttpCommand
+from objects.process import CONDUCTOR_BINARY
 
 STATES = ("building", "active", "error")
 
@@ -81,7 +81,7 @@ def _dead_letters(status: dict[str, Any]) -> Iterator[tuple[str, dict[str, int]]
 def _row(cell: dict[str, Any]) -> tuple[Any, ...]:
     numbers = (*glance.hosts(cell), *(glance.of_hosts(cell, what) for what in ("disabled_hosts", "unmapped_hosts")))
     servers = (cell["servers"].get(state, 0) for state in STATES)
-    conductors = glance.UNKNOWN if cell["processes"] is None else _tally(cell["processes"][CONDUCTOR])
+    conductors = glance.UNKNOWN if cell["processes"] is None else _tally(cell["processes"][CONDUCTOR_BINARY])
     places = (glance.reached(cell["database"]), glance.reached(cell["bus"]))
     return (cell["name"], cell["state"], *places, conductors, *numbers, *servers, glance.lag(cell["feed"]))
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import service.opts
 from cells.cell import Cell
-from cells.discovery import AGENT, in_two_cells
+from cells.discovery import in_two_cells
 from cells.fan_out import Answered, fan_out
 from cells.registry import CellRegistry
 from cli import key_file, liveness
@@ -27,7 +27,7 @@ from db.sql import ready, sync
 from db.sql.connection import CellTransaction, Connection
 from objects import errors
 from objects.mask import mask_url
-from objects.process import Process
+from objects.process import AGENT_BINARY, Process
 from rpc.transport import Bus
 from service import config
 from service.release import release
@@ -64,7 +64,7 @@ class ReportedProcesses(NamedTuple):
 
 
 def _report(tx: CellTransaction) -> ReportedProcesses:
-    return ReportedProcesses(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT))
+    return ReportedProcesses(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT_BINARY))
 
 
 class _Site:

@@ -28,7 +28,7 @@ from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
-from objects.process import About
+from objects.process import AGENT_BINARY, About
 from rpc.cell_conductor import CellConductorClient
 from rpc.compute import serve
 from rpc.scheduler import SchedulerClient
@@ -39,7 +39,6 @@ from service.release import release
 
 LOG = logging.getLogger(__name__)
 
-BINARY = "superconductor-compute"
 VERSION = 1
 """The agent's service version. Raise it when the agent sends something that older cell conductors or conductors do not know."""
 
@@ -161,7 +160,7 @@ class ComputeService:
 
     def _introduce(self) -> None:
         with contextlib.suppress(errors.Unsupported):  # a conductor of an older release needs no introduction
-            self._client.introduce(self._context, self._settings.host, BINARY, _about(), time.monotonic() - self._began)
+            self._client.introduce(self._context, self._settings.host, AGENT_BINARY, _about(), time.monotonic() - self._began)
 
     def _beat(self) -> None:
         try:
@@ -171,7 +170,7 @@ class ComputeService:
                 self._report_state()
 
     def _report_state(self) -> None:
-        self._client.report_state(self._context, self._settings.host, BINARY, VERSION, stopping=self._stopping)
+        self._client.report_state(self._context, self._settings.host, AGENT_BINARY, VERSION, stopping=self._stopping)
 
     def _announce(self) -> None:
         """Tell the cell that the host takes no more orders. If the message is lost, the missing heartbeats will show it."""

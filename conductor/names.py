@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from objects import errors, text
+from objects.base import INT32_MAX
 from objects.build import Report
 from objects.process import About
 
@@ -15,8 +16,6 @@ BINARY_LENGTH = 64
 RELEASE_LENGTH = 64
 MESSAGES_LENGTH = 16
 """Lengths of the columns, in characters."""
-
-_INT32_MAX = 2**31 - 1
 
 
 def check_reports(reports: Sequence[Report]) -> None:
@@ -33,13 +32,13 @@ def check_service(host: str, binary: str, version: int = 1) -> None:
     text.checked_name("host", host)
     if len(text.checked_name("binary", binary)) > BINARY_LENGTH:
         raise errors.Invalid(f"binary {binary[:80]!r}: a name has at most {BINARY_LENGTH} characters")
-    if not 0 <= version <= _INT32_MAX:
-        raise errors.Invalid(f"version {version}: is not a number from 0 to {_INT32_MAX}")
+    if not 0 <= version <= INT32_MAX:
+        raise errors.Invalid(f"version {version}: is not a number from 0 to {INT32_MAX}")
 
 
 def checked_about(about: About, uptime: float) -> About:
     """A process's description, cleaned to fit its columns. Raises errors.Invalid for a pid or uptime that cannot be."""
-    if not 0 <= about.pid <= _INT32_MAX or not math.isfinite(uptime):
+    if not 0 <= about.pid <= INT32_MAX or not math.isfinite(uptime):
         raise errors.Invalid(f"pid {about.pid}, uptime {uptime}: are not numbers that a process has")
     release, messages = text.clean(about.release, RELEASE_LENGTH), text.clean(about.messages, MESSAGES_LENGTH)
     return msgspec.structs.replace(about, release=release, messages=messages)

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Collection
 
 from cells.cell import Cell
-from cells.discovery import AGENT
 from cells.registry import CellRegistry
 from db.api import cell_mappings, host_mappings
 from db.cell import compute_nodes, services
@@ -19,6 +18,7 @@ from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.cell import HostMapping
+from objects.process import AGENT_BINARY
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class HostMapper:
             self._complaints(self._cell.name, logging.ERROR, text, self._cell.name, _some(sorted(elsewhere)))
 
     def _identified(self, hosts: Collection[str]) -> set[str]:
-        shown = self._cell.read(services.identified, AGENT, hosts)
+        shown = self._cell.read(services.identified, AGENT_BINARY, hosts)
         if unshown := sorted(set(hosts) - shown):
             text = "cell %s: hosts of a shared broker user are not mapped: %s; 'superconductor host discover' maps them, and %s"
             advice = "'superconductor host user HOST' says how to give them broker users"

@@ -9,7 +9,7 @@ from functools import partial
 
 from oslo_config import cfg
 
-from cells import api_level, own_cell, presence
+from cells import api_level, own_cell
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel
 from cells.own_cell import OwnCell
@@ -18,6 +18,7 @@ from conductor import notify, opts
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.notify import NotificationService
 from objects import errors
+from objects.process import CONDUCTOR_BINARY
 from service import notifications, process
 from service.opts import refuse
 from service.process import Plan, Role
@@ -74,7 +75,7 @@ def super_role(conf: cfg.ConfigOpts) -> ConductorRole:
     level = ApiLevel(conf, pool_size=2 * settings.workers + SWEEP_CONNECTIONS)  # doorbells' builds, and the queue sweep's
     service = SuperConductorService(settings, level.registry, level.database, level.bus, Vault(conf.secrets["keys"]))
     notifier = notify.of_api_level(notifications.settings(conf), level.url, level.database, level.registry)
-    heartbeat = Presence(level.database, "api", presence.CONDUCTOR, conf.report_interval)
+    heartbeat = Presence(level.database, "api", CONDUCTOR_BINARY, conf.report_interval)
     return ConductorRole(SUPER, (service, notifier, heartbeat), partial(level.wait, for_bus=True), level.close)
 
 
@@ -84,7 +85,7 @@ def cell_role(conf: cfg.ConfigOpts) -> ConductorRole:
     cell = OwnCell(conf, pool_size=settings.workers + SWEEP_CONNECTIONS)
     service = CellConductorService(settings, cell.name, cell.database, cell.bus, Vault(conf.secrets["keys"]))
     notifier = notify.of_cell(notifications.settings(conf), conf.transport_url, cell.database)
-    heartbeat = Presence(cell.database, "cell", presence.CONDUCTOR, conf.report_interval)
+    heartbeat = Presence(cell.database, "cell", CONDUCTOR_BINARY, conf.report_interval)
     return ConductorRole(CELL, (service, notifier, heartbeat), cell.wait, cell.close)
 
 
@@ -150,7 +151,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command."""
-    return process.main("superconductor-conductor", argv, [opts.list_opts(), cells_opts.list_opts()], plan)
+    return process.main(CONDUCTOR_BINARY, argv, [opts.list_opts(), cells_opts.list_opts()], plan)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from objects import errors, lifecycle
 from objects.context import RequestContext, request_of
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome
+from objects.process import AGENT_BINARY
 from objects.text import checked_name
 from service.isolate import isolate
 from service.liveness import Liveness
@@ -28,7 +29,6 @@ from service.steps import step
 LOG = logging.getLogger(__name__)
 
 SWEEP_PAGE_SIZE = 200
-COMPUTE = "superconductor-compute"
 
 DEADLINES, DEAD_HOSTS, DELETES, ORDERS = "deadlines", "dead hosts", "deletes", "orders"
 """The steps of the sweep's dead letters. Their keys are the UUIDs of the instances."""
@@ -143,7 +143,7 @@ class CellSweep:
 
         Builds that a stopping host has not accepted move as well.
         """
-        found = [service for service in self._database.read(services.list_all) if service.binary == COMPUTE]
+        found = [service for service in self._database.read(services.list_all) if service.binary == AGENT_BINARY]
         down = self._liveness.down(found, time.monotonic())
         stopping = {service.host for service in found if service.stopping} - down
         if stopping and (moved := self._conductor.move_off(self._context, sorted(stopping))):

@@ -6,6 +6,11 @@ from typing import ClassVar
 
 from objects.base import Message, Object
 
+API_BINARY = "superconductor-api"
+CONDUCTOR_BINARY = "superconductor-conductor"
+SCHEDULER_BINARY = "superconductor-scheduler"
+AGENT_BINARY = "superconductor-compute"
+
 
 class About(Message, frozen=True, kw_only=True):
     """A process's report about itself. ``release``: the software version. ``messages``: the version of the messages it serves,

@@ -9,12 +9,11 @@ import msgspec
 
 from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
+from rpc.agents import TOPIC as TOPIC  # of agents, whose queues it names too
 from rpc.arguments import ITEMS_LIMIT
 from rpc.client import MethodCall
 from rpc.server import TopicServer
 from rpc.transport import Bus
-
-TOPIC = "compute"
 
 
 class ComputeEndpoint(Protocol):

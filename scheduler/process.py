@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from oslo_config import cfg
 
-from cells import api_level, presence
+from cells import api_level
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel
 from cells.presence import Presence
+from objects.process import SCHEDULER_BINARY
 from scheduler import opts
 from scheduler.main import SchedulerService
 from scheduler.plugins import load_driver
@@ -29,7 +30,7 @@ class SchedulerRole:
         self._conf = conf
         self._level = ApiLevel(conf, POOL_SIZE)
         self._service = SchedulerService(opts.settings(conf), self._level.registry, self._level.database, self._level.bus)
-        self._presence = Presence(self._level.database, "api", presence.SCHEDULER, conf.report_interval)
+        self._presence = Presence(self._level.database, "api", SCHEDULER_BINARY, conf.report_interval)
 
     def start(self, stopped: threading.Event) -> None:
         if self._level.wait(stopped, for_bus=True) and wait_for("a first look at the fleet", self._service.start, stopped):
@@ -54,7 +55,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command ``superconductor-scheduler``. Returns its exit status."""
-    return process.main("superconductor-scheduler", argv, [opts.list_opts(), cells_opts.list_opts()], plan)
+    return process.main(SCHEDULER_BINARY, argv, [opts.list_opts(), cells_opts.list_opts()], plan)
 
 
 if __name__ == "__main__":

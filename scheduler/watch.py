@@ -7,12 +7,12 @@ import threading
 import time
 
 from cells.cell import Cell
-from cells.discovery import AGENT
 from cells.feed import FeedReader
 from db.cell import compute_nodes, services
 from db.cell.services import Sign
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind
+from objects.process import AGENT_BINARY
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from service.periodic import Every
@@ -131,7 +131,7 @@ class CellWatch:
         mono = time.monotonic()
         found: set[str] = set()
         changed: list[tuple[Sign, float]] = []
-        for sign in self.cell.read(services.signs, AGENT):
+        for sign in self.cell.read(services.signs, AGENT_BINARY):
             found.add(sign.host)
             heard = self._heard.get(sign.host)
             if heard is None:

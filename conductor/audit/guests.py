@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from cells.discovery import AGENT
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
 from db.audit import cell_rows
 from db.audit.cell_rows import Population
+from objects.process import AGENT_BINARY
 
 UNKNOWN = "guests without rows"
 MISSING = "rows without guests"
@@ -30,7 +30,7 @@ def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
 
 def look(places: Places, page: AuditPage) -> list[Finding]:
     """Compare nodes whose agent reported lately and whose rows have not changed lately: a change is reported with a delay."""
-    agents = places.ask(page.cell_uuid, cell_rows.agents, page.keys, AGENT)
+    agents = places.ask(page.cell_uuid, cell_rows.agents, page.keys, AGENT_BINARY)
     population = places.ask(page.cell_uuid, cell_rows.population, page.keys)
     nodes = places.ask(page.cell_uuid, cell_rows.nodes, page.keys)
     if agents is None or population is None or nodes is None:

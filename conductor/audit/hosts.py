@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from cells.discovery import AGENT
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from db.api import host_mappings
@@ -14,6 +13,7 @@ from db.audit import cell_rows, hosts
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
+from objects.process import AGENT_BINARY
 from objects.selection import HostCapacity
 
 UNMAPPED = "host without mapping"
@@ -38,7 +38,7 @@ def _anywhere(page: AuditPage) -> AuditPage:
 
 
 def _agents(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, cell_rows.agents_after, after, AUDIT_PAGE_SIZE, AGENT)
+    return places.ask(cell_uuid, cell_rows.agents_after, after, AUDIT_PAGE_SIZE, AGENT_BINARY)
 
 
 def _nodes(places: Places, cell_uuid: str, after: str) -> list[str] | None:
@@ -49,7 +49,7 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
     reporting: dict[str, list[str]] = defaultdict(list)
     nodes: dict[str, list[ComputeNode]] = {}
     for cell in places.builders:
-        agents = places.ask(cell.uuid, cell_rows.agents, page.keys, AGENT)
+        agents = places.ask(cell.uuid, cell_rows.agents, page.keys, AGENT_BINARY)
         known = places.ask(cell.uuid, cell_rows.nodes, page.keys)
         if agents is not None and known is not None:
             nodes[cell.uuid] = known

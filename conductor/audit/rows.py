@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from cells.discovery import AGENT
 from cells.instance_mapping import adopt
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
@@ -17,6 +16,7 @@ from objects import lifecycle
 from objects.instance import Instance, State
 from objects.instance_row import InstanceRow
 from objects.lifecycle import Outcome, Refused
+from objects.process import AGENT_BINARY
 
 UNSETTLED = "staged row that nobody settled"
 UNMAPPED = "row without mapping"
@@ -75,7 +75,7 @@ def _is_active(places: Places, home: str, uuid: str) -> bool:
     row = rows.rows.get(uuid) if rows else None
     if row is None or row.state is not State.ACTIVE or row.host is None:
         return False
-    agent = (places.ask(home, cell_rows.agents, [row.host], AGENT) or {}).get(row.host)
+    agent = (places.ask(home, cell_rows.agents, [row.host], AGENT_BINARY) or {}).get(row.host)
     return agent is not None and not agent.forced_down and agent.age <= places.heard_within
 
 

@@ -7,6 +7,7 @@ import enum
 from cli.demo import plan
 from cli.demo.plan import HostPlan
 from objects.base import Object
+from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY
 
 
 class Role(enum.StrEnum):
@@ -20,11 +21,11 @@ class Role(enum.StrEnum):
 
 
 PROGRAMS = {
-    Role.API: "superconductor-api",
-    Role.COMPUTE: "superconductor-compute",
-    Role.SUPER: "superconductor-conductor",
-    Role.SCHEDULER: "superconductor-scheduler",
-    Role.CONDUCTOR: "superconductor-conductor",
+    Role.API: API_BINARY,
+    Role.COMPUTE: AGENT_BINARY,
+    Role.SUPER: CONDUCTOR_BINARY,
+    Role.SCHEDULER: SCHEDULER_BINARY,
+    Role.CONDUCTOR: CONDUCTOR_BINARY,
 }
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from cells.discovery import AGENT
 from compute.simulated import METADATA_KEY
 from db.cell import compute_nodes, instances
 from objects import lifecycle
 from objects.context import RequestContext
 from objects.instance import FailureClass, Instance, State
 from objects.lifecycle import Change
+from objects.process import AGENT_BINARY
 from objects.spec import ServerProperties
 from service.periodic import wait_until
 from tests.support.batches import leave_guest
@@ -271,7 +271,7 @@ class TestStopping:
         """It had said that it stops, and nothing else: what it had begun is handed back by its next start."""
         first = accepted(cloud, booted)
         cell, _ = cloud.cell_conductor(CELL)
-        cell.report_state(RequestContext(request_id="req-test"), first.host or "", AGENT, 1, stopping=True)
+        cell.report_state(RequestContext(request_id="req-test"), first.host or "", AGENT_BINARY, 1, stopping=True)
         assert cloud.row(booted) == first, "what it has begun is its own"
         cloud.start()
         row = ended(cloud, booted, State.ACTIVE)

@@ -20,7 +20,6 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from cells.discovery import AGENT
 from db.cell import instances, services
 from db.cell.tables import builds
 from db.sql.connection import Connection
@@ -28,6 +27,7 @@ from objects import lifecycle
 from objects.build import Report, ReportKind
 from objects.instance import Failure, FailureClass, State
 from objects.lifecycle import Change
+from objects.process import AGENT_BINARY
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.ground import USUAL
@@ -128,7 +128,7 @@ def test_a_cell_conductor_that_sleeps_changes_nothing_when_it_wakes(tmp_path: Pa
         database = cloud.databases["cell1"]
         accepted(cloud, dead)
         host = cloud.row(dead).host or ""
-        database.write(services.set_forced_down, host, AGENT, True, time.time())
+        database.write(services.set_forced_down, host, AGENT_BINARY, True, time.time())
         database.write(_strike, late)
         cloud.keeper.keep()  # what was staged is scheduled
         reason = Failure(kind=FailureClass.HOST, error="BuildFailed", message="no disk", at=0.0)
@@ -140,7 +140,7 @@ def test_a_cell_conductor_that_sleeps_changes_nothing_when_it_wakes(tmp_path: Pa
             Job(at="before transition 1", report=report(cloud, asked, ReportKind.ACCEPT)),
         ]
         with sleeper("cell", cloud.folder.database_url("cell1"), jobs) as asleep:
-            database.write(services.set_forced_down, host, AGENT, False, time.time())
+            database.write(services.set_forced_down, host, AGENT_BINARY, False, time.time())
             cloud.start()
             cloud.settle()
             before = written(cloud, [dead, late, failed, asked])

@@ -21,6 +21,7 @@ from db.cell.tables import instances as table
 from db.sql.connection import Connection
 from objects.build import Report, ReportKind
 from objects.instance import State
+from objects.process import AGENT_BINARY
 from service.periodic import wait_until
 from tests.support.cell_site import CONTEXT, NO_DISK, Site, said
 from tests.support.ground import GROUNDS, Ground
@@ -168,8 +169,8 @@ class TestBuilds:
         site.stage(BAD, "n-moves")
         site.build(BAD, "n-moves", active=False)
         spoil(site, poison)
-        site.database.write(services.heartbeat, "h1", sweep_cell.COMPUTE, 1)
-        site.database.write(services.set_forced_down, "h1", sweep_cell.COMPUTE, True, 1.0)
+        site.database.write(services.heartbeat, "h1", AGENT_BINARY, 1)
+        site.database.write(services.set_forced_down, "h1", AGENT_BINARY, True, 1.0)
         site.sweep().dead_hosts()
         assert site.state("n-moves") == ("scheduled", "h2", 2)
         assert wait_until(lambda: ("n-moves", 2) in site.hosts["h2"].orders, PATIENCE)
@@ -186,8 +187,8 @@ class TestDeletes:
         neighbours = Neighbours(site)
         spoil(site, poison)
         if dead:
-            site.database.write(services.heartbeat, "h1", sweep_cell.COMPUTE, 1)
-            site.database.write(services.set_forced_down, "h1", sweep_cell.COMPUTE, True, 1.0)
+            site.database.write(services.heartbeat, "h1", AGENT_BINARY, 1)
+            site.database.write(services.set_forced_down, "h1", AGENT_BINARY, True, 1.0)
             sweep(site)
             assert site.state("n-gone")[0] == "deleted"
         else:

@@ -12,13 +12,13 @@ import msgspec
 
 from cells.administration import NewCell, create_cell
 from cells.bulkhead import BulkheadSettings
-from cells.discovery import AGENT
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from db.api import cell_mappings
 from db.cell import compute_nodes, services
 from objects.cell import CellMapping
 from objects.compute_node import ComputeNode
+from objects.process import AGENT_BINARY
 from tests.support.ground import Ground
 
 SETTINGS = RegistrySettings(poll_interval=0.0, linger=0.0, bulkhead=BulkheadSettings(timeout=5.0, failures=2, pause=3600.0))
@@ -48,7 +48,7 @@ class Cells:
         """A bus that no other test has."""
         return self.ground.bus(name)
 
-    def report(self, cell: str, *hosts: str, binary: str = AGENT, at: float | None = None, guests: int = 2) -> None:
+    def report(self, cell: str, *hosts: str, binary: str = AGENT_BINARY, at: float | None = None, guests: int = 2) -> None:
         """Agents in ``cell`` give a sign of life and say what their hosts offer."""
         now = time.time() if at is None else at
         database = self.ground.open(cell)

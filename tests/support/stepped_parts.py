@@ -18,7 +18,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from cells.bulkhead import Bulkhead, BulkheadSettings
 from cells.cell import Cell
-from cells.discovery import AGENT
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from compute.driver import Guest
@@ -30,6 +29,7 @@ from db.cell import compute_nodes, services
 from db.sql.engine import ApiDatabase, Database, OutcomeUnknown
 from objects import errors
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
+from objects.process import AGENT_BINARY
 from objects.spec import BootSecrets
 from service.worker_pool import WorkerPool
 from tests.support import fleet
@@ -157,7 +157,7 @@ class Files:
             api.write(cell_mappings.create, mapping)
         for host, cell in HOMES.items():
             database = self.databases[cell]
-            database.write(services.heartbeat, host, AGENT, 1, now)
+            database.write(services.heartbeat, host, AGENT_BINARY, 1, now)
             database.write(compute_nodes.store, fleet.node(host, vcpus=ROOM, hypervisor_type="simulated"), now)
         api.write(host_mappings.add, [HostMapping(host=host, cell_uuid=CELLS[cell]) for host, cell in HOMES.items()], now)
 

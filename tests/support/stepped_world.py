@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cells.discovery import AGENT
 from compute.driver import Guest
 from compute.journal import read_guests
 from compute.main import AgentEndpoint, ComputeService
@@ -38,6 +37,7 @@ from db.cell import services
 from objects import errors
 from objects.context import RequestContext
 from objects.group import GroupPolicy, ServerGroup
+from objects.process import AGENT_BINARY
 from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.scheduler import SchedulerClient
 from rpc.super_conductor import SuperConductorClient
@@ -363,7 +363,7 @@ class SteppedWorld:
         """Whatever its agent says."""
         (self._dead.add if dead else self._dead.discard)(host)
         with self.files.well():
-            self.files.databases[HOMES[host]].write(services.set_forced_down, host, AGENT, dead, time.time())
+            self.files.databases[HOMES[host]].write(services.set_forced_down, host, AGENT_BINARY, dead, time.time())
 
     def guests(self, host: str) -> Sequence[Guest]:
         process = self.processes.get(host)

@@ -17,7 +17,7 @@ import msgspec
 import sqlalchemy as sa
 
 from cells.administration import NewCell, create_cell
-from cells.discovery import AGENT, discover
+from cells.discovery import discover
 from cli.demo import evidence
 from cli.demo.evidence import Evidence, at_rest, leftovers
 from compute.driver import Guest
@@ -34,6 +34,7 @@ from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects.compute_node import ComputeNode
 from objects.instance import Instance
+from objects.process import AGENT_BINARY
 from objects.spec import RequestSpec
 from rpc.compute import ComputeClient
 from rpc.transport import Bus
@@ -154,7 +155,7 @@ class World:
     def appear(self, host: str) -> None:
         """The cell hears from a host: a sign of life and what it offers."""
         database, now = self.databases[self.homes[host]], time.time()
-        database.write(services.heartbeat, host, AGENT, 1, now)
+        database.write(services.heartbeat, host, AGENT_BINARY, 1, now)
         node = ComputeNode(host=host, node=host, vcpus=16, memory_mb=65536, disk_gb=1000, hypervisor_type="simulated")
         database.write(compute_nodes.store, node, now)
 

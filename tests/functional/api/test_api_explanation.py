@@ -14,11 +14,11 @@ import pytest
 
 from api import explanation
 from api.main import build_app
-from cells.presence import API, CONDUCTOR, SCHEDULER
 from db.api import cell_mappings, decisions, mappings
 from db.cell import services
 from objects.cell import CellMapping
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
+from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY
 from objects.relaxation import Asked, Relaxation
 from tests.support.api import CELL1_UUID, IMAGE, OTHER_TENANT, TENANT, Front
 
@@ -257,7 +257,7 @@ def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> No
             "view": "answers",
             "database": well,
             "bus": well,
-            "processes": {CONDUCTOR: {"up": 0, "down": 0}},
+            "processes": {CONDUCTOR_BINARY: {"up": 0, "down": 0}},
             "feed": {"behind": 0, "seconds": None},
             "hosts": {"UP": 1, "UNKNOWN": 1},
             "disabled_hosts": 0,
@@ -268,7 +268,7 @@ def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> No
             "silent_since": None,
         }
     ]
-    assert status["processes"] == {binary: {"up": 0, "down": 0} for binary in (API, SCHEDULER, CONDUCTOR)}
+    assert status["processes"] == {binary: {"up": 0, "down": 0} for binary in (API_BINARY, SCHEDULER_BINARY, CONDUCTOR_BINARY)}
     assert status["buried"] == {"error": 1}
     assert (status["queue"]["depth"], status["queue"]["servers"]) == (3, {"building": 3})
     assert status["queue"]["oldest_seconds"] >= 0

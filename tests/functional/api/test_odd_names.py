@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cells.discovery import AGENT, discover
+from cells.discovery import discover
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.cell_conductor import CellConductor
 from db.api import host_mappings
@@ -19,7 +19,7 @@ from objects.build import Report, ReportKind
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
-from objects.process import About
+from objects.process import AGENT_BINARY, About
 from tests.support.commands import Shell
 from tests.support.databases import SERVERS, database_on
 from tests.support.world import World, world
@@ -51,9 +51,9 @@ def test_a_cells_conductor_refuses_odd_names_and_stores_nothing(cloud: World, co
     before = cloud.databases["cell1"].read(services.list_all)
     node = ComputeNode(host=odd, node=odd, vcpus=1, memory_mb=1, disk_gb=1)
     for call in (
-        lambda: conductor.report_state(CONTEXT, odd, AGENT, 1),
+        lambda: conductor.report_state(CONTEXT, odd, AGENT_BINARY, 1),
         lambda: conductor.report_state(CONTEXT, "h1", odd, 1),
-        lambda: conductor.introduce(CONTEXT, odd, AGENT, About(), 1.0),
+        lambda: conductor.introduce(CONTEXT, odd, AGENT_BINARY, About(), 1.0),
         lambda: conductor.introduce(CONTEXT, "h1", odd, About(), 1.0),
         lambda: conductor.holdings(CONTEXT, odd),
         lambda: conductor.update_resource_stats(CONTEXT, node),
@@ -73,13 +73,13 @@ def test_numbers_that_no_column_holds_are_refused(conductor: CellConductor, vers
 
 
 def say(conductor: CellConductor, version: int, pid: int, uptime: float) -> None:
-    conductor.report_state(CONTEXT, "h1", AGENT, version)
-    conductor.introduce(CONTEXT, "h1", AGENT, About(pid=pid), uptime)
+    conductor.report_state(CONTEXT, "h1", AGENT_BINARY, version)
+    conductor.introduce(CONTEXT, "h1", AGENT_BINARY, About(pid=pid), uptime)
 
 
 def test_what_a_process_says_of_itself_is_cleaned(cloud: World, conductor: CellConductor) -> None:
-    conductor.introduce(CONTEXT, "h1", AGENT, About(release="1\0\x1b" + "x" * 100, messages="y" * 100, pid=1), 1.0)
-    [seen] = cloud.databases["cell1"].read(services.list_seen, AGENT, "h1")
+    conductor.introduce(CONTEXT, "h1", AGENT_BINARY, About(release="1\0\x1b" + "x" * 100, messages="y" * 100, pid=1), 1.0)
+    [seen] = cloud.databases["cell1"].read(services.list_seen, AGENT_BINARY, "h1")
     assert seen.service.release is not None
     assert seen.service.release.startswith("1\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}xxx")
     assert (len(seen.service.release.encode()), seen.service.messages) == (64, "y" * 13 + "...")
@@ -99,7 +99,7 @@ def test_hosts_stored_before_are_listed_and_deleted_and_not_mapped(tmp_path: Pat
     with world(tmp_path, {"cell1": ["h1"]}) as cloud:
         cell = cloud.databases["cell1"]
         for host in (ESCAPES, "h1 "):
-            cell.write(services.heartbeat, host, AGENT, 1, 1.0)
+            cell.write(services.heartbeat, host, AGENT_BINARY, 1, 1.0)
         registry = CellRegistry(cloud.api, RegistrySettings())
         found = discover(registry, cloud.api)
         registry.close()

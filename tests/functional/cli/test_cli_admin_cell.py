@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cells.discovery import AGENT
 from db.api import host_mappings
 from db.cell import services
 from db.sql.engine import Database
 from db.sql.sync import latest
 from objects.cell import CELL0_UUID, HostMapping
+from objects.process import AGENT_BINARY
 from tests.support.cell_databases import silent_port
 from tests.support.commands import Shell
 
@@ -191,7 +191,7 @@ def test_health_of_every_cell_is_asked_at_once(shell: Shell) -> None:
     database = Database(f"sqlite:///{shell.state}/east.db")
     now = time.time()
     for host, seen in (("h1", now), ("h2", now), ("h3", now - 3600)):
-        database.write(services.heartbeat, host, AGENT, 1, seen)
+        database.write(services.heartbeat, host, AGENT_BINARY, 1, seen)
     database.dispose()
     rows = shell.json("cell list --health")
     assert [(row["Name"], row["Database"], row["Bus"], row["Since"]) for row in rows] == [

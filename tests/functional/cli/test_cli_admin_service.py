@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cells.presence import API, CONDUCTOR, SCHEDULER
 from db import processes
 from db.cell import services
 from db.cell.services import Beat
 from db.processes import Level
 from db.sql.engine import Database
-from objects.process import About, Process
+from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, About, Process
 from tests.support.cell_databases import Cells, closed_port, east_and_west
 from tests.support.commands import Shell
 from tests.support.databases import sqlite_url
@@ -24,15 +23,15 @@ AGENT = "superconductor-compute"
 @pytest.fixture
 def cells(tmp_path: Path) -> Cells:
     cells = east_and_west(tmp_path)
-    show(cells, "api", "api", API)
-    show(cells, "api", "api", SCHEDULER)
-    show(cells, "api", "api", CONDUCTOR)
-    show(cells, "east", "cell", CONDUCTOR)
+    show(cells, "api", "api", API_BINARY)
+    show(cells, "api", "api", SCHEDULER_BINARY)
+    show(cells, "api", "api", CONDUCTOR_BINARY)
+    show(cells, "east", "cell", CONDUCTOR_BINARY)
     return cells
 
 
 def show(cells: Cells, name: str, level: Level, binary: str) -> None:
-    about = About(release="1.2", messages="" if binary == API else "1.0", pid=7)
+    about = About(release="1.2", messages="" if binary == API_BINARY else "1.0", pid=7)
     shown = Process(uuid=f"{name}-{binary}", binary=binary, host="control1", about=about, started_at=0.0, last_seen=0.0, age=1.0)
     database = cells.api if level == "api" else Database(sqlite_url(cells.folder, name))
     database.write(processes.appear, level, shown)
@@ -47,10 +46,10 @@ def test_all_processes_are_listed_with_what_is_known_of_them(cells: Cells, shell
     shell.done("host set e2 --down")
     rows = shell.json("service list")
     assert [(row["Binary"], row["Level"], row["Host"], row["State"]) for row in rows] == [
-        (API, "api", "control1", "up"),
-        (CONDUCTOR, "api", "control1", "up"),
-        (SCHEDULER, "api", "control1", "up"),
-        (CONDUCTOR, "east", "control1", "up"),
+        (API_BINARY, "api", "control1", "up"),
+        (CONDUCTOR_BINARY, "api", "control1", "up"),
+        (SCHEDULER_BINARY, "api", "control1", "up"),
+        (CONDUCTOR_BINARY, "east", "control1", "up"),
         (AGENT, "east", "e1", "up"),
         (AGENT, "east", "e2", "down"),
     ]
@@ -72,8 +71,8 @@ def test_all_processes_are_listed_with_what_is_known_of_them(cells: Cells, shell
 def test_every_format_tells_the_same(cells: Cells, shell: Shell) -> None:
     told = shell.json("service list --cell east")
     assert yaml.safe_load(shell.done("service list --cell east -f yaml")) == told
-    assert shell.done("service list --cell east -f value -c Binary -c Host") == f"{CONDUCTOR} control1\n"
-    assert shell.done("service list --cell east -f csv -c Binary").splitlines() == ['"Binary"', f'"{CONDUCTOR}"']
+    assert shell.done("service list --cell east -f value -c Binary -c Host") == f"{CONDUCTOR_BINARY} control1\n"
+    assert shell.done("service list --cell east -f csv -c Binary").splitlines() == ['"Binary"', f'"{CONDUCTOR_BINARY}"']
     assert "control1" in shell.done("service list --cell east")
 
 

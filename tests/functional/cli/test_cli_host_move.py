@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cells.administration import list_cells
-from cells.discovery import AGENT, discover
+from cells.discovery import discover
 from db.api import host_mappings, inventories
 from db.api.host_removal import to_cell
 from db.cell import host_removal, services, staging
@@ -20,6 +20,7 @@ from db.sql.engine import Database
 from objects import errors
 from objects.cell import HostMapping
 from objects.instance import Instance, State
+from objects.process import AGENT_BINARY
 from objects.selection import Selection
 from tests.support.cell_databases import Cells, closed_port, east_and_west
 from tests.support.cell_site import SPEC
@@ -63,7 +64,7 @@ def test_a_silent_host_without_servers_moves_and_a_second_run_says_so(cells: Cel
 def test_an_agent_that_has_said_that_it_stops_need_not_be_silent_for_long(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1")
     shell.done("-q host discover")
-    Database(sqlite_url(cells.folder, "east")).write(services.heartbeats, [Beat(host="e1", binary=AGENT, stopping=True)])
+    Database(sqlite_url(cells.folder, "east")).write(services.heartbeats, [Beat(host="e1", binary=AGENT_BINARY, stopping=True)])
     shell.done("host move e1 --to west")
     assert homes(cells) == {"e1": "west"}
 
@@ -71,7 +72,7 @@ def test_an_agent_that_has_said_that_it_stops_need_not_be_silent_for_long(cells:
 def test_a_move_that_was_interrupted_is_finished_by_the_next(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1", at=time.time() - 3600)
     shell.done("-q host discover")
-    Database(sqlite_url(cells.folder, "east")).write(host_removal.from_cell, "e1", AGENT, 60.0)
+    Database(sqlite_url(cells.folder, "east")).write(host_removal.from_cell, "e1", AGENT_BINARY, 60.0)
     assert homes(cells) == {"e1": "east"}
     shell.done("host move e1 --to west")
     assert homes(cells) == {"e1": "west"}
@@ -156,15 +157,15 @@ def test_claims_and_builds_that_may_come_keep_a_host(cloud: World) -> None:
     cloud.settle()
     host = cloud.row(uuid).host or ""
     with pytest.raises(errors.Conflict, match=f"Host '{host}' has 1 servers"):
-        cloud.databases[cloud.homes[host]].write(host_removal.from_cell, host, AGENT, NO_WAIT)
+        cloud.databases[cloud.homes[host]].write(host_removal.from_cell, host, AGENT_BINARY, NO_WAIT)
     idle = next(a for a in cloud.homes if a != host and cloud.homes[a] == "cell1")
-    cloud.databases["cell1"].write(host_removal.from_cell, idle, AGENT, NO_WAIT)
+    cloud.databases["cell1"].write(host_removal.from_cell, idle, AGENT_BINARY, NO_WAIT)
     cloud.api.write(to_cell, idle, cells["cell1"], cells["cell2"])
 
 
 def test_a_host_that_moved_takes_servers_in_its_new_cell(cloud: World) -> None:
     cells = _uuids(cloud)
-    cloud.databases["cell1"].write(host_removal.from_cell, "a1", AGENT, NO_WAIT)
+    cloud.databases["cell1"].write(host_removal.from_cell, "a1", AGENT_BINARY, NO_WAIT)
     cloud.api.write(to_cell, "a1", cells["cell1"], cells["cell2"])
     cloud.homes["a1"] = "cell2"
     cloud.appear("a1")

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 
 from api.main import ApiService
 from api.opts import ApiSettings
-from cells.presence import CONDUCTOR
 from cli.http import ApiClient
 from cli.server import POLL_INTERVAL_S
 from conductor.roll_back import BatchSweep
@@ -29,7 +28,7 @@ from objects import errors
 from objects.cell import CellMapping
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
 from objects.instance import FailureClass
-from objects.process import About, Process
+from objects.process import CONDUCTOR_BINARY, About, Process
 from objects.relaxation import Asked, Relaxation
 from objects.spec import BootSecrets
 from service.periodic import wait_until
@@ -39,7 +38,7 @@ from tests.support.cell_databases import closed_port, silent_port
 from tests.support.commands import Outcome, Shell
 
 VAULT = Vault([new_key()])
-DEAD = Process(uuid="dead", binary=CONDUCTOR, host="c1", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
+DEAD = Process(uuid="dead", binary=CONDUCTOR_BINARY, host="c1", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
 BOOT = f"server boot web --flavor m1.small --image {IMAGE}"
 
 
@@ -370,7 +369,7 @@ def test_status_tells_what_does_not_answer_and_since_when(front: Front, operator
         assert cells["away"][what]["since"] is not None
         assert cells["cell1"][what]["reachable"]
     assert (cells["away"]["processes"], cells["away"]["feed"]) == (None, None)
-    assert cells["cell1"]["processes"] == {CONDUCTOR: {"up": 0, "down": 1}}
+    assert cells["cell1"]["processes"] == {CONDUCTOR_BINARY: {"up": 0, "down": 1}}
     assert "Cell away: its database is silent since" in table
     assert "Cell away: its broker is silent since" in table
     [row] = [line.split() for line in table.splitlines() if line.split()[:1] == ["away"]]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from cells.discovery import AGENT, discover
+from cells.discovery import discover
 from cli import key_file
 from db import processes
 from db.api import tables
@@ -23,7 +23,7 @@ from db.sql.connection import Connection
 from db.sql.engine import Database
 from db.sql.sync import latest
 from objects.cell import CellMapping
-from objects.process import About, Process
+from objects.process import AGENT_BINARY, About, Process
 from service.release import release
 from service.vault import new_key
 from tests.support import tombstones
@@ -147,7 +147,7 @@ def test_a_host_in_two_cells_and_one_of_a_cell_that_is_gone(site: Site) -> None:
 
 
 def test_services_of_an_older_release(site: Site) -> None:
-    Database(site.east.database_url).write(services.heartbeat, "east-h1", AGENT, 0, time.time())
+    Database(site.east.database_url).write(services.heartbeat, "east-h1", AGENT_BINARY, 0, time.time())
     older, _ = site.check(1)["Services"]
     assert older == ("Warning", "agents of an older version: east-h1; upgrade them after conductors and schedulers")
 
@@ -160,7 +160,7 @@ def test_processes_of_another_release(site: Site) -> None:
 
     show(site.cells.api, "api", "0.0.9")
     show(Database(site.east.database_url), "cell", release())
-    agent = Beat(host="east-h1", binary=AGENT)
+    agent = Beat(host="east-h1", binary=AGENT_BINARY)
     Database(site.east.database_url).write(services.introduce, agent, About(release="0.0.8"), 1.0)
     agents, level, well = site.check(1)["Services"]
     assert agents == ("Warning", f"on release 0.0.8, while this is {release()}: superconductor-compute on east-h1")

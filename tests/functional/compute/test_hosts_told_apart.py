@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cells.discovery import AGENT
 from db.cell import services
 from db.cell.services import Beat
-from objects.process import About
+from objects.process import AGENT_BINARY, About
 from tests.support.cell_databases import Cells
 from tests.support.commands import Shell
 from tests.support.processes import write_configuration
@@ -37,8 +36,8 @@ def test_upgrade_check_names_hosts_that_share_a_user(tmp_path: Path, capsys: pyt
     cells.add("east")
     cells.report("east", "e1", "e2")
     east = cells.ground.open("east")
-    east.write(services.introduce, Beat(host="e1", binary=AGENT), About(release="1"), 1.0, identified=True)
-    east.write(services.introduce, Beat(host="e2", binary=AGENT), About(release="1"), 1.0)
+    east.write(services.introduce, Beat(host="e1", binary=AGENT_BINARY), About(release="1"), 1.0, identified=True)
+    east.write(services.introduce, Beat(host="e2", binary=AGENT_BINARY), About(release="1"), 1.0)
     told = shell("upgrade check -f value")
     assert "e2: cannot be distinguished, because their agents share a broker user" in told.out
     assert "e1: not" not in told.out

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cells.discovery import AGENT
 from conductor.border import Border
 from db.cell import compute_nodes, services, unknown_guests
 from objects import builder_digest, errors
 from objects.build import ReportKind
 from objects.host_limits import HostLimits
 from objects.instance import State
-from objects.process import About
+from objects.process import AGENT_BINARY, About
 from objects.unknown_guest import UnknownGuest
 from rpc.agents import AgentUsers
 from rpc.sender import LOCAL, MessageSender
@@ -37,9 +36,9 @@ CALLS: dict[str, Callable[[Border], object]] = {
     "build_instances": lambda border: border.build_instances(CONTEXT, [said(ReportKind.FAILED, "i1")]),
     "holdings": lambda border: border.holdings(CONTEXT, "h1"),
     "update_resource_stats": lambda border: border.update_resource_stats(CONTEXT, node("h1")),
-    "report_state": lambda border: border.report_state(CONTEXT, "h1", AGENT, 1),
-    "stopping": lambda border: border.report_state(CONTEXT, "h1", AGENT, 1, stopping=True),
-    "introduce": lambda border: border.introduce(CONTEXT, "h1", AGENT, About(), 1.0),
+    "report_state": lambda border: border.report_state(CONTEXT, "h1", AGENT_BINARY, 1),
+    "stopping": lambda border: border.report_state(CONTEXT, "h1", AGENT_BINARY, 1, stopping=True),
+    "introduce": lambda border: border.introduce(CONTEXT, "h1", AGENT_BINARY, About(), 1.0),
     "unknown_guests": lambda border: border.unknown_guests(CONTEXT, "h1", [STRAY]),
 }
 """Everything that an agent of h1 may say of h1."""
@@ -98,9 +97,9 @@ def test_a_host_is_believed_about_itself(site: Site, name: str, who: MessageSend
 
 def test_other_prefixes_may_be_configured(site: Site) -> None:
     made = Border(site.conductor, AgentUsers(required=True, prefix="nova-"), lambda: MessageSender(user="nova-h1"))
-    made.report_state(CONTEXT, "h1", AGENT, 1)
+    made.report_state(CONTEXT, "h1", AGENT_BINARY, 1)
     with pytest.raises(errors.Forbidden):
-        Border(site.conductor, AgentUsers(required=True, prefix="nova-"), lambda: OWN).report_state(CONTEXT, "h1", AGENT, 1)
+        Border(site.conductor, AgentUsers(required=True, prefix="nova-"), lambda: OWN).report_state(CONTEXT, "h1", AGENT_BINARY, 1)
 
 
 class TestBuilders:
@@ -137,14 +136,14 @@ class TestBuilders:
 class TestIdentified:
     def test_it_is_on_record_whether_the_broker_vouches_for_a_host(self, site: Site) -> None:
         for who, expected in ((SHARED, False), (OWN, True), (SHARED, False), (LOCAL, True)):
-            border(site, who, required=False).introduce(CONTEXT, "h1", AGENT, About(), 1.0)
-            assert site.database.read(services.get, "h1", AGENT).identified is expected
-            assert site.database.read(services.identified, AGENT, ["h1", "h2"]) == ({"h1"} if expected else set())
+            border(site, who, required=False).introduce(CONTEXT, "h1", AGENT_BINARY, About(), 1.0)
+            assert site.database.read(services.get, "h1", AGENT_BINARY).identified is expected
+            assert site.database.read(services.identified, AGENT_BINARY, ["h1", "h2"]) == ({"h1"} if expected else set())
 
     def test_the_feed_tells_of_its_nodes_again_when_it_is_shown_for_the_first_time(self, site: Site) -> None:
         border(site, SHARED, required=False).update_resource_stats(CONTEXT, node("h1"))
         for who, events in ((SHARED, 1), (OWN, 2), (OWN, 2)):
-            border(site, who, required=False).introduce(CONTEXT, "h1", AGENT, About(), 1.0)
+            border(site, who, required=False).introduce(CONTEXT, "h1", AGENT_BINARY, About(), 1.0)
             assert sum(key == "h1" for key, _ in site.events()) == events
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cells.administration import delete_cell
-from cells.discovery import AGENT
 from cells.registry import CellRegistry
 from conductor.feed_follower import FeedFollower
 from conductor.newcomers import HostMapper
@@ -23,7 +22,7 @@ from db.cell.services import Beat
 from objects import errors
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
-from objects.process import About
+from objects.process import AGENT_BINARY, About
 from tests.support.cell_databases import Cells, cells_on, closed_port
 from tests.support.ground import CHOSEN, GROUNDS, on
 
@@ -84,13 +83,13 @@ def test_hosts_of_a_shared_broker_user_wait_for_a_command(
     cells.report("east", "e1")
     cells.report("east", "e2")
     east = cells.ground.open("east")
-    east.write(services.introduce, Beat(host="e1", binary=AGENT), About(), 1.0, identified=True)
-    east.write(services.introduce, Beat(host="e2", binary=AGENT), About(), 1.0, identified=False)
+    east.write(services.introduce, Beat(host="e1", binary=AGENT_BINARY), About(), 1.0, identified=True)
+    east.write(services.introduce, Beat(host="e2", binary=AGENT_BINARY), About(), 1.0, identified=False)
     first = keeper(cells, registry, "east", identified_only=True)
     first.keep()
     assert mapped(cells, registry) == {"e1": "east"}
     assert "hosts of a shared broker user are not mapped: e2" in caplog.text
-    east.write(services.introduce, Beat(host="e2", binary=AGENT), About(), 1.0, identified=True)
+    east.write(services.introduce, Beat(host="e2", binary=AGENT_BINARY), About(), 1.0, identified=True)
     first.keep()
     assert mapped(cells, registry) == {"e1": "east", "e2": "east"}, "without a change of its stats"
     east.dispose()
@@ -131,7 +130,7 @@ def uuid_of(registry: CellRegistry, name: str) -> str:
 def leave(cells: Cells, name: str, host: str) -> None:
     """The first step of ``host move`` and ``host delete``: the cell forgets the host."""
     database = cells.ground.open(name)
-    database.write(cell_host_removal.from_cell, host, AGENT, NO_WAIT)
+    database.write(cell_host_removal.from_cell, host, AGENT_BINARY, NO_WAIT)
     database.dispose()
 
 

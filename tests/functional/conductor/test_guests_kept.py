@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cells.discovery import AGENT
 from compute.main import ComputeService
 from conductor.main import CellConductorService
 from conductor.opts import ConductorSettings
@@ -18,6 +17,7 @@ from objects import errors, lifecycle
 from objects.build import DeleteOrder
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome
+from objects.process import AGENT_BINARY
 from rpc.compute import HostOrders
 from service.periodic import wait_until
 from tests.support.cell_site import CONTEXT, Site
@@ -58,7 +58,7 @@ class Machines:
         """As a kill would: without the last heartbeat, which says that the host is stopping and lets its orders go elsewhere."""
         while self.agents:
             self.agents.pop().stop(0.0)
-            self.site.conductor.report_state(CONTEXT, "h1", AGENT, 1)
+            self.site.conductor.report_state(CONTEXT, "h1", AGENT_BINARY, 1)
 
     def rewrite(self, change: Callable[[Instance], Instance]) -> None:
         """What a restored database does: rows say something else, without an event and whatever the guards say."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from cells.discovery import AGENT
 from conductor.audit import claims, feeds, guests, hosts, late, quota, secrets, servers, slots, usage
 from db import secrets as kept
 from db.api import claim_repair, events, host_mappings, server_groups
@@ -27,6 +26,7 @@ from objects import lifecycle
 from objects.cell import HostMapping
 from objects.group import GroupPolicy, ServerGroup
 from objects.instance import Instance, State
+from objects.process import AGENT_BINARY
 from tests.support import applying, fleet
 from tests.support.auditing import LONG_AGO, Auditor, Ground, away, flat
 from tests.support.ground import USUAL
@@ -238,7 +238,7 @@ class TestHosts:
         assert site.cloud.api.read(host_mappings.homes)["a3"] == site.uuid_of("cell1")
 
     def test_a_host_in_two_cells_is_told(self, site: Ground) -> None:
-        site.cloud.databases["cell2"].write(services.heartbeat, "a1", AGENT, 1, time.time())
+        site.cloud.databases["cell2"].write(services.heartbeat, "a1", AGENT_BINARY, 1, time.time())
         assert site.auditor.kinds() == [(hosts.CONFLICT, "a1")]
         assert site.auditor.repair() == [(hosts.CONFLICT, "a1")]
         site.cell("cell2", sa.delete(service_table).where(service_table.c.host == "a1"))
@@ -282,7 +282,7 @@ class TestGuests:
     def at_rest(self, site: Ground, host: str, running: int) -> int:
         """Its agent reports so many guests; returns how many rows are ACTIVE there."""
         site.cell("cell1", sa.update(instance_table).where(instance_table.c.host == host).values(updated_at=LONG_AGO))
-        site.cloud.databases["cell1"].write(services.heartbeat, host, AGENT, 1, time.time())
+        site.cloud.databases["cell1"].write(services.heartbeat, host, AGENT_BINARY, 1, time.time())
         applying.tell(site.cloud, "cell1", applying.node(host, running_vms=running))
         site.keep()
         return sum(row.instance.state is State.ACTIVE and row.instance.host == host for row in site.cloud.evidence().rows)

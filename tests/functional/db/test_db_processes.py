@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from cells.presence import CONDUCTOR, Presence
+from cells.presence import Presence
 from db import processes
 from db.cell import feed, services, tables
 from db.cell.services import Beat
@@ -17,7 +17,7 @@ from db.sql import clock
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database
 from objects.feed import EventKind
-from objects.process import About, Process
+from objects.process import CONDUCTOR_BINARY, About, Process
 from service.periodic import wait_until
 from tests.support.databases import SERVERS, database_on
 
@@ -33,7 +33,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 def process(uuid: str, age: float = 0.0) -> Process:
     about = About(release="1.2", messages="1.0", pid=7)
-    return Process(uuid=uuid, binary=CONDUCTOR, host="h1", about=about, started_at=0.0, last_seen=0.0, age=age)
+    return Process(uuid=uuid, binary=CONDUCTOR_BINARY, host="h1", about=about, started_at=0.0, last_seen=0.0, age=age)
 
 
 def made_older(database: Database, by: float) -> None:
@@ -48,7 +48,7 @@ def test_a_process_appears_is_renewed_and_ends(database: Database) -> None:
     database.write(processes.appear, "cell", process("p1"))  # the answer to the first was lost
     made_older(database, 50.0)
     (old,) = database.read(processes.list_all, "cell")
-    assert (old.about, old.binary, old.host) == (process("p1").about, CONDUCTOR, "h1")
+    assert (old.about, old.binary, old.host) == (process("p1").about, CONDUCTOR_BINARY, "h1")
     assert old.last_seen - old.started_at == pytest.approx(50.0, abs=1.0)
     assert old.age >= 50.0
     with StatementCounter(database) as counter:
@@ -69,7 +69,7 @@ def test_what_died_long_ago_is_forgotten(database: Database) -> None:
 
 
 def test_a_process_that_was_forgotten_makes_its_record_anew_and_takes_it_back(database: Database) -> None:
-    presence = Presence(database, "cell", CONDUCTOR, interval=0.05)
+    presence = Presence(database, "cell", CONDUCTOR_BINARY, interval=0.05)
     presence.start()
 
     def seen() -> list[Process]:

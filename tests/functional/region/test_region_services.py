@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cells.discovery import AGENT
-from cells.presence import API, CONDUCTOR, SCHEDULER
+from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY
 from service.periodic import wait_until
 from tests.support.commands import Shell
 from tests.support.region import host, region
@@ -16,7 +15,13 @@ from tests.support.region import host, region
 def test_processes_are_listed_while_they_run_and_agents_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with region(tmp_path, [host("h1")]) as cloud:
         shell = Shell(cloud.folder.path, capsys)
-        everybody = {(API, "api"), (SCHEDULER, "api"), (CONDUCTOR, "api"), (CONDUCTOR, "cell1"), (AGENT, "cell1")}
+        everybody = {
+            (API_BINARY, "api"),
+            (SCHEDULER_BINARY, "api"),
+            (CONDUCTOR_BINARY, "api"),
+            (CONDUCTOR_BINARY, "cell1"),
+            (AGENT_BINARY, "cell1"),
+        }
 
         def introduced() -> bool:
             rows = shell.json("service list")
@@ -24,4 +29,4 @@ def test_processes_are_listed_while_they_run_and_agents_stay(tmp_path: Path, cap
 
         assert wait_until(introduced, 30.0)
         cloud.all.stop()
-        assert [(row["Binary"], row["State"]) for row in shell.json("service list")] == [(AGENT, "stopping")]
+        assert [(row["Binary"], row["State"]) for row in shell.json("service list")] == [(AGENT_BINARY, "stopping")]

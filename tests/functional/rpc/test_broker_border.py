@@ -11,12 +11,11 @@ import msgspec
 import pytest
 from amqp.exceptions import AccessRefused, PreconditionFailed, ResourceLocked  # type: ignore[import-untyped]  # likewise
 
-from cells.discovery import AGENT
 from db import secrets
 from db.cell import compute_nodes, services
 from objects import errors
 from objects.build import BuildOrder, BuildOrders, ReportKind
-from objects.process import About
+from objects.process import AGENT_BINARY, About
 from rpc import agents
 from rpc.cell_conductor import CellConductorClient
 from rpc.compute import ComputeClient, HostOrders
@@ -53,10 +52,10 @@ class TestAnAgentWithItsOwnUser:
     def test_it_speaks_for_itself(self, cell: BrokerCell) -> None:
         me = cell.hosts[0]
         client = cell.client(me)
-        client.report_state(CONTEXT, me, AGENT, 1)
-        client.introduce(CONTEXT, me, AGENT, About(), 1.0)
+        client.report_state(CONTEXT, me, AGENT_BINARY, 1)
+        client.introduce(CONTEXT, me, AGENT_BINARY, About(), 1.0)
         client.update_resource_stats(CONTEXT, node(me))
-        assert cell.site.database.read(services.get, me, AGENT).identified is True
+        assert cell.site.database.read(services.get, me, AGENT_BINARY).identified is True
         cell.site.stage("own", host=me)
         accept = msgspec.structs.replace(said(ReportKind.ACCEPT, "own", me), builder=f"{me}:1")
         assert [verdict.accepted for verdict in client.report(CONTEXT, [accept])] == [True]
@@ -141,7 +140,7 @@ class TestATakenAgent:
     def test_it_cannot_say_that_another_host_lives_or_stops(self, cell: BrokerCell, stopping: bool) -> None:
         rogue, other = cell.hosts
         client = cell.client(rogue)
-        client.report_state(CONTEXT, other, AGENT, 1, stopping=stopping)
+        client.report_state(CONTEXT, other, AGENT_BINARY, 1, stopping=stopping)
         client.update_resource_stats(CONTEXT, node(rogue))  # has come after the heartbeat
         assert other not in {service.host for service in cell.site.database.read(services.list_all)}
 
@@ -154,7 +153,7 @@ class TestATakenAgent:
         client = cell.client(cell.hosts[0])
         calls: dict[str, Callable[[], None]] = {
             "stats": lambda: client.update_resource_stats(CONTEXT, node("ghost-1", vcpus=10**9)),
-            "introduce": lambda: client.introduce(CONTEXT, "ghost-1", AGENT, About(), 1.0),
+            "introduce": lambda: client.introduce(CONTEXT, "ghost-1", AGENT_BINARY, About(), 1.0),
         }
         with pytest.raises(errors.Forbidden, match="reports for host ghost-1"):
             calls[say]()
@@ -207,8 +206,8 @@ def test_a_shared_user_speaks_for_hosts_and_takes_over_what_has_not_begun(tmp_pa
         client = CellConductorClient(shared.bus, timeout=20.0)
         [verdict] = client.report(CONTEXT, [said(ReportKind.ACCEPT, "i1", host)])
         assert verdict.accepted
-        client.introduce(CONTEXT, host, AGENT, About(release="1"), 1.0)
-        assert shared.site.database.read(services.get, host, AGENT).is_shared
+        client.introduce(CONTEXT, host, AGENT_BINARY, About(release="1"), 1.0)
+        assert shared.site.database.read(services.get, host, AGENT_BINARY).is_shared
         with pytest.raises(errors.Forbidden):
             shared.client(shared.hosts[0]).holdings(CONTEXT, host)
 

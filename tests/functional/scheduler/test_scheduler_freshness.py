@@ -10,7 +10,6 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from cells.discovery import AGENT
 from cells.registry import CellRegistry
 from db.api import aggregates, claims, host_mappings
 from db.cell import compute_nodes, feed, services
@@ -18,6 +17,7 @@ from db.cell.tables import compute_nodes as compute_nodes_table
 from db.sql.connection import CellTransaction
 from db.sql.engine import Database
 from objects.cell import CellMapping, CellState, HostMapping
+from objects.process import AGENT_BINARY
 from scheduler import freshness
 from scheduler.cursor import Cursor
 from scheduler.freshness import Freshness
@@ -58,7 +58,7 @@ class Watched:
 
     def stop_agent(self, cell: CellMapping, host: str) -> None:
         """It says that it stops."""
-        beat = services.Beat(host=host, binary=AGENT, stopping=True)
+        beat = services.Beat(host=host, binary=AGENT_BINARY, stopping=True)
         self.in_cell(cell).write(services.heartbeats, [beat], time.time())
 
     def usable(self) -> set[str]:
@@ -136,7 +136,7 @@ def test_a_host_that_is_mapped_to_another_cell_goes_there_at_once(watch: Callabl
     watched.add(watched.east, "mover")
     watched.cells.report("west", "mover")
     watched.in_cell(watched.east).write(
-        services.heartbeats, [services.Beat(host="mover", binary=AGENT, stopping=True)], time.time()
+        services.heartbeats, [services.Beat(host="mover", binary=AGENT_BINARY, stopping=True)], time.time()
     )
     watched.freshness.start()
     assert watched.becomes()
@@ -181,14 +181,14 @@ class TestAlive:
         east = watched.in_cell(watched.east)
 
         def only_e1() -> bool:
-            east.write(services.heartbeat, "e1", AGENT, 1, 0.0)  # the reporter's clock does not matter
+            east.write(services.heartbeat, "e1", AGENT_BINARY, 1, 0.0)  # the reporter's clock does not matter
             return watched.usable() == {"e1"}
 
         assert wait_until(only_e1, 10.0)
 
         def both() -> bool:
-            east.write(services.heartbeat, "e1", AGENT, 1, 0.0)
-            east.write(services.heartbeat, "e2", AGENT, 1, 0.0)
+            east.write(services.heartbeat, "e1", AGENT_BINARY, 1, 0.0)
+            east.write(services.heartbeat, "e2", AGENT_BINARY, 1, 0.0)
             return watched.usable() == {"e1", "e2"}
 
         assert wait_until(both, 10.0)
@@ -197,7 +197,7 @@ class TestAlive:
         watched = watch()
         watched.add(watched.east, "fresh")
         watched.add(watched.west, "stale")
-        watched.in_cell(watched.west).write(services.heartbeat, "stale", AGENT, 1, time.time() - 3600)
+        watched.in_cell(watched.west).write(services.heartbeat, "stale", AGENT_BINARY, 1, time.time() - 3600)
         watched.freshness.start()
         assert watched.usable() == {"fresh"}
 
@@ -206,11 +206,11 @@ class TestAlive:
         watched.add(watched.east, "e1", "e2", "e3")
         watched.freshness.start()
         east = watched.in_cell(watched.east)
-        east.write(services.set_disabled, "e1", AGENT, True, "repair", time.time())
-        east.write(services.set_forced_down, "e2", AGENT, True, time.time())
+        east.write(services.set_disabled, "e1", AGENT_BINARY, True, "repair", time.time())
+        east.write(services.set_forced_down, "e2", AGENT_BINARY, True, time.time())
         assert watched.becomes("e3")
-        east.write(services.set_disabled, "e1", AGENT, False, None, time.time())
-        east.write(services.set_forced_down, "e2", AGENT, False, time.time())
+        east.write(services.set_disabled, "e1", AGENT_BINARY, False, None, time.time())
+        east.write(services.set_forced_down, "e2", AGENT_BINARY, False, time.time())
         assert watched.becomes("e1", "e2", "e3")
 
     def test_a_host_whose_agent_is_stopping_is_left_out_until_it_is_back(self, watch: Callable[..., Watched]) -> None:
@@ -218,16 +218,16 @@ class TestAlive:
         watched.add(watched.east, "e1", "e2")
         watched.freshness.start()
         east = watched.in_cell(watched.east)
-        east.write(services.heartbeats, [services.Beat(host="e1", binary=AGENT, stopping=True)], time.time())
+        east.write(services.heartbeats, [services.Beat(host="e1", binary=AGENT_BINARY, stopping=True)], time.time())
         assert watched.becomes("e2")
-        east.write(services.heartbeat, "e1", AGENT, 1, time.time())
+        east.write(services.heartbeat, "e1", AGENT_BINARY, 1, time.time())
         assert watched.becomes("e1", "e2")
 
     def test_a_deleted_service_takes_its_host_out(self, watch: Callable[..., Watched]) -> None:
         watched = watch()
         watched.add(watched.east, "e1", "e2")
         watched.freshness.start()
-        watched.in_cell(watched.east).write(services.delete, "e1", AGENT)
+        watched.in_cell(watched.east).write(services.delete, "e1", AGENT_BINARY)
         assert watched.becomes("e2")
 
 
@@ -274,7 +274,7 @@ class TestCells:
         watched.registry.get(watched.east.uuid).database.dispose()
 
         def east_is_old() -> bool:
-            west.write(services.heartbeat, "w1", AGENT, 1, 0.0)
+            west.write(services.heartbeat, "w1", AGENT_BINARY, 1, 0.0)
             return (watched.freshness.ages()["east"] or 0.0) > 2.0
 
         assert wait_until(east_is_old, 15.0)

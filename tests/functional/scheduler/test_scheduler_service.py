@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cells.discovery import AGENT
 from cells.registry import CellRegistry
 from db.api import claims, host_mappings
 from db.cell import services
 from objects import errors
 from objects.cell import HostMapping
+from objects.process import AGENT_BINARY
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from rpc.scheduler import SchedulerClient
@@ -53,7 +53,7 @@ class Deployment:
 
     def beat(self, host: str, at: float) -> None:
         database = self.cells.ground.open("east")
-        database.write(services.heartbeat, host, AGENT, 1, at)
+        database.write(services.heartbeat, host, AGENT_BINARY, 1, at)
         database.dispose()
 
 
