@@ -19,7 +19,7 @@ from objects.cell import CELL0_UUID
 from objects.instance import State
 from objects.instance_row import InstanceRow
 
-MORE, STUCK = 1, 3
+EXIT_MORE, EXIT_STUCK = 1, 3
 """Exit status of ``map``: run it again; there is something that running it again does not change."""
 
 FINE, UNMAPPED, NO_CELL, DELETED, NO_ROW, UNKNOWN, DISAGREES = range(7)
@@ -47,12 +47,12 @@ class InstanceMap(ActionShow):
             cell = registry.get(administration.find_cell(database, parsed_args.cell).uuid)
             done = map_instances(registry, Ledger(database, "instance map"), cell, parsed_args.max_count)
         except errors.SuperconductorError as error:
-            self.status = STUCK
+            self.status = EXIT_STUCK
             self.warn(str(error))
             return ("Mapped", "More"), (None, None)
         for refused in done.refused:
             self.warn(f"{refused}: delete the copy that is wrong, then run this again")
-        self.status = MORE if done.more else STUCK if done.refused else 0
+        self.status = EXIT_MORE if done.more else EXIT_STUCK if done.refused else 0
         return ("Mapped", "More"), (done.mapped, "yes" if done.more else "no")
 
 

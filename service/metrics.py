@@ -103,7 +103,7 @@ RETRIES = _counter("build_retries_total", "Builds that went on to another attemp
 DECISIONS = _counter("decisions_total", "Decisions of the scheduler.", "result")
 DECISION = _histogram("decision_seconds", "Duration of a decision, with its claims.")
 CLAIMS = _counter("claims_total", "Claims made for servers.")
-CONFLICTS = _counter("claim_conflicts_total", "Claims that failed because another scheduler had claimed the host.")
+CONFLICTS = _counter("claim_conflicts_total", "Chosen hosts that another scheduler had claimed first.")
 
 # -- requests, messages and transactions, and their errors ------------------------------------------------------------------------
 
