@@ -17,10 +17,6 @@ class ServerGroupSoftAffinityWeigher(Weigher):
     option = "soft_affinity_weight_multiplier"
     applies_when = ("group",)
 
-    @property
-    def multiplier(self) -> float:
-        return self.settings.soft_affinity_weight_multiplier
-
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         return hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_AFFINITY else None
 
@@ -30,10 +26,6 @@ class ServerGroupSoftAntiAffinityWeigher(Weigher):
 
     option = "soft_anti_affinity_weight_multiplier"
     applies_when = ("group",)
-
-    @property
-    def multiplier(self) -> float:
-        return self.settings.soft_anti_affinity_weight_multiplier
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         return -hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None

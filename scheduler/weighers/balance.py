@@ -19,10 +19,6 @@ class BalanceWeigher(Weigher):
 
     option = "balance_weight_multiplier"
 
-    @property
-    def multiplier(self) -> float:
-        return self.settings.balance_weight_multiplier
-
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         amounts = {"vcpus": request.vcpus, "memory_mb": request.memory_mb, "disk_gb": request.disk_gb}
         highest, lowest = np.zeros(len(hosts)), np.ones(len(hosts))

@@ -40,8 +40,9 @@ class Weigher(abc.ABC):
         self.settings = settings
 
     @property
-    @abc.abstractmethod
-    def multiplier(self) -> float: ...
+    def multiplier(self) -> float:
+        """The setting that ``option`` names; 1.0 if there is none."""
+        return float(getattr(self.settings, self.option, 1.0))
 
     def multipliers(self, hosts: Hosts) -> Floats | float:
         """The multiplier, or an array with one per host if aggregates set their own."""

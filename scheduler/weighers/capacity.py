@@ -14,10 +14,6 @@ class RAMWeigher(Weigher):
     least = 0.0
     option = "ram_weight_multiplier"
 
-    @property
-    def multiplier(self) -> float:
-        return self.settings.ram_weight_multiplier
-
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         return hosts.free_memory_mb
 
@@ -28,10 +24,6 @@ class CPUWeigher(Weigher):
     least = 0.0
     option = "cpu_weight_multiplier"
 
-    @property
-    def multiplier(self) -> float:
-        return self.settings.cpu_weight_multiplier
-
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         return hosts.free_vcpus
 
@@ -41,10 +33,6 @@ class DiskWeigher(Weigher):
 
     least = 0.0
     option = "disk_weight_multiplier"
-
-    @property
-    def multiplier(self) -> float:
-        return self.settings.disk_weight_multiplier
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         return hosts.free_disk_gb

@@ -19,10 +19,6 @@ class CrossCellWeigher(Weigher):
     option = "cross_cell_move_weight_multiplier"
     applies_when = ("move",)
 
-    @property
-    def multiplier(self) -> float:
-        return self.settings.cross_cell_move_weight_multiplier
-
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         if request.source_cell is None or request.only_cell is not None:
             return None
@@ -38,10 +34,6 @@ class CellSpreadWeigher(Weigher):
 
     cell_wide = True
     option = "cell_spread_weight_multiplier"
-
-    @property
-    def multiplier(self) -> float:
-        return self.settings.cell_spread_weight_multiplier
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         if request.group is None and request.spec.num_instances < 2:
@@ -59,10 +51,6 @@ class CellCapacityWeigher(Weigher):
 
     least = 0.0
     option = "cell_capacity_weight_multiplier"
-
-    @property
-    def multiplier(self) -> float:
-        return self.settings.cell_capacity_weight_multiplier
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         shares = request.remembered(self.name, lambda: np.minimum(hosts.cell_shares("vcpus"), hosts.cell_shares("memory_mb")))

@@ -16,10 +16,6 @@ class IoOpsWeigher(Weigher):
     least = 0.0
     option = "io_ops_weight_multiplier"
 
-    @property
-    def multiplier(self) -> float:
-        return self.settings.io_ops_weight_multiplier
-
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         return hosts.io_ops.astype(np.float64)
 
@@ -28,10 +24,6 @@ class NumInstancesWeigher(Weigher):
     """Counts the instances claimed on a host. A negative multiplier prefers fewer."""
 
     option = "num_instances_weight_multiplier"
-
-    @property
-    def multiplier(self) -> float:
-        return self.settings.num_instances_weight_multiplier
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         return hosts.instances.astype(np.float64)
