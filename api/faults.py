@@ -50,7 +50,7 @@ _HIDDEN = {
 """Messages that replace the error's own, which may name machines."""
 
 _FULL = (
-    "The service has no room to store new requests. Accepted requests continue. "
+    "The service has no room left to store new requests. Accepted requests continue. "
     "It accepts new ones once its operator has freed space; the log says where."
 )
 RETRY_AFTER_S = 5
