@@ -128,7 +128,8 @@ def typing() -> None:
 
 
 def unit() -> None:
-    run_tests("tests/unit", "tests/packaging")
+    # They wait less than the others, so more processes than these cost more than they save.
+    run_tests("-n", os.environ.get("TEST_PROCESSES", "4"), "tests/unit", "tests/packaging")
 
 
 def properties() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import functools
 import os
 import re
 from collections import Counter
@@ -22,12 +23,14 @@ ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
 END = re.compile(r"(?<=[.!?:;])\s+|\s·\s")
 
 
-def product() -> Iterator[tuple[str, ast.Module]]:
+@functools.cache
+def product() -> list[tuple[str, ast.Module]]:
+    """The paths and parsed modules of what is installed."""
     config = configparser.ConfigParser()
     config.read(CHECKOUT / "setup.cfg")
     rooms = {package.split(".")[0] for package in config["options"]["packages"].split()}
-    for path in sorted(path for room in rooms for path in (CHECKOUT / room).rglob("*.py")):
-        yield str(path.relative_to(CHECKOUT)), ast.parse(path.read_text())
+    paths = sorted(path for room in rooms for path in (CHECKOUT / room).rglob("*.py"))
+    return [(str(path.relative_to(CHECKOUT)), ast.parse(path.read_text())) for path in paths]
 
 
 def sentences(text: str) -> Iterator[str]:
