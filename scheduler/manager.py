@@ -119,10 +119,11 @@ class SchedulerManager:
         ``is_patient``: jobs wait for hosts that this process has not heard of yet.
         """
         for tries in range(CLAIM_ATTEMPTS):
+            if not jobs:
+                return
             if tries:
                 time.sleep(pause_after(tries, CONFLICT_PAUSE_S, LONGEST_CONFLICT_PAUSE_S, spread=1.0))
-            if jobs:
-                self._schedule(jobs)
+            self._schedule(jobs)
             while is_patient and (early := [job for job in jobs if job.premature and job.error is None]):
                 time.sleep(HOSTS_WAIT_PAUSE_S)
                 self._schedule(early)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,16 @@ class TestAnswers:
         assert selection.limits == HostCapacity(vcpus=16.0, memory_mb=65000.0, disk_gb=1000.0)
         assert selection.availability_zone == "east"
         assert selection.cell_uuid == CELLS[0]
+
+    def test_a_batch_that_loses_no_host_waits_for_nothing(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        pauses: list[float] = []
+        scheduler, spec = site.scheduler(), fleet.spec()
+        with monkeypatch.context() as there:
+            there.setattr(time, "sleep", pauses.append)
+            site.boot(scheduler, spec, 2)
+            scheduler.select_for_each(CONTEXT, [site.leased(fleet.spec(), 2), site.leased(fleet.spec(), 1)])
+            scheduler.select_for_each(CONTEXT, [])
+        assert pauses == []
 
     def test_answers_come_in_the_order_asked(self, site: Site) -> None:
         leased = site.leased(fleet.spec(), 6)
