@@ -64,7 +64,7 @@ CONDUCTOR_OPTS = [
     cfg.FloatOpt("sweep_interval", default=2.0, min=0.05, help="Seconds between two sweeps of the queue and of pending deletes."),
     cfg.FloatOpt(
         "round_pace",
-        default=0.02,
+        default=0.15,
         min=0.0,
         max=1.0,
         help="Minimum seconds between two rounds of builds. Requests accepted meanwhile are built together. Under load this saves "
@@ -155,7 +155,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     workers: int = 8
     lease_seconds: float = 10.0
     sweep_interval: float = 2.0
-    round_pace: float = 0.02
+    round_pace: float = 0.15
     feed_interval: float = 0.5
     retry_pause: float = 2.0
     settle_age: float = 5.0
