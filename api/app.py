@@ -19,12 +19,18 @@ from api.flavors import Flavors, OneFlavor
 from api.hosts import HostWatch
 from api.limits import ProjectLimits
 from api.middleware import Intake
+from api.operate import Operations
 from api.opts import ApiSettings
 from api.pace import RequestRateLimit
 from api.paths import Paths
 from api.policies import PUBLIC
 from api.policy import PolicyRules
 from api.quota_sets import QuotaSets
+from api.server_actions import Locks, ServerActions
+from api.server_edits import ServerEdits
+from api.server_metadata import MetadataItems
+from api.server_operations import OperationActions
+from api.server_tags import Tags
 from api.servers import BootServers, OneServer, Servers
 from api.silence import Silences
 from api.status import Status
@@ -46,12 +52,18 @@ def make_app(settings: ApiSettings, database: ApiDatabase, registry: CellRegistr
     acceptor = Acceptor(settings, database, catalog, BootSecretsPolicy(settings, vault))
     boot = BootServers(settings, RequestRateLimit(settings.boot_rate, settings.boot_burst), acceptor, doorbell, vault)
     silences = Silences(registry)
+    edits = ServerEdits(database)
+    operations = Operations(settings, ledger, registry, catalog, watch, doorbell)
+    server = OneServer(settings, finder, watch, silences, edits, operations)
+    metadata = MetadataItems(settings, edits)
+    tags = Tags(settings, edits)
     servers = Servers(settings, database, boot, watch, silences)
     flavors = Flavors(settings, catalog)
     flavor = OneFlavor(catalog)
     quotas = QuotaSets(settings, database)
 
     actions = Actions(finder)
+    server_actions = ServerActions(settings, (*Locks(edits).actions(), *OperationActions(operations, finder, watch).actions()))
 
     paths = Paths()
     app: App = falcon.App(middleware=[Intake(settings, PolicyRules(settings.policy_files)), paths])
@@ -66,7 +78,25 @@ def make_app(settings: ApiSettings, database: ApiDatabase, registry: CellRegistr
     add("/v2.1/images/{image_id}", NoImages(), get=may.IMAGES)
     add("/v2.1/servers", servers, get=may.LIST, post=may.CREATE)
     add("/v2.1/servers/detail", servers, "detail", get=may.LIST_DETAIL)
-    add("/v2.1/servers/{server_id}", OneServer(finder, watch, ledger, doorbell, silences), get=may.SHOW, delete=may.DELETE)
+    add("/v2.1/servers/{server_id}", server, get=may.SHOW, put=may.UPDATE, delete=may.DELETE)
+    add("/v2.1/servers/{server_id}/action", server_actions, post=may.ACT)
+    add(
+        "/v2.1/servers/{server_id}/metadata",
+        metadata,
+        get=may.METADATA_LIST,
+        post=may.METADATA_CREATE,
+        put=may.METADATA_REPLACE,
+    )
+    add(
+        "/v2.1/servers/{server_id}/metadata/{key}",
+        metadata,
+        "item",
+        get=may.METADATA_SHOW,
+        put=may.METADATA_UPDATE,
+        delete=may.METADATA_DELETE,
+    )
+    add("/v2.1/servers/{server_id}/tags", tags, get=may.TAG_LIST, put=may.TAG_REPLACE, delete=may.TAG_DELETE_ALL)
+    add("/v2.1/servers/{server_id}/tags/{tag}", tags, "one", get=may.TAG_SHOW, put=may.TAG_ADD, delete=may.TAG_DELETE)
     add("/v2.1/servers/{server_id}/explanation", Explanation(finder, database), get=may.EXPLAIN)
     add("/v2.1/servers/{server_id}/os-instance-actions", actions, get=may.ACTIONS)
     add("/v2.1/servers/{server_id}/os-instance-actions/{request_id}", actions, "one", get=may.ACTION)

@@ -10,6 +10,7 @@ import msgspec
 from api.microversions import Since, Version
 from api.policies import ADMIN, EXPLAIN_ALL
 from api.policy import Rights
+from objects import errors
 from objects.base import Object
 from objects.context import RequestContext
 
@@ -45,8 +46,10 @@ class Call(Object, frozen=True, kw_only=True):
         """Whether faults and explanations may show the size and usage of the fleet."""
         return self.detailed_faults or self.may(EXPLAIN_ALL)
 
-    def under(self, rule: str) -> Call:
-        """The same call with the rule that guards its handler."""
+    def guarded_by(self, rule: str, project_id: str | None = None) -> Call:
+        """The same call with the rule that guards its handler. Raises errors.Forbidden if the rule does not allow it."""
+        if not self.may(rule, project_id):
+            raise errors.Forbidden(f"Policy doesn't allow {rule} to be performed.")
         return msgspec.structs.replace(self, rule=rule)
 
     @property

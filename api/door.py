@@ -86,7 +86,7 @@ def _check_framing(first: bytes, lines: Sequence[bytes]) -> None:
             raise ParsingError("Transfer-Encoding is invalid")
 
 
-class Task(WSGITask):
+class DoorTask(WSGITask):
     """Sets SERVER_NAME and SERVER_PORT to the address that the client has reached, as WSGI requires."""
 
     def get_environment(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Channel(HTTPChannel):
     """A connection that records since when the server waits for its client."""
 
     parser_class = Parser
-    task_class = Task
+    task_class = DoorTask
 
     def __init__(self, server: Any, sock: Any, addr: Any, adj: Any, map: Any = None) -> None:
         super().__init__(server, sock, addr, adj, map=map)

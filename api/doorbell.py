@@ -29,13 +29,16 @@ class Bell(Protocol):
 
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None: ...
 
+    def operate(self, context: RequestContext, uuids: Sequence[str]) -> None: ...
+
 
 class Ring(NamedTuple):
-    """A notification of either a waiting batch or a server to be deleted."""
+    """A notification of a waiting batch, or of bodies to be deleted, or of an operation."""
 
     context: RequestContext
     batch_id: str = ""
-    deleted: str = ""
+    deleted: Sequence[str] = ()
+    operation: str = ""
 
 
 class Doorbell:
@@ -55,9 +58,13 @@ class Doorbell:
         """This batch waits in the queue."""
         self._rings.add([Ring(context, batch_id=batch_id)])
 
-    def deleted(self, context: RequestContext, uuid: str) -> None:
-        """This server must be deleted, and its cell does not know yet."""
-        self._rings.add([Ring(context, deleted=uuid)])
+    def deleted(self, context: RequestContext, uuids: Sequence[str]) -> None:
+        """These bodies must be deleted, and their cells do not know yet."""
+        self._rings.add([Ring(context, deleted=uuids)])
+
+    def operation(self, context: RequestContext, uuid: str) -> None:
+        """This operation was accepted, or its user decided about it."""
+        self._rings.add([Ring(context, operation=uuid)])
 
     def _ring(self, rings: Sequence[Ring]) -> None:
         batches = [ring for ring in rings if ring.batch_id]
@@ -68,7 +75,9 @@ class Doorbell:
             self._safely(lambda: self._bell.schedule_and_build_batches(batches[0].context, ids))
         for ring in rings:
             if ring.deleted:
-                self._safely(partial(self._bell.delete_instances, ring.context, [ring.deleted]))
+                self._safely(partial(self._bell.delete_instances, ring.context, list(ring.deleted)))
+        if wanted := [ring for ring in rings if ring.operation]:
+            self._safely(partial(self._bell.operate, wanted[0].context, [ring.operation for ring in wanted]))
 
     def _safely(self, ring: Callable[[], None]) -> None:
         try:

@@ -1,6 +1,7 @@
 """Explain the placement of a server, or of the servers of a request. This is our own extension of the Compute API.
 
-A tenant reads sentences that name no host and no cell; an administrator sees every decision and every attempt.
+A tenant reads sentences that name no host and no cell; an administrator sees every decision and every attempt. A server that was
+moved has decisions about each of its bodies.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from api import policies, server_view
 from api.call import Call
 from api.finding import Finder, FoundServer, about
 from api.versions import answer
-from db.api import decisions, mappings
+from db.api import decisions, mappings, operations
+from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.decision import Decision
 from objects.instance import Attempt, Server
+
+EXPLAINED_BODIES = 20
+"""Moves of a server whose decisions are shown, beside the first and the one that it is."""
 
 QUEUED = "The request is accepted and waits for its scheduling decision."
 DECIDED = "The server was given a host."
@@ -38,10 +43,11 @@ class Explanation:
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         call = calls.of(req)
         found = self._finder.find(server_id, call)
-        made = about(self._database.read(decisions.of_batch, found.server.batch_id), found.server.uuid)
+        by_body = self._database.read(_decisions, found.server)
+        made = by_body.get(found.server.body_uuid, [])
         document = _summary(found.server, made, call) | {"would_have_fitted": _words(made, call)}
         if call.may(policies.EXPLAIN_ALL):
-            document |= _everything(found, made)
+            document |= _everything(found, [decision for some in by_body.values() for decision in some])
         answer(resp, {"explanation": document})
 
 
@@ -62,15 +68,26 @@ class RequestExplanation:
             raise errors.NotFound(f"Request {request_id[:80]} has no known servers.")
         made = self._database.read(decisions.of_batch, batch_id)
         spec = self._database.read(mappings.specs, [batch_id]).get(batch_id)
+        moves = spec is not None and spec.move is not None  # then all are about one body, which its server may not be any more
         document: dict[str, Any] = {
             "request_id": spec.request_id if spec else None,
             "reservation_id": server_view.reservation_id(batch_id),
-            "servers": [_summary(server, about(made, server.uuid), call) for server in servers],
+            "servers": [_summary(server, made if moves else about(made, server.uuid), call) for server in servers],
             "would_have_fitted": _words(made, call),
         }
         if call.may(policies.EXPLAIN_ALL):
             document["decisions"] = made
         answer(resp, {"explanation": document})
+
+
+def _decisions(tx: ApiTransaction, server: Server) -> dict[str, list[Decision]]:
+    """The decisions about each body of the server, by body, in the order of the bodies; the latest EXPLAINED_BODIES of these."""
+    twins = [each.twin_uuid for each in operations.of_server(tx, server.uuid) if each.twin_uuid is not None]
+    bodies = mappings.of_bodies(tx, {server.uuid, server.body_uuid, *twins[:EXPLAINED_BODIES]})
+    return {
+        body.body_uuid: about(decisions.of_batch(tx, body.batch_id), body.body_uuid)
+        for body in sorted(bodies, key=lambda body: body.turn)
+    }
 
 
 def batch_of(request_id: str) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,9 +13,11 @@ import msgspec
 from api import policies
 from api.call import Call
 from api.numbers import whole_number
+from api.schemas import METADATA_ITEMS_LIMIT, TAG_LENGTH, TAGS_LIMIT
 from api.validation import UNSAFE
 from db.api import regexes
 from objects import errors, text, typed
+from objects.phase import ServerPhase
 
 Filters = dict[str, Any]
 """Fields of ``db.api.listing.ServerQuery``."""
@@ -23,6 +27,7 @@ EQUAL = {
     "flavor": "flavor_id",
     "image": "image_id",
     "key_name": "key_name",
+    "locked_by": "locked_by",
     "user_id": "user_id",
 }
 """Parameters that must equal one field, with the names of the fields."""
@@ -31,7 +36,7 @@ ALIASES = {"display_name": "name", "display_description": "description", "image_
 """Other names of parameters, each with its main name. If both are given, the main name takes precedence."""
 
 EMPTY_HERE = frozenset({
-    "access_ip_v4", "access_ip_v6", "ip", "ip6", "kernel_id", "locked_by", "ramdisk_id", "root_device_name",
+    "access_ip_v4", "access_ip_v6", "ip", "ip6", "kernel_id", "ramdisk_id", "root_device_name",
 })  # fmt: skip
 """Properties that no server here has: a filter by one finds nothing."""
 
@@ -52,9 +57,9 @@ KNOWN = (
 
 TRUE = frozenset({"", "1", "t", "true", "on", "y", "yes"})
 _FALSE = frozenset({"0", "f", "false", "off", "n", "no"})
-_POWER = {"1": ("active",), "0": ("building", "error")}
-_TASKS = {"scheduling": False, "spawning": True}
-_TAGS_LIMIT, _TAG_LENGTH, _METADATA_KEYS_LIMIT = 50, 60, 128
+_NOT_ACTIVE = frozenset((ServerPhase.BUILDING, ServerPhase.ERROR, ServerPhase.DELETED))
+_OF_ACTIVE = frozenset(ServerPhase) - _NOT_ACTIVE | {ServerPhase.ERROR}
+"""The phases of servers that were built: one whose task has failed is in ERROR."""
 
 
 def value_of(req: falcon.Request, name: str) -> str | None:
@@ -75,7 +80,7 @@ def boolean(req: falcon.Request, name: str) -> bool:
 def filters_of(req: falcon.Request, call: Call) -> Filters | None:
     """The filters besides state, project and deletion. None if no server can match. Raises errors.Invalid."""
     found: Filters = {}
-    for part in (_impossible, _plain, _expressions, _places, _request, _tags, _metadata, _times):
+    for part in (_impossible, _plain, _states, _expressions, _places, _request, _tags, _metadata, _times):
         more = part(req, call)
         if more is None:
             return None
@@ -83,29 +88,39 @@ def filters_of(req: falcon.Request, call: Call) -> Filters | None:
     return found
 
 
-def states_of(req: falcon.Request, names: str, states: dict[str, tuple[str, ...]]) -> set[str] | None:
-    """The states that the values of a parameter stand for; None if it is missing."""
-    given = [value for value in req.get_param_as_list(names) or () if value]
-    return {state for value in given for state in states.get(value, ())} if given else None
+def phases_of(req: falcon.Request) -> list[set[str] | None]:
+    """The phases that the vm, task and power states asked for are possible in; None for what is not asked for.
+
+    ``_states`` has the exact filters. These let the list leave out, or have, deleted servers.
+    """
+    vm, tasks, powers = (_values(req, name) for name in ("vm_state", "task_state", "power_state"))
+    return [
+        _union(vm, lambda name: {name} if name in _NOT_ACTIVE - {ServerPhase.ERROR} else _OF_ACTIVE),
+        _union(tasks, lambda name: {ServerPhase.BUILDING} if name in ("scheduling", "spawning") else _OF_ACTIVE),
+        _union(powers, lambda name: {ServerPhase.BUILDING, ServerPhase.ERROR} if name == "0" else _OF_ACTIVE),
+    ]
 
 
-def power_states(req: falcon.Request) -> set[str] | None:
-    return states_of(req, "power_state", _POWER)
+def _union(values: tuple[str, ...], possible: Callable[[str], AbstractSet[str]]) -> set[str] | None:
+    return {str(phase) for value in values for phase in possible(value)} if values else None
 
 
-def vm_states(req: falcon.Request) -> set[str] | None:
-    return states_of(req, "vm_state", {state: (state,) for state in ("active", "building", "deleted", "error")})
+def _values(req: falcon.Request, name: str) -> tuple[str, ...]:
+    return tuple(value for value in req.get_param_as_list(name) or () if value)
 
 
-def task_states(req: falcon.Request) -> set[str] | None:
-    return states_of(req, "task_state", dict.fromkeys(_TASKS, ("building",)))
+def _states(req: falcon.Request, call: Call) -> Filters:
+    found: Filters = {f"{name}s": given for name in ("vm_state", "task_state") if (given := _values(req, name))}
+    if given := _values(req, "power_state"):
+        found["power_states"] = tuple(int(value) for value in given if value.isdecimal() and len(value) < 4)
+    return found
 
 
 def _impossible(req: falcon.Request, call: Call) -> Filters | None:
     for name in ("ip", "ip6"):
         if given := req.get_param(name):
             regexes.check(given, name)
-    if any(req.get_param(name) for name in EMPTY_HERE) or boolean(req, "locked") or boolean(req, "soft_deleted"):
+    if any(req.get_param(name) for name in EMPTY_HERE) or boolean(req, "soft_deleted"):
         return None
     return {}
 
@@ -113,8 +128,9 @@ def _impossible(req: falcon.Request, call: Call) -> Filters | None:
 def _plain(req: falcon.Request, call: Call) -> Filters:
     found: Filters = {field: given for name, field in EQUAL.items() if (given := value_of(req, name))}
     found["uuids"] = tuple(dict.fromkeys(uuid for uuid in req.get_param_as_list("uuid") or () if uuid))
-    if req.get_param("config_drive"):
-        found["config_drive"] = boolean(req, "config_drive")
+    for name in ("config_drive", "locked"):
+        if req.get_param(name):
+            found[name] = boolean(req, name)
     return found
 
 
@@ -132,9 +148,6 @@ def _places(req: falcon.Request, call: Call) -> Filters:
     found: Filters = {}
     if call.may(policies.ALL_FILTERS):
         found |= {name: given for name in ("host", "node") if (given := req.get_param(name))}
-    tasks = {_TASKS[task] for task in req.get_param_as_list("task_state") or () if task in _TASKS}
-    if len(tasks) == 1:
-        found["placed"] = tasks.pop()
     return found
 
 
@@ -156,8 +169,8 @@ def _tags(req: falcon.Request, call: Call) -> Filters:
     found: Filters = {}
     for name in ("tags", "tags-any", "not-tags", "not-tags-any"):
         given = tuple(dict.fromkeys(tag for tag in (req.get_param(name) or "").split(",") if tag))
-        if len(given) > _TAGS_LIMIT or any(len(tag) > _TAG_LENGTH for tag in given):
-            raise errors.Invalid(f"{name}: takes {_TAGS_LIMIT} tags of {_TAG_LENGTH} characters at most")
+        if len(given) > TAGS_LIMIT or any(len(tag) > TAG_LENGTH for tag in given):
+            raise errors.Invalid(f"{name}: takes {TAGS_LIMIT} tags of {TAG_LENGTH} characters at most")
         found[name.replace("-", "_")] = given
     return found
 
@@ -170,8 +183,8 @@ def _metadata(req: falcon.Request, call: Call) -> Filters:
         pairs = typed.decode(given, dict[str, str])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise errors.Invalid('metadata: is not a JSON object of strings, like {"role": "web"}') from error
-    if len(pairs) > _METADATA_KEYS_LIMIT:
-        raise errors.Invalid(f"metadata: takes {_METADATA_KEYS_LIMIT} keys at most")
+    if len(pairs) > METADATA_ITEMS_LIMIT:
+        raise errors.Invalid(f"metadata: takes {METADATA_ITEMS_LIMIT} keys at most")
     if not all(map(text.is_safe, (*pairs, *pairs.values()))):
         raise errors.Invalid(f"metadata: {UNSAFE}")
     return {"metadata": tuple(pairs.items())}

@@ -12,15 +12,17 @@ from api.call import Call
 from api.opts import ApiSettings
 from api.validation import is_uuid
 from cells.registry import CellRegistry
-from db.api import decisions, mappings, silences
+from db.api import decisions, mappings, operations, silences
 from db.cell import actions, instances
+from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors, stored
-from objects.action import Action, ActionKind, Started, told
+from objects.action import Action, ActionKind, Started, of_operation, told
 from objects.base import Object
 from objects.cell import CELL0_UUID
 from objects.decision import Decision
 from objects.instance import Instance, Server, State
+from objects.operation import Operation
 from objects.spec import RequestSpec
 from service.rate_limited_log import RateLimitedLog
 
@@ -65,19 +67,27 @@ class Finder:
         server = self._database.read(mappings.get, uuid, call.scope) if is_uuid(uuid) else None
         if server is None or (server.deleted and not deleted):
             raise missing(uuid)
-        spec = self._database.read(mappings.specs, [server.batch_id]).get(server.batch_id)
-        return self._ask_cell(server, spec)
+        spec, operation = self._database.read(_spec_and_operation, server)
+        return self._ask_cell(msgspec.structs.replace(server, operation=operation), spec)
 
     def actions(self, found: FoundServer) -> list[Action]:
         """The actions of the server, oldest first.
 
         If its cell does not answer or none is assigned yet, the list still has the create action, from the request spec.
         """
+        done = self._database.read(operations.of_server, found.server.uuid)
+        every = [*self._first_and_last(found), *(of_operation(operation) for operation in done)]
+        return sorted(every, key=lambda action: action.started_at)
+
+    def _first_and_last(self, found: FoundServer) -> list[Action]:
+        """The create and the delete."""
+        if found.server.turn:
+            return self._of_moved(found)
         started: list[Started] = []
         if found.row is not None:
             try:
                 cell = self._registry.get(found.server.cell_uuid or "")
-                started = cell.within(self._settings.cell_timeout).read(actions.read, found.server.uuid)
+                started = cell.within(self._settings.cell_timeout).read(actions.read, found.server.body_uuid)
             except (errors.CellUnavailable, errors.NotFound) as error:
                 text = "the actions of instance %s are not known: %s"
                 self._complaints(str(error), logging.WARNING, text, found.server.uuid, error)
@@ -91,6 +101,21 @@ class Finder:
         made = about(self._database.read(decisions.of_batch, server.batch_id), server.uuid)
         return [told(each, server, found.row, made) for each in started]
 
+    def _of_moved(self, found: FoundServer) -> list[Action]:
+        """The same of a server that is another body now. Its first body tells of the create, as far as the mapping has it."""
+        server = found.server
+        first = self._database.read(mappings.of_bodies, [server.uuid])[0]
+        spec = self._database.read(mappings.specs, [first.batch_id]).get(first.batch_id)
+        create = Started(
+            kind=ActionKind.CREATE, request_id=spec.request_id if spec is not None else None, started_at=first.created_at
+        )
+        made = about(self._database.read(decisions.of_batch, first.batch_id), server.uuid)
+        actions = [told(create, first, None, made)]
+        if server.deleted_at is not None:
+            delete = Started(kind=ActionKind.DELETE, request_id=server.deleted_by, started_at=server.deleted_at)
+            actions.append(told(delete, server, found.row))
+        return actions
+
     def _ask_cell(self, server: Server, spec: RequestSpec | None) -> FoundServer:
         if (
             server.cell_uuid is None or server.cell_uuid == CELL0_UUID
@@ -98,7 +123,7 @@ class Finder:
             return FoundServer(server=server, spec=spec)
         try:
             cell = self._registry.get(server.cell_uuid)
-            row = cell.within(self._settings.cell_timeout).read(instances.get, server.uuid)
+            row = cell.within(self._settings.cell_timeout).read(instances.get, server.body_uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
             if isinstance(error, errors.NotFound) and server.state == "error":  # it went to ERROR when its cell was removed
                 return FoundServer(server=server, spec=spec)
@@ -116,6 +141,11 @@ class Finder:
         noted = [each.since for each in self._database.read(silences.read) if each.cell_uuid == cell_uuid]
         own = [cell.database_silent_since for cell in self._registry.cells() if cell.uuid == cell_uuid]
         return min((since for since in (*noted, *own) if since is not None), default=time.time())
+
+
+def _spec_and_operation(tx: ApiTransaction, server: Server) -> tuple[RequestSpec | None, Operation | None]:
+    spec = mappings.specs(tx, [server.batch_id]).get(server.batch_id)
+    return spec, operations.open_for(tx, [server.uuid]).get(server.uuid)
 
 
 def about(made: Sequence[Decision], uuid: str) -> list[Decision]:
@@ -139,4 +169,8 @@ def _overlaid(server: Server, row: Instance) -> Server:
         launched_at=row.launched_at,
         terminated_at=row.terminated_at,
         fault=row.fault or server.fault,
+        power=row.power,
+        task_number=row.task_number,
+        task_state=row.task_state,
+        task_fault=row.task_fault,
     )

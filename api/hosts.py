@@ -64,7 +64,7 @@ class HostWatch:
 
     def tally(self, view: CellView) -> dict[str, int]:
         """The number of hosts of a cell by status."""
-        return dict(Counter(self._judge(agent) for agent in view.agents.values()))
+        return dict(Counter(self.judge(agent) for agent in view.agents.values()))
 
     def in_two_cells(self) -> dict[str, tuple[str, ...]]:
         """Hosts that have running agents in several cells, with the uuids of these cells."""
@@ -72,7 +72,7 @@ class HostWatch:
             (host, view.cell_uuid)
             for view in self.views()
             for host, agent in view.agents.items()
-            if self._judge(agent) in ("UP", "MAINTENANCE")
+            if self.judge(agent) in ("UP", "MAINTENANCE")
         )
 
     def elsewhere(self) -> dict[str, tuple[str, str]]:
@@ -81,7 +81,7 @@ class HostWatch:
             (host, view.cell_uuid)
             for view in self.views()
             for host, agent in view.agents.items()
-            if self._judge(agent) in ("UP", "MAINTENANCE")
+            if self.judge(agent) in ("UP", "MAINTENANCE")
         ]
         twins = in_two_cells(up)
         homes = {host: self._registry.home_of(host) for host, _ in up}
@@ -114,7 +114,7 @@ class HostWatch:
             else:
                 views.append(CellView(cell_uuid=answer.cell.uuid, silent=answer.reason))
         self._statuses = {
-            host: self._judge(agent)
+            host: self.judge(agent)
             for view in views
             for host, agent in view.agents.items()
             if self._registry.home_of(host) in (None, view.cell_uuid)  # ignore what a cell reports about another cell's host
@@ -122,7 +122,7 @@ class HostWatch:
         self._views = tuple(views)
         self._asked_at = time.monotonic()
 
-    def _judge(self, agent: SeenService) -> str:
+    def judge(self, agent: SeenService) -> str:
         """The status at the time when the cell was asked."""
         if agent.service.forced_down or agent.service.stopping:
             return "DOWN"

@@ -35,6 +35,7 @@ class Since(enum.Enum):
     ACTION_EVENTS = (2, 51)  # for everyone; administrators had them before
     TAGS_AT_CREATE = (2, 52)
     DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are UNKNOWN, with constant fields only
+    LOCKED_REASON = (2, 73)
     QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error
 
     def holds(self, version: Version) -> bool:

@@ -124,6 +124,22 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "build_timeout", default=600.0, min=1.0, mutable=True, help="Seconds after which a build that is not ACTIVE becomes ERROR."
     ),
     cfg.FloatOpt(
+        "task_timeout",
+        default=600.0,
+        min=1.0,
+        mutable=True,
+        help="Seconds after which a stop, a start or another change of a server's power that its host has not carried out is given "
+        "up. What the server was to be before is then ordered again.",
+    ),
+    cfg.FloatOpt(
+        "move_timeout",
+        default=3600.0,
+        min=1.0,
+        mutable=True,
+        help="Seconds after which a migration, resize or evacuation that has not come to its end is given up. The server then "
+        "stays where it was.",
+    ),
+    cfg.FloatOpt(
         "cell_timeout",
         default=2.0,
         min=0.1,
@@ -216,6 +232,8 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     enable_instance_password: bool = True
     tenant_faults: str = "plain"
     build_timeout: float = 600.0
+    task_timeout: float = 600.0
+    move_timeout: float = 3600.0
     cell_timeout: float = 2.0
     list_records_by_skipping_down_cells: bool = True
     service_down_time: float = 60.0

@@ -8,7 +8,6 @@ import falcon
 
 from api import call as calls
 from api.policies import PUBLIC
-from objects import errors
 
 METHODS = ("get", "put", "post", "delete", "patch", "head")
 
@@ -39,7 +38,4 @@ class Paths:
         rule = self.rules.get((req.method, req.uri_template or ""))
         if rule is None or rule == PUBLIC:
             return
-        call = calls.of(req)
-        req.context.call = call = call.under(rule)
-        if not call.may(rule, params.get("project_id")):
-            raise errors.Forbidden(f"Policy doesn't allow {rule} to be performed.")
+        req.context.call = calls.of(req).guarded_by(rule, params.get("project_id"))

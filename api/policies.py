@@ -41,7 +41,43 @@ SHOW = SERVERS + "show"
 HOST_STATUS = SERVERS + "show:host_status"
 CREATE = SERVERS + "create"
 FORCED_HOST = SERVERS + "create:forced_host"
+UPDATE = SERVERS + "update"
 DELETE = SERVERS + "delete"
+METADATA = "os_compute_api:server-metadata:"
+METADATA_LIST = METADATA + "index"
+METADATA_SHOW = METADATA + "show"
+METADATA_CREATE = METADATA + "create"
+METADATA_REPLACE = METADATA + "update_all"
+METADATA_UPDATE = METADATA + "update"
+METADATA_DELETE = METADATA + "delete"
+TAGS = "os_compute_api:os-server-tags:"
+TAG_LIST = TAGS + "index"
+TAG_SHOW = TAGS + "show"
+TAG_REPLACE = TAGS + "update_all"
+TAG_ADD = TAGS + "update"
+TAG_DELETE_ALL = TAGS + "delete_all"
+TAG_DELETE = TAGS + "delete"
+ACT = "superconductor:servers:action"
+IGNORE_LOCK = "superconductor:servers:ignore_lock"
+LOCK = "os_compute_api:os-lock-server:lock"
+UNLOCK = "os_compute_api:os-lock-server:unlock"
+UNLOCK_OVERRIDE = UNLOCK + ":unlock_override"
+START = SERVERS + "start"
+STOP = SERVERS + "stop"
+REBOOT = SERVERS + "reboot"
+RESIZE = SERVERS + "resize"
+REBUILD = SERVERS + "rebuild"
+CONFIRM_RESIZE = SERVERS + "confirm_resize"
+REVERT_RESIZE = SERVERS + "revert_resize"
+PAUSE = "os_compute_api:os-pause-server:pause"
+UNPAUSE = "os_compute_api:os-pause-server:unpause"
+SUSPEND = "os_compute_api:os-suspend-server:suspend"
+RESUME = "os_compute_api:os-suspend-server:resume"
+MIGRATE = "os_compute_api:os-migrate-server:migrate"
+EVACUATE = "os_compute_api:os-evacuate"
+RESET_STATE = "os_compute_api:os-admin-actions:reset_state"
+FORCE_DELETE = "os_compute_api:os-deferred-delete:force"
+CROSS_CELL = "compute:servers:resize:cross_cell"
 ATTRIBUTES = "os_compute_api:os-extended-server-attributes"
 ACTIONS = "os_compute_api:os-instance-actions:list"
 ACTION = "os_compute_api:os-instance-actions:show"
@@ -77,6 +113,53 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         MEMBER,
         "Delete a server. A caller who may delete those of another project may delete all servers.",
         "DELETE /servers/{id}",
+    ),
+    _of(UPDATE, MEMBER, "Change a server's name and description.", "PUT /servers/{id}"),
+    _of(METADATA_LIST, READER, "List a server's metadata.", "GET /servers/{id}/metadata"),
+    _of(METADATA_SHOW, READER, "Show an item of a server's metadata.", "GET /servers/{id}/metadata/{key}"),
+    _of(METADATA_CREATE, MEMBER, "Add items to a server's metadata.", "POST /servers/{id}/metadata"),
+    _of(METADATA_REPLACE, MEMBER, "Replace a server's metadata.", "PUT /servers/{id}/metadata"),
+    _of(METADATA_UPDATE, MEMBER, "Set an item of a server's metadata.", "PUT /servers/{id}/metadata/{key}"),
+    _of(METADATA_DELETE, MEMBER, "Delete an item of a server's metadata.", "DELETE /servers/{id}/metadata/{key}"),
+    _of(TAG_LIST, READER, "List a server's tags.", "GET /servers/{id}/tags"),
+    _of(TAG_SHOW, READER, "Ask whether a server has a tag.", "GET /servers/{id}/tags/{tag}"),
+    _of(TAG_REPLACE, MEMBER, "Replace a server's tags.", "PUT /servers/{id}/tags"),
+    _of(TAG_ADD, MEMBER, "Add a tag to a server.", "PUT /servers/{id}/tags/{tag}"),
+    _of(TAG_DELETE_ALL, MEMBER, "Delete all tags of a server.", "DELETE /servers/{id}/tags"),
+    _of(TAG_DELETE, MEMBER, "Delete a tag of a server.", "DELETE /servers/{id}/tags/{tag}"),
+    _of(ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /servers/{id}/action"),
+    _of(LOCK, MEMBER, "Lock a server.", "POST /servers/{id}/action (lock)"),
+    _of(UNLOCK, MEMBER, "Unlock a server.", "POST /servers/{id}/action (unlock)"),
+    _of(UNLOCK_OVERRIDE, ADMIN, "Unlock a server that somebody else has locked.", "POST /servers/{id}/action (unlock)"),
+    _of(
+        IGNORE_LOCK,
+        ADMIN,
+        "Change, delete and act on locked servers.",
+        "DELETE /servers/{id}",
+        "POST /servers/{id}/action",
+        "POST /servers/{id}/metadata",
+        "PUT /servers/{id}/tags",
+    ),
+    *(
+        _of(rule, check, text, f"POST /servers/{{id}}/action ({action})")
+        for rule, check, text, action in (
+            (START, MEMBER, "Start a server.", "os-start"),
+            (STOP, MEMBER, "Stop a server.", "os-stop"),
+            (REBOOT, MEMBER, "Reboot a server.", "reboot"),
+            (RESIZE, MEMBER, "Resize a server.", "resize"),
+            (REBUILD, MEMBER, "Rebuild a server from an image.", "rebuild"),
+            (CONFIRM_RESIZE, MEMBER, "Confirm a resize.", "confirmResize"),
+            (REVERT_RESIZE, MEMBER, "Revert a resize.", "revertResize"),
+            (PAUSE, MEMBER, "Pause a server.", "pause"),
+            (UNPAUSE, MEMBER, "Unpause a server.", "unpause"),
+            (SUSPEND, MEMBER, "Suspend a server.", "suspend"),
+            (RESUME, MEMBER, "Resume a server.", "resume"),
+            (MIGRATE, ADMIN, "Migrate a server to another host.", "migrate"),
+            (EVACUATE, ADMIN, "Evacuate a server from a dead host.", "evacuate"),
+            (RESET_STATE, ADMIN, "Bring a server in ERROR after a failed task back to its power on record.", "os-resetState"),
+            (FORCE_DELETE, MEMBER, "Delete a server in any state.", "forceDelete"),
+            (CROSS_CELL, ADMIN, "Move servers to hosts of other cells.", "resize, migrate, evacuate"),
+        )
     ),
     _of(ATTRIBUTES, ADMIN, "See host, node and whole faults of servers.", "GET /servers/{id}", "GET /servers/detail"),
     _of(ACTIONS, READER, "List the actions on a server.", "GET /servers/{id}/os-instance-actions"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import falcon
 
-from api import filters, policies
+from api import filters, policies, server_view
 from api.call import Call
 from api.filters import Filters, boolean
 from api.microversions import Since
@@ -13,10 +13,9 @@ from api.sorting import kind_of, sort_of
 from db.api.listing import ServerQuery
 from objects import errors
 
-_STATES = {"BUILD": "building", "ACTIVE": "active", "ERROR": "error", "DELETED": "deleted"}
+_PHASES = {status: phase for phase, status in server_view.STATUSES.items()}
 _OTHER_STATUSES = frozenset({
-    "HARD_REBOOT", "MIGRATING", "PASSWORD", "PAUSED", "REBOOT", "REBUILD", "RESCUE", "RESIZE", "REVERT_RESIZE", "SHELVED",
-    "SHELVED_OFFLOADED", "SHUTOFF", "SOFT_DELETED", "SUSPENDED", "UNKNOWN", "VERIFY_RESIZE",
+    "MIGRATING", "PASSWORD", "RESCUE", "SHELVED", "SHELVED_OFFLOADED", "SOFT_DELETED", "UNKNOWN",
 })  # fmt: skip
 """Statuses of the Compute API that no server here ever has: a list filtered by one is empty."""
 
@@ -29,18 +28,18 @@ def server_query(req: falcon.Request, call: Call, page: Page) -> ServerQuery | N
     _check_names(req, call)
     project = _project(req, call)
     sort = sort_of(req, call)
-    states = _states(req, call)
+    wanted = _phases(req, call)
     found = filters.filters_of(req, call)
-    if states is None or found is None or page.limit == 0:
+    if wanted is None or found is None or page.limit == 0:
         return None
     by_change = found["changed_since"] is not None or found["changed_before"] is not None
-    life = _life(req, call, states, by_change)
+    life = _life(req, call, wanted, by_change)
     if life is None:
         return None
     position = None
     if page.marker is not None and page.position is not None:
         position = unpack(page.position, [(key, kind_of(key)) for key, _ in sort])
-    fields = found | life | {"project_id": project, "states": tuple(sorted(states))}
+    fields = found | life | {"project_id": project, "phases": tuple(sorted(wanted))}
     return ServerQuery(**fields, sort=sort, limit=page.limit + 1, marker=page.marker, position=position)
 
 
@@ -62,29 +61,25 @@ def _project(req: falcon.Request, call: Call) -> str | None:
     return named or None
 
 
-def _states(req: falcon.Request, call: Call) -> frozenset[str] | None:
-    """The states to list; empty means all. None: no server can be in such a state."""
-    wanted = [
-        given
-        for given in (_of_status(req, call), filters.vm_states(req), filters.task_states(req), filters.power_states(req))
-        if given is not None
-    ]
-    if not wanted:
+def _phases(req: falcon.Request, call: Call) -> frozenset[str] | None:
+    """The phases to list; empty means all. None: no server can be in such a phase."""
+    given = [each for each in (_of_status(req, call), *filters.phases_of(req)) if each is not None]
+    if not given:
         return frozenset()
-    return frozenset(set.intersection(*wanted)) or None
+    return frozenset(set.intersection(*given)) or None
 
 
 def _of_status(req: falcon.Request, call: Call) -> set[str] | None:
     given = [status.upper() for status in req.get_param_as_list("status") or ()]
     for status in given:
-        if status not in _STATES and status not in _OTHER_STATUSES and call.has(Since.STATUS_CHECKED):
+        if status not in _PHASES and status not in _OTHER_STATUSES and call.has(Since.STATUS_CHECKED):
             raise errors.Invalid(f"status: {status[:40]!r} is not a status of a server")
     if "DELETED" in given and not call.may(policies.ALL_TENANTS):
         raise errors.Forbidden("status: only an administrator may list deleted servers")
-    return {_STATES[status] for status in given if status in _STATES} if given else None
+    return {str(_PHASES[status]) for status in given if status in _PHASES} if given else None
 
 
-def _life(req: falcon.Request, call: Call, states: frozenset[str], by_change: bool) -> Filters | None:
+def _life(req: falcon.Request, call: Call, phases: frozenset[str], by_change: bool) -> Filters | None:
     """Whether to list deleted servers, or only those; None: no server can match.
 
     Lists by time of change include deleted servers for every caller. An administrator may override this, and list deleted servers
@@ -92,12 +87,12 @@ def _life(req: falcon.Request, call: Call, states: frozenset[str], by_change: bo
     """
     said = req.get_param("deleted") if call.may(policies.ALL_TENANTS) else None
     asked = said is not None and said.strip().lower() in filters.TRUE  # an invalid value counts as false, as in the Compute API
-    if "deleted" in states and not call.may(policies.ALL_TENANTS):
-        states -= {"deleted"}
-        if not states:
+    if "deleted" in phases and not call.may(policies.ALL_TENANTS):
+        phases -= {"deleted"}
+        if not phases:
             return None
-    if asked or states == {"deleted"}:
-        return {"only_deleted": True} if not states or "deleted" in states else None
-    if "deleted" in states:
+    if asked or phases == {"deleted"}:
+        return {"only_deleted": True} if not phases or "deleted" in phases else None
+    if "deleted" in phases:
         return {"include_deleted": True}
     return {"include_deleted": by_change and said is None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from api.microversions import DEVICE_TAGS, NETWORK_TAGS, Since, Version, within
@@ -9,6 +10,8 @@ from objects.base import INT32_MAX
 from objects.quota import RESOURCES
 
 Schema = dict[str, Any]
+Versions = tuple[tuple[Version, Schema], ...]
+"""Schemas, each with the first version that has it, the oldest first."""
 
 BOOLEANS: dict[str | bool, bool] = {
     True: True,
@@ -18,14 +21,26 @@ BOOLEANS: dict[str | bool, bool] = {
 }
 """The spellings of booleans in a request."""
 
+METADATA_ITEMS_LIMIT = 128
+"""Items of metadata that a server may have."""
+TAGS_LIMIT = 50
+"""Tags that a server may have."""
+TAG_LENGTH = 60
+"""Characters that a tag may have."""
+
 CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37), (2, 42), (2, 52))
 """Versions that changed the body of a create."""
+
+UPDATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19))
+"""Versions that changed the body of an update."""
 
 _NAME: Schema = {"type": "string", "format": "name", "minLength": 1, "maxLength": 255}
 _BOOLEAN: Schema = {"type": ["boolean", "string"], "enum": list(BOOLEANS)}
 _COUNT: Schema = {"type": ["integer", "string"], "pattern": r"^[0-9]{1,9}\Z", "minimum": 1, "maximum": 999999999}
 _UUID: Schema = {"type": "string", "format": "uuid"}
-_TAG: Schema = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": r"^[^,/]*\Z"}
+_DESCRIPTION: Schema = {"type": ["string", "null"], "maxLength": 255, "format": "printable"}
+_TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH, "pattern": r"^[^,/]*\Z"}
+_TAGS: Schema = {"type": "array", "maxItems": TAGS_LIMIT, "items": _TAG}
 _METADATA: Schema = {
     "type": "object",
     "propertyNames": {"pattern": r"^[a-zA-Z0-9-_:. ]{1,255}\Z"},
@@ -94,9 +109,9 @@ def create(version: Version) -> Schema:
     }
     required = ["name", "flavorRef"]
     if Since.DESCRIPTION.holds(version):
-        server["description"] = {"type": ["string", "null"], "maxLength": 255, "format": "printable"}
+        server["description"] = _DESCRIPTION
     if Since.TAGS_AT_CREATE.holds(version):
-        server["tags"] = {"type": "array", "maxItems": 50, "items": _TAG}
+        server["tags"] = _TAGS
     if Since.NETWORKS_REQUIRED.holds(version):
         required.append("networks")
     return {
@@ -111,13 +126,100 @@ def create(version: Version) -> Schema:
     }
 
 
+def update(version: Version) -> Schema:
+    """The body of ``PUT /servers/{id}``."""
+    server = {"name": _NAME}
+    if Since.DESCRIPTION.holds(version):
+        server["description"] = _DESCRIPTION
+    return _required("server", _object(server))
+
+
+def metadata() -> Schema:
+    """The body of ``POST`` and ``PUT /servers/{id}/metadata``."""
+    return _required("metadata", _METADATA)
+
+
+def metadata_item() -> Schema:
+    """The body of ``PUT /servers/{id}/metadata/{key}``."""
+    return _required("meta", _METADATA | {"minProperties": 1, "maxProperties": 1})
+
+
+def tags() -> Schema:
+    """The body of ``PUT /servers/{id}/tags``."""
+    return _required("tags", _TAGS)
+
+
+def tag() -> Schema:
+    """The tag in the path of ``PUT /servers/{id}/tags/{tag}``, as an object."""
+    return _required("tag", _TAG)
+
+
+CROSS_CELL = "superconductor:cross_cell"
+"""A field of the actions that move servers, which the Compute API does not have: the server may leave its cell."""
+
+_NOTHING: Schema = {"type": ["object", "null"], "additionalProperties": False}
+LOCK: tuple[tuple[Version, Schema], ...] = (
+    ((2, 1), _NOTHING),
+    (
+        Since.LOCKED_REASON.value,
+        _NOTHING | {"properties": {"locked_reason": {"type": "string", "minLength": 1, "maxLength": 255}}},
+    ),
+)
+"""The value of the action ``lock``, by the first version that has it."""
+UNLOCK: tuple[tuple[Version, Schema], ...] = (((2, 1), _NOTHING),)
+
+
+NO_VALUE: tuple[tuple[Version, Schema], ...] = (((2, 1), _NOTHING),)
+"""The value of actions that need none."""
+
+
+def action(name: str, value: Schema) -> Schema:
+    """The body of ``POST /servers/{id}/action`` for the action of this name."""
+    return _required(name, value)
+
+
 def quota_update() -> Schema:
     """The body of ``PUT /os-quota-sets/{project}``."""
     limit: Schema = {"type": ["integer", "string"], "pattern": r"^(-1|[0-9]{1,10})\Z", "minimum": -1, "maximum": INT32_MAX}
     quota_set = _object(dict.fromkeys(RESOURCES, limit) | {"force": _BOOLEAN})
-    return _object({"quota_set": quota_set}) | {"required": ["quota_set"]}
+    return _required("quota_set", quota_set)
+
+
+def _required(name: str, schema: Schema) -> Schema:
+    """An object with this one property."""
+    return _object({name: schema}) | {"required": [name]}
 
 
 def _object(properties: dict[str, Schema], *, tag: bool = False) -> Schema:
     properties = properties | {"tag": _TAG} if tag else properties
     return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _versions(*versions: tuple[Version, dict[str, Schema]], required: Sequence[str] = (), null: bool = False) -> Versions:
+    """The value of an action by the first versions that have these properties."""
+    kind = {"type": ["object", "null"]} if null else {}
+    return tuple(
+        (since, _object(properties) | kind | ({"required": list(required)} if required else {})) for since, properties in versions
+    )
+
+
+_HOST: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[A-Za-z0-9._-]+\Z"}
+_MOVE: dict[str, Schema] = {CROSS_CELL: _BOOLEAN}
+_FLAVOR_REF: Schema = {"type": ["string", "integer"], "minLength": 1, "maxLength": 255}
+
+REBOOT = _versions(((2, 1), {"type": {"enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}}), required=["type"])
+RESIZE = _versions(
+    ((2, 1), {"flavorRef": _FLAVOR_REF, "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]}} | _MOVE), required=["flavorRef"]
+)
+MIGRATE = _versions(((2, 1), {"host": _HOST} | _MOVE), null=True)
+"""With a host in all versions: the Compute API has it since 2.56."""
+_EVACUATION: dict[str, Schema] = {"host": _HOST} | _MOVE
+EVACUATE = _versions(
+    ((2, 1), _EVACUATION | {"onSharedStorage": _BOOLEAN}), ((2, 14), _EVACUATION), ((2, 29), _EVACUATION | {"force": _BOOLEAN})
+)
+RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
+REBUILD = _versions(
+    ((2, 1), {"imageRef": _UUID, "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]}, "preserve_ephemeral": _BOOLEAN}),
+    required=["imageRef"],
+)
+"""Without what would change the server itself: send that to its own path."""

@@ -11,27 +11,34 @@ from typing import Any
 from api import policies
 from api.call import Call
 from api.microversions import Since
+from objects import phase
 from objects.feed_check import LATEST_TIME_S
 from objects.flavor import Flavor
 from objects.instance import Server
+from objects.phase import ServerPhase
 from objects.spec import RequestSpec, ServerProperties
 
 Document = dict[str, Any]
 
 STATUSES = {
-    "building": "BUILD",
-    "active": "ACTIVE",
-    "error": "ERROR",
-    "deleting": "ACTIVE",
-    "rolling-back": "BUILD",
-    "deleted": "DELETED",
+    ServerPhase.BUILDING: "BUILD",
+    ServerPhase.ACTIVE: "ACTIVE",
+    ServerPhase.STOPPED: "SHUTOFF",
+    ServerPhase.PAUSED: "PAUSED",
+    ServerPhase.SUSPENDED: "SUSPENDED",
+    ServerPhase.RESIZING: "RESIZE",
+    ServerPhase.VERIFYING: "VERIFY_RESIZE",
+    ServerPhase.REVERTING: "REVERT_RESIZE",
+    ServerPhase.REBUILDING: "REBUILD",
+    ServerPhase.REBOOTING: "REBOOT",
+    ServerPhase.HARD_REBOOTING: "HARD_REBOOT",
+    ServerPhase.ERROR: "ERROR",
+    ServerPhase.DELETED: "DELETED",
 }
-"""State of a server at the API level -> status."""
+"""ServerPhase of a server -> status."""
 UNKNOWN_STATUS = "UNKNOWN"
 """The status of a server with any other stored state."""
 
-_POWER = {"active": 1, "deleting": 1}
-_VM_STATES = {"deleting": "active", "rolling-back": "building"}
 _FLEET = re.compile(
     r": (?:of \d+ hosts (?:none fits|\d+ were left by [^,()]+?(?:, \d+ by [^,()]+?)*)(?: \((.+?)\))?|no host is known yet)"
     r"\.(?=\s|$)"
@@ -49,14 +56,14 @@ def summary(server: Server, call: Call, *, unknown: bool = False) -> Document:
 
 def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: str) -> Document:
     """The whole server. Only administrators see ``host_status``, in versions that have it."""
-    asked = spec.properties if spec is not None else ServerProperties()
+    asked = server.properties(spec.properties if spec is not None else ServerProperties())
     document = summary(server, call) | {
         "status": status_of(server),
         "tenant_id": server.project_id,
         "user_id": server.user_id,
         "metadata": asked.metadata,
         "hostId": _host_id(server),
-        "image": _image(spec, call),
+        "image": _image(server, spec, call),
         "flavor": _flavor(spec.flavor, call) if spec is not None else {},
         "created": iso(server.created_at),
         "updated": iso(server.updated_at),
@@ -66,8 +73,8 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
         "OS-DCF:diskConfig": "MANUAL",
         "OS-EXT-AZ:availability_zone": server.availability_zone or "",
         "OS-EXT-STS:vm_state": _vm_state(server),
-        "OS-EXT-STS:task_state": _task(server),
-        "OS-EXT-STS:power_state": _POWER.get(server.state, 0),
+        "OS-EXT-STS:task_state": phase.task_of(server),
+        "OS-EXT-STS:power_state": _power(server),
         "OS-SRV-USG:launched_at": micro(server.launched_at),
         "OS-SRV-USG:terminated_at": micro(server.terminated_at),
         "os-extended-volumes:volumes_attached": [],
@@ -76,9 +83,9 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
     }
     if server.state in ("building", "active", "deleting", "rolling-back"):
         document["progress"] = 0
-    if server.state == "error":
+    if document["status"] == "ERROR":
         document["fault"] = _fault(server, call)
-    _add_newer(document, asked, call)
+    _add_newer(document, server, asked, call)
     if call.may(policies.ATTRIBUTES):
         _add_administrators(document, server, asked, call, host_status)
     return document
@@ -94,16 +101,18 @@ def down(server: Server, call: Call, spec: RequestSpec | None = None) -> Documen
         return document
     return document | {
         "user_id": server.user_id,
-        "image": _image(spec, call),
+        "image": _image(server, spec, call),
         "flavor": _flavor(spec.flavor, call),
         "OS-EXT-AZ:availability_zone": server.availability_zone or "UNKNOWN",
         "OS-EXT-STS:power_state": 0,
     }
 
 
-def _add_newer(document: Document, asked: ServerProperties, call: Call) -> None:
+def _add_newer(document: Document, server: Server, asked: ServerProperties, call: Call) -> None:
     if call.has(Since.LOCKED):
-        document["locked"] = False
+        document["locked"] = server.locked_by is not None
+    if call.has(Since.LOCKED_REASON):
+        document["locked_reason"] = server.locked_reason
     if call.has(Since.DESCRIPTION):
         document["description"] = asked.description
     if call.has(Since.TAGS):
@@ -153,7 +162,8 @@ def tenant_fault(fault: str, call: Call) -> str:
 
 
 def status_of(server: Server) -> str:
-    return STATUSES.get(server.state, UNKNOWN_STATUS)
+    shown = phase.phase_of(server)
+    return UNKNOWN_STATUS if shown is None else STATUSES[shown]
 
 
 def _without_numbers(found: re.Match[str]) -> str:
@@ -166,13 +176,11 @@ def micro(at: float | None) -> str | None:
 
 
 def _vm_state(server: Server) -> str:
-    return _VM_STATES.get(server.state, server.state) if server.state in STATUSES else UNKNOWN_STATUS.lower()
+    return phase.vm_state_of(server) if phase.phase_of(server) is not None else UNKNOWN_STATUS.lower()
 
 
-def _task(server: Server) -> str | None:
-    if server.state == "building":
-        return "scheduling" if server.cell_uuid is None else "spawning"
-    return "deleting" if server.state in ("deleting", "rolling-back") else None
+def _power(server: Server) -> int:
+    return phase.POWER_STATES[server.power] if server.state in ("active", "deleting") else 0
 
 
 def _host_id(server: Server) -> str:
@@ -180,11 +188,10 @@ def _host_id(server: Server) -> str:
     return hashlib.sha224((server.project_id + server.host).encode()).hexdigest() if server.host else ""
 
 
-def _image(spec: RequestSpec | None, call: Call) -> Document | str:
-    if spec is None or spec.image is None:
-        return ""
-    image_id = spec.image.id
-    return {"id": image_id, "links": [call.bookmark("images", image_id)]}
+def _image(server: Server, spec: RequestSpec | None, call: Call) -> Document | str:
+    asked = spec.image.id if spec is not None and spec.image is not None else None
+    image_id = server.image_id or asked
+    return {"id": image_id, "links": [call.bookmark("images", image_id)]} if image_id else ""
 
 
 def _flavor(flavor: Flavor, call: Call) -> Document:
@@ -204,7 +211,7 @@ def _flavor(flavor: Flavor, call: Call) -> Document:
 
 
 def _fault(server: Server, call: Call) -> Document:
-    message = server.fault or "The build failed."
+    message = server.fault or server.task_fault or "The build failed."
     if not call.may(policies.ATTRIBUTES):
         message = tenant_fault(message, call)
     return {"code": 500, "created": iso(server.updated_at), "message": message}

@@ -1,4 +1,4 @@
-"""``/servers``: boot, list, show, delete."""
+"""``/servers``: boot, list, show, change, delete."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from typing import Any
 
 import falcon
 import msgspec
+from msgspec import UNSET
 
 from api import call as calls
 from api import create, policies, schemas, server_view
 from api.accept import AcceptedBatch, Acceptor
 from api.call import Call
 from api.doorbell import Doorbell
-from api.finding import Finder, missing
+from api.finding import Finder
 from api.hosts import HostWatch
 from api.idempotency import client_key
-from api.microversions import Since, Version
+from api.microversions import Since
+from api.operate import Operations
 from api.opts import ApiSettings
 from api.pace import RequestRateLimit
 from api.paging import Position, next_link, page_of
 from api.query import server_query
+from api.server_edits import ServerEdits
 from api.silence import Silences, Silent
-from api.validation import Validator, is_uuid, read_body
+from api.validation import VersionedValidator, read_body
 from api.versions import answer
-from db.api import builds, listing, mappings
-from db.api.claims import Ledger
+from db.api import listing, mappings, operations
+from db.api.edits import Edit
 from db.api.listing import ServerQuery
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
@@ -47,13 +50,13 @@ class BootServers:
         self._acceptor = acceptor
         self._vault = vault
         self._doorbell = doorbell
-        self._validators = [(since, Validator(schemas.create(since))) for since in reversed(schemas.CREATE_CHANGES)]
+        self._validator = VersionedValidator((since, schemas.create(since)) for since in schemas.CREATE_CHANGES)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
         self._pace.take(call.context.project_id)
         document = read_body(req, self._settings.max_body_size)
-        self._validator(call.version).check(document)
+        self._validator.check(call.version, document)
         body = create.parse(document)
         key = client_key(req.get_header("Idempotency-Key"), call.context.user_id, document, self._vault)
         taken = self._acceptor.accept(call, body, key)
@@ -79,9 +82,6 @@ class BootServers:
         if taken.admin_pass is not None:
             server["adminPass"] = taken.admin_pass
         answer(resp, {"server": server}, 202)
-
-    def _validator(self, version: Version) -> Validator:
-        return next(validator for since, validator in self._validators if since <= version)
 
 
 class Servers:
@@ -110,11 +110,12 @@ class Servers:
         call = calls.of(req)
         page = self._page(req, resp, call, "servers/detail")
         specs = self._database.read_briefly(mappings.specs, {server.batch_id for server in page.servers}) if page.servers else {}
+        opened = self._database.read_briefly(operations.open_for, {server.uuid for server in page.servers})
         shown = [
             server_view.down(server, call)
             if page.is_unknown(server, call)
             else server_view.detail(server, specs.get(server.batch_id), call, host_status(self._watch, server, call))
-            for server in page.servers
+            for server in (msgspec.structs.replace(each, operation=opened.get(each.uuid)) for each in page.servers)
         ]
         answer(resp, {"servers": shown} | page.links)
 
@@ -156,14 +157,24 @@ class _ServerPage(Object, frozen=True, kw_only=True):
 
 
 class OneServer:
-    """Show and delete one server."""
+    """Show, change and delete one server."""
 
-    def __init__(self, finder: Finder, watch: HostWatch, ledger: Ledger, doorbell: Doorbell, silences: Silences) -> None:
+    def __init__(
+        self,
+        settings: ApiSettings,
+        finder: Finder,
+        watch: HostWatch,
+        silences: Silences,
+        edits: ServerEdits,
+        operations: Operations,
+    ) -> None:
+        self._settings = settings
         self._finder = finder
+        self._edits = edits
+        self._validator = VersionedValidator((since, schemas.update(since)) for since in schemas.UPDATE_CHANGES)
         self._watch = watch
-        self._ledger = ledger
-        self._doorbell = doorbell
         self._silences = silences
+        self._operations = operations
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         call = calls.of(req)
@@ -175,20 +186,23 @@ class OneServer:
         status = host_status(self._watch, found.server, call)
         answer(resp, {"server": server_view.detail(found.server, found.spec, call, status)})
 
-    def on_delete(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+    def on_put(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        """Change the name and the description, also of a locked server, and answer with the whole server."""
         call = calls.of(req)
-        if not is_uuid(server_id):
-            raise missing(server_id)
-        request_id = call.context.request_id
-        deleted = self._ledger.write(
-            builds.delete, server_id, project_id=call.scope, now=self._ledger.database.now(), request_id=request_id
-        )
-        if deleted is None:
-            raise missing(server_id)
-        step(LOG, "deleted", server_id, call.context.request_id)
-        if deleted.cell_uuid is not None:
-            self._doorbell.deleted(call.context, server_id)
+        document = read_body(req, self._settings.max_body_size)
+        self._validator.check(call.version, document)
+        edit = _edit(document["server"])
+        self._edits.change(call, server_id, lambda server, current: edit)
+        self.on_get(req, resp, server_id)
+
+    def on_delete(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        self._operations.delete(calls.of(req), server_id)
         resp.status = 204
+
+
+def _edit(given: dict[str, Any]) -> Edit:
+    description = (given["description"] or "") if "description" in given else UNSET
+    return Edit(name=given.get("name", UNSET), description=description)
 
 
 def host_status(watch: HostWatch, server: Server, call: Call) -> str:

@@ -17,7 +17,7 @@ from api.versions import answer
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from db import dead_letters, processes
-from db.api import incarnation, mappings
+from db.api import incarnation, mappings, metering
 from db.api.incarnation import Incarnation
 from db.api.mappings import Queue, StateCount
 from db.audit import servers as audit_servers
@@ -26,6 +26,7 @@ from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.cell import CELL0_UUID
 from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
+from objects.waiting import WaitingCount
 
 
 class ApiLevelCounts(NamedTuple):
@@ -38,6 +39,7 @@ class ApiLevelCounts(NamedTuple):
     now: float
     dead_letters: dict[str, int]
     incarnation: Incarnation | None
+    operations: list[WaitingCount]
 
 
 class Status:
@@ -72,6 +74,10 @@ class Status:
             "buried": servers[CELL0_UUID],
             "dead_letters": level.dead_letters,
             "leasing": _leasing(level.incarnation),
+            "operations": {
+                each.name: {"count": each.count, "oldest_seconds": round(max(0.0, level.now - each.oldest), 3)}
+                for each in level.operations
+            },
             "queue": {
                 "depth": level.queue.depth,
                 "oldest_seconds": None if level.queue.oldest is None else round(max(0.0, level.now - level.queue.oldest), 3),
@@ -121,7 +127,14 @@ def _level(tx: ApiTransaction) -> ApiLevelCounts:
     known = processes.list_all(tx, "api")
     counted, letters = mappings.counts(tx), dead_letters.counts(tx, "api")
     return ApiLevelCounts(
-        counted, mappings.queue(tx), known, audit_servers.cursors(tx), clock.read(tx), letters, incarnation.read(tx)
+        counts=counted,
+        queue=mappings.queue(tx),
+        processes=known,
+        cursors=audit_servers.cursors(tx),
+        now=clock.read(tx),
+        dead_letters=letters,
+        incarnation=incarnation.read(tx),
+        operations=metering.open_operations(tx),
     )
 
 

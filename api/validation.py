@@ -13,6 +13,7 @@ import falcon
 import jsonschema
 import msgspec
 
+from api.microversions import Version
 from objects import errors, text
 
 _SECRET = frozenset({"user_data", "metadata", "adminPass", "personality"})
@@ -59,6 +60,18 @@ class Validator:
         error = next(self._validator.iter_errors(body), None)
         if error is not None:
             raise errors.Invalid(_sentence(error))
+
+
+class VersionedValidator:
+    """The schemas of one body by microversion. Thread-safe."""
+
+    def __init__(self, versions: Iterable[tuple[Version, dict[str, Any]]]) -> None:
+        """``versions``: each schema with the first microversion that has it, the oldest first; that one is of 2.1."""
+        self._newest_first = [(since, Validator(schema)) for since, schema in versions][::-1]
+
+    def check(self, version: Version, body: Any) -> None:
+        """Raises errors.Invalid, naming the first field that is wrong in this version."""
+        next(validator for since, validator in self._newest_first if since <= version).check(body)
 
 
 def check_texts(value: Any, path: tuple[str | int, ...] = ()) -> None:

@@ -115,7 +115,7 @@ class Bench:
     def servers(self, name: str) -> list[tuple[float, float]]:
         """When each server whose name begins so was accepted and when it became ACTIVE, of those that are."""
         database = Database(self.folder.database_url("api"), name="bench")
-        query = mappings.ServerQuery(name=f"^{name}", states=("active",), limit=100_000)
+        query = mappings.ServerQuery(name=f"^{name}", phases=("active",), limit=100_000)
         found = database.read(mappings.list_, query)
         database.dispose()
         return [(s.created_at, s.launched_at) for s in found if s.launched_at is not None]

@@ -117,7 +117,7 @@ class Bench:
         """Wait until every server of these batches is ACTIVE."""
 
         def done(name: str) -> bool:
-            query = mappings.ServerQuery(name=f"^{name}", states=("active",), limit=1000)
+            query = mappings.ServerQuery(name=f"^{name}", phases=("active",), limit=1000)
             return len(self.database.read(mappings.list_, query)) == BOOTS_PER_REQUEST
 
         self._wait(lambda: all(done(name) for name in names))

@@ -1,8 +1,9 @@
 """Remove a cell whose database will never answer again, with an account of what it leaves behind.
 
 In this order, each step in transactions of its own, so that an interrupted removal is completed by another one: the cell takes no
-more builds; what has a claim there and was not handed over goes elsewhere; builds that were end as ERROR, servers are deleted; and
-when nothing is left, the cell is forgotten with its hosts in one transaction that sees to it.
+more builds; operations that lose one of two bodies come to an end with the other one; what has a claim there and was not handed
+over goes elsewhere; builds that were end as ERROR, servers are deleted; and when nothing is left, the cell is forgotten with its
+hosts in one transaction that sees to it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from db.sql import ready
 from objects import errors
 from objects.base import Object
 from objects.cell import CellMapping, CellState
+from objects.operation import OperationState
 
 EMPTYING_ROUNDS_LIMIT = 20
 """Times that what arrives in the cell meanwhile is looked for again: only what was on its way can, and soon nothing is."""
@@ -104,6 +106,10 @@ def _empty(ledger: Ledger, cell_uuid: str, estate: CellContents) -> None:
         fates[fate_of(resident)].append(resident.uuid)
     requested = [guest.uuid for guest in estate.guests if guest.requested]
     left_behind = [guest.uuid for guest in estate.guests if not guest.requested]
+    for fate, step in _STEPS.items():
+        moving = [r.operation for r in estate.residents if r.operation is not None and fate_of(r) is fate]
+        for start in range(0, len(moving), cell_removal.SERVERS_PER_TRANSACTION):
+            ledger.write(step, cell_uuid, moving[start : start + cell_removal.SERVERS_PER_TRANSACTION], LOST, now)
     for page in _pages(requested):
         ledger.write(cell_removal.send_elsewhere, cell_uuid, page, now)
     for page in _pages(fates[RemovalFate.FAILED]):
@@ -130,15 +136,44 @@ class RemovalFate(enum.StrEnum):
     DELETED = "deleted"
     FAILED = "ended in ERROR"
     CONFIRMED = "its delete is confirmed"
+    GIVEN_UP = "its operation is given up"
+    REPLACED = "replaced by the body that its operation made"
+    TURNED_BACK = "its server is again what it was before its operation"
+
+
+_STEPS = {
+    RemovalFate.GIVEN_UP: cell_removal.give_up,
+    RemovalFate.REPLACED: cell_removal.go_on,
+    RemovalFate.TURNED_BACK: cell_removal.turn_back,
+}
+_WAITING = (OperationState.VERIFY, OperationState.REVERTING)
 
 
 def fate_of(resident: Resident) -> RemovalFate:
     """A build ends in ERROR: whoever asked for it is told, and an all-or-nothing batch fails as a whole. Others are deleted."""
     if resident.deleted and resident.fault != LOST:
         return RemovalFate.CONFIRMED
+    if fate := _fate_of_move(resident):
+        return fate
     if not resident.deleted and (resident.state == "building" or (resident.state == "error" and resident.fault == LOST)):
         return RemovalFate.FAILED
     return RemovalFate.DELETED
+
+
+def _fate_of_move(resident: Resident) -> RemovalFate | None:
+    """What becomes of one of the two bodies of an operation, if the other one is elsewhere and may be the server."""
+    each = resident.operation
+    if each is None or resident.deleted or each.source is None or each.twin is None:
+        return None
+    source, twin, state = each.source.server, each.twin.server, each.operation.state
+    if source.cell_uuid == twin.cell_uuid:
+        return None
+    if each.twin.uuid == resident.uuid:
+        if state is OperationState.BUILDING:
+            return RemovalFate.GIVEN_UP
+        return RemovalFate.TURNED_BACK if state in _WAITING and not source.deleted else None
+    is_made = twin.state == "active" and not twin.deleted
+    return RemovalFate.REPLACED if is_made and state in (OperationState.BUILDING, OperationState.VERIFY) else None
 
 
 class Account:
@@ -154,7 +189,7 @@ class Account:
             if self._add(entry) and entry.outcome == RemovalFate.DELETED and resident.charged is not None:
                 cores, ram = resident.charged
                 freed = self._freed.setdefault(resident.project_id, Counter())
-                freed.update({"servers": 1, "cores": cores, "MiB": ram})
+                freed.update({"servers": 0 if resident.hidden else 1, "cores": cores, "MiB": ram})
         for guest in estate.guests:
             kind, outcome = ("build", "sent elsewhere") if guest.requested else ("claim", "released")
             self._add(

@@ -9,11 +9,17 @@ from functools import partial
 from cells import administration
 from cells.administration import CellChange, NewCell
 from cells.cell import Cell
-from cli.base import ActionShow, Admin, Row, secret_url
+from cells.emptying import HostCondition, MoveOrder
+from cli.base import ActionShow, Admin, Row, Table, secret_url
+from cli.empty import COLUMNS, EmptyingCommand
+from cli.move import user_name
 from db.api.cell_mappings import HasHosts, HasServers, UnfinishedWork
+from db.cell import services
 from objects import errors
 from objects.cell import CellMapping, CellState
 from objects.mask import mask_url
+from objects.operation import OperationKind
+from objects.process import AGENT_BINARY
 
 STATUSES: Mapping[type[errors.SuperconductorError], int] = {
     errors.NotFound: 3,
@@ -126,12 +132,18 @@ class _SetState(Admin):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cells", metavar="CELL", nargs="+", help="name or UUID")
 
+    def change(self, cell: str) -> CellMapping:
+        return administration.change_cell(self.deployment.api_database, cell, CellChange(state=self.state))
+
+
+class _SetStateOnly(_SetState):
+    """One that does nothing else."""
+
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        change = CellChange(state=self.state)
-        self.each(parsed_args.cells, lambda cell: administration.change_cell(self.deployment.api_database, cell, change))
+        self.each(parsed_args.cells, self.change)
 
 
-class CellEnable(_SetState):
+class CellEnable(_SetStateOnly):
     """Let cells take new servers again.
 
     Example: superconductor cell enable east
@@ -140,7 +152,7 @@ class CellEnable(_SetState):
     state = CellState.ENABLED
 
 
-class CellDisable(_SetState):
+class CellDisable(_SetStateOnly):
     """Let cells take no new servers. What is there goes on, and builds that were placed there already are finished.
 
     Example: superconductor cell disable east west
@@ -149,13 +161,49 @@ class CellDisable(_SetState):
     state = CellState.DISABLED
 
 
-class CellDrain(_SetState):
+class CellDrain(_SetState, EmptyingCommand):
     """Let cells take no new servers, because they are to be emptied; it is shown as their state.
 
-    Example: superconductor cell drain east
+    With --wait, their servers are then moved to other cells: evacuated from dead hosts, migrated from others. Servers that cannot
+    be moved are listed with the reason, and the exit status is 1. If the command was interrupted, run it again. 'cell enable'
+    lets a cell take servers again.
+
+    Examples:
+      superconductor cell drain east
+      superconductor cell drain east --wait --jobs 20
     """
 
     state = CellState.DRAINING
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        self.add_moving(parser)
+        parser.add_argument("--confirm", action="store_true", help="with --wait: confirm resizes that wait for their users")
+        parser.add_argument("--wait", action="store_true", help="move all servers to other cells, and wait for that")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        left: list[Row] = []
+
+        def drain(name: str) -> None:
+            mapping = self.change(name)
+            if parsed_args.wait:
+                left.extend(self._empty(mapping, parsed_args))
+
+        self.each(parsed_args.cells, drain)
+        return COLUMNS, left
+
+    def _empty(self, mapping: CellMapping, parsed_args: argparse.Namespace) -> list[Row]:
+        registry = self.deployment.registry
+        cell = registry.get(mapping.uuid)
+        hosts = sorted({*registry.hosts_of(cell.uuid), *cell.read(services.hosts, AGENT_BINARY)})
+        order = MoveOrder(
+            kinds={HostCondition.UP: OperationKind.MIGRATE, HostCondition.DEAD: OperationKind.EVACUATE},
+            user_id=user_name(),
+            cross_cell=True,
+            confirm=parsed_args.confirm,
+            down_after=parsed_args.down_after,
+        )
+        return self.empty(f"Cell '{cell.name}'", cell, hosts, order, parsed_args, whole=True)
 
 
 def sync_schema(mapping: CellMapping) -> None:

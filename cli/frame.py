@@ -58,6 +58,8 @@ def _deployment(now: Look, before: Look | None) -> Iterator[RenderableType]:
     yield Text(
         f"Waiting for a host: {queue['depth']}{oldest}. In ERROR without ever having had one: {sum(status['buried'].values())}."
     )
+    if operations := glance.operations(status):
+        yield Text(operations)
 
 
 def _cell(cell: dict[str, Any], now: Look, before: Look | None) -> tuple[Any, ...]:

@@ -1,4 +1,7 @@
-"""What ``status`` and ``top`` say of one cell: short in a table, and in full below it where something does not answer."""
+"""What ``status`` and ``top`` say of operations and of one cell.
+
+Short in a table, and in full below it where something does not answer.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,13 @@ def lag(feed: dict[str, Any] | None) -> str:
     if feed is None:
         return UNKNOWN
     return "read" if not feed["behind"] else f"{feed['behind']} behind, {feed['seconds'] or 0:.1f} s"
+
+
+def operations(status: dict[str, Any]) -> str:
+    """How many are open in each state, and since when; empty where none is. An API of an older release tells none."""
+    found = sorted(status.get("operations", {}).items())
+    told = [f"{each['count']} in {state}, the oldest for {each['oldest_seconds']:.1f} s" for state, each in found]
+    return f"Open operations: {'; '.join(told)}" if told else ""
 
 
 def troubles(cell: dict[str, Any]) -> Iterator[str]:

@@ -6,20 +6,26 @@ import argparse
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 from cells.cell import Cell
 from cells.discovery import discover, in_two_cells
+from cells.emptying import Emptier, Emptying, HostCondition, MoveOrder
 from cells.fan_out import Answered, Unanswered, fan_out
 from cli import liveness
 from cli.base import ASTRAY, TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, name
+from cli.move import user_name
 from db.api import host_mappings
 from db.api import host_removal as api_host_removal
+from db.api.claims import Ledger
 from db.cell import compute_nodes, services
 from db.cell import host_removal as cell_host_removal
 from db.cell.services import SeenService
 from db.sql.connection import CellTransaction
+from objects import errors
 from objects.compute_node import ComputeNode
+from objects.operation import OperationKind
 from objects.process import AGENT_BINARY
 
 
@@ -89,8 +95,9 @@ class HostSet(_HostCommand):
     """Declare hosts dead whatever their agents report, or undo that. Builds on a dead host move to other hosts at once.
 
     First make sure that no guest of the host can reach its storage. A host that returns destroys guests that were moved elsewhere.
+    With --evacuate, conductors start its servers on other hosts; 'host evacuate' does that too, and shows what comes of it.
 
-    Example: superconductor host set east-h1 --down
+    Example: superconductor host set east-h1 --down --evacuate
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -98,9 +105,25 @@ class HostSet(_HostCommand):
         either = parser.add_mutually_exclusive_group(required=True)
         either.add_argument("--down", action="store_true", help="dead from now on")
         either.add_argument("--up", dest="down", action="store_false", help="as alive as its agent says")
+        parser.add_argument(
+            "--evacuate", action="store_true", help="with --down: accept evacuations of its servers, and do not wait"
+        )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        if parsed_args.evacuate and not parsed_args.down:
+            raise errors.Invalid("--evacuate needs --down")
         self._tell(parsed_args.hosts, services.set_forced_down, parsed_args.down)
+        if parsed_args.evacuate:
+            self.each(parsed_args.hosts, self._evacuate)
+
+    def _evacuate(self, host: str) -> None:
+        ledger = Ledger(self.deployment.api_database, "host set")
+        order = MoveOrder(kinds={HostCondition.DEAD: OperationKind.EVACUATE}, user_id=user_name())
+        emptier = Emptier(ledger, self.deployment.registry.of_host(host), order)
+        _, left = Emptying(emptier, [host], jobs=inf).accept()
+        for each in left:
+            self.status = 1
+            self.warn(f"Server {each.server_uuid} of host '{host}' is not evacuated: {each.reason}")
 
 
 class HostDelete(_HostCommand):

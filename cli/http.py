@@ -54,6 +54,9 @@ class ApiClient:
     def post(self, path: str, body: dict[str, Any]) -> Any:
         return self.ask("POST", path, json=body)
 
+    def put(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        return self.ask("PUT", path, json=body)
+
     def delete(self, path: str) -> None:
         self.ask("DELETE", path)
 

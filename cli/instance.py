@@ -11,6 +11,7 @@ from cells import administration
 from cells.cell import Cell
 from cells.instance_mapping import map_instances
 from cli.base import ActionShow, at_least
+from db.api import mappings
 from db.api.claims import Ledger
 from db.audit import cell_rows, servers
 from db.audit.servers import Record
@@ -70,8 +71,10 @@ class InstanceVerify(ActionShow):
         parser.add_argument("uuid", metavar="UUID", help="UUID of the instance")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        uuid = parsed_args.uuid
-        record = self.deployment.api_database.read(servers.records, [uuid])[1].get(uuid)
+        database = self.deployment.api_database
+        server = database.read(mappings.get, parsed_args.uuid)
+        uuid = parsed_args.uuid if server is None else server.body_uuid  # a server that was moved is another body now
+        record = database.read(servers.records, [uuid])[1].get(uuid)
         if record is None:
             return self._say(UNMAPPED, "has no mapping", uuid)
         if record.cell_uuid is None:

@@ -18,7 +18,7 @@ STATES = ("building", "active", "error")
 
 
 class ShowStatus(HttpCommand, ShowOne):
-    """Show processes, cells with their databases, brokers, conductors, hosts and servers, and the queue.
+    """Show processes, cells with their databases, brokers, conductors, hosts and servers, the queue and open operations.
 
     A database or broker that does not answer is shown with the time at which the API noticed. "Feed" is how many changes of the
     cell the API level has not read yet, and how long the first of them has waited. The command takes a few seconds at most,
@@ -66,6 +66,8 @@ class ShowStatus(HttpCommand, ShowOne):
         queue = status["queue"]
         oldest = "" if queue["oldest_seconds"] is None else f", the oldest for {queue['oldest_seconds']:.1f} s"
         console.print(f"Waiting for a host: {queue['depth']}{oldest}", markup=False)
+        if operations := glance.operations(status):
+            console.print(operations, markup=False)
         return 0
 
 

@@ -1,4 +1,4 @@
-"""Receives orders, and carries out what ``Builds``, ``Guests`` and ``Ends`` decide: spawns, destroys and reports."""
+"""Receives orders, and carries out what ``Builds``, ``Guests``, ``Tasks`` and ``Ends`` decide: spawns, tasks, destroys, reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from compute import failures
-from compute.build import Build
+from compute.build import Build, Work
 from compute.builds import Builds
 from compute.driver import ComputeDriver, Guest
 from compute.ends import Ends
@@ -16,11 +16,13 @@ from compute.entries import Entries
 from compute.guests import Guests
 from compute.opts import ComputeSettings
 from compute.reports import Answer, Reporter
+from compute.tasks import Tasks, guest_after, is_hold
 from objects import errors, extra_specs
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
 from objects.context import request_of
 from objects.instance import Failure
 from objects.spec import BootSecrets, RequestSpec
+from objects.task import TaskKind, TaskOrder
 from service import metrics
 from service.rate_limited_log import RateLimitedLog
 from service.retry import pause_after
@@ -32,11 +34,17 @@ LOG = logging.getLogger(__name__)
 DESTROY_THREADS = 4
 """Concurrent destroys."""
 
+TASK_THREADS = 8
+"""Concurrent tasks of running guests. Most of them wait for a guest's system."""
+
 NO_RECORD = "no record"
 """The reason for a guest that the cell has no record of at all."""
 
 FIRST_RETRY_S = 1.0
-"""Seconds before the first retry of a build that met an unavailable service; doubled for each further one."""
+"""Seconds before the first retry of a build that met an unavailable service, or of a hold; doubled for each further one."""
+
+LONGEST_HOLD_RETRY_S = 30.0
+"""Longest pause in seconds before the agent tries again to hold a guest."""
 
 
 class Agent:
@@ -44,6 +52,7 @@ class Agent:
 
     An order first makes a claim on the host, then asks the cell. The driver spawns only after the cell has accepted the attempt for
     this start of the agent. A failed or refused guest is destroyed before it is reported, so every report to the cell is true.
+    Tasks of a running guest are carried out only after the cell has granted them, too.
     """
 
     def __init__(self, settings: ComputeSettings, driver: ComputeDriver, entries: Entries, reporter: Reporter) -> None:
@@ -52,11 +61,13 @@ class Agent:
         self._builder = entries.builder
         self._builds = Builds(entries)
         self._guests = Guests(entries)
+        self._tasks = Tasks(entries)
         self._ends = Ends(entries)
         self._reporter = reporter
         self._complaints = RateLimitedLog(LOG)
         self._spawners = WorkerPool(f"spawn-{settings.host}", settings.max_concurrent_builds)
         self._destroyers = WorkerPool(f"destroy-{settings.host}", DESTROY_THREADS)
+        self._workers = WorkerPool(f"task-{settings.host}", TASK_THREADS)
         metrics.SLOTS.follow(self._slots)
         metrics.BUILDS.follow(self._under_way)
 
@@ -90,7 +101,7 @@ class Agent:
     def _begin(self, order: BuildOrder, spec: RequestSpec) -> Build | None:
         """The build to report for this order: either a new one, or a failed one if its attempt has already ended here."""
         guest = guest_of(order, spec, self._builder)
-        build = self._builds.begin(guest, order.limits, wants_secrets=spec.has_secrets)
+        build = self._builds.begin(guest, order.limits, wants_secrets=spec.has_secrets, origin=order.origin)
         if build is not None:
             self._step("order taken", build)
             return build
@@ -106,6 +117,14 @@ class Agent:
             build = self._ends.delete(order.instance_uuid, order.attempt, order.fence)
             if build is not None:
                 self._destroyers.post(self._destroy, build)
+
+    def do_tasks(self, orders: Sequence[TaskOrder]) -> None:
+        """Begin these tasks, with one question to the cell for all of them. Those that are dropped are ordered again."""
+        self._report_tasks([build for order in orders if (build := self._tasks.take(order)) is not None])
+
+    def restore(self, orders: Sequence[TaskOrder]) -> None:
+        """Bring guests back to the power of these tasks, which are over: their host has lost it."""
+        self._report_tasks([build for order in orders if (build := self._tasks.take(order, restores=True)) is not None])
 
     def found(self, guests: Sequence[Guest]) -> None:
         """Report guests on the host that this start of the agent did not spawn: the cell decides whether they may stay."""
@@ -144,22 +163,26 @@ class Agent:
             self._destroyers.post(self._destroy, build)
 
     def keep_up(self) -> None:
-        """Cancel overdue spawns, retry failed destroys, and resume builds whose wait is over. Called about once a second."""
+        """Cancel overdue spawns, retry failed destroys, resume builds and holds whose pause is over. Called about once a second."""
         failure = failures.timed_out(self._settings.spawn_timeout, time.time())
         for build in self._builds.overdue(time.monotonic(), failure):
             LOG.warning("Instance %s: %s Cancelling its spawn", build.uuid, failure.message)
         for build in self._ends.stuck():
             self._destroyers.post(self._destroy, build)
         self._report(self._builds.resumed(time.monotonic()))
+        self._report_tasks(self._tasks.resumed(time.monotonic()))
 
     def hand_over(self) -> None:
-        """The agent is about to stop: hand back to the cell builds that have not begun, and all later orders."""
+        """The agent is about to stop: hand back to the cell builds that have not begun, and all later orders. Drop such tasks."""
         self._report(self._builds.stop())
+        self._tasks.stop()
 
     def drain(self, timeout: float) -> bool:
-        """Wait up to ``timeout`` seconds for running spawns, then cancel them; return whether all work ended without that."""
+        """Wait up to ``timeout`` seconds for running spawns and tasks, then cancel the spawns; return whether all work ended
+        without that.
+        """
         if self._spawners.drain(timeout):
-            return self._destroyers.drain(timeout)
+            return self._workers.drain(timeout) and self._destroyers.drain(timeout)
         self._spawners.stop()
         self._builds.cancel_all()
         self._spawners.drain(1.0)
@@ -168,6 +191,7 @@ class Agent:
     def stop(self) -> None:
         """Begin no more work."""
         self._spawners.stop()
+        self._workers.stop()
         self._destroyers.stop()
 
     # -- one build ------------------------------------------------------------------------------------------------------
@@ -194,6 +218,8 @@ class Agent:
                     self._step("not ours to build", build, verdict.reason)
             case "active" if verdict.accepted:
                 self._guests.confirmed(build)
+                if self._tasks.confirmed(build):
+                    self._report_tasks([build])
             case "active" if verdict.keep:
                 self._keep(build, verdict.reason)
             case "active" if not verdict.known and not self._may_remove(build):
@@ -249,7 +275,7 @@ class Agent:
         secrets: BootSecrets | None = None
         try:
             secrets = self._builds.take_secrets(build)
-            self._driver.spawn(guest, secrets, build.cancel)
+            self._driver.spawn(guest, secrets, build.cancel, build.origin)
         except errors.ServiceUnavailable as error:
             LOG.warning(
                 "Instance %s waits for a service that is down: %s", build.uuid, secrets.mask(str(error)) if secrets else error
@@ -283,6 +309,62 @@ class Agent:
                 self._step("destroyed", build)
             self._reporter.submit([(report, partial(self._answered, build, report))])
 
+    # -- one task -------------------------------------------------------------------------------------------------------
+
+    def _report_tasks(self, builds: Sequence[Build]) -> None:
+        """Send the report that each entry owes about its task, all in one message."""
+        reports: list[tuple[Report, Answer | None]] = []
+        for build in builds:
+            report = self._tasks.report(build)
+            if report is not None:
+                reports.append((report, partial(self._task_answered, build, report)))
+        self._reporter.submit(reports)
+
+    def _task_answered(self, build: Build, report: Report, verdict: Verdict) -> None:
+        """Act on the cell's verdict on a report of ``_report_tasks``."""
+        match report.kind:
+            case "begin" if verdict.accepted:
+                if self._tasks.granted(build, report.task):
+                    self._workers.post(self._work, build)
+            case "begin":
+                if self._tasks.refused(build, report.task):
+                    self._step("task refused", build, verdict.reason)
+            case _:
+                self._tasks.answered(build, report.task)
+
+    def _work(self, build: Build) -> None:
+        guest = build.guest
+        work = self._tasks.start(build)
+        if guest is None or work is None:
+            return
+        order = work.order
+        self._step(f"{order.kind} begins", build, f"power {order.power}")
+        failure: Failure | None = None
+        try:
+            self._carry_out(guest, work)
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything; failures.classify handles every error
+            failure = failures.classify(error, time.time())
+            what = "will be tried again" if is_hold(order) else "failed"
+            text = "Host %s: the %s task %d of instance %s (power %s) %s: %s: %s"
+            about = (self._settings.host, order.kind, order.number, build.uuid, order.power, what)
+            LOG.warning(text, *about, failure.error, failure.message)
+        if self._tasks.worked(build, work, failure, self._retry_at):
+            self._report_tasks([build])
+        else:
+            self._destroy(build)
+
+    def _carry_out(self, guest: Guest, work: Work) -> None:
+        match work.order.kind:
+            case TaskKind.POWER:
+                self._driver.set_power(guest.uuid, work.order.power, hard=work.hard)
+            case TaskKind.REBOOT:
+                self._driver.reboot(guest.uuid, hard=work.hard)
+            case TaskKind.REBUILD:
+                self._driver.rebuild(guest_after(guest, work.order))
+
+    def _retry_at(self, tries: int) -> float:
+        return time.monotonic() + pause_after(tries, FIRST_RETRY_S, LONGEST_HOLD_RETRY_S, spread=0.5)
+
 
 def guest_of(order: BuildOrder, spec: RequestSpec, builder: str) -> Guest:
     """The guest that an order asks for, with this agent start as its builder."""
@@ -300,4 +382,6 @@ def guest_of(order: BuildOrder, spec: RequestSpec, builder: str) -> Guest:
         image_id=spec.image.id if spec.image else None,
         metadata=spec.properties.metadata,
         resources=extra_specs.resources(spec.flavor.extra_specs),
+        server_uuid=order.server_uuid or "",
+        power=order.power,
     )

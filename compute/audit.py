@@ -9,6 +9,11 @@ transaction behind a report always decides whether a guest may stay:
   moved on.
 
 When the agent starts, it reports every guest, confirmed or not.
+
+A guest may have another power than its latest task gave it, because its host lost power or its own system stopped it. At the first
+audit of an agent's start, every such guest is brought back to the power on record. Later only a guest that runs and must not: one
+that is off may have been stopped by its own system. In both cases the cell has to grant it (``compute/tasks.py``). After a task
+that failed, nobody knows which power is right, so the guest stays as it is.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from objects.base import Object
 from objects.build import DeleteOrder, Holding
 from objects.context import RequestContext
 from objects.instance import State
+from objects.task import Power, TaskKind, TaskOrder, TaskState
 from rpc.cell_conductor import CellConductorClient
 
 LOG = logging.getLogger(__name__)
@@ -70,6 +76,45 @@ def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterabl
     )
 
 
+class PowerFindings(Object, frozen=True, kw_only=True):
+    """``restored``: tasks that are over, to whose power their guests are to be brought back. ``off``: uuids of guests that do not
+    run, although the cell's records say that they do.
+    """
+
+    restored: tuple[TaskOrder, ...] = ()
+    off: frozenset[str] = frozenset()
+
+
+def compare_power(guests: Iterable[Guest], holdings: Iterable[Holding], *, starting: bool) -> PowerFindings:
+    """The guests that have another power than their record, with no task under way. ``starting``: the agent has just started."""
+    records = {holding.instance_uuid: holding for holding in holdings}
+    lost = [
+        (guest, record)
+        for guest in guests
+        if (record := records.get(guest.uuid)) is not None
+        and confirms(record, guest, State.ACTIVE)
+        and record.state == State.ACTIVE
+        and (record.task_state == TaskState.DONE or (record.task_state == TaskState.FAILED and record.power == Power.ON))
+        and record.power in set(Power)
+        and record.power != guest.power
+    ]
+    return PowerFindings(
+        restored=tuple(
+            TaskOrder(
+                instance_uuid=guest.uuid,
+                fence=guest.fence,
+                attempt=guest.attempt,
+                number=record.task_number,
+                kind=TaskKind.POWER,
+                power=Power(record.power),
+            )
+            for guest, record in lost
+            if record.task_state == TaskState.DONE and (starting or (guest.power.runs and record.power != Power.ON))
+        ),
+        off=frozenset(guest.uuid for guest, record in lost if not starting and not guest.power.runs and Power(record.power).runs),
+    )
+
+
 class GuestAudit:
     """The comparison as periodic work of one agent."""
 
@@ -82,14 +127,17 @@ class GuestAudit:
         self._client = client
         self._context = context
         self._missing: frozenset[str] = frozenset()
+        self._off: frozenset[str] = frozenset()
+        self._said_off: frozenset[str] = frozenset()
+        self._starting = True
 
     def run(self) -> None:
         """Ask the cell once. Raises the errors of the call: without an answer nothing is concluded and every guest stays."""
         holdings = self._client.holdings(self._context, self._guests.host)
         self._guests.on_record({holding.instance_uuid: holding for holding in holdings})
         entries = self._guests.snapshot()
-        unknown = [guest for guest in self._driver.guests() if guest.uuid not in entries]
-        self._agent.found(unknown)
+        guests = self._driver.guests()
+        self._agent.found([guest for guest in guests if guest.uuid not in entries])
         findings = compare(entries, holdings)
         self._agent.recheck_guests(findings.unconfirmed_guests)
         self._agent.recheck_builds(findings.unconfirmed_builds)
@@ -97,6 +145,17 @@ class GuestAudit:
         for holding in findings.handed_back:
             self._agent.hand_back(holding.instance_uuid, holding.fence, holding.attempt, holding.builder or "")
         self._say_missing(findings.missing)
+        powers = compare_power(guests, holdings, starting=self._starting)
+        self._agent.restore(powers.restored)
+        self._say_off(powers.off)
+        self._starting = False
+
+    def _say_off(self, off: frozenset[str]) -> None:
+        """Log a guest once that is found off for the second time in a row: at first, a task may have begun meanwhile."""
+        found = off & self._off
+        for uuid in sorted(found - self._said_off):
+            LOG.warning("The guest of instance %s does not run, although its record says so: its own system may have stopped", uuid)
+        self._off, self._said_off = off, found
 
     def _say_missing(self, missing: frozenset[str]) -> None:
         """Log a missing guest when it is missing for the second time in a row: at first, its delete may be under way."""

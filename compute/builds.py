@@ -22,7 +22,7 @@ from compute.build import Build, Phase, build_of
 from compute.driver import Guest
 from compute.entries import Entries
 from objects import errors
-from objects.build import BuildOrder, Report, ReportKind
+from objects.build import BuildOrder, Origin, Report, ReportKind
 from objects.instance import Failure, FailureClass
 from objects.selection import HostCapacity
 from objects.spec import BootSecrets
@@ -37,11 +37,13 @@ class Builds:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
 
-    def begin(self, guest: Guest, limits: HostCapacity | None, *, wants_secrets: bool = False) -> Build | None:
+    def begin(
+        self, guest: Guest, limits: HostCapacity | None, *, wants_secrets: bool = False, origin: Origin | None = None
+    ) -> Build | None:
         """Start the attempt once: with its claim, or as failed if there is no room or the agent stops.
 
         Returns None if this or a later attempt (by fence and attempt) was started before, or a guest exists. ``wants_secrets``: do
-        not spawn it without the secrets of the grant.
+        not spawn it without the secrets of the grant. ``origin``: copy this disk.
 
         The order of a later attempt may overtake the answer to the ``failed`` report that caused it. That report is then done.
         """
@@ -54,6 +56,7 @@ class Builds:
                 return None
             build = entries.enter(build_of(guest, Phase.ACCEPTING))
             build.wants_secrets = wants_secrets
+            build.origin = origin
             if entries.stopping:
                 _hand_over(entries, build)
                 return build

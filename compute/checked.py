@@ -7,8 +7,10 @@ import threading
 
 from compute.driver import ComputeDriver, Guest
 from objects import errors, stats, text
+from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
+from objects.task import Power
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -25,11 +27,20 @@ class CheckedDriver:
         self._driver = driver
         self._complaints = RateLimitedLog(LOG)
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
-        self._driver.spawn(guest, secrets, cancel)
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
+        self._driver.spawn(guest, secrets, cancel, origin)
 
     def destroy(self, uuid: str) -> None:
         self._driver.destroy(uuid)
+
+    def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
+        self._driver.set_power(uuid, power, hard=hard)
+
+    def reboot(self, uuid: str, *, hard: bool) -> None:
+        self._driver.reboot(uuid, hard=hard)
+
+    def rebuild(self, guest: Guest) -> None:
+        self._driver.rebuild(guest)
 
     def guests(self) -> list[Guest]:
         return [guest for guest in self._driver.guests() if self._is_readable(guest)]

@@ -10,8 +10,10 @@ import msgspec
 
 from objects.amounts import Amounts
 from objects.base import Object
+from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
+from objects.task import Power
 
 
 class Guest(Object, frozen=True, kw_only=True):
@@ -19,6 +21,9 @@ class Guest(Object, frozen=True, kw_only=True):
 
     The order gives ``fence`` and ``attempt``, the agent start gives ``builder``. A driver stores them with the guest, because a
     restarted agent needs them to report its guests. ``metadata`` is the tenant's and may hold secrets.
+
+    ``server_uuid``: the uuid that the guest itself sees; empty: ``uuid``, which names its disk and its entry on the host only.
+    ``power``: what it is to be once spawned; from ``guests()``, what it is now.
     """
 
     uuid: str
@@ -34,6 +39,8 @@ class Guest(Object, frozen=True, kw_only=True):
     image_id: str | None = None
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     resources: dict[str, int] = msgspec.field(default_factory=dict)
+    server_uuid: str = ""
+    power: Power = Power.ON
 
     @property
     def takes(self) -> Amounts:
@@ -57,18 +64,21 @@ def host_of(builder: str) -> str:
 
 class ComputeDriver(Protocol):
     """A hypervisor. Called from several threads, but never by two at once for one uuid (``destroy`` comes after ``spawn``
-    returned).
+    or a task returned).
 
     While a driver is open, no other agent may hold the same host. Its data survives the agent's death.
     """
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
-        """Start the guest, and return when it runs. Must return or raise soon after ``cancel`` is set.
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
+        """Make the guest's disk, bring the guest to ``guest.power``, and return when it is so. Must return or raise soon after
+        ``cancel`` is set.
+
+        The disk is a complete copy of the disk of ``origin``; None: it is made from the image.
 
         ``secrets`` are for the guest alone: never write them to a log, nor to a file that outlives the guest's start.
 
         Raises:
-        - ``errors.BuildFailed``: another host may succeed.
+        - ``errors.BuildFailed``: another host may succeed. Also if the origin's disk cannot be read completely.
         - ``errors.BuildAborted``: no other host would succeed.
         - ``errors.PolicyViolated``: another host may succeed, and this one is not at fault.
         - ``errors.ServiceUnavailable``: no host could succeed now. The agent calls again later.
@@ -79,6 +89,21 @@ class ComputeDriver(Protocol):
 
     def destroy(self, uuid: str) -> None:
         """Remove everything of this uuid from the host. Idempotent: an unknown uuid is no error."""
+        ...
+
+    def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
+        """Bring the guest to this power, and return when it is so. Idempotent. ``hard``: do not ask its system to stop by itself.
+
+        Raises ``errors.TaskFailed`` if it cannot; the agent treats any other error alike. So do ``reboot`` and ``rebuild``.
+        """
+        ...
+
+    def reboot(self, uuid: str, *, hard: bool) -> None:
+        """Stop the guest and start it. ``hard``: do not ask its system to stop by itself."""
+        ...
+
+    def rebuild(self, guest: Guest) -> None:
+        """Replace the guest's disk by a new one from ``guest.image_id`` under the same uuid, and bring it to ``guest.power``."""
         ...
 
     def guests(self) -> list[Guest]:

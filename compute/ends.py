@@ -17,8 +17,8 @@ class Ends:
     def delete(self, uuid: str, attempt: int, fence: int = 0) -> Build | None:
         """End what runs for this uuid, unless it is of a later attempt. ``fence`` 0: any fence.
 
-        Returns the entry to destroy now. None if the entry is later, or if the thread that spawns or destroys it will finish the
-        delete.
+        Returns the entry to destroy now. None if the entry is later, or if the thread that spawns or destroys it, or carries out
+        its task, will finish the delete.
         """
         with self._entries as entries:
             build = entries.get(uuid)
@@ -30,7 +30,7 @@ class Ends:
             entries.bar(uuid, fence or build.fence or ANY_FENCE, attempt)
             build.delete_attempt = attempt
             build.cancel.set()
-            if build.phase in (Phase.SPAWNING, Phase.DESTROYING):
+            if build.phase in (Phase.SPAWNING, Phase.WORKING, Phase.DESTROYING):
                 return None
             build.phase = Phase.DESTROYING
             return build

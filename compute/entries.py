@@ -8,11 +8,17 @@ phase's work alone. So no lock is held during a spawn, a destroy or a call, yet 
     begin -> ACCEPTING -> QUEUED -> SPAWNING -> REPORTING -> RUNNING      a guest that was found starts at REPORTING
                  |           |          |           |
               refused     stopping  DESTROYING <----+ refused             a delete goes to DESTROYING from anywhere
-                 |           v          |                                 (from SPAWNING: when the spawn has returned)
+                 |           v          |                                 (from SPAWNING, WORKING: when the driver has returned)
               (forgotten)  FAILED <-----+---> (forgotten), WAITING
 
-``Builds`` moves them from the order to the reported guest, ``Guests`` by the cell's answers about that guest, ``Ends``
-into DESTROYING by a delete, and out of it.
+                                  +----- RETRYING <----+                  a guest that must be held is not off yet
+                                  v                    |
+    task order -> RUNNING -> ASKING -> GRANTED -> WORKING -> FINISHING -> RUNNING
+                                  |        |           |
+                               refused  stopping    restored -----------> RUNNING
+
+``Builds`` moves them from the order to the reported guest, ``Guests`` by the cell's answers about that guest, ``Tasks`` from a task
+order back to RUNNING, ``Ends`` into DESTROYING by a delete, and out of it.
 """
 
 from __future__ import annotations

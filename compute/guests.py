@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from compute.build import Build, Phase, build_of
+from compute.build import AT_TASK, Build, Phase, build_of
 from compute.driver import Guest
 from compute.entries import Entries
 from objects import builder_digest
@@ -35,10 +35,10 @@ class Guests:
             return build if build is not None and entries.move(build, Phase.RUNNING, Phase.REPORTING) else None
 
     def runs(self, uuid: str) -> bool:
-        """Whether the guest runs, rather than being built."""
+        """Whether the guest was built, rather than being built."""
         with self._entries as entries:
             build = entries.get(uuid)
-            return build is not None and build.phase in (Phase.REPORTING, Phase.RUNNING)
+            return build is not None and build.phase in (Phase.REPORTING, Phase.RUNNING, *AT_TASK)
 
     def confirmed(self, build: Build) -> bool:
         """``active`` was accepted."""

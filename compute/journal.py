@@ -34,9 +34,12 @@ class Received(Object, frozen=True, kw_only=True):
 
 
 class JournalEntry(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """One change: a guest that was spawned, with the secrets it ``received``, or the uuid whose guests were destroyed."""
+    """One change: a guest that was spawned, with the secrets it ``received``; a guest that a task ``changed``, as it is now; or
+    the uuid whose guests were destroyed.
+    """
 
     spawned: Guest | None = None
+    changed: Guest | None = None
     received: Received | None = None
     destroyed: str | None = None
 
@@ -101,9 +104,15 @@ def replay(entries: list[JournalEntry]) -> list[Guest]:
     for entry in entries:
         if entry.spawned is not None:
             guests.append(entry.spawned)
+        if entry.changed is not None:
+            guests = _changed(guests, entry.changed)
         if entry.destroyed is not None:
             guests = [guest for guest in guests if guest.uuid != entry.destroyed]
     return guests
+
+
+def _changed(guests: list[Guest], now: Guest) -> list[Guest]:
+    return [now if (guest.uuid, guest.attempt) == (now.uuid, now.attempt) else guest for guest in guests]
 
 
 def read_guests(path: Path) -> list[Guest]:
@@ -129,6 +138,12 @@ class Journal:
         with self._lock:
             self._append(JournalEntry(spawned=guest, received=received))
             self._guests.append(guest)
+
+    def change(self, guest: Guest) -> None:
+        """Replace the guest of this uuid and attempt."""
+        with self._lock:
+            self._append(JournalEntry(changed=guest))
+            self._guests = _changed(self._guests, guest)
 
     def remove(self, uuid: str) -> None:
         """Does nothing if there is no such guest."""

@@ -29,6 +29,7 @@ from objects.build import BuildOrders, DeleteOrder
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.process import AGENT_BINARY, About
+from objects.task import TaskOrder
 from rpc.cell_conductor import CellConductorClient
 from rpc.compute import serve
 from rpc.scheduler import SchedulerClient
@@ -61,6 +62,11 @@ class AgentEndpoint:
         """Leave no guest of these instances, and report each one gone."""
         del context
         self._agent.delete(orders)
+
+    def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
+        """Carry out these tasks on guests here, those that the cell grants."""
+        del context
+        self._agent.do_tasks(orders)
 
 
 class ComputeService:

@@ -119,6 +119,14 @@ SIMULATED = [
     cfg.FloatOpt(
         "failure_rate", default=0.0, min=0.0, max=1.0, help="Share of builds that fail on this host (and may succeed on another)."
     ),
+    cfg.FloatOpt(
+        "task_failure_rate",
+        default=0.0,
+        min=0.0,
+        max=1.0,
+        help="Share of guests on this host whose tasks (stop, start, pause, reboot, rebuild) fail unless they are hard.",
+    ),
+    cfg.FloatOpt("copy_delay", default=0.0, min=0.0, help="Time that the copy of a disk from another host takes, in seconds."),
     cfg.StrOpt(
         "attributes",
         default="{}",
@@ -134,7 +142,7 @@ SIMULATED = [
     cfg.StrOpt(
         "state_path",
         default="/var/lib/superconductor/simulated",
-        help="Folder of the files in which simulated hosts keep their guests: one file per host.",
+        help="Folder in which simulated hosts keep their guests (one file per host) and disks (one folder per host).",
     ),
     cfg.BoolOpt(
         "shared_folder",
@@ -155,6 +163,8 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
     spawn_delay_min: float = 0.0
     spawn_delay_max: float = 0.0
     failure_rate: float = 0.0
+    task_failure_rate: float = 0.0
+    copy_delay: float = 0.0
     attributes: str = "{}"
     resources: str = "{}"
     shared_folder: bool = False

@@ -30,10 +30,13 @@ OUTAGE_ERRORS = (Timeout, Unreachable, errors.CellUnavailable, errors.DatabaseUn
 """Errors that are independent of the message. After any other error its reports go one by one: a bad one must not delay the
 others."""
 
-NOT_SENT = "The host reported that the build failed. Its error message could not be sent."
+NOT_SENT = "The host reported a failure. Its error message could not be sent."
 """The failure message that replaces a refused one."""
 REFUSALS_LIMIT = 2
 """How often a report sent alone must be refused before its failure message is replaced."""
+
+_QUESTIONS = (ReportKind.ACCEPT, ReportKind.BEGIN)
+"""Reports whose answer the agent waits for before it goes on."""
 
 FIRST_RETRY_S = 0.1
 """Seconds before a report is first repeated; doubled for each further time."""
@@ -52,7 +55,7 @@ class Pending:
 
 
 class Reporter:
-    """One thread that sends the reports of all others: accepts at once, the rest after a short window, together in one message.
+    """One thread that sends the reports of all others: questions at once, the rest after a short window, together in one message.
 
     While a message is under way, the next one collects reports, so under load messages grow instead of multiplying. Nothing is
     dropped while the process lives. An unanswered report is repeated after a pause that doubles up to ``longest_pause`` seconds,
@@ -90,7 +93,7 @@ class Reporter:
         with self._changed:
             for report, answer in reports:
                 key = (report.host, report.instance_uuid, report.kind, report.attempt)
-                due = now if at_once or report.kind is ReportKind.ACCEPT else now + self._window
+                due = now if at_once or report.kind in _QUESTIONS else now + self._window
                 self._pending[key] = Pending(report, answer, due)
             if reports:
                 self._changed.notify_all()
@@ -199,7 +202,8 @@ def _reduced(report: Report, refusals: int) -> Report:
     """Replace the text of a failure that was refused repeatedly when sent alone by a fixed sentence."""
     if report.failure is None or refusals < REFUSALS_LIMIT:
         return report
-    failure = msgspec.structs.replace(report.failure, error="BuildFailed", message=NOT_SENT)
+    error = "BuildFailed" if report.kind is ReportKind.FAILED else "TaskFailed"
+    failure = msgspec.structs.replace(report.failure, error=error, message=NOT_SENT)
     return msgspec.structs.replace(report, failure=failure)
 
 

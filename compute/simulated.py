@@ -1,4 +1,4 @@
-"""A simulated hypervisor: capacity from the configuration, guests in a journal, failures on demand.
+"""A simulated hypervisor: capacity from the configuration, guests in a journal, disks in files, failures on demand.
 
 Failures are deterministic: ``scripted_outcome`` predicts them. So tests can check from outside which boot must have failed on which
 host, and which guest must be on which host.
@@ -17,11 +17,14 @@ from pathlib import Path
 import msgspec
 
 from compute import opts
+from compute.disks import Disk, Disks
 from compute.driver import Guest
 from compute.journal import Journal, Received, has_guests
 from objects import errors
+from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
+from objects.task import Power
 
 METADATA_KEY = "simulated:outcome"
 """Server metadata key that scripts the outcome on every host: a value of ``SpawnOutcome``. ``fail:h1,h2``: on these hosts only."""
@@ -78,13 +81,15 @@ class SimulatedDriver:
         self._settings = settings.simulated
         path = _machines_journal(self._settings, self._host)
         self._hold = _hold(path)
+        self._disks = Disks(path.with_suffix(".disks"))
         try:
+            self._disks.open()
             self._journal = Journal(path)
         except BaseException:
             os.close(self._hold)
             raise
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
         outcome = scripted_outcome(self._host, guest.uuid, self._settings.failure_rate, guest.metadata)
         shortest, longest = self._settings.spawn_delay_min, self._settings.spawn_delay_max
         delay = shortest + max(0.0, longest - shortest) * draw(self._host, guest.uuid, "delay")
@@ -98,11 +103,37 @@ class SimulatedDriver:
         if outcome in RAISED:
             error, text = RAISED[outcome]
             raise error(text)
+        if origin is None:
+            self._disks.create(guest.uuid, _new_disk(guest))
+        else:
+            self._copy(guest, origin, cancel)
         # Neither a tenant's metadata nor its secrets may stay in a file; a digest shows that the secrets arrived.
         self._journal.add(msgspec.structs.replace(guest, metadata={}), _received(secrets))
 
     def destroy(self, uuid: str) -> None:
         self._journal.remove(uuid)
+        self._disks.remove(uuid)
+
+    def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
+        guest = self._guest(uuid)
+        if guest.power is power:
+            return
+        self._check_task(uuid, hard=hard)
+        if guest.power.runs is not power.runs:
+            self._disks.write(uuid)
+        self._journal.change(msgspec.structs.replace(guest, power=power))
+
+    def reboot(self, uuid: str, *, hard: bool) -> None:
+        guest = self._guest(uuid)
+        self._check_task(uuid, hard=hard)
+        self._disks.write(uuid)
+        self._journal.change(msgspec.structs.replace(guest, power=Power.ON))
+
+    def rebuild(self, guest: Guest) -> None:
+        found = self._guest(guest.uuid)
+        self._check_task(guest.uuid, hard=False)
+        self._disks.replace(guest.uuid, _new_disk(guest))
+        self._journal.change(msgspec.structs.replace(found, image_id=guest.image_id, power=guest.power))
 
     def guests(self) -> list[Guest]:
         return self._journal.guests()
@@ -122,11 +153,34 @@ class SimulatedDriver:
         )
         return [node]
 
+    def _copy(self, guest: Guest, origin: Origin, cancel: threading.Event) -> None:
+        """Copy the origin's disk. All simulated hosts of a region share one state path."""
+        path, delay = self._settings.state_path, self._settings.copy_delay
+        self._disks.copy(guest.uuid, path, origin.host, origin.instance_uuid, delay, cancel)
+        if guest.power.runs:
+            self._disks.write(guest.uuid)
+
+    def _guest(self, uuid: str) -> Guest:
+        found = [guest for guest in self._journal.guests() if guest.uuid == uuid]
+        if not found:
+            raise errors.TaskFailed(f"Host {self._host} has no guest of instance {uuid}.")
+        return found[-1]
+
+    def _check_task(self, uuid: str, *, hard: bool) -> None:
+        """Fail the tasks of some guests unless they are hard, as when a guest's system does not react."""
+        if not hard and draw(self._host, uuid, "task") < self._settings.task_failure_rate:
+            raise errors.TaskFailed("The simulated hypervisor was told to fail the tasks of this guest.")
+
     def close(self) -> None:
         self._journal.close()
         if self._hold >= 0:
             os.close(self._hold)
             self._hold = -1
+
+
+def _new_disk(guest: Guest) -> Disk:
+    """A disk from the guest's image; a guest that starts has written once."""
+    return Disk(server_uuid=guest.server_uuid or guest.uuid, image_id=guest.image_id, writes=int(guest.power.runs))
 
 
 def _received(secrets: BootSecrets | None) -> Received | None:

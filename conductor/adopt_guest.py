@@ -93,13 +93,22 @@ def _check_mapping(places: Places, uuid: str, cell_uuid: str, record: Record | N
 def _lost(places: Places, reported: Reported, record: Record | None, owner: Owner | None) -> Lost:
     """The lost record, from the API database or else from the guest and ``owner``. Raises Conflict if no owner is known."""
     guest = reported.guest
-    server = places.api.read(mappings.get, guest.uuid)
+    server = next(iter(places.api.read(mappings.of_bodies, [guest.uuid])), None)
     batch_id = record.batch_id if record else guest.batch_id or guest.uuid
     spec = places.api.read(mappings.specs, [batch_id]).get(batch_id)
     if spec is None:
         spec = _rebuilt(reported, batch_id, _owner(server, owner, guest.uuid))
     if server is not None:
-        return Lost(spec=spec, name=server.name, launch_index=server.launch_index, created_at=server.created_at)
+        return Lost(
+            spec=spec,
+            name=server.name,
+            launch_index=server.launch_index,
+            created_at=server.created_at,
+            server_uuid=server.own_uuid and server.uuid,
+            turn=server.turn,
+            power=server.power,
+            task_number=server.task_number,
+        )
     return Lost(spec=spec, name=guest.name, created_at=places.api.now())
 
 

@@ -15,7 +15,7 @@ from db.sql.engine import ApiDatabase
 from objects import errors, feed_check, stored
 from objects.compute_node import ComputeNode
 from objects.context import request_of
-from objects.feed import EventKind, FeedEvent, InstanceSummary
+from objects.feed import INSTANCE_EVENTS, EventKind, FeedEvent, InstanceSummary
 from objects.selection import HostCapacity
 from service import metrics
 from service.isolate import isolate
@@ -30,7 +30,6 @@ STEP = "feed"
 """The step of dead letters about instances whose events cannot be applied. Their keys are the UUIDs of the instances."""
 HOST_STEP = "feed host"
 """The step of dead letters about hosts whose capacities cannot be applied. The host's next report brings them again."""
-INSTANCE_EVENTS = frozenset((EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED))
 TRANSIENT = (errors.Transient, errors.Conflict)
 """Errors that no event causes: a database does not answer, or another applier was quicker."""
 
@@ -47,11 +46,16 @@ class Applier:
         aside: SetAside | None = None,
         *,
         page: int = FEED_PAGE_SIZE,
+        operate: Callable[[Sequence[str]], None] = lambda servers: None,
+        other_cell_timeout: float = 0.0,
     ) -> None:
         """``map_new_hosts``: called with hosts of the cell that are not mapped to it, before the cursor moves past their events.
 
-        ``page``: number of events that are read and applied at once.
+        ``page``: number of events that are read and applied at once. ``operate``: called with servers of which an event tells what
+        their operations may wait for. ``other_cell_timeout``: see ``db.api.events.apply``.
         """
+        self._operate = operate
+        self._other_cell_timeout = other_cell_timeout
         self._aside = aside or SetAside(api_database, "api")
         self._page = page
         self._database = api_database
@@ -242,11 +246,17 @@ class Applier:
     def _commit(self, cursor: int, upto: int, page: Sequence[FeedEvent], nodes: Sequence[ComputeNode]) -> set[str]:
         """Apply in one transaction. Returns the UUIDs of refused instances, which an event places on another cell's host."""
         position = events.FeedPosition(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
-        refused = self._ledger.write(events.apply, position, page, nodes, self._mapped, now=self._database.now())
+        now, timeout = self._database.now(), self._other_cell_timeout
+        refused = self._ledger.write(events.apply, position, page, nodes, self._mapped, now=now, other_cell_timeout=timeout)
         self._refuse(refused)
+        concerned: set[str] = set()
         for event in page:
             if event not in refused and event.kind in INSTANCE_EVENTS:
                 summary = stored.load(event.payload, InstanceSummary)
+                if event.kind is EventKind.TASK or summary.server_uuid is not None:
+                    concerned.add(summary.server_uuid or event.key)
                 about = (event.key, request_of(summary.batch_id))
                 step(LOG, "applied", *about, cell=self._cell.name, host=summary.host, attempt=summary.attempt, state=summary.state)
+        if concerned:
+            self._operate(sorted(concerned))
         return {event.key for event in refused}

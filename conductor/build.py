@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -25,14 +25,14 @@ from conductor.restored import RestoreWatch
 from conductor.set_aside import SetAside
 from conductor.whereabouts import CellLookup
 from db import dead_letters
-from db.api import batches, builds, leases
+from db.api import batches, builds, leases, operation_steps, operations
 from db.api.incarnation import Known
 from db.cell import staging
 from db.sql.connection import CellTransaction
 from db.sql.engine import ApiDatabase, Database
 from objects import errors
 from objects.selection import Selection
-from objects.spec import BootSecrets
+from objects.spec import BootSecrets, RequestSpec
 from rpc.errors import RemoteFault
 from rpc.scheduler import SchedulerClient
 from service import metrics
@@ -71,8 +71,12 @@ class Builder:
         vault: Vault | None = None,
         aside: SetAside | None = None,
         restored: RestoreWatch | None = None,
+        operate: Callable[[Collection[str]], None] = lambda operations: None,
     ) -> None:
-        """``restored``: knows which incarnation of the API database requests may be leased from; None: any."""
+        """``restored``: knows which incarnation of the API database requests may be leased from; None: any.
+
+        ``operate``: called with operations whose twins are staged, or that were given up.
+        """
         self._database = api_database
         self._aside = aside or SetAside(api_database, "api")
         self._registry = registry
@@ -85,6 +89,7 @@ class Builder:
         """Requests in progress here. The builder's owner calls ``renew`` periodically."""
         self._retry_pause = retry_pause
         self._restored = restored
+        self._operate = operate
         self._cell_lookup = CellLookup(undertaker.ledger, registry)
         self._complaints = RateLimitedLog(LOG)
 
@@ -130,7 +135,7 @@ class Builder:
         with self.driving.each(leased):
             for batch in leased:
                 metrics.since(metrics.STAGE["queue"], batch.requests[0].created_at)
-            for batches in _grouped(leased):
+            for batches in _grouped(_apart(leased)):
                 self.build(*batches)
 
     def build(self, *batches: leases.LeasedBatch, excluded_cells: tuple[str, ...] = ()) -> None:
@@ -212,7 +217,7 @@ class Builder:
         """The scheduler's answers by batch, each in request order; None for a batch that cannot continue now."""
         if len(batches) < 2:
             return [self._select(batch, excluded_cells) for batch in batches]
-        specs = [asked(batch, excluded_cells) for batch in batches]
+        specs = [self._asked(batch, excluded_cells) for batch in batches]
         try:
             choices = self._scheduler.select_for_each(context_of(specs[0]), specs)
         except (errors.Unsupported, RemoteFault) as error:  # an older scheduler, or one batch fails all
@@ -226,9 +231,16 @@ class Builder:
         return [self._answered(batch, excluded_cells, choice.answer) for batch, choice in pairs]
 
     def _select(self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> list[list[Selection]] | None:
-        spec = asked(batch, excluded_cells)
+        spec = self._asked(batch, excluded_cells)
         ask = partial(self._scheduler.select_destinations, context_of(spec), spec, list(spec.fences))
         return self._answered(batch, excluded_cells, ask)
+
+    def _asked(self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> RequestSpec:
+        """The request spec to send to the scheduler. A build that left its cell must not go back there."""
+        if batch.requests[0].server_uuid is None or batch.spec.move is not None:
+            return asked(batch, excluded_cells)
+        sources = self._database.read(operations.cells_left, [request.instance_uuid for request in batch.requests])
+        return asked(batch, (*excluded_cells, *(cell for cell in sources if cell not in excluded_cells)))
 
     def _answered(
         self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...], answer: Callable[[], list[list[Selection]]]
@@ -369,16 +381,16 @@ class Builder:
 
     def _hand_over(self, staged: Sequence[Placed]) -> None:
         """Decide the cell of each instance, finally and in one transaction. Then send the orders, one cast per host and batch."""
+        if twins := [p for p in staged if p.request.server_uuid is not None]:
+            self._hand_over_twins(twins)
+            staged = [p for p in staged if p not in twins]
         if not staged:
             return
         with metrics.STAGE["hand_over"].time():
             done = isolate(self._decide, staged)
         won = {uuid for uuids in done.results for uuid in uuids}
         self._set_aside({p.request: error for p, error in done.failed})
-        self._aside.succeeded(STEP, won)
-        mine = [p for p in staged if p.request.instance_uuid in won]
-        for p in mine:
-            step(LOG, "handed over", p.request.instance_uuid, p.batch.spec.request_id, cell=p.cell.name, host=p.selection.host)
+        self._handed_over(staged, won)
         for p in staged:
             if p.request.instance_uuid not in won and all(p is not failed for failed, _ in done.failed):
                 LOG.info(
@@ -386,8 +398,30 @@ class Builder:
                     p.batch.batch_id,
                     p.request.instance_uuid,
                 )
+
+    def _handed_over(self, staged: Sequence[Placed], won: Collection[str]) -> None:
+        """Send the orders of those that were won."""
+        self._aside.succeeded(STEP, won)
+        mine = [p for p in staged if p.request.instance_uuid in won]
+        for p in mine:
+            step(LOG, "handed over", p.request.instance_uuid, p.batch.spec.request_id, cell=p.cell.name, host=p.selection.host)
         for cell, members in by_cell(mine).items():
             send_orders(cell, [p.order for p in members])
+
+    def _hand_over_twins(self, staged: Sequence[Placed]) -> None:
+        """Hand over the twins whose sources are off. The others wait for that with their claims, leased and staged."""
+        fences = {p.request.instance_uuid: p.request.fence for p in staged}
+        now = self._database.now()
+        until = {p.request.instance_uuid: self._end_of_wait(p.request, max(0.0, p.request.deadline - now), now) for p in staged}
+        held = self._database.write(operation_steps.hold, fences, until, now)
+        ready = [p for p in staged if p.request.instance_uuid in held]
+        decided = isolate(lambda some: self._database.write(builds.hand_over_twins, _hand_overs(some), self._database.now()), ready)
+        self._set_aside({p.request: error for p, error in decided.failed})
+        won = {uuid for uuids in decided.results for uuid in uuids}
+        self._handed_over(ready, won)
+        self.driving.forget([twin for twin in held if twin not in won])
+        if waiting := [operation for twin, operation in held.items() if twin not in won]:
+            self._operate(waiting)
 
     def _decide(self, staged: Sequence[Placed]) -> list[str]:
         return self._database.write(builds.hand_over, [p.hand_over for p in staged], self._database.now())
@@ -422,6 +456,9 @@ class Builder:
                 self._bury_some(batch, some, forced=forced)
 
     def _bury_some(self, batch: leases.LeasedBatch, reasons: Mapping[leases.LeasedRequest, str], *, forced: bool) -> None:
+        reasons = self._give_up(reasons)
+        if not reasons:
+            return
         spec = batch.spec if batch.unreadable is None else None
         try:
             failed = self._undertaker.bury(spec, reasons, forced=forced)
@@ -431,6 +468,17 @@ class Builder:
         self._set_aside(dict(failed))
         refused = {request for request, _ in failed}
         self._aside.succeeded(STEP, [request.instance_uuid for request in reasons if request not in refused])
+
+    def _give_up(self, reasons: Mapping[leases.LeasedRequest, str]) -> Mapping[leases.LeasedRequest, str]:
+        """Give up the operations of twins among these requests: their servers stay where they are. Returns the other requests."""
+        twins = {request.instance_uuid: request for request in reasons if request.server_uuid is not None}
+        found = self._database.read(operations.of_twins, twins) if twins else {}
+        if found:
+            faults = {operation.uuid: reasons[twins[twin]] for twin, operation in found.items()}
+            fences = {twin: twins[twin].fence for twin in found}
+            self._undertaker.ledger.write(operation_steps.give_up, faults, self._database.now(), fences)
+            self._operate(sorted(faults))
+        return {request: why for request, why in reasons.items() if request.instance_uuid not in found}
 
     def _set_aside(self, faults: Mapping[leases.LeasedRequest, Exception]) -> None:
         """Postpone these requests to a later try, at the latest at their deadline, when they end."""
@@ -442,11 +490,12 @@ class Builder:
 
     def _leave_until(self, request: leases.LeasedRequest, wait: float) -> None:
         """Let the lease expire after ``wait`` seconds, after the longest valid lease or at the deadline, whichever is first."""
-        now = self._database.now()
-        until = min(now + wait, leases.furthest(now, self.lease_seconds) - leases.LEASE_SLACK_S)
-        if until > request.deadline > now:
-            until = request.deadline
+        until = self._end_of_wait(request, wait, self._database.now())
         self.driving.leave({request.instance_uuid: request.fence}, until)
+
+    def _end_of_wait(self, request: leases.LeasedRequest, wait: float, now: float) -> float:
+        until = min(now + wait, leases.furthest(now, self.lease_seconds) - leases.LEASE_SLACK_S)
+        return request.deadline if until > request.deadline > now else until
 
     def _leave(self, batch: leases.LeasedBatch, why: str) -> None:
         """Let the lease expire after ``retry_pause``, so that the queue's sweep tries again."""
@@ -454,8 +503,22 @@ class Builder:
         self.driving.leave({r.instance_uuid: r.fence for r in batch.requests}, self._database.now() + self._retry_pause)
 
 
+def _hand_overs(placed: Sequence[Placed]) -> list[builds.HandOver]:
+    return [p.hand_over for p in placed]
+
+
 def _uuid(request: leases.LeasedRequest) -> str:
     return request.instance_uuid
+
+
+def _apart(leased: Sequence[leases.LeasedBatch]) -> list[leases.LeasedBatch]:
+    """The batches, those that boots leave to another cell apart from their siblings: only these must leave their cell."""
+    apart: list[leases.LeasedBatch] = []
+    for batch in leased:
+        again = tuple(r for r in batch.requests if r.server_uuid is not None and batch.spec.move is None)
+        others = tuple(r for r in batch.requests if r not in again)
+        apart += [msgspec.structs.replace(batch, requests=some) for some in (again, others) if some]
+    return apart
 
 
 def _grouped(leased: Sequence[leases.LeasedBatch]) -> list[list[leases.LeasedBatch]]:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -14,7 +15,7 @@ from conductor.orders import OrderSender, send_orders
 from conductor.release import LOST, Release
 from conductor.set_aside import SetAside, reason_of
 from db import secrets
-from db.cell import compute_nodes, instances, minimal_end, services, unknown_guests
+from db.cell import compute_nodes, instances, minimal_end, services, tasks, unknown_guests
 from db.cell.instances import DueRow
 from db.cell.services import Beat
 from db.secrets import Kept
@@ -28,6 +29,7 @@ from objects.host_limits import HostLimits
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome, Refused
 from objects.process import About
+from objects.task import Task, TaskState
 from objects.text import checked_name
 from objects.unknown_guest import UnknownGuest
 from service import metrics
@@ -44,6 +46,8 @@ REPORTS_WAIT_S = 0.03
 
 REPORTS = "reports"
 """The step of dead letters about reports. Their keys are the UUIDs of the instances."""
+
+_TASK_REPORTS = (ReportKind.BEGIN, ReportKind.DONE, ReportKind.TASK_FAILED)
 
 NOT_STORED = "The build failed on its host. The host's error message could not be stored."
 
@@ -206,7 +210,7 @@ class CellConductor:
             ends = [uuid for uuid in faults if reports[uuid].kind is ReportKind.GONE]
             again = dict(isolate(lambda some: write(some, lambda report: _without_text(report, now)), failures).failed)
             again |= dict(isolate(lambda some: self._end_deletes(some, reports, settled), ends).failed)
-            others = {uuid: error for uuid, error in faults.items() if reports[uuid].kind in (ReportKind.ACCEPT, ReportKind.ACTIVE)}
+            others = {u: e for u, e in faults.items() if reports[u].kind not in (ReportKind.FAILED, ReportKind.GONE)}
             self.aside.failed(REPORTS, again | others)
             settled.faults.update({uuid: _refusal(reports[uuid], error) for uuid, error in (again | others).items()})
         if self.aside.holds_letters:
@@ -244,7 +248,9 @@ class CellConductor:
 
 def transition(tx: CellTransaction, reports: Mapping[str, Report], now: float) -> tuple[dict[str, Outcome], dict[str, Kept]]:
     """Apply these reports, by instance UUID. Returns the outcomes, and the stored secrets of the builds that were granted."""
-    outcomes = instances.transition(tx, reports, lambda row: decide(row, reports[row.uuid], now), now)
+    outcomes = instances.carry_out(tx, reports, lambda row: decide(row, reports[row.uuid], now, partial(tasks.of, tx)), now)
+    _note_tasks(tx, reports, outcomes)
+    instances.tell(tx, outcomes.values(), now)
     granted = [uuid for uuid, report in reports.items() if _asks(report) and _verdict(report, outcomes[uuid]).accepted]
     if not granted:
         return outcomes, {}
@@ -252,8 +258,27 @@ def transition(tx: CellTransaction, reports: Mapping[str, Report], now: float) -
     return outcomes, secrets.of_builds(tx, granted, batches)
 
 
-def decide(row: Instance, report: Report, now: float) -> Outcome:
-    """The transition a report asks for."""
+def _note_tasks(tx: CellTransaction, reports: Mapping[str, Report], outcomes: Mapping[str, Outcome]) -> None:
+    """Write which start of an agent was granted a task, and forget tasks that are over."""
+    changed = {
+        u: outcome.row for u, outcome in outcomes.items() if isinstance(outcome, Change) and reports[u].kind in _TASK_REPORTS
+    }
+    running = {uuid: reports[uuid].builder for uuid, row in changed.items() if row.task_state is TaskState.RUNNING}
+    if running:
+        tasks.granted(tx, running)
+    if changed.keys() - running.keys():
+        tasks.over(tx, changed.keys() - running.keys())
+
+
+def decide(row: Instance, report: Report, now: float, task_of: Callable[[str], Task | None] = lambda uuid: None) -> Outcome:
+    """The transition a report asks for. ``task_of``: reads the task of an instance whose row is locked."""
+    if report.kind in _TASK_REPORTS:
+        about = (row, report.host, report.fence, report.attempt, report.task)
+        if report.kind is ReportKind.BEGIN:
+            return lifecycle.begin(*about, report.builder, task_of(row.uuid), restores=report.restores)
+        failed = report.kind is ReportKind.TASK_FAILED
+        fault = report.failure.message if report.failure else "The host gave no reason."
+        return lifecycle.task_over(*about, fault if failed else None)
     if report.kind is ReportKind.ACCEPT:
         return lifecycle.accept(row, report.host, report.fence, report.attempt, report.builder)
     if report.kind is ReportKind.ACTIVE:
@@ -296,7 +321,10 @@ def _stopping(row: Instance, read: DueRow, now: float) -> Outcome:
 
 def _verdict(report: Report, outcome: Outcome) -> Verdict:
     if isinstance(outcome, Change):
-        return Verdict(instance_uuid=report.instance_uuid, accepted=True)
+        interrupted = report.kind is ReportKind.BEGIN and outcome.row.task_state is TaskState.FAILED
+        return Verdict(
+            instance_uuid=report.instance_uuid, accepted=not interrupted, reason=lifecycle.INTERRUPTED if interrupted else ""
+        )
     known = outcome.known and not outcome.keep
     return Verdict(instance_uuid=report.instance_uuid, accepted=outcome.done, reason=outcome.reason, known=known, keep=outcome.keep)
 
@@ -315,6 +343,8 @@ def measure(outcomes: Iterable[Outcome], now: float) -> None:
 
 def _count(row: Instance, now: float) -> None:
     match row.state:
+        case _ if row.task_number:  # tasks change the row, and are no builds
+            return
         case State.BUILDING:
             metrics.STAGE["grant"].observe(max(0.0, now - row.changed_at))
         case State.ACTIVE:

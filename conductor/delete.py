@@ -49,9 +49,9 @@ class Deleter:
         self._complaints = RateLimitedLog(LOG)
 
     def carry_out(self, uuids: Iterable[str], request_id: str | None = None) -> None:
-        """Carry out deletes that were just decided, by the request ``request_id``."""
-        found = [self._database.read(mappings.get, uuid) for uuid in uuids]
-        self._carry([server for server in found if server is not None and server.deleted], request_id)
+        """Carry out deletes of bodies that were just decided, by the request ``request_id``."""
+        found = self._database.read(mappings.of_bodies, uuids)
+        self._carry([server for server in found if server.deleted], request_id)
 
     def sweep(self) -> None:
         """Send again every delete that its cell has not confirmed within ``resend_age``, page by page."""
@@ -59,13 +59,13 @@ class Deleter:
         while servers := self._database.read(mappings.deleting, self._page, after):
             told_before = self._database.now() - self._resend_age
             self._carry([server for server in servers if server.updated_at <= told_before])
-            after = servers[-1].uuid
+            after = servers[-1].body_uuid
 
     def _carry(self, servers: Sequence[Server], request_id: str | None = None) -> None:
         by_cell: dict[str, list[str]] = defaultdict(list)
         for server in servers:
             if server.cell_uuid is not None:
-                by_cell[server.cell_uuid].append(server.uuid)
+                by_cell[server.cell_uuid].append(server.body_uuid)
         for cell_uuid, uuids in by_cell.items():
             try:
                 cell = self._registry.get(cell_uuid)  # a missing cell is not an item's fault

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
@@ -44,18 +44,23 @@ class FeedFollower:
         identified_only: bool = False,
         pause_rounds: int = 0,
         aside: SetAside | None = None,
+        operate: Callable[[Sequence[str]], None] = lambda servers: None,
+        other_cell_timeout: float = 0.0,
     ) -> None:
         """``map_hosts``: map the hosts that report in the cell; otherwise 'host discover' does it.
 
         ``identified_only``: map only hosts whose identity the broker confirms. ``pause_rounds``: rounds to pause after another
-        follower was quicker or has left nothing to do.
+        follower was quicker or has left nothing to do. ``operate``: called with servers whose operations may go on.
+        ``other_cell_timeout``: see ``db.api.events.apply``.
         """
         self._database = api_database
         self._registry = registry
         self._cell = cell
         host_mapper = HostMapper(api_database, registry, cell, identified_only=identified_only) if map_hosts else None
         self._aside = aside or SetAside(api_database, "api")
-        self._applier = Applier(api_database, ledger, cell, host_mapper, self._aside)
+        self._applier = Applier(
+            api_database, ledger, cell, host_mapper, self._aside, operate=operate, other_cell_timeout=other_cell_timeout
+        )
         self._epoch: int | None = None
         self._second = False
         self._pause_rounds = pause_rounds

@@ -65,11 +65,15 @@ class LeaseRenewer:
 
         A concurrent renewal may be written last: then they expire one lease time later.
         """
+        self.forget(fences)
+        self._database.write(leases.renew, fences, until)
+
+    def forget(self, uuids: Iterable[str]) -> None:
+        """Do not renew the leases of these requests any more."""
         with self._lock:
             for drive in self._drives:
-                for uuid in fences:
+                for uuid in uuids:
                     drive.fences.pop(uuid, None)
-        self._database.write(leases.renew, fences, until)
 
     def renew(self) -> None:
         """Renew leases; call it about every third of a lease. It writes only for requests older than a quarter of a lease."""

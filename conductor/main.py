@@ -20,7 +20,9 @@ from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
+from conductor.evacuate import LOOK_INTERVAL_S, DeadHostSweep
 from conductor.feed_follower import FeedFollower, FeedFollowers
+from conductor.operate import Operator
 from conductor.opts import ConductorSettings, MapHosts
 from conductor.restored import RestoreWatch
 from conductor.roll_back import BatchSweep
@@ -30,7 +32,7 @@ from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
 from conductor.tidy import erase_decided, forget_deleted, reap, tidy
-from conductor.waiting import CellQueue, QueueMetrics
+from conductor.waiting import CellQueue, OperationMetrics, QueueMetrics
 from db.api import incarnation
 from db.api.claims import Ledger
 from db.sql.engine import ApiDatabase, CellDatabase
@@ -49,6 +51,8 @@ LOG = logging.getLogger(__name__)
 SERVER = socket.gethostname()
 
 TIDY_INTERVAL_S = 3600.0
+OPERATE_PACE_S = 0.02
+"""Minimum seconds between two rounds of operations that cells have told of."""
 PAUSE_ROUNDS = 4
 """Rounds for which a super conductor leaves a cell's feed to another one."""
 
@@ -77,15 +81,18 @@ class SuperConductorService:
             vault=vault,
             aside=aside,
             restored=self._restored,
+            operate=lambda found: operator.advance(found),
         )
         deleter = Deleter(api_database, registry, settings.resend_age, aside)
+        operator = Operator(ledger, registry, deleter, builder.schedule_and_build, auto_confirm=settings.auto_confirm, aside=aside)
+        self._told = RoundBatcher("operate", operator.advance_servers, pace=OPERATE_PACE_S)
         batches = BatchSweep(api_database, registry, idle=settings.sweep_interval, aside=aside)
         self._bus = bus
         self._settings = settings
         self._rung = RoundBatcher("build", builder.schedule_and_build, pace=settings.round_pace, workers=settings.workers)
-        self._endpoint = SuperConductor(builder, deleter, self._rung.add)
+        self._endpoint = SuperConductor(builder, deleter, self._rung.add, operator.advance)
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)
-        self._waiting = QueueMetrics(api_database)
+        self._waiting = QueueMetrics(api_database), OperationMetrics(api_database)
 
         def make_follower(cell: Cell) -> FeedFollower:
             return FeedFollower(
@@ -98,6 +105,8 @@ class SuperConductorService:
                 identified_only=settings.map_hosts == MapHosts.AUTO,
                 pause_rounds=PAUSE_ROUNDS,
                 aside=aside,
+                operate=self._told.add,
+                other_cell_timeout=settings.other_cell_timeout,
             )
 
         self._followers = FeedFollowers(registry, make_follower, settings.feed_interval)
@@ -108,6 +117,7 @@ class SuperConductorService:
             Periodic("queue", settings.sweep_interval, self._queue.sweep),
             Periodic("batches", settings.feed_interval, batches.look),
             Periodic("deletes", settings.sweep_interval, deleter.sweep),
+            Periodic("operations", settings.sweep_interval, operator.sweep),
             Periodic("cells", settings.sweep_interval, self._followers.follow),
             Periodic("silences", settings.sweep_interval, SilenceWatch(api_database, registry).look),
             Periodic("tidy", TIDY_INTERVAL_S, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
@@ -117,6 +127,8 @@ class SuperConductorService:
         if settings.audit_interval:
             audit = BackgroundAudit(Places(api_database, ledger, registry, overdue=settings.step_time), settings.step_time)
             self._sweeps.append(Periodic("audit", settings.audit_interval, audit.round, at_once=False))
+        if settings.evacuate_dead_hosts:
+            self._sweeps.append(Periodic("dead hosts", LOOK_INTERVAL_S, DeadHostSweep(ledger, registry).look))
         if settings.purge_age:
             forget = partial(forget_deleted, registry, api_database, settings.purge_age)
             self._sweeps.append(Periodic("purge", TIDY_INTERVAL_S, forget, at_once=False))
@@ -140,6 +152,7 @@ class SuperConductorService:
         self._followers.stop()
         self._queue.stop()
         self._rung.stop()
+        self._told.stop()
 
 
 class _OwnCell:

@@ -145,6 +145,25 @@ CONDUCTOR_OPTS = [
         help="Seconds after which deleted servers are purged, at least a day (86400). 0: only 'superconductor db purge' and 'db "
         "archive' remove them. Until then they are listed with deleted=true.",
     ),
+    cfg.FloatOpt(
+        "auto_confirm",
+        default=0.0,
+        min=0.0,
+        help="Seconds after which a resize that waits for its user is confirmed. 0: only its user confirms it.",
+    ),
+    cfg.FloatOpt(
+        "other_cell_timeout",
+        default=0.0,
+        min=0.0,
+        help="Seconds that a build gets in another cell, once, after its cell has used up its attempts or hosts. 0: it ends in "
+        "ERROR. Builds with user data or a password, and all-or-nothing batches, always do.",
+    ),
+    cfg.BoolOpt(
+        "evacuate_dead_hosts",
+        default=False,
+        help="Evacuate the servers of hosts that are called dead by 'superconductor host set --down' or the API's forced_down. Set "
+        "it if whoever calls a host dead has made sure that its guests do not run any more. Hosts that are only silent stay.",
+    ),
     cfg.FloatOpt("feed_age", default=86400.0, min=60.0, help="Seconds for which a cell keeps its change feed."),
 ]
 
@@ -168,6 +187,9 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     audit_interval: float = 3600.0
     map_hosts: str = "auto"
     purge_age: float = 0.0
+    auto_confirm: float = 0.0
+    other_cell_timeout: float = 0.0
+    evacuate_dead_hosts: bool = False
     agent_users: str = "shared"
     agent_user_prefix: str = ""
     host_max_vcpus: int = 4096

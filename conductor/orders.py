@@ -9,9 +9,12 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from conductor.placed import context_of
 from db.cell.instances import Order
+from db.cell.tasks import DueTask
 from objects import errors
-from objects.build import BuildOrder, BuildOrders, DeleteOrder
+from objects.build import BuildOrder, BuildOrders, DeleteOrder, Origin
 from objects.context import RequestContext
+from objects.move import MoveKind
+from objects.task import TaskOrder
 from objects.text import FAULT_SIZE, NAME_LENGTH, clean
 from rpc.compute import ComputeClient, HostOrders
 from service import metrics
@@ -95,6 +98,17 @@ def send_deletes(
     return _cast_all(to, [HostOrders(context, host, some) for host, some in by_host.items()])
 
 
+def send_tasks(to: OrderSender, context: RequestContext, tasks: Iterable[DueTask]) -> dict[str, Exception]:
+    """Send one cast per host. Returns the errors of orders that the bus will never accept, by instance UUID."""
+    by_host: dict[str, list[TaskOrder]] = defaultdict(list)
+    for task in tasks:
+        if task.order is not None:
+            by_host[task.host].append(task.order)
+            about = (task.instance_uuid, task.order.request_id)
+            step(LOG, f"{task.order.kind} ordered", *about, cell=to.name, host=task.host, state=task.order.power)
+    return _cast_all(to, [HostOrders(context, host, some) for host, some in by_host.items()])
+
+
 def _cast_all(to: OrderSender, casts: Sequence[HostOrders]) -> dict[str, Exception]:
     """Send the casts in groups. If the bus is down, stop at once: the sweep sends the rest.
 
@@ -122,7 +136,9 @@ def _cast_all(to: OrderSender, casts: Sequence[HostOrders]) -> dict[str, Excepti
 
 
 def _build_order(order: Order) -> BuildOrder:
-    row = order.instance
+    row, move = order.instance, order.spec.move
+    # the disk of an evacuated server cannot be reached: its twin gets a new one from the image
+    copied = move is not None and move.kind is not MoveKind.EVACUATE
     return BuildOrder(
         instance_uuid=row.uuid,
         name=order.name,
@@ -131,4 +147,7 @@ def _build_order(order: Order) -> BuildOrder:
         fence=row.fence,
         attempt=row.attempt,
         limits=row.limits,
+        server_uuid=row.server_uuid,
+        power=row.power,
+        origin=Origin(instance_uuid=move.instance_uuid, host=move.source_host) if move is not None and copied else None,
     )

@@ -45,6 +45,9 @@ class Placed:
             max_attempts=spec.max_attempts,
             deadline=self.request.deadline,
             has_group=spec.group is not None and spec.group.policy.strict,
+            server_uuid=self.request.server_uuid,
+            turn=self.request.turn,
+            power=self.request.power,
         )
 
     @property

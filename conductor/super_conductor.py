@@ -12,9 +12,16 @@ from objects.context import RequestContext
 class SuperConductor:
     """The endpoint of topic ``super-conductor``. ``build``: called with the IDs of accepted batches; None: build them at once."""
 
-    def __init__(self, builder: Builder, deleter: Deleter, build: Callable[[Sequence[str]], None] | None = None) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        deleter: Deleter,
+        build: Callable[[Sequence[str]], None] | None = None,
+        operate: Callable[[Sequence[str]], None] = lambda operations: None,
+    ) -> None:
         self._build = build or builder.schedule_and_build
         self._deleter = deleter
+        self._operate = operate
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """A batch was accepted: build it now rather than at the next sweep."""
@@ -27,3 +34,7 @@ class SuperConductor:
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Deletes were decided: send them to their cells now rather than at the next sweep."""
         self._deleter.carry_out(uuids, context.request_id)
+
+    def operate(self, context: RequestContext, uuids: Sequence[str]) -> None:
+        """Operations wait for their next steps: take them now rather than at the next sweep."""
+        self._operate(uuids)

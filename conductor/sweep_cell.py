@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cells.presence import RECORD_LIFETIME_S
 from conductor.cell_conductor import CellConductor, measure
-from conductor.orders import OrderSender, send_deletes, send_orders
+from conductor.orders import OrderSender, send_deletes, send_orders, send_tasks
 from conductor.set_aside import REFRESH_INTERVAL_S
 from conductor.tidy import erase_finished
 from db import processes
-from db.cell import due, feed, instances, minimal_end, services
+from db.cell import due, feed, instances, minimal_end, services, tasks
 from db.cell.instances import DueRow
 from db.sql.engine import CellDatabase
 from objects import errors, lifecycle
@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 
 SWEEP_PAGE_SIZE = 200
 
-DEADLINES, DEAD_HOSTS, DELETES, ORDERS = "deadlines", "dead hosts", "deletes", "orders"
+DEADLINES, DEAD_HOSTS, DELETES, ORDERS, TASKS = "deadlines", "dead hosts", "deletes", "orders", "tasks"
 """The steps of the sweep's dead letters. Their keys are the UUIDs of the instances."""
 
 
@@ -96,6 +96,7 @@ class CellSweep:
             (found.overdue, self.deadlines),
             (found.unaccepted, self.orders),
             (found.deleting, self.deletes),
+            (found.tasks, self.tasks),
             (found.finished, lambda: erase_finished(self._database, self._aside)),
         ]
         if self._trim_now():
@@ -116,6 +117,16 @@ class CellSweep:
         wanted = set(self._aside.due(ORDERS, uuids))
         refused = send_orders(self._sender, [order for order in found.orders if order.instance.uuid in wanted], apart=True)
         self._settle(ORDERS, wanted, {uuid: found.unreadable[uuid] for uuid in found.unreadable if uuid in wanted} | refused)
+
+    def tasks(self) -> None:
+        """Send again the orders of tasks that are not over, and forget those whose instances are not ACTIVE any more."""
+        now = self._database.now()
+        found, unreadable = self._database.read(tasks.unfinished, now - self._resend_age, SWEEP_PAGE_SIZE)
+        self._database.write(tasks.sent, [*unreadable, *(task.instance_uuid for task in found)], now)
+        self._database.write(tasks.over, [task.instance_uuid for task in found if task.order is None])
+        wanted = set(self._aside.due(TASKS, [*unreadable, *(task.instance_uuid for task in found)]))
+        refused = send_tasks(self._sender, self._context, [task for task in found if task.instance_uuid in wanted])
+        self._settle(TASKS, wanted, {uuid: error for uuid, error in unreadable.items() if uuid in wanted} | refused)
 
     def deletes(self) -> None:
         """Send again the deletes of rows that stay DELETING: order or answer was lost. Rows that can have no agent end."""

@@ -1,4 +1,7 @@
-"""Metrics of waiting requests at the API level and in a cell. They are sampled only when read, and cached for a while."""
+"""Metrics of waiting requests and open operations at the API level, and of a cell's instances.
+
+They are sampled only when read, and cached for a while.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from db.api import metering as api_metering
 from db.cell import metering as cell_metering
 from db.sql.engine import ApiDatabase, CellDatabase
+from objects.operation import OperationState
 from objects.waiting import WaitingCount
 from service import metrics
 from service.sample import Sample
@@ -32,6 +36,26 @@ class QueueMetrics:
 
     def _age(self) -> metrics.Values:
         return [((waiting.name or OTHER_PROJECTS,), _age(waiting, self._database.now())) for waiting in self._sample.get() or ()]
+
+
+class OperationMetrics:
+    """Number and age of open operations, by state. A state without one is 0, so that a graph comes down."""
+
+    def __init__(self, api_database: ApiDatabase) -> None:
+        self._database = api_database
+        self._sample: Sample[Sequence[WaitingCount]] = Sample("operations", lambda: api_database.read(api_metering.open_operations))
+        metrics.OPERATIONS.follow(self._depth)
+        metrics.OPERATION_AGE.follow(self._age)
+
+    def _depth(self) -> metrics.Values:
+        found = self._sample.get()
+        if found is None:
+            return []
+        counts = {waiting.name: waiting.count for waiting in found}
+        return [((state,), counts.get(state, 0)) for state in OperationState if state is not OperationState.ENDED]
+
+    def _age(self) -> metrics.Values:
+        return [((waiting.name,), _age(waiting, self._database.now())) for waiting in self._sample.get() or ()]
 
 
 class CellQueue:

@@ -142,10 +142,13 @@ def _of_cell(tx: Connection, uuids: Sequence[str]) -> dict[str, Subject]:
 
 
 def _of_api(tx: Connection, uuids: Sequence[str]) -> dict[str, Subject]:
-    mappings, specs = api.instance_mappings, api.request_specs
+    """With the size that a server has now: of the body that its home row points to."""
+    mappings, specs, body = api.instance_mappings, api.request_specs, api.instance_mappings.alias("body")
     query = (
         sa.select(mappings, specs.c.spec)
-        .select_from(mappings.outerjoin(specs, specs.c.batch_id == mappings.c.batch_id))
+        .select_from(mappings)
+        .outerjoin(body, body.c.instance_uuid == sa.func.coalesce(mappings.c.body_uuid, mappings.c.instance_uuid))
+        .outerjoin(specs, specs.c.batch_id == body.c.batch_id)
         .where(mappings.c.instance_uuid.in_(uuids))
     )
     return {row.instance_uuid: _subject(row) for row in tx.execute(query)}
@@ -154,11 +157,21 @@ def _of_api(tx: Connection, uuids: Sequence[str]) -> dict[str, Subject]:
 def _of_batches(tx: Connection, batches: Sequence[str]) -> dict[str, Subject]:
     query = sa.select(api.request_specs).where(api.request_specs.c.batch_id.in_(batches))
     specs = {row.batch_id: stored.load_or_none(row.spec, RequestSpec) for row in tx.execute(query)}
+    moved = _moved(tx, [batch for batch, spec in specs.items() if spec is not None and spec.move is not None])
     return {
-        batch: Subject(project_id=spec.project_id, user_id=spec.user_id, batch_id=batch, spec=spec)
+        batch: Subject(project_id=spec.project_id, user_id=spec.user_id, batch_id=batch, spec=spec, server_uuid=moved.get(batch))
         for batch, spec in specs.items()
         if spec is not None
     }
+
+
+def _moved(tx: Connection, batches: Sequence[str]) -> dict[str, str]:
+    """The servers that these requests for moves are about. Users know them, and not the bodies that are built for them."""
+    mappings = api.instance_mappings.c
+    query = sa.select(mappings.batch_id, mappings.server_uuid).where(
+        mappings.batch_id.in_(batches), mappings.server_uuid.is_not(None)
+    )
+    return {row.batch_id: row.server_uuid for row in tx.execute(query)} if batches else {}
 
 
 def _subject(row: sa.Row[tuple[object, ...]]) -> Subject:

@@ -14,10 +14,11 @@ import msgspec
 from objects.base import Object
 from objects.decision import Decision
 from objects.instance import Attempt, Instance, Server, State
+from objects.operation import Operation, OperationKind, Outcome
 
 
 class ActionKind(enum.StrEnum):
-    """The kinds of actions."""
+    """The kinds of actions that a cell stores. The others are operations (``objects/operation.py``), under their kinds."""
 
     CREATE = "create"
     DELETE = "delete"
@@ -50,7 +51,7 @@ class Started(Object, frozen=True, kw_only=True):
 class Event(Object, frozen=True, kw_only=True):
     """One stage, or one attempt on one host. ``finished_at`` None: under way. ``error`` None: no failure."""
 
-    stage: Stage
+    stage: str
     started_at: float
     finished_at: float | None = None
     attempt: int | None = None
@@ -62,12 +63,41 @@ class Event(Object, frozen=True, kw_only=True):
 class Action(Object, frozen=True, kw_only=True):
     """``fault``: why a creation ended in ERROR. ``finished_at`` None: under way. ``events``: by attempt and stage."""
 
-    kind: ActionKind
+    kind: str
     request_id: str | None
     started_at: float
     finished_at: float | None = None
     fault: str | None = None
     events: tuple[Event, ...] = ()
+
+
+_STAGES = {
+    OperationKind.MIGRATE: "cold_migrate",
+    OperationKind.RESIZE: "compute_resize_instance",
+    OperationKind.EVACUATE: "rebuild_server",
+}
+"""The names of the events of moves. Of other operations they are made of the kind."""
+
+
+def of_operation(operation: Operation) -> Action:
+    """An operation as an action with one event, on the host where its server is then."""
+    failed = operation.outcome not in (None, Outcome.DONE, Outcome.REVERTED)
+    event = Event(
+        stage=_STAGES.get(operation.kind, f"compute_{operation.kind}_instance"),
+        started_at=operation.created_at,
+        finished_at=operation.ended_at,
+        host=operation.target_host if operation.outcome is Outcome.DONE and operation.target_host else operation.source_host,
+        error=str(operation.outcome) if failed else None,
+        message=operation.fault,
+    )
+    return Action(
+        kind=operation.kind,
+        request_id=operation.request_id,
+        started_at=operation.created_at,
+        finished_at=operation.ended_at,
+        fault=operation.fault if failed else None,
+        events=(event,),
+    )
 
 
 _CURRENT = (State.SCHEDULED, State.BUILDING, State.ACTIVE)
@@ -152,7 +182,7 @@ def _failed(attempt: Attempt, ordered_at: float) -> Iterable[Event]:
     )
 
 
-_ORDER = {stage: number for number, stage in enumerate(Stage)}
+_ORDER: dict[str, int] = {stage: number for number, stage in enumerate(Stage)}
 
 
 def _in_order(events: Sequence[Event]) -> list[Event]:

@@ -12,12 +12,27 @@ from objects.base import Message, Number
 from objects.instance import Failure
 from objects.selection import HostCapacity
 from objects.spec import BootSecrets, RequestSpec
+from objects.task import Power, TaskState
+
+
+class Origin(Message, frozen=True, kw_only=True):
+    """The disk to copy for a new guest: that of ``instance_uuid`` on ``host``, whose agent serves it at ``address``."""
+
+    VERSION: ClassVar[str] = "1.0"
+
+    instance_uuid: str
+    host: str
+    address: str = ""
 
 
 class BuildOrder(Message, frozen=True, kw_only=True):
-    """Build this instance on this host, as this attempt under this fence. The agent ignores duplicate and stale orders."""
+    """Build this instance on this host, as this attempt under this fence. The agent ignores duplicate and stale orders.
 
-    VERSION: ClassVar[str] = "1.1"
+    ``server_uuid``: what the guest itself sees; None: the instance's. ``power``: what the guest is to be once it is built.
+    ``origin``: copy this disk; None: make the disk from the image.
+    """
+
+    VERSION: ClassVar[str] = "1.2"
 
     instance_uuid: str
     name: str
@@ -26,12 +41,15 @@ class BuildOrder(Message, frozen=True, kw_only=True):
     fence: int
     attempt: int
     limits: HostCapacity | None = None
+    server_uuid: str | None = None
+    power: Power = Power.ON
+    origin: Origin | None = None
 
 
 class BuildOrders(Message, frozen=True, kw_only=True):
     """All orders of one batch for one host, in one cast. It holds no secrets, because a broker may store a cast on disk."""
 
-    VERSION: ClassVar[str] = "2.2"
+    VERSION: ClassVar[str] = "2.3"
 
     spec: RequestSpec
     orders: tuple[BuildOrder, ...]
@@ -57,6 +75,9 @@ class ReportKind(enum.StrEnum):
     ACTIVE = "active"  # the guest runs
     FAILED = "failed"  # this attempt is over, its guest destroyed
     GONE = "gone"  # a delete was carried out
+    BEGIN = "begin"  # asks whether to carry out a task
+    DONE = "done"  # a task was carried out
+    TASK_FAILED = "task-failed"  # a task was given up; the guest stays as it is
 
 
 class Report(Message, frozen=True, kw_only=True):
@@ -64,10 +85,11 @@ class Report(Message, frozen=True, kw_only=True):
     built.
 
     ``wants_secrets``: with an ``accept`` of a build whose spec has secrets. ``confirmed``: with an ``active`` that the cell has
-    accepted before from this start of the agent.
+    accepted before from this start of the agent. ``task``: the number of the task that the last three kinds are about.
+    ``restores``: with a ``begin`` of a task that is done, whose power the host has lost.
     """
 
-    VERSION: ClassVar[str] = "1.4"
+    VERSION: ClassVar[str] = "1.5"
 
     kind: ReportKind
     instance_uuid: str
@@ -78,6 +100,8 @@ class Report(Message, frozen=True, kw_only=True):
     failure: Failure | None = None
     wants_secrets: bool = False
     confirmed: bool = False
+    task: Number = 0
+    restores: bool = False
 
 
 class Verdict(Message, frozen=True, kw_only=True):
@@ -117,11 +141,17 @@ def with_secrets(verdicts: Sequence[Verdict]) -> list[Verdict]:
 class Holding(Message, frozen=True, kw_only=True):
     """The cell's record of one instance on a host, for comparison with the agent's guests.
 
-    ``builder``: a digest of it (``objects.builder_digest``) if the agent shares its broker user.
+    ``builder``: a digest of it (``objects.builder_digest``) if the agent shares its broker user. ``power``, ``task_number``,
+    ``task_state``: what its guest is to be, and the latest task (``objects.task``).
     """
+
+    VERSION: ClassVar[str] = "1.1"
 
     instance_uuid: str
     state: str
     fence: int
     attempt: int
     builder: str | None = None
+    power: str = Power.ON
+    task_number: int = 0
+    task_state: str = TaskState.DONE

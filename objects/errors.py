@@ -86,6 +86,10 @@ class BuildFailed(SuperconductorError):
     """A build failed on this host; another host may succeed."""
 
 
+class TaskFailed(SuperconductorError):
+    """A task of a running guest failed on its host; the guest stays there."""
+
+
 class PolicyViolated(SuperconductorError):
     """A build here would break a placement policy, such as its group's affinity: another host may do, this one is not at fault."""
 

@@ -9,14 +9,20 @@ import msgspec
 
 from objects import text
 from objects.base import Message
+from objects.task import Power, TaskState
 
 
 class EventKind(enum.StrEnum):
     MOVED = "moved"  # SCHEDULED on another host
     ACTIVE = "active"
     ENDED = "ended"  # ERROR or DELETED
+    TASK = "task"  # a task of an ACTIVE instance was taken, or is over
     HOST = "host"  # a compute node appeared or changed; payload: ComputeNode
     SERVICE = "service"  # a service was disabled, enabled or forced down
+
+
+INSTANCE_EVENTS = frozenset((EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED, EventKind.TASK))
+"""Events about an instance: their payload is its ``InstanceSummary``."""
 
 
 class FeedEvent(Message, frozen=True, kw_only=True):
@@ -25,6 +31,8 @@ class FeedEvent(Message, frozen=True, kw_only=True):
     ``key``: the instance uuid or the host. ``version``: the instance row's version after the change. ``payload``: JSON text of an
     ``InstanceSummary`` for instance events, and of a ``ComputeNode`` for host events.
     """
+
+    VERSION: ClassVar[str] = "1.1"
 
     sequence: int
     kind: EventKind
@@ -37,9 +45,11 @@ class InstanceSummary(Message, frozen=True, kw_only=True):
     """The API level's copy of an instance, so that lists and quota are right while its cell is down. ``batch_id``: for logs.
 
     ``fault`` has no unsafe characters and at most ``text.FAULTS_SIZE`` bytes of UTF-8, even if an older release wrote it.
+    ``power``, ``task_number``, ``task_state``: see ``Instance``. ``task_fault``: why the task failed. ``server_uuid``: of a later
+    body of a server (``objects/operation.py``), whose it is. ``exhausted``: no host of the cell could take its build.
     """
 
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
 
     state: str
     host: str | None = None
@@ -52,7 +62,15 @@ class InstanceSummary(Message, frozen=True, kw_only=True):
     attempt: int = 1
     has_group: bool = False
     batch_id: str | None = None
+    power: Power = Power.ON
+    task_number: int = 0
+    task_state: TaskState = TaskState.DONE
+    task_fault: str | None = None
+    server_uuid: str | None = None
+    exhausted: bool = False
 
     def __post_init__(self) -> None:
         if self.fault:
             msgspec.structs.force_setattr(self, "fault", text.clean(self.fault, text.FAULTS_SIZE))
+        if self.task_fault:
+            msgspec.structs.force_setattr(self, "task_fault", text.clean(self.task_fault, text.FAULT_SIZE))

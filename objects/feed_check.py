@@ -32,6 +32,7 @@ def checked(event: FeedEvent) -> tuple[FeedEvent, InstanceSummary]:
     except stored.UNREADABLE as error:
         raise errors.Invalid(f"payload cannot be decoded: {clean(str(error), 200)}") from None
     _check(summary.state in STATES, "state", summary.state)
+    _check(_is_count(summary.task_number, LARGEST_VERSION), "task_number", summary.task_number)
     _check(_is_count(summary.attempt, LARGEST_ATTEMPT), "attempt", summary.attempt)
     _check(summary.batch_id is None or _is_uuid(summary.batch_id), "batch_id", summary.batch_id)
     zone = summary.availability_zone

@@ -10,7 +10,10 @@ import msgspec
 
 from objects import text
 from objects.base import Message, Object
+from objects.operation import Operation
 from objects.selection import HostCapacity, Selection
+from objects.spec import ServerProperties
+from objects.task import Power, TaskState
 
 
 class State(enum.StrEnum):
@@ -77,6 +80,9 @@ class Instance(Object, frozen=True, kw_only=True):
     fault, not in DELETED. ``building_at``: when the agent was granted the current attempt. Times are seconds since the epoch.
     ``created_at`` and ``changed_at`` (when the row was last written) are for measurements only: no transition reads them.
     ``damage``: which of the row's columns could not be decoded and have their defaults here.
+
+    ``server_uuid``: whose body it is; None: of the server with its own uuid. ``turn``: which body of its server, from 0. ``power``:
+    what its guest is to be. ``task_number``, ``task_state``, ``task_fault``: its latest task (``objects.task``), and why it failed.
     """
 
     uuid: str
@@ -103,6 +109,17 @@ class Instance(Object, frozen=True, kw_only=True):
     created_at: float = 0.0
     changed_at: float = 0.0
     damage: str | None = None
+    server_uuid: str | None = None
+    turn: int = 0
+    power: Power = Power.ON
+    task_number: int = 0
+    task_state: TaskState = TaskState.DONE
+    task_fault: str | None = None
+
+    @property
+    def server(self) -> str:
+        """The server whose body this is."""
+        return self.server_uuid or self.uuid
 
 
 class Server(Object, frozen=True, kw_only=True):
@@ -110,6 +127,11 @@ class Server(Object, frozen=True, kw_only=True):
 
     ``cell_uuid`` None: it is still a build request. ``state`` comes from the summary: building, active, error or deleted. If its
     cell was asked, it may also be deleting or rolling-back.
+
+    ``own_uuid``: the uuid of the body that is shown, of its row here and in its cell; None: the server's. ``turn``: which body it
+    is, from 0. ``power``, ``task_number``, ``task_state``, ``task_fault``: see ``Instance``. The last fields are the tenant's
+    changes since the boot; None: as in the request spec. ``user_version`` rises with each of them.
+    ``image_id``: of its last rebuild; None: as in the request spec. ``operation``: its open one, where it was asked for.
     """
 
     uuid: str
@@ -132,3 +154,31 @@ class Server(Object, frozen=True, kw_only=True):
     launched_at: float | None = None
     terminated_at: float | None = None
     fault: str | None = None
+    own_uuid: str | None = None
+    turn: int = 0
+    power: Power = Power.ON
+    task_number: int = 0
+    task_state: TaskState = TaskState.DONE
+    task_fault: str | None = None
+    locked_by: str | None = None
+    locked_reason: str | None = None
+    description: str | None = None
+    metadata: dict[str, str] | None = None
+    tags: tuple[str, ...] | None = None
+    user_version: int = 0
+    image_id: str | None = None
+    operation: Operation | None = None
+
+    @property
+    def body_uuid(self) -> str:
+        """The uuid of the body that is shown."""
+        return self.own_uuid or self.uuid
+
+    def properties(self, asked: ServerProperties) -> ServerProperties:
+        """What was asked for at the boot, with the tenant's changes since. An empty description means that it was cleared."""
+        return msgspec.structs.replace(
+            asked,
+            metadata=asked.metadata if self.metadata is None else self.metadata,
+            tags=asked.tags if self.tags is None else self.tags,
+            description=asked.description if self.description is None else self.description or None,
+        )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from objects.base import Object
 from objects.instance import State
+from objects.task import Power
 
 
 class InstanceRow(Object, frozen=True, kw_only=True):
-    """Times in seconds since the epoch."""
+    """Times in seconds since the epoch.
+
+    ``power``, ``task_state``: as written, because another release may have other ones. The last five fields: see ``Instance``.
+    """
 
     uuid: str
     state: State
@@ -25,6 +29,21 @@ class InstanceRow(Object, frozen=True, kw_only=True):
     created_at: float
     updated_at: float
     rolled_back: str | None
+    server_uuid: str | None
+    turn: int
+    power: str
+    task_number: int
+    task_state: str
+
+    @property
+    def server(self) -> str:
+        """The server whose body this is."""
+        return self.server_uuid or self.uuid
+
+    @property
+    def may_run(self) -> bool:
+        """Whether its guest may run, or may be started by its user."""
+        return self.state is State.ACTIVE and self.power != Power.HELD
 
 
 class Stray(Object, frozen=True, kw_only=True):

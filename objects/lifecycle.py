@@ -15,6 +15,7 @@ from objects import text
 from objects.base import INT32_MAX, INT64_MAX, Object
 from objects.feed import EventKind
 from objects.instance import Attempt, Failure, FailureClass, Instance, State
+from objects.task import Power, Task, TaskState
 from objects.unknown_guest import UnknownGuest
 
 LIVE = frozenset({State.SCHEDULED, State.BUILDING})
@@ -24,6 +25,10 @@ LIVE = frozenset({State.SCHEDULED, State.BUILDING})
 MAX_RESTARTS = 3
 """Restarts of a host's agent that a build forgives. After that it moves on, so a host whose agent dies with every build is
 left."""
+
+
+TOO_MANY_ATTEMPTS = "Exceeded maximum number of attempts"
+NO_HOST_LEFT = "Exhausted all hosts available for retrying build failures."
 
 
 LARGEST_ATTEMPT = INT32_MAX
@@ -142,6 +147,8 @@ def deadline(row: Instance, attempt: int, failure: Failure) -> Outcome:
     """The build's deadline has passed: ERROR, under a new attempt that fences off the agent."""
     if row.state not in LIVE or row.attempt != attempt:
         return Refused(reason=f"{row.state}, attempt {row.attempt}")
+    if row.turn:
+        return Refused(reason="its operation ends it: a guest that comes up after ERROR would run beside its server")
     return _give_up(row, _with(row, failure), f"Build {failure.message}.")
 
 
@@ -161,9 +168,9 @@ def next_attempt(row: Instance, failure: Failure) -> Change:
     if failure.kind is FailureClass.REQUEST:
         return _give_up(row, history, f"Build of instance {row.uuid} aborted: {failure.message}")
     if len(history) - _restarts(history) >= row.max_attempts:
-        return _give_up(row, history, f"Exceeded maximum number of attempts ({row.max_attempts}).")
+        return _give_up(row, history, f"{TOO_MANY_ATTEMPTS} ({row.max_attempts}).")
     if not row.alternates:
-        return _give_up(row, history, "Exhausted all hosts available for retrying build failures.")
+        return _give_up(row, history, NO_HOST_LEFT)
     selection, *rest = row.alternates
     if leaves and not row.has_group:  # another member of the group may have taken this host meanwhile
         rest.append(
@@ -202,6 +209,8 @@ def roll_back(row: Instance, reason: str) -> Outcome:
     DELETING.
     """
     reason = text.clean(reason, text.FAULTS_SIZE)
+    if row.turn:
+        return Refused(reason="it was booted by an operation, not by the batch", done=True)
     if row.state in (State.STAGED, State.SCHEDULED):
         return _rolled_back(row, reason)
     if row.state in (State.BUILDING, State.ACTIVE):
@@ -230,6 +239,67 @@ def retell(row: Instance, version: int, seen: int, event: EventKind) -> Outcome:
     if row.version != version:
         return Refused(reason=f"version {row.version}")
     return Change(row=msgspec.structs.replace(row, version=max(row.version, seen) + 1), event=event)
+
+
+INTERRUPTED = "The host's agent was restarted during the task. How far it came is not known: do it again if it is still wanted."
+
+
+# -- tasks of an ACTIVE instance -------------------------------------------------------------------------------------------------
+
+
+def ask(row: Instance, number: int, power: Power) -> Outcome:
+    """The API level orders a task: the row takes its number, and what the guest is to be. Late and repeated orders are refused."""
+    if row.state is not State.ACTIVE:
+        return Refused(reason=str(row.state))
+    if number <= row.task_number:
+        return Refused(reason=f"task {row.task_number} is in force", done=number == row.task_number)
+    return _next(row, EventKind.TASK, power=power, task_number=number, task_state=TaskState.ORDERED, task_fault=None)
+
+
+def begin(
+    row: Instance,
+    host: str,
+    fence: int,
+    attempt: int,
+    number: int,
+    builder: str,
+    task: Task | None,
+    *,
+    restores: bool = False,
+) -> Outcome:
+    """An agent asks whether to carry out the task in force. ``task``: as stored; None: it is over.
+
+    Granted again to the same agent start, and a task that may be repeated also to a later one. For any other task nobody knows how
+    far the earlier start came: it fails. A task that is over is refused, because a late order must not repeat it. ``restores``: the
+    agent asks whether to bring back the power of a task that is over, because its host has lost it. After a task that failed only a
+    guest that is to be on is brought back: nobody knows what the others are.
+    """
+    if not _is_task_of(row, host, fence, attempt, number):
+        return Refused(reason=f"{row.state}, task {row.task_number} of attempt {row.attempt} on {row.host} is in force")
+    if restores or row.task_state.over or task is None:
+        known = row.task_state is TaskState.DONE or (row.task_state is TaskState.FAILED and row.power is Power.ON)
+        return Refused(reason=f"the task is {row.task_state}", done=restores and known)
+    if row.task_state is TaskState.RUNNING and task.builder == builder:
+        return Refused(reason=str(row.task_state), done=True)
+    if row.task_state is TaskState.RUNNING and task.kind.once:
+        return _next(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=INTERRUPTED)
+    return _next(row, task_state=TaskState.RUNNING)
+
+
+def task_over(row: Instance, host: str, fence: int, attempt: int, number: int, fault: str | None = None) -> Outcome:
+    """The agent has carried out the task in force, or gives it up for the reason ``fault``."""
+    if not _is_task_of(row, host, fence, attempt, number):
+        return Refused(reason=f"{row.state}, task {row.task_number} of attempt {row.attempt} on {row.host} is in force")
+    if row.task_state.over:
+        return Refused(reason=f"the task is {row.task_state}", done=True)
+    if fault is None:
+        return _next(row, EventKind.TASK, task_state=TaskState.DONE)
+    return _next(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=text.clean(fault, text.FAULT_SIZE))
+
+
+def _is_task_of(row: Instance, host: str, fence: int, attempt: int, number: int) -> bool:
+    in_force = (row.host, row.fence, row.attempt, row.task_number)
+    return row.state is State.ACTIVE and in_force == (host, fence, attempt, number)
 
 
 def adopt(row: Instance, host: str, guest: UnknownGuest, now: float) -> Outcome:
@@ -268,6 +338,11 @@ def tombstone(uuid: str, now: float) -> Change:
     """A delete found no row: write a tombstone, so that a late stage finds the uuid in use."""
     row = Instance(uuid=uuid, state=State.DELETED, fence=0, attempt=0, version=1, terminated_at=now)
     return Change(row=row, event=EventKind.ENDED)
+
+
+def is_exhausted(row: Instance) -> bool:
+    """Whether the build ended because no host of the cell could take it: another cell may."""
+    return row.state is State.ERROR and (row.fault or "").startswith((TOO_MANY_ATTEMPTS, NO_HOST_LEFT))
 
 
 def describe(history: tuple[Attempt, ...]) -> str:

@@ -14,6 +14,7 @@ from objects.base import Object
 from objects.compute_node import Service
 from objects.decision import Decision
 from objects.instance import Instance, State
+from objects.task import Power
 
 _NAMESPACE = UUID("7d3f0c52-8f5b-4b52-9c39-2f6f6c0d0a2e")
 """Our namespace for IDs that are derived from the notice."""
@@ -78,7 +79,12 @@ class Notice(Object, frozen=True, kw_only=True):
 
 
 def of_change(old: Instance | None, new: Instance, now: float) -> list[Notice]:
-    """The notices of a transition of an instance's row. ``old`` None: a delete found no row and left a tombstone."""
+    """The notices of a transition of an instance's row. ``old`` None: a delete found no row and left a tombstone.
+
+    The build and the end of a later body are no birth and no death of its server: the API level tells of those that are.
+    """
+    if new.turn:
+        return []
     told = [*_of_attempt(old, new), *_of_state(old, new)]
     return [Notice(event_type=event, subject=new.uuid, key=f"{new.version}", at=now, facts=facts) for event, facts in told]
 
@@ -102,7 +108,10 @@ def _of_attempt(old: Instance | None, new: Instance) -> Told:
 
 
 def _of_state(old: Instance | None, new: Instance) -> Told:
-    """A rolled back server is not deleted: nothing is sent while its guest is destroyed, and its end is a failed build."""
+    """A rolled back server is not deleted: nothing is sent while its guest is destroyed, and its end is a failed build.
+
+    Nor is the server of a body that is held: another one runs by now, or the API level has told of the delete.
+    """
     was = old.state if old is not None else None
     undone = old is not None and old.rolled_back is not None
     begun = was is State.DELETING and not undone
@@ -115,11 +124,15 @@ def _of_state(old: Instance | None, new: Instance) -> Told:
         yield EventType.CREATE_END, facts
     elif new.state is State.ERROR and was is not State.ERROR and new.host is not None:  # of_burial sends that of cell0
         yield EventType.BUILD_ERROR, _facts(new, old, "BuildFailed", new.fault)
-    elif new.state in (State.DELETING, State.DELETED) and new.rolled_back is None and was is not State.DELETED:
+    elif _is_deleted(new) and was is not State.DELETED:
         if not begun:
             yield EventType.DELETE_START, facts
         if new.state is State.DELETED:
             yield EventType.DELETE_END, facts
+
+
+def _is_deleted(new: Instance) -> bool:
+    return new.state in (State.DELETING, State.DELETED) and new.rolled_back is None and new.power is not Power.HELD
 
 
 def of_decision(made: Decision) -> list[Notice]:
@@ -152,6 +165,19 @@ def of_queued_delete(uuid: str, now: float) -> list[Notice]:
     gone = Facts(state="deleted", old_state="building", terminated_at=now)
     kinds = (EventType.DELETE_START, EventType.DELETE_END)
     return [Notice(event_type=kind, subject=uuid, key="queued", at=now, facts=gone) for kind in kinds]
+
+
+def of_switch(server_uuid: str, operation_uuid: str, host: str | None, node: str | None, now: float) -> Notice:
+    """The server is another body now, on another host: a move came to its goal, or was reverted."""
+    facts = Facts(state="active", old_state="active", host=host, node=node)
+    return Notice(event_type=EventType.UPDATE, subject=server_uuid, key=f"{operation_uuid} {host}", at=now, facts=facts)
+
+
+def of_moved_delete(server_uuid: str, host: str | None, now: float) -> list[Notice]:
+    """A server that was moved, or is being moved, is deleted: start and end together, as its cells tell of no body's end."""
+    gone = Facts(state="deleted", old_state="active", host=host, terminated_at=now)
+    kinds = (EventType.DELETE_START, EventType.DELETE_END)
+    return [Notice(event_type=kind, subject=server_uuid, key="moved", at=now, facts=gone) for kind in kinds]
 
 
 def of_service(event: EventType, service: Service, now: float) -> Notice:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from objects.base import Object
 from objects.compute_node import Service
 from objects.flavor import Flavor
@@ -23,7 +25,10 @@ VERSION = "1.0"
 
 
 class Subject(Object, frozen=True, kw_only=True):
-    """The constant data of an instance; for a batch only ``spec``. ``spec`` None: it no longer exists."""
+    """The constant data of an instance; for a batch only ``spec``. ``spec`` None: it no longer exists.
+
+    ``server_uuid``: of a batch that is a move: the server that it moves.
+    """
 
     name: str = ""
     project_id: str = ""
@@ -32,6 +37,7 @@ class Subject(Object, frozen=True, kw_only=True):
     launch_index: int = 0
     created_at: float | None = None
     spec: RequestSpec | None = None
+    server_uuid: str | None = None
 
 
 def message(notice: Notice, subject: Subject, publisher: str) -> Document:
@@ -68,6 +74,8 @@ def _payload(notice: Notice, subject: Subject) -> Document:
     if facts.service is not None:
         return _object("ServiceStatusPayload", _service(facts.service))
     if event.startswith("scheduler."):
+        if subject.server_uuid is not None:
+            facts = msgspec.structs.replace(facts, instance_uuids=(subject.server_uuid,))
         return _object("RequestSpecPayload", _request(subject.spec, facts))
     if event is EventType.BUILD_ERROR:
         data = {"instance_uuid": notice.subject, "state": facts.state, "request_spec": None, "reason": _fault(facts)}

@@ -83,6 +83,17 @@ def admit(quota: Quota, flavor: Flavor, wanted: int, admission: Admission) -> in
     raise errors.OverQuota(_refusal(exceeded, wanted, least))
 
 
+def refuse_growth(quota: Quota, more: QuotaUsage, defaults: QuotaLimits) -> None:
+    """Raise errors.OverQuota if the project has no room for servers that grow by this much."""
+    limits, exceeded = quota.own.over(defaults), []
+    for name in sorted(RESOURCES):
+        limit, used, asked = getattr(limits, name), getattr(quota.used, name), getattr(more, name)
+        if limit != UNLIMITED and asked and used + asked > limit:
+            exceeded.append((name, asked, used, limit))
+    if exceeded:
+        raise errors.OverQuota(_refusal(exceeded, 1, 1))
+
+
 def _refusal(exceeded: list[tuple[str, int, int, int]], wanted: int, least: int) -> str:
     number = {"instances": str(wanted) if wanted == least else f"{least}-{wanted}"}
     names = ", ".join(name for name, *_ in exceeded)

@@ -9,6 +9,7 @@ import msgspec
 
 from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
+from objects.task import TaskOrder
 from rpc.agents import TOPIC as TOPIC  # of agents, whose queues it names too
 from rpc.arguments import ITEMS_LIMIT
 from rpc.client import MethodCall
@@ -29,19 +30,26 @@ class ComputeEndpoint(Protocol):
         """Destroy the guests of these instances."""
         ...
 
+    def do_tasks(
+        self, context: RequestContext, orders: Annotated[Sequence[TaskOrder], msgspec.Meta(max_length=ITEMS_LIMIT)]
+    ) -> None:
+        """Carry out these tasks on running guests, those that the cell grants."""
+        ...
+
 
 class HostOrders(NamedTuple):
-    """What one host is ordered to do, in whose name."""
+    """What one host is ordered to do, in whose name: orders of one kind."""
 
     context: RequestContext
     host: str
-    orders: BuildOrders | Sequence[DeleteOrder]
+    orders: BuildOrders | Sequence[DeleteOrder] | Sequence[TaskOrder]
 
     @property
     def message(self) -> MethodCall:
         if isinstance(self.orders, BuildOrders):
             return MethodCall("build_instances", {"orders": self.orders})
-        return MethodCall("delete_instances", {"orders": list(self.orders)})
+        tasks = bool(self.orders) and isinstance(self.orders[0], TaskOrder)
+        return MethodCall("do_tasks" if tasks else "delete_instances", {"orders": list(self.orders)})
 
 
 class ComputeClient:

@@ -30,7 +30,11 @@ class SuperConductorEndpoint(Protocol):
         ...
 
     def delete_instances(self, context: RequestContext, uuids: Ids) -> None:
-        """These servers were marked deleted at the API level."""
+        """These bodies of servers were marked deleted at the API level."""
+        ...
+
+    def operate(self, context: RequestContext, uuids: Ids) -> None:
+        """These operations were accepted, or are to go on."""
         ...
 
 
@@ -52,6 +56,10 @@ class SuperConductorClient:
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Servers were deleted at the API level; their cells do not know it yet."""
         self._ring(context, "delete_instances", uuids=list(uuids))
+
+    def operate(self, context: RequestContext, uuids: Sequence[str]) -> None:
+        """Operations wait for their next steps."""
+        self._ring(context, "operate", uuids=list(uuids))
 
     def _ring(self, context: RequestContext, method: str, **arguments: object) -> None:
         try:

@@ -105,6 +105,10 @@ DECISION = _histogram("decision_seconds", "Duration of a decision, with its clai
 CLAIMS = _counter("claims_total", "Claims made for servers.")
 CONFLICTS = _counter("claim_conflicts_total", "Chosen hosts that another scheduler had claimed first.")
 
+# -- after the boot ------------------------------------------------------------------------------------------------------------
+
+OPERATIONS_ENDED = _counter("operations_ended_total", "Operations on servers that ended.", "kind", "outcome")
+
 # -- requests, messages and transactions, and their errors ------------------------------------------------------------------------
 
 API_REQUEST = _histogram("api_request_seconds", "Duration of API requests.", "method", "status")
@@ -125,6 +129,8 @@ SET_ASIDE = _counter("set_aside_total", "Failed tries of items that a step set a
 
 QUEUE_DEPTH = _reading("queue_depth", "Build requests that wait for a host.", "project")
 QUEUE_AGE = _reading("queue_oldest_seconds", "Age of the oldest build request that waits for a host.", "project")
+OPERATIONS = _reading("open_operations", "Operations on servers that have not ended.", "state")
+OPERATION_AGE = _reading("open_operations_oldest_seconds", "Age of the oldest of them.", "state")
 CELL_DEPTH = _reading("cell_queue_depth", "Servers of a cell that wait, are built or are deleted.", "cell", "state")
 CELL_AGE = _reading("cell_queue_oldest_seconds", "How long one of them has been in its state at most.", "cell", "state")
 FEED_LAG = _reading("feed_lag_seconds", "Time since the API level had applied all events of a cell.", "cell")

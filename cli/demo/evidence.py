@@ -12,15 +12,19 @@ import msgspec
 
 from cli.demo.plan import HostPlan
 from cli.demo.site import Records
+from compute.disks import read_disk
+from compute.driver import Guest
 from compute.journal import read_guests
 from compute.simulated import journal_path
-from db.api import cell_mappings, mappings
+from db.api import cell_mappings, mappings, operations
 from db.audit import quotas, snapshot
 from db.sql.engine import ApiDatabase, CellDatabase
 from objects.base import Object
 from objects.group import GroupPolicy
 from objects.instance import Instance, Server, State
 from objects.inventory import Slot
+from objects.operation import Operation, OperationState
+from objects.task import Power, TaskState
 
 FINAL = (State.ACTIVE, State.ERROR, State.DELETED)
 
@@ -46,6 +50,10 @@ class Evidence(Object, frozen=True, kw_only=True):
     drifts: tuple[quotas.Drift, ...] = ()  # projects that are not charged for what they have
     counted: dict[str, int] = msgspec.field(default_factory=dict)  # host -> instances that inventories count
     slots: tuple[Slot, ...] = ()  # hosts that members of groups hold
+    hidden: tuple[Server, ...] = ()  # bodies that lists do not show
+    operations: tuple[Operation, ...] = ()  # open ones
+    powers: dict[str, Power] = msgspec.field(default_factory=dict)  # uuid -> what its guest is
+    spoiled: dict[str, str] = msgspec.field(default_factory=dict)  # uuid of a guest -> what is wrong with its disk
 
 
 def gather(records: Records, hosts: Sequence[HostPlan]) -> Evidence:
@@ -56,11 +64,24 @@ def gather(records: Records, hosts: Sequence[HostPlan]) -> Evidence:
         for mapping in api.read(cell_mappings.list_all):
             cells[mapping.name] = CellDatabase(mapping.database_url, name=mapping.name)
         journals = {host.name: journal_path(str(records.path / "hosts"), host.name) for host in hosts}
-        guests = {host: tuple(guest.uuid for guest in read_guests(journal)) for host, journal in journals.items()}
-        return read(api, cells, guests)
+        found = {host: read_guests(journal) for host, journal in journals.items()}
+        evidence = read(api, cells, {host: tuple(guest.uuid for guest in guests) for host, guests in found.items()})
+        powers = {guest.uuid: guest.power for guests in found.values() for guest in guests}
+        faults = {guest.uuid: _disk_fault(records, host, guest) for host, guests in found.items() for guest in guests}
+        return msgspec.structs.replace(evidence, powers=powers, spoiled={uuid: fault for uuid, fault in faults.items() if fault})
     finally:
         for database in (api, *cells.values()):
             database.dispose()
+
+
+def _disk_fault(records: Records, host: str, guest: Guest) -> str:
+    """What is wrong with the disk of a guest; empty: nothing."""
+    disk = read_disk(str(records.path / "hosts"), host, guest.uuid)
+    if disk is None:
+        return "it has no disk"
+    if disk.server_uuid != (guest.server_uuid or guest.uuid):
+        return f"its disk is that of {disk.server_uuid}"
+    return "its disk is a torn copy" if disk.torn else ""
 
 
 def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[str, Sequence[str]]) -> Evidence:
@@ -71,6 +92,8 @@ def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[st
     usage = api.read(snapshot.usage)
     drifts = api.read(quotas.differences)
     slots = api.read(snapshot.slots)
+    hidden = api.read(snapshot.hidden)
+    opened = api.read(operations.open_page, 100_000)
     rows = [InstanceState(cell=name, instance=row) for name, cell in cells.items() for row in cell.read(snapshot.rows)]
     claimed: Counter[str] = Counter()
     for claim in claims:
@@ -87,17 +110,27 @@ def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[st
         drifts=tuple(drifts),
         counted={node.host: node.instances for node in usage},
         slots=tuple(slots),
+        hidden=tuple(hidden),
+        operations=tuple(each.operation for each in opened),
     )
 
 
 def unfinished(evidence: Evidence) -> list[str]:
-    """What is still to come to an end: requests, servers and rows. Empty at rest."""
+    """What is still to come to an end: requests, servers, operations and rows. Empty at rest.
+
+    A resize that waits for its user is at rest.
+    """
     return [
         *([f"{evidence.requests} build requests are left"] if evidence.requests else []),
         *(
             f"{server.uuid}: {server.state}" + (", deleted" if server.deleted else "")
-            for server in evidence.servers
+            for server in (*evidence.servers, *evidence.hidden)
             if server.state == "building" or (server.deleted and server.state != "deleted")
+        ),
+        *(
+            f"{operation.server_uuid}: {operation.kind} is {operation.state}"
+            for operation in evidence.operations
+            if operation.state is not OperationState.VERIFY
         ),
         *(f"{row.instance.uuid}: {row.instance.state} in {row.cell}" for row in evidence.rows if row.instance.state not in FINAL),
     ]
@@ -109,7 +142,11 @@ def at_rest(evidence: Evidence) -> bool:
 
 
 def leftovers(evidence: Evidence) -> list[str]:
-    """Requests, claims, usage, slots, guests, charges and rows that do not belong to exactly the ACTIVE instances."""
+    """Requests, claims, usage, slots, guests, charges and rows that do not belong to exactly the ACTIVE instances.
+
+    Bodies of a server that no open operation needs are left over, too.
+    """
+    needed = {body for each in evidence.operations for body in (each.source_uuid, each.twin_uuid)}
     live = {row.instance.uuid: row.instance.host for row in evidence.rows if row.instance.state is State.ACTIVE}
     places: dict[str, list[str]] = defaultdict(list)
     for host, uuids in evidence.guests.items():
@@ -145,6 +182,19 @@ def leftovers(evidence: Evidence) -> list[str]:
             f"{uuid}: guests on {places.get(uuid, [])}, instance on {live.get(uuid)}"
             for uuid in places.keys() | live.keys()
             if places.get(uuid, []) != ([live[uuid]] if uuid in live else [])
+        ),
+        *(
+            f"{row.instance.uuid}: its guest is {evidence.powers[row.instance.uuid]}, its row says {row.instance.power}"
+            for row in evidence.rows
+            if row.instance.state is State.ACTIVE
+            and row.instance.task_state is TaskState.DONE
+            and evidence.powers.get(row.instance.uuid, row.instance.power) is not row.instance.power
+        ),
+        *(f"{uuid}: {fault}" for uuid, fault in evidence.spoiled.items() if uuid in live),
+        *(
+            f"{body.body_uuid}: a hidden body is left"
+            for body in evidence.hidden
+            if not body.deleted and body.body_uuid not in needed
         ),
         *(f"project {drift.project_id}: charged for {drift.used}, has {drift.counted}" for drift in evidence.drifts),
         *(f"{uuid}: rows in several cells: {sorted(cells)}" for uuid, cells in homes.items() if len(cells) > 1),

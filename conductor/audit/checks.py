@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from conductor.audit import batches, claims, feeds, guests, hosts, late, letters, queue, quota, rows, secrets, servers, slots, usage
+from conductor.audit import (
+    batches,
+    claims,
+    feeds,
+    guests,
+    hosts,
+    late,
+    letters,
+    operations,
+    queue,
+    quota,
+    rows,
+    secrets,
+    servers,
+    slots,
+    usage,
+)
 from conductor.audit.finding import Check
 
 CHECKS: tuple[Check, ...] = (
     queue,
     rows,
     servers,
+    operations,
     batches,
     claims,
     usage,

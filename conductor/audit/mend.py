@@ -6,31 +6,40 @@ from collections.abc import Sequence
 
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from db.api import builds, claim_repair, mappings, repair
+from db.api import claim_repair, mappings, operation_repair, repair
 from db.api import repair as repairs
 from db.audit import cell_rows
 from db.audit import servers as audit_servers
-from db.cell import instances, row_repair, staging, strays
+from db.cell import instances, row_repair, staging, strays, tasks
 from db.cell.row_repair import Read
+from db.cell.tasks import TaskFor
 from objects.instance import Instance, State
+from objects.lifecycle import Change
 from objects.selection import Selection
+from objects.task import Power, Task, TaskKind
 
 LOST = "The record of this server in its cell was lost."
 
 
 def end_lost(places: Places, uuids: Sequence[str]) -> None:
     """Queue them again, past their deadline, so that a super conductor ends them. Skips servers that may have a row in a cell."""
+    somewhere = handed_over(places, uuids)
+    if somewhere is not None:
+        places.api.write(repairs.queue_again, [uuid for uuid in uuids if uuid not in somewhere], places.api.now())
+
+
+def handed_over(places: Places, uuids: Sequence[str]) -> set[str] | None:
+    """Those of these bodies that a cell has a row of which was handed over to it; None if a cell does not answer."""
     rows = [places.ask(cell_uuid, cell_rows.rows, uuids) for cell_uuid in places.cells]
     if places.unknown or any(found is None for found in rows):
-        return
-    somewhere = {uuid for found in rows if found for uuid, row in found.rows.items() if row.state is not State.STAGED}
-    places.api.write(repairs.queue_again, [uuid for uuid in uuids if uuid not in somewhere], places.api.now())
+        return None
+    return {uuid for found in rows if found for uuid, row in found.rows.items() if row.state is not State.STAGED}
 
 
 def delete(places: Places, uuids: Sequence[str]) -> None:
-    """Delete servers whose rows are tombstones, which are final."""
+    """Delete bodies whose rows are tombstones, which are final, with the servers that they are."""
     for uuid in uuids:
-        places.ledger.write(builds.delete, uuid, project_id=None, now=places.api.now())
+        places.ledger.write(operation_repair.delete_ended, uuid, places.api.now())
 
 
 def carry_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
@@ -61,6 +70,21 @@ def retell(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     places.catch_up(cell_uuid)
 
 
+def ask_again(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
+    """Write the power into rows that have lost a task: under its own number, so that a later one is left alone."""
+    seen = {finding.key: int(finding.facts[1] or 0) for finding in findings}
+    lost = [
+        TaskFor(instance_uuid=f.key, task=Task(number=int(f.facts[2] or 0), kind=TaskKind.POWER, power=Power(str(f.facts[3]))))
+        for f in findings
+    ]
+    asked = places.change(cell_uuid, tasks.ask, lost, places.now(cell_uuid)) or {}
+    told = {
+        uuid: Read(version=outcome.row.version, seen=seen[uuid]) for uuid, outcome in asked.items() if isinstance(outcome, Change)
+    }
+    places.change(cell_uuid, row_repair.retell, told, places.now(cell_uuid))
+    places.catch_up(cell_uuid)
+
+
 def _read(findings: Sequence[Finding]) -> dict[str, Read]:
     return {f.key: Read(version=int(f.facts[0] or 0), seen=int(f.facts[1] or 0)) for f in findings}
 
@@ -68,14 +92,15 @@ def _read(findings: Sequence[Finding]) -> dict[str, Read]:
 def replace_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     """Replace lost rows by rows in ERROR, so that users see the state of their servers and can delete them."""
     now = places.now(cell_uuid)
-    servers = [places.api.read(mappings.get, finding.key) for finding in findings]
-    specs = places.api.read(mappings.specs, [server.batch_id for server in servers if server])
-    for finding, server in zip(findings, servers, strict=True):
+    servers = {server.body_uuid: server for server in places.api.read(mappings.of_bodies, [finding.key for finding in findings])}
+    specs = places.api.read(mappings.specs, [server.batch_id for server in servers.values()])
+    for finding in findings:
+        server = servers.get(finding.key)
         if server is None or server.batch_id not in specs:
             continue
         spec, (seen, fence, *_) = specs[server.batch_id], finding.facts
         row = Instance(
-            uuid=server.uuid,
+            uuid=server.body_uuid,
             state=State.ERROR,
             fence=int(fence or 0),
             host=server.host,
@@ -83,6 +108,8 @@ def replace_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) ->
             availability_zone=server.availability_zone,
             max_attempts=spec.max_attempts,
             fault=LOST,
+            server_uuid=server.own_uuid and server.uuid,
+            turn=server.turn,
         )
         new = staging.NewInstance(instance=row, name=server.name, launch_index=server.launch_index, created_at=server.created_at)
         places.change(cell_uuid, row_repair.replace_lost, spec, new, int(seen or 0), now)

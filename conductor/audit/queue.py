@@ -24,10 +24,8 @@ def pages(places: Places) -> Iterator[AuditPage]:
 
 def look(places: Places, page: AuditPage) -> list[Finding]:
     requests = places.api.read(queue.requests, page.keys)
-    unmapped = [request.uuid for request in requests if not request.mapped]
-    moves = places.api.read(queue.moves, unmapped) if unmapped else set()
     _, records = places.api.read(servers.records, [request.uuid for request in requests])
-    found = (_judge(places, request, records.get(request.uuid)) for request in requests if request.uuid not in moves)
+    found = (_judge(places, request, records.get(request.uuid)) for request in requests)
     return [finding for finding in found if finding is not None]
 
 

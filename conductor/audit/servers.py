@@ -13,6 +13,7 @@ from functools import partial
 from conductor.audit import mend
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
+from db.api import operations
 from db.audit import cell_rows, hosts, servers
 from db.audit.cell_rows import Rows
 from db.audit.servers import Record
@@ -31,6 +32,7 @@ UNFINISHED = "delete that is not finished"
 STANDING = "roll-back that is not finished"
 CELL_ONLY = "row deleted in its cell only"
 OUTDATED_SUMMARY = "summary unlike the row"
+FORGETFUL = "row that has lost a task"
 UNCLAIMED = "instance without claim"
 MISPLACED = "claim on another host"
 FOREIGN = "row on a host of another cell"
@@ -114,7 +116,7 @@ def _adopt(uuid: str) -> str:
 
 
 def _judge_undecided(record: Record, *, adoptable: bool) -> Iterator[Finding]:
-    if not record.deleted and not record.requested:
+    if not record.deleted and not record.requested and record.server_uuid is None:  # of a twin its operation decides
         what = f"{record.uuid} of batch {record.batch_id}"
         if adoptable:
             yield Finding(kind=NOWHERE, key=record.uuid, what=what, advice=_adopt(record.uuid))
@@ -145,7 +147,7 @@ def _judge(places: Places, make: partial[Finding], record: Record, row: Instance
     if record.deleted:
         yield from _judge_deleted(places, make, record, row, applied)
     elif row.state is State.DELETED:
-        yield make(kind=CELL_ONLY, what=record.uuid, repair="deleted at the API level too", facts=(row.version,))
+        yield from _judge_tombstone(places, make, record, row)
     elif row.state is State.DELETING:
         if row.updated_at < places.late_in(record.cell_uuid or "") and row.rolled_back is not None:
             yield make(kind=STANDING, what=what, advice=_guest_stays(row), facts=(row.version,))
@@ -154,6 +156,17 @@ def _judge(places: Places, make: partial[Finding], record: Record, row: Instance
             yield make(kind=UNFINISHED, what=what, advice=advice, facts=(row.version,))
     elif row.state is not State.STAGED and record.cell_uuid != CELL0_UUID:
         yield from _judge_live(make, record, row, level)
+
+
+def _judge_tombstone(places: Places, make: partial[Finding], record: Record, row: InstanceRow) -> Iterator[Finding]:
+    """Only the body that a server is takes the server with it, and not while an operation may give it another one."""
+    what = record.uuid if record.server_uuid is None else f"{record.uuid}, a body of {record.server}"
+    operation = places.api.read(operations.open_for, [record.server]).get(record.server)
+    if operation is not None:
+        advice = f"its {operation.kind}, operation {operation.uuid}, has to end first"
+        yield make(kind=CELL_ONLY, what=what, advice=advice, facts=(row.version,))
+    elif not record.hidden:
+        yield make(kind=CELL_ONLY, what=what, repair="deleted at the API level too", facts=(row.version,))
 
 
 def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: InstanceRow, applied: bool) -> Iterator[Finding]:
@@ -179,6 +192,8 @@ def _judge_live(make: partial[Finding], record: Record, row: InstanceRow, level:
     if level and listed != (_SHOWN[row.state], row.host, row.node):
         text = f"{what}; lists show it {record.state} on {record.host}"
         yield make(kind=OUTDATED_SUMMARY, what=text, repair="written to the feed again", safe=True)
+    elif level and row.state is State.ACTIVE:
+        yield from _judge_power(make, record, row)
     if row.state is State.ERROR or record.state in ("error", "deleted"):
         return  # claims of ended instances are checked with the claims
     if record.claim is None and level:
@@ -186,6 +201,19 @@ def _judge_live(make: partial[Finding], record: Record, row: InstanceRow, level:
     elif record.claim is not None and level and (record.claim.host, record.claim.node) != (row.host, row.node):
         text = f"{what}; its claim is on {record.claim.host or 'no host'}"
         yield make(kind=MISPLACED, what=text, repair="moved to the instance's host", safe=True)
+
+
+def _judge_power(make: partial[Finding], record: Record, row: InstanceRow) -> Iterator[Finding]:
+    told, written = (record.power, record.task_number, record.task_state), (row.power, row.task_number, row.task_state)
+    if told == written:
+        return
+    what = f"{row.uuid}, {row.power} on {row.host}, task {row.task_number} {row.task_state}"
+    text = f"{what}; its cell has told of {record.power}, task {record.task_number} {record.task_state}"
+    if row.task_number < record.task_number:
+        facts = (row.version, record.seen, record.task_number, record.power)
+        yield make(kind=FORGETFUL, what=text, repair="given the task again", safe=True, facts=facts)
+    else:
+        yield make(kind=OUTDATED_SUMMARY, what=text, repair="written to the feed again", safe=True)
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
@@ -205,5 +233,7 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
             mend.confirm_deletes(places, cell_uuid, [finding.key for finding in confirmed])
         if outdated := of_kind(here, OUTDATED_SUMMARY, MISPLACED):
             mend.retell(places, cell_uuid, outdated)
+        if forgetful := of_kind(here, FORGETFUL):
+            mend.ask_again(places, cell_uuid, forgetful)
         if unclaimed := of_kind(here, UNCLAIMED):
             mend.claim(places, cell_uuid, unclaimed)

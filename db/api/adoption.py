@@ -1,7 +1,7 @@
 """Adopt servers that a cell has rows of but whose hand-over the API database lost: write again everything that it lost.
 
 This happens after the API database was restored from a backup. The cell's rows are the truth: a row past STAGED was handed over,
-since no agent is granted a row before that.
+since no agent is granted a row before that. A row of a later body may move its server's pointer (``db/api/operation_repair.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import builds, claim_repair, claims, quotas, repair
+from db.api import claim_repair, claims, operation_repair, quotas, repair
 from db.api.ledger import Stamp
 from db.api.tables import allocations, build_requests, instance_mappings
 from db.sql import dialect
@@ -52,10 +52,14 @@ _DECIDE = (
         node=sa.bindparam("to_node"),
         availability_zone=sa.bindparam("to_zone"),
         fault=sa.bindparam("to_fault"),
+        power=sa.bindparam("to_power"),
+        task_number=sa.bindparam("to_task_number"),
+        task_state=sa.bindparam("to_task_state"),
         mapped_at=sa.bindparam("now"),
         updated_at=sa.bindparam("now"),
     )
 )
+_DECIDED = ("fence", "seen", "state", "host", "node", "fault", "power", "task_number", "task_state")
 _CLAIM = sa.select(allocations.c.instance_uuid).where(allocations.c.instance_uuid == sa.bindparam("uuid"))
 
 
@@ -71,6 +75,7 @@ def adopt(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: 
     for stray in ordered:  # requests before mappings: the order of every transaction that decides a boot
         tx.execute(_REQUEST, {"uuid": stray.row.uuid})
     adopted = [stray for stray in ordered if _map(tx, stray, cell_uuid, now)]
+    operation_repair.follow_rows(tx, [stray.row for stray in adopted], now)
     running = [stray for stray in adopted if stray.row.state in RUNNING and stray.row.host]
     claims.lock_places(tx, [stray.row.uuid for stray in adopted], sorted({stray.row.host or "" for stray in running}))
     for stray in running:
@@ -78,7 +83,7 @@ def adopt(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: 
     claims.release(tx, stamp, [stray.row.uuid for stray in adopted if stray.row.state is State.ERROR])
     for stray in adopted:
         if stray.leaving:
-            builds.delete(tx, stamp, stray.row.uuid, project_id=None, now=now)
+            operation_repair.delete_ended(tx, stamp, stray.row.uuid, now)
     return [stray.row.uuid for stray in adopted]
 
 
@@ -90,13 +95,16 @@ def _map(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
     row = stray.row
     shown = _shown(stray, cell_uuid)
     if tx.execute(_LOCK, {"uuid": row.uuid}).one_or_none() is not None:
-        values = {f"to_{name}": shown[name] for name in ("fence", "seen", "state", "host", "node", "fault")}
+        values = {f"to_{name}": shown[name] for name in _DECIDED}
         values |= {"uuid": row.uuid, "to_cell": cell_uuid, "to_zone": row.availability_zone, "now": now}
         return bool(tx.execute(_DECIDE, values).rowcount)
     if row.state is State.DELETED:
         return False  # a deleted server needs no mapping
+    if row.server_uuid is not None and not operation_repair.give_home(tx, row, now):
+        return False
     size = _size(stray)
     values = shown | {"instance_uuid": row.uuid, "cell_uuid": cell_uuid, "updated_at": now, "mapped_at": now}
+    values |= {"server_uuid": row.server_uuid, "turn": row.turn, "hidden": row.server_uuid is not None}
     if size is not None:
         values |= {"vcpus": size.cores, "memory_mb": size.ram}
     if not dialect.insert_new(tx, instance_mappings, [values]):
@@ -124,6 +132,9 @@ def _shown(stray: Stray, cell_uuid: str) -> dict[str, Any]:
         "node": row.node,
         "availability_zone": row.availability_zone,
         "fault": stray.fault,
+        "power": row.power,
+        "task_number": row.task_number,
+        "task_state": row.task_state,
     }
 
 
@@ -138,7 +149,9 @@ def _spec(stray: Stray) -> RequestSpec | None:
 
 def _size(stray: Stray) -> QuotaUsage | None:
     spec = _spec(stray)
-    return None if spec is None else QuotaUsage.of(spec.flavor)
+    if spec is None:
+        return None
+    return msgspec.structs.replace(QuotaUsage.of(spec.flavor), instances=0 if stray.row.server_uuid else 1)
 
 
 def _claim(tx: ApiTransaction, stamp: Stamp, stray: Stray, cell_uuid: str) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from oslo_db.exception import RetryRequest
 
 from db import outbox
-from db.api import claims, leases, quotas
+from db.api import claims, edits, leases, operation_steps, quotas
 from db.api.accepting import Accepted, NewBatch, NewServer, accept, accept_all
 from db.api.tables import build_requests, client_tokens, instance_mappings
 from db.sql.connection import ApiTransaction
@@ -36,6 +37,7 @@ __all__ = [
     "delete",
     "forget_tokens",
     "hand_over",
+    "hand_over_twins",
 ]
 
 
@@ -59,9 +61,13 @@ class Burial(Object, frozen=True, kw_only=True):
 
 
 class Deleted(Object, frozen=True, kw_only=True):
-    """A delete that won. ``cell_uuid`` None: the request was still queued, and no cell has anything to delete."""
+    """A delete that won. ``cell_uuid`` None: the request was still queued, and no cell has anything to delete.
+
+    ``bodies``: the bodies of the server that cells have to delete.
+    """
 
     cell_uuid: str | None
+    bodies: tuple[str, ...] = ()
 
 
 # -- leaving the queue -------------------------------------------------------------------------------------------------------
@@ -113,6 +119,14 @@ def hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list
 
     A missing uuid was lost to a delete or to another conductor. The caller must leave it alone.
     """
+    won = _hand_over(tx, items, now)
+    if outbox.kept(tx):
+        handed = [item for item in items if item.instance_uuid in won]
+        outbox.put(tx, "api", [notification.of_hand_over(i.instance_uuid, i.fence, i.host, i.node, now) for i in handed])
+    return won
+
+
+def _hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list[str]:
     won = _take(tx, {item.instance_uuid: item.fence for item in items})
     rows = [
         {
@@ -128,10 +142,24 @@ def hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list
         if item.instance_uuid in won
     ]
     _decided(_MAP(tx, rows), rows)
-    if outbox.kept(tx):
-        handed = [item for item in items if item.instance_uuid in won]
-        outbox.put(tx, "api", [notification.of_hand_over(i.instance_uuid, i.fence, i.host, i.node, now) for i in handed])
     return [item.instance_uuid for item in items if item.instance_uuid in won]
+
+
+def hand_over_twins(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list[str]:
+    """``hand_over`` for twins (``objects/operation.py``) whose sources may not run any more; return the twins won.
+
+    Nobody is notified before the servers are their twins. A missing uuid was lost as in ``hand_over``, or its source may still run:
+    its request then stays leased.
+    """
+    held = operation_steps.held(tx, {item.instance_uuid: item.fence for item in items})
+    ready = [item for item in items if item.instance_uuid in held]
+    if not ready:
+        return []
+    won = _hand_over(tx, ready, now)
+    if len(won) != len(ready):
+        raise errors.Conflict("a twin's request was lost under its lock")
+    operation_steps.handed_over(tx, {held[item.instance_uuid].uuid: item.host for item in ready}, now)
+    return won
 
 
 def bury(tx: ApiTransaction, stamp: claims.Stamp, items: Sequence[Burial], now: float) -> list[str]:
@@ -177,11 +205,21 @@ _MAPPING = sa.select(
     instance_mappings.c.deleted,
     instance_mappings.c.vcpus,
     instance_mappings.c.memory_mb,
+    instance_mappings.c.server_uuid,
+    instance_mappings.c.last_number,
+    instance_mappings.c.locked_by,
 ).where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
 
 
 def delete(
-    tx: ApiTransaction, stamp: claims.Stamp, uuid: str, *, project_id: str | None, now: float, request_id: str | None = None
+    tx: ApiTransaction,
+    stamp: claims.Stamp,
+    uuid: str,
+    *,
+    project_id: str | None,
+    now: float,
+    request_id: str | None = None,
+    ignores_lock: bool = True,
 ) -> Deleted | None:
     """Delete the build request, or mark the mapping so that a sweep carries the delete into the cell; release the server's quota.
 
@@ -189,19 +227,28 @@ def delete(
 
     ``project_id``: the project that the server must belong to; None: any.
     ``request_id``: the API request that asks for the delete.
+    ``ignores_lock``: delete the server even if it is locked; else that raises errors.Conflict.
     Returns None if the server is unknown, already deleted or of another project.
     """
     before = tx.execute(_MAPPING, {"uuid": uuid}).one_or_none()
-    if before is None or before.deleted or project_id not in (None, before.project_id):
+    if before is None or before.server_uuid is not None or project_id not in (None, before.project_id):
+        return None
+    if before.last_number:
+        bodies = operation_steps.delete(tx, stamp, uuid, request_id, now, ignores_lock=ignores_lock)
+        return None if bodies is None else Deleted(cell_uuid=before.cell_uuid, bodies=tuple(bodies))
+    if before.deleted:
         return None
     queued = tx.execute(_GONE, {"uuid": uuid}).rowcount
     if not tx.execute(_MARK, {"uuid": uuid, "now": now, "request": request_id}).rowcount:
         return None
     marked = tx.execute(_MAPPING, {"uuid": uuid}).one()  # final now: a deleted mapping keeps these columns
+    if marked.last_number:
+        raise RetryRequest(LookupError(f"an operation on server {uuid} was just accepted"))
+    edits.check_lock(uuid, marked.locked_by, ignored=ignores_lock)
     if marked.vcpus is not None:
         quotas.release(tx, marked.project_id, QuotaUsage(instances=1, cores=marked.vcpus, ram=marked.memory_mb))
     if not queued:
-        return Deleted(cell_uuid=marked.cell_uuid)
+        return Deleted(cell_uuid=marked.cell_uuid, bodies=(uuid,))
     claims.release(tx, stamp, [uuid])
     tx.execute(
         sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == uuid).values(state="deleted", terminated_at=now)

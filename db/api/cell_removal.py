@@ -11,15 +11,28 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api import builds, cell_mappings, claims, epochs, host_mappings, inventories, tables
+from db.api import (
+    builds,
+    cell_mappings,
+    claims,
+    epochs,
+    host_mappings,
+    inventories,
+    operation_repair,
+    operation_steps,
+    operations,
+    tables,
+)
 from db.api.cell_mappings import UnfinishedWork
 from db.api.epochs import Epoch
 from db.api.ledger import Stamp
+from db.api.operations import OpenOperation
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
 from objects.base import Object
 from objects.cell import CellMapping, CellState
+from objects.task import Power, TaskState
 
 SERVERS_PER_TRANSACTION = 100
 """Servers that one transaction ends. It is small because the transaction locks the quota rows of their projects."""
@@ -38,9 +51,10 @@ class CellClaim(Object, frozen=True, kw_only=True):
 
 
 class Resident(Object, frozen=True, kw_only=True):
-    """A server that was handed over to the cell.
+    """A body of a server that was handed over to the cell.
 
-    ``state``: of its summary. ``charged``: vCPUs and MiB charged to the quota; None: never charged.
+    ``state``: of its summary. ``charged``: vCPUs and MiB charged to the quota; None: never charged. ``hidden``: its server is
+    another body. ``operation``: the open one that it is the source or the twin of.
     """
 
     uuid: str
@@ -52,6 +66,8 @@ class Resident(Object, frozen=True, kw_only=True):
     fault: str | None
     charged: tuple[int, int] | None
     claim: CellClaim | None
+    hidden: bool = False
+    operation: OpenOperation | None = None
 
 
 class UnfinishedClaim(Object, frozen=True, kw_only=True):
@@ -116,15 +132,27 @@ def survey(tx: ApiTransaction, cell_uuid: str, ended_with: str) -> CellContents:
     aggregates: dict[str, tuple[str, ...]] = {}
     for host, name in tx.execute(_AGGREGATES, {"cell": cell_uuid}):
         aggregates[host] = (*aggregates.get(host, ()), name)
+    rows = tx.execute(_RESIDENTS, {"cell": cell_uuid, "ended_with": ended_with}).all()
+    still_open = _operations(tx, [row.server_uuid or row.instance_uuid for row in rows if row.last_number or row.server_uuid])
     return CellContents(
-        residents=tuple(_resident(row) for row in tx.execute(_RESIDENTS, {"cell": cell_uuid, "ended_with": ended_with})),
+        residents=tuple(_resident(row, still_open.get(row.instance_uuid)) for row in rows),
         guests=tuple(_guest(row) for row in tx.execute(_GUESTS, {"cell": cell_uuid})),
         hosts=tuple(tx.execute(_HOSTS.order_by(tables.host_mappings.c.host), {"cell": cell_uuid}).scalars()),
         aggregates=aggregates,
     )
 
 
-def _resident(row: Any) -> Resident:
+def _operations(tx: ApiTransaction, servers: Sequence[str]) -> dict[str, OpenOperation]:
+    """The open operations of these servers, by source and by twin."""
+    uuids = sorted(operation.uuid for operation in operations.open_for(tx, set(servers)).values())
+    found: dict[str, OpenOperation] = {}
+    for some in _pieces(uuids):
+        for each in operations.with_bodies(tx, some):
+            found |= {body.uuid: each for body in (each.source, each.twin) if body is not None}
+    return found
+
+
+def _resident(row: Any, operation: OpenOperation | None) -> Resident:
     return Resident(
         uuid=row.instance_uuid,
         name=row.name,
@@ -135,6 +163,8 @@ def _resident(row: Any) -> Resident:
         fault=row.fault,
         charged=None if row.vcpus is None else (row.vcpus, row.memory_mb),
         claim=None if row.c_vcpus is None else _claim(row),
+        hidden=row.hidden,
+        operation=operation,
     )
 
 
@@ -209,10 +239,59 @@ def fail_builds(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequenc
 
 
 def delete_servers(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], why: str, now: float) -> None:
-    """Delete servers of the cell, release their quota and confirm the deletes. ``uuids``: at most SERVERS_PER_TRANSACTION."""
-    mine = [uuid for uuid in sorted(uuids) if builds.delete(tx, stamp, uuid, project_id=None, now=now) is not None]
+    """Delete servers that are these bodies of the cell, release their quota and confirm the deletes.
+
+    Of a server that is another body only this one is deleted, unless an open operation needs it. ``uuids``: at most
+    SERVERS_PER_TRANSACTION.
+    """
+    mine: list[str] = []
+    for uuid, body in sorted(operations.bodies(tx, uuids).items()):
+        server = body.server.uuid
+        if body.hidden and not operations.open_for(tx, [server]):
+            operation_repair.delete_ended(tx, stamp, uuid, now)
+        elif builds.delete(tx, stamp, server, project_id=None, now=now) is not None:
+            mine.append(uuid)
     tx.execute(_SAY_WHY, {"uuids": mine, "why": why})
     confirm_deletes(tx, stamp, cell_uuid, uuids, now)
+
+
+# -- operations ------------------------------------------------------------------------------------------------------------------
+
+_OFF = (
+    sa.update(_M)
+    .where(_M.c.instance_uuid == sa.bindparam("uuid"), _MINE, _M.c.deleted == sa.false())
+    .values(power=Power.HELD, task_number=sa.bindparam("number"), task_state=TaskState.DONE)
+)
+
+
+def give_up(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:
+    """Give up operations whose twins are in the cell, and confirm the ends of these."""
+    done = operation_steps.give_up(tx, stamp, {each.operation.uuid: why for each in some}, now)
+    confirm_deletes(tx, stamp, cell_uuid, done.deleted, now)
+
+
+def go_on(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:
+    """Bring operations to their goals whose twins run elsewhere: nobody can return to the sources, which are in the cell."""
+    uuids = [each.operation.uuid for each in some]
+    switched = operation_steps.switch(tx, stamp, uuids, now)
+    confirmed = operation_steps.confirm(tx, stamp, uuids, now)
+    ended = [*switched.deleted, *confirmed.deleted]
+    tx.execute(_SAY_WHY, {"uuids": ended, "why": why})
+    confirm_deletes(tx, stamp, cell_uuid, ended, now)
+
+
+def turn_back(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:
+    """Let servers whose twins are in the cell be their sources again, which are elsewhere and wait for their users' confirmation.
+
+    The cell cannot tell any more that the twins are off; the operator who removes it says so.
+    """
+    uuids = [each.operation.uuid for each in some]
+    operation_steps.revert(tx, uuids, now)
+    for each in some:
+        tx.execute(_OFF, {"uuid": each.operation.twin_uuid, "cell": cell_uuid, "number": each.operation.number + 2})
+    done = operation_steps.point_back(tx, stamp, uuids, (), now)
+    tx.execute(_SAY_WHY, {"uuids": list(done.deleted), "why": why})
+    confirm_deletes(tx, stamp, cell_uuid, done.deleted, now)
 
 
 def confirm_deletes(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], now: float) -> None:

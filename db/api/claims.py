@@ -240,11 +240,20 @@ def orphans(tx: ApiTransaction, among: Sequence[str] | None = None) -> list[str]
     return list(tx.execute(_ORPHANS_AMONG, {"uuids": list(among)}).scalars())
 
 
+# the home row of a server names the body that has the claim
 _PLACES = (
-    sa.select(allocations.c.instance_uuid, inventory_table.c.host)
-    .join_from(allocations, inventory_table, inventory_table.c.id == allocations.c.inventory_id)
-    .join(instance_mappings, instance_mappings.c.instance_uuid == allocations.c.instance_uuid)
-    .where(allocations.c.instance_uuid.in_(dialect.uuids()), instance_mappings.c.project_id == sa.bindparam("project"))
+    sa.select(instance_mappings.c.instance_uuid, inventory_table.c.host)
+    .join_from(
+        instance_mappings,
+        allocations,
+        allocations.c.instance_uuid == sa.func.coalesce(instance_mappings.c.body_uuid, instance_mappings.c.instance_uuid),
+    )
+    .join(inventory_table, inventory_table.c.id == allocations.c.inventory_id)
+    .where(
+        instance_mappings.c.instance_uuid.in_(dialect.uuids()),
+        instance_mappings.c.server_uuid.is_(None),
+        instance_mappings.c.project_id == sa.bindparam("project"),
+    )
 )
 
 

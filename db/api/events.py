@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from db.api import cell_mappings, claims, epochs
+from db.api import cell_mappings, claims, epochs, respawn
 from db.api.epochs import Epoch
 from db.api.tables import feed_cursors, host_mappings, instance_mappings, inventories
 from db.sql import dialect
@@ -16,7 +16,7 @@ from db.sql.keyed import by_index
 from objects import errors, stored
 from objects.base import Object
 from objects.compute_node import ComputeNode
-from objects.feed import EventKind, FeedEvent, InstanceSummary
+from objects.feed import INSTANCE_EVENTS, EventKind, FeedEvent, InstanceSummary
 
 
 class FeedPosition(Object, frozen=True, kw_only=True):
@@ -71,6 +71,10 @@ _SUMMARY = {
     "launched_at": "new_launched_at",
     "terminated_at": "new_terminated_at",
     "fault": "new_fault",
+    "power": "new_power",
+    "task_number": "new_task_number",
+    "task_state": "new_task_state",
+    "task_fault": "new_task_fault",
 }
 _APPLY = UpdateMany(
     sa.update(instance_mappings)
@@ -109,6 +113,7 @@ def apply(
     nodes: Sequence[ComputeNode] = (),
     own: Collection[str] = (),
     now: float | None = None,
+    other_cell_timeout: float = 0.0,
 ) -> list[FeedEvent]:
     """Apply the instance events of one page, take over the capacities of ``nodes``, and advance the cursor by compare-and-set.
 
@@ -116,7 +121,8 @@ def apply(
     events that name a host of another cell are ignored and returned. ENDED events are applied whatever host they name.
 
     ``own``: hosts known to be the cell's; the others are looked up.
-    ``now``: the time for summaries, by this database's clock; None: the time from the cell.
+    ``now``: the time for summaries, by this database's clock; None: the time from the cell. ``other_cell_timeout``: seconds that
+    builds which no host of the cell could take get in another one; 0: they stay in ERROR.
     Raises ``errors.Conflict`` if another reader moved the cursor: nothing is written, and the page must be read again.
     """
     moved_cursor = tx.execute(_ADVANCE, {"cell": position.cell_uuid, "read": position.cursor, "upto": position.upto}).rowcount
@@ -125,17 +131,20 @@ def apply(
     refused = _on_foreign_hosts(tx, position.cell_uuid, events, own)
     by_uuid: dict[str, list[FeedEvent]] = {}
     for event in events:
-        if event.kind in (*_PLACING, EventKind.ENDED) and event not in refused:
+        if event.kind in INSTANCE_EVENTS and event not in refused:
             by_uuid.setdefault(event.key, []).append(event)
     if by_uuid:
         _apply_claims(tx, stamp, position.cell_uuid, by_uuid, [node.host for node in nodes])
         _APPLY(tx, [_values(position.cell_uuid, by_uuid[uuid][-1], now) for uuid in sorted(by_uuid)])
+        if other_cell_timeout and now is not None:
+            exhausted = [uuid for uuid in by_uuid if stored.load(by_uuid[uuid][-1].payload, InstanceSummary).exhausted]
+            respawn.accept(tx, exhausted, now, other_cell_timeout)
     if nodes:
         claims.set_inventory(tx, stamp, nodes, position.cell_uuid)
     return refused
 
 
-_PLACING = (EventKind.MOVED, EventKind.ACTIVE)
+_PLACING = (EventKind.MOVED, EventKind.ACTIVE, EventKind.TASK)
 """Events that say on which host an instance is."""
 
 
@@ -160,7 +169,7 @@ def _apply_claims(
     bearing = [
         uuid
         for uuid, events in by_uuid.items()
-        if last[uuid].has_group or any(event.kind is not EventKind.ACTIVE for event in events)
+        if last[uuid].has_group or any(event.kind not in (EventKind.ACTIVE, EventKind.TASK) for event in events)
     ]
     if not bearing:
         return
@@ -206,4 +215,8 @@ def _values(cell_uuid: str, event: FeedEvent, now: float | None) -> dict[str, ob
         "new_launched_at": summary.launched_at,
         "new_terminated_at": summary.terminated_at,
         "new_fault": summary.fault,
+        "new_power": summary.power,
+        "new_task_number": summary.task_number,
+        "new_task_state": summary.task_state,
+        "new_task_fault": summary.task_fault,
     }

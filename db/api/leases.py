@@ -23,10 +23,14 @@ from objects.base import Object
 from objects.context import request_of
 from objects.flavor import Flavor
 from objects.spec import RequestSpec
+from objects.task import Power
 
 
 class LeasedRequest(Object, frozen=True, kw_only=True):
-    """A build request that the caller has leased. Times in seconds since the epoch."""
+    """A build request that the caller has leased. Times in seconds since the epoch.
+
+    ``server_uuid``, ``turn``, ``power``: of a twin (``objects/operation.py``), as in its row in the cell.
+    """
 
     instance_uuid: str
     fence: int
@@ -34,6 +38,9 @@ class LeasedRequest(Object, frozen=True, kw_only=True):
     launch_index: int
     deadline: float
     created_at: float
+    server_uuid: str | None = None
+    turn: int = 0
+    power: Power = Power.ON
 
 
 class LeasedBatch(Object, frozen=True, kw_only=True):
@@ -67,10 +74,11 @@ _WAITING = (
     .order_by(sa.func.max(build_requests.c.priority).desc(), sa.func.min(build_requests.c.created_at))
     .limit(sa.bindparam("limit"))
 )
+_OF_MAPPING = [instance_mappings.c[name] for name in ("name", "launch_index", "server_uuid", "turn", "power")]
 # Without the hints MariaDB may scan the tables, skip every row that is locked anywhere in them, and return nothing.
 _LEASABLE = by_index(
     by_index(
-        sa.select(build_requests, instance_mappings.c.name, instance_mappings.c.launch_index)
+        sa.select(build_requests, *_OF_MAPPING)
         .join(instance_mappings, instance_mappings.c.instance_uuid == build_requests.c.instance_uuid)
         .where(build_requests.c.batch_id.in_(dialect.uuids("batches")), _FREE)
         .order_by(build_requests.c.batch_id, instance_mappings.c.launch_index)
@@ -88,7 +96,7 @@ _BATCHES = by_index(
     request_specs,
 )
 _SPECLESS = (
-    sa.select(build_requests, instance_mappings.c.name, instance_mappings.c.launch_index)
+    sa.select(build_requests, *_OF_MAPPING)
     .join(instance_mappings, instance_mappings.c.instance_uuid == build_requests.c.instance_uuid)
     .where(
         _FREE,
@@ -186,6 +194,9 @@ def _leased(rows: Sequence[sa.Row[Any]]) -> dict[str, list[LeasedRequest]]:
                 launch_index=r.launch_index,
                 deadline=r.deadline,
                 created_at=r.created_at,
+                server_uuid=r.server_uuid,
+                turn=r.turn,
+                power=Power(r.power) if r.server_uuid is not None else Power.ON,
             )
         )
     return requests

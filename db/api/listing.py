@@ -8,19 +8,24 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
-from db.api import regexes, spec_fields
+from db.api import phases, regexes, spec_fields
 from db.api.tables import instance_mappings, request_specs
 from db.sql.connection import ApiTransaction
-from objects import errors
+from objects import errors, stored
 from objects.base import Object
 from objects.instance import Server
+from objects.phase import ServerPhase
+from objects.task import Power, TaskState
 
 Value = str | int | float | None
 
 _C = instance_mappings.c
-_BUILDING = (_C.state == "building") & (_C.deleted == sa.false())
+_IMAGE = sa.func.coalesce(_C.image_id, spec_fields.of_server(request_specs.c.image_id))
+_HOME = instance_mappings.alias("home")
+_SERVER = sa.func.coalesce(_C.server_uuid, _C.instance_uuid)
+"""The uuid that users know."""
 
-_DESCRIPTION = spec_fields.of_server(request_specs.c.description)
+_DESCRIPTION = spec_fields.description()
 _HAS_CONFIG_DRIVE = sa.func.coalesce(spec_fields.of_server(request_specs.c.config_drive), sa.false())
 
 SEARCH_TIME_S = 3.0
@@ -45,14 +50,14 @@ SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
     "host": _C.host,
     "node": _C.node,
     "availability_zone": _C.availability_zone,
-    "vm_state": _C.state,
-    "task_state": sa.case((_BUILDING & _C.cell_uuid.is_(None), "scheduling"), (_BUILDING, "spawning"), else_=sa.null()),
-    "power_state": sa.case((_C.state == "active", 1), else_=0),
+    "vm_state": phases.VM_STATE,
+    "task_state": phases.TASK_STATE,
+    "power_state": phases.POWER_STATE,
     "launch_index": _C.launch_index,
     "project_id": _C.project_id,
     "user_id": _C.user_id,
-    "uuid": _C.instance_uuid,
-    "image_ref": spec_fields.of_server(request_specs.c.image_id),
+    "uuid": _SERVER,
+    "image_ref": _IMAGE,
     "instance_type_id": spec_fields.of_server(request_specs.c.flavor_id),
     "key_name": spec_fields.of_server(request_specs.c.key_name),
     "display_description": _DESCRIPTION,
@@ -67,7 +72,8 @@ class ServerQuery(Object, frozen=True, kw_only=True):
     """The filters, order and page of a list. A server must pass all filters; times are seconds since the epoch.
 
     ``name``, ``description``: regular expressions (``regexes.check``), found anywhere in the text.
-    ``placed``: whether the server is in a cell.
+    ``phases``: see ``objects.phase``; ``vm_states``, ``task_states``, ``power_states``: as the Compute API has them.
+    ``locked``: whether anybody has locked the server.
     ``tags``: has all of them; ``tags_any``: has at least one; ``not_tags``: not all; ``not_tags_any``: none.
     ``sort``: pairs of a key of SORT_KEYS and "asc" or "desc".
     ``marker``: uuid of a server; the page begins after its current position.
@@ -79,8 +85,10 @@ class ServerQuery(Object, frozen=True, kw_only=True):
     batch_id: str | None = None
     name: str | None = None
     description: str | None = None
-    states: tuple[str, ...] = ()
-    placed: bool | None = None
+    phases: tuple[str, ...] = ()
+    vm_states: tuple[str, ...] | None = None
+    task_states: tuple[str, ...] | None = None
+    power_states: tuple[int, ...] | None = None
     host: str | None = None
     node: str | None = None
     availability_zone: str | None = None
@@ -94,6 +102,8 @@ class ServerQuery(Object, frozen=True, kw_only=True):
     image_id: str | None = None
     key_name: str | None = None
     config_drive: bool | None = None
+    locked: bool | None = None
+    locked_by: str | None = None
     tags: tuple[str, ...] = ()
     tags_any: tuple[str, ...] = ()
     not_tags: tuple[str, ...] = ()
@@ -136,8 +146,9 @@ def page(tx: ApiTransaction, query: ServerQuery) -> Listed:
     ordered = [*keys, _Key(expression=_C.instance_uuid, descending=bool(keys) and keys[-1].descending, nullable=False)]
     after: tuple[Value, ...] | None = None
     if query.marker is not None:
-        position = query.position if query.position is not None else _position(tx, query, labels)
-        after = (*position, query.marker)
+        body = tx.execute(_BODY, {"server": query.marker}).scalar() or query.marker
+        position = query.position if query.position is not None else _position(tx, query, body, labels)
+        after = (*position, body)
     statement = sa.select(instance_mappings, *labels).where(*_conditions(query)).limit(query.limit)
     if query.name is not None or query.description is not None:
         statement = statement.where(_C.instance_uuid.in_(_search(tx, query, ordered, after)))
@@ -192,29 +203,48 @@ def _search(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after:
         after, size = tuple(rows[-1][len(texts) :]), _SEARCH_PAGE
 
 
-def _position(tx: ApiTransaction, query: ServerQuery, labels: Sequence[sa.Label[Any]]) -> tuple[Value, ...]:
+_BODY = sa.select(_C.body_uuid).where(_C.instance_uuid == sa.bindparam("server"))
+"""The body of a server, of which the list has the row; NULL: its first."""
+
+
+def _position(tx: ApiTransaction, query: ServerQuery, body: str, labels: Sequence[sa.Label[Any]]) -> tuple[Value, ...]:
     """The marker's current sort values. It need not pass the filters, because a server may leave the list between two pages."""
-    found = tx.execute(sa.select(_C.project_id, *labels).where(_C.instance_uuid == query.marker)).one_or_none()
+    found = tx.execute(sa.select(_C.project_id, *labels).where(_C.instance_uuid == body)).one_or_none()
     if found is None or query.project_id not in (None, found.project_id):
         raise errors.NotFound(f"marker: server {query.marker} not found")
     return tuple(found[1:])
 
 
 def _conditions(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
-    return [*_life(query), *_summarized(query), *_asked_for(query)]
+    return [_C.hidden == sa.false(), *_life(query), *_summarized(query), *_asked_for(query)]
 
 
 def _life(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     """Filters by state. A deleted server counts as deleted even before its cell confirms the delete."""
     live, deleted = _C.deleted == sa.false(), _C.deleted == sa.true()  # MariaDB uses no index for IS
-    in_states = _C.state.in_([state for state in query.states if state != "deleted"])
+    wanted = sa.and_(live, *_at(query))
     if query.only_deleted:
         return [deleted]
     if not query.include_deleted:
-        return [live, in_states] if query.states else [live]
-    if not query.states:
+        return [wanted]
+    if not query.phases:
         return []
-    return [sa.or_(live & in_states, deleted) if "deleted" in query.states else live & in_states]
+    return [sa.or_(wanted, deleted) if "deleted" in query.phases else wanted]
+
+
+_STATES_OF: dict[str, tuple[str, ...]] = {ServerPhase.BUILDING: ("building", "error"), ServerPhase.ERROR: ("error", "active")}
+"""The states of mappings that a phase is possible in; of all other phases of live servers it is active."""
+
+
+def _at(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
+    """What live servers are at. The states are redundant, but have an index."""
+    conditions: list[sa.ColumnElement[bool]] = []
+    if query.phases:
+        wanted = [phase for phase in query.phases if phase != ServerPhase.DELETED]
+        states = {state for phase in wanted for state in _STATES_OF.get(phase, ("active",))}
+        conditions += [_C.state.in_(sorted(states)), phases.PHASE.in_(wanted)]
+    shown = ((phases.VM_STATE, query.vm_states), (phases.TASK_STATE, query.task_states), (phases.POWER_STATE, query.power_states))
+    return conditions + [expression.in_(values) for expression, values in shown if values is not None]
 
 
 def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
@@ -227,26 +257,30 @@ def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
         _C.node: query.node,
         _C.availability_zone: query.availability_zone,
         _C.launch_index: query.launch_index,
+        _C.locked_by: query.locked_by,
     }
     conditions: list[sa.ColumnElement[bool]] = [column == value for column, value in equal.items() if value is not None]
-    if query.placed is not None:
-        conditions.append(_C.cell_uuid.is_not(None) if query.placed else _C.cell_uuid.is_(None))
+    if query.locked is not None:
+        conditions.append(_C.locked_by.is_not(None) if query.locked else _C.locked_by.is_(None))
     if query.changed_since is not None:
         conditions.append(_C.updated_at >= query.changed_since)
     if query.changed_before is not None:
         conditions.append(_C.updated_at <= query.changed_before)
     if query.uuids:
-        conditions.append(_C.instance_uuid.in_(query.uuids))
+        bodies = sa.select(_HOME.c.body_uuid).where(_HOME.c.instance_uuid.in_(query.uuids))
+        conditions.append(sa.or_(_C.instance_uuid.in_(query.uuids), _C.instance_uuid.in_(bodies)))
     return conditions
 
 
 def _asked_for(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     """Filters on columns of the request spec, tags and metadata."""
     of, asked = request_specs.c, spec_fields
-    equal = {of.flavor_id: query.flavor_id, of.image_id: query.image_id, of.key_name: query.key_name}
+    equal = {of.flavor_id: query.flavor_id, of.key_name: query.key_name}
     conditions: list[sa.ColumnElement[bool]] = [
         asked.of_server(column) == value for column, value in equal.items() if value is not None
     ]
+    if query.image_id is not None:
+        conditions.append(_IMAGE.in_([query.image_id]))
     if query.config_drive is not None:
         conditions.append((sa.true() if query.config_drive else sa.false()) == _HAS_CONFIG_DRIVE)
     if query.tags:
@@ -296,10 +330,27 @@ def _after(keys: Sequence[_Key], values: Sequence[Value]) -> sa.ColumnElement[bo
     return sa.and_(cast("sa.ColumnElement[bool]", bound), behind)
 
 
+_POWERS = {power.value: power for power in Power}
+_TASK_STATES = {state.value: state for state in TaskState}
+
+
 def server_of(row: sa.Row[Any]) -> Server:
     """Convert a row of ``instance_mappings``."""
     return Server(
-        uuid=row.instance_uuid,
+        uuid=row.server_uuid or row.instance_uuid,
+        own_uuid=row.instance_uuid if row.server_uuid else None,
+        turn=row.turn,
+        power=_POWERS.get(row.power, Power.HELD),
+        task_number=row.task_number,
+        task_state=_TASK_STATES.get(row.task_state, TaskState.FAILED),
+        task_fault=row.task_fault,
+        locked_by=row.locked_by,
+        locked_reason=row.locked_reason,
+        description=row.description,
+        metadata=stored.load_or_none(row.metadata, dict[str, str]),
+        tags=stored.load_or_none(row.tags, tuple[str, ...]),
+        user_version=row.user_version,
+        image_id=row.image_id,
         batch_id=row.batch_id,
         project_id=row.project_id,
         user_id=row.user_id,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 
+from db.api import metering
 from db.api.listing import SORT_KEYS as SORT_KEYS  # exported here too, because lists show mappings
 from db.api.listing import ServerQuery as ServerQuery
 from db.api.listing import list_ as list_
@@ -47,24 +48,53 @@ class MappingState(Object, frozen=True, kw_only=True):
 
 
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
-_GET = sa.select(instance_mappings).where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
+_HOME = instance_mappings.alias("home")
+_GET = (
+    sa.select(instance_mappings)
+    .join_from(
+        _HOME, instance_mappings, instance_mappings.c.instance_uuid == sa.func.coalesce(_HOME.c.body_uuid, _HOME.c.instance_uuid)
+    )
+    .where(_HOME.c.instance_uuid == sa.bindparam("uuid"), _HOME.c.server_uuid.is_(None))
+)
 
 
 def get(tx: ApiTransaction, uuid: str, project_id: str | None = None) -> Server | None:
-    """One server, deleted or not; None if it is unknown or of another project."""
+    """The server as the body that its home row points to, deleted or not.
+
+    None if it is unknown or of another project, and for the uuid of a later body.
+    """
     row = tx.execute(_GET, {"uuid": uuid}).one_or_none()
     return None if row is None or project_id not in (None, row.project_id) else server_of(row)
 
 
+_OF_BODIES = sa.select(instance_mappings).where(instance_mappings.c.instance_uuid.in_(dialect.uuids()))
+
+
+def of_bodies(tx: ApiTransaction, uuids: Iterable[str]) -> list[Server]:
+    """The servers as these bodies, shown or not, deleted or not. Unknown uuids are left out."""
+    wanted = sorted(set(uuids))
+    found: list[Server] = []
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        rows = tx.execute(_OF_BODIES, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
+        found += [server_of(row) for row in rows]
+    return found
+
+
+_FOUND = instance_mappings.alias("found")
 _OF_BATCH = (
     sa.select(instance_mappings)
-    .where(instance_mappings.c.batch_id == sa.bindparam("batch"))
-    .order_by(instance_mappings.c.launch_index, instance_mappings.c.instance_uuid)
+    .join_from(_FOUND, _HOME, _HOME.c.instance_uuid == sa.func.coalesce(_FOUND.c.server_uuid, _FOUND.c.instance_uuid))
+    .join(instance_mappings, instance_mappings.c.instance_uuid == sa.func.coalesce(_HOME.c.body_uuid, _HOME.c.instance_uuid))
+    .where(_FOUND.c.batch_id == sa.bindparam("batch"))
+    .order_by(_FOUND.c.launch_index, _FOUND.c.instance_uuid)
 )
 
 
 def of_batch(tx: ApiTransaction, batch_id: str, project_id: str | None = None) -> list[Server]:
-    """All servers of one batch, deleted or not, in launch order; none if it is unknown or of another project."""
+    """All servers that have a body of this batch, deleted or not, in launch order; none if it is unknown or of another project.
+
+    Each is shown as the body that its home row points to, which may be of a later batch.
+    """
     rows = tx.execute(_OF_BATCH, {"batch": batch_id})
     return [server_of(row) for row in rows if project_id in (None, row.project_id)]
 
@@ -87,14 +117,14 @@ def counts(tx: ApiTransaction) -> list[StateCount]:
     """Servers that are not deleted, by cell and state."""
     query = (
         sa.select(instance_mappings.c.cell_uuid, instance_mappings.c.state, sa.func.count())
-        .where(instance_mappings.c.deleted.is_(sa.false()))
+        .where(instance_mappings.c.deleted.is_(sa.false()), instance_mappings.c.hidden.is_(sa.false()))
         .group_by(instance_mappings.c.cell_uuid, instance_mappings.c.state)
     )
     return [StateCount(cell_uuid=cell, state=state, count=number) for cell, state, number in tx.execute(query)]
 
 
 def queue(tx: ApiTransaction) -> Queue:
-    depth, oldest = tx.execute(sa.select(sa.func.count(), sa.func.min(build_requests.c.created_at))).one()
+    depth, oldest = tx.execute(sa.select(sa.func.count(), sa.func.min(build_requests.c.created_at)).where(metering.WAITS)).one()
     return Queue(depth=depth, oldest=oldest)
 
 

@@ -1,18 +1,25 @@
-"""Count the durable queue for metrics, in one statement whose cost grows only with the length of the queue."""
+"""Count the durable queue and open operations, each in one statement whose cost grows only with what it counts."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
 from db.api.tables import build_requests, instance_mappings
+from db.api.tables import operations as operation_rows
 from db.sql.connection import ApiTransaction
+from objects.operation import OperationState
 from objects.waiting import WaitingCount
 
 REQUESTS_LIMIT = 20_000
 """Requests whose project is looked up. The rest of a longer queue is counted without projects."""
 
-_SOME = sa.select(build_requests.c.instance_uuid, build_requests.c.created_at).limit(REQUESTS_LIMIT).subquery()
-_ALL = sa.select(sa.func.count().label("depth"), sa.func.min(build_requests.c.created_at).label("oldest")).subquery()
+WAITS = ~sa.exists().where(
+    operation_rows.c.twin_uuid == build_requests.c.instance_uuid, operation_rows.c.state == OperationState.HOLDING
+)
+"""SQL condition on build requests: it waits for a host. The twin of an operation in *holding* has one, and waits for its source."""
+
+_SOME = sa.select(build_requests.c.instance_uuid, build_requests.c.created_at).where(WAITS).limit(REQUESTS_LIMIT).subquery()
+_ALL = sa.select(sa.func.count().label("depth")).select_from(build_requests).where(WAITS).subquery()
 _QUEUE = (
     sa.select(
         instance_mappings.c.project_id,
@@ -33,3 +40,16 @@ def queue(tx: ApiTransaction, names: int) -> list[WaitingCount]:
     if rest > 0:
         counts.append(WaitingCount(name="", count=rest, oldest=min(row.oldest for row in rows[names:] or rows)))
     return counts
+
+
+_OPEN = (
+    sa.select(operation_rows.c.state, sa.func.count().label("number"), sa.func.min(operation_rows.c.created_at).label("oldest"))
+    .where(operation_rows.c.open_for.is_not(None))
+    .group_by(operation_rows.c.state)
+    .order_by(operation_rows.c.state)
+)
+
+
+def open_operations(tx: ApiTransaction) -> list[WaitingCount]:
+    """Operations that have not ended, by state."""
+    return [WaitingCount(name=row.state, count=row.number, oldest=row.oldest) for row in tx.execute(_OPEN)]

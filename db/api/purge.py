@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import sqlalchemy as sa
 
 from db import archive
-from db.api import tables
+from db.api import spec_fields, tables
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 
@@ -15,6 +15,18 @@ SERVERS_PER_TRANSACTION = dialect.IN_LIST_SIZE
 """Maximum number of servers that one transaction purges."""
 
 _BATCH_TABLES = (tables.request_specs, tables.request_tags, tables.request_metadata, tables.request_secrets, tables.decisions)
+
+
+_BODY = tables.instance_mappings.alias("body")
+_POINTS_TO_ANOTHER = (
+    sa.exists()
+    .where(
+        _BODY.c.instance_uuid == tables.instance_mappings.c.body_uuid,
+        _BODY.c.instance_uuid != tables.instance_mappings.c.instance_uuid,
+    )
+    .correlate(tables.instance_mappings)
+)
+"""The home row of a server that is another body by now: it stays for as long as that, because lists and operations need it."""
 
 
 def servers(tx: ApiTransaction, before: float, cells: Collection[str]) -> int:
@@ -34,6 +46,7 @@ def old_servers(tx: ApiTransaction, before: float, cells: Collection[str], most:
             mappings.c.deleted == sa.true(),  # spelled so that MariaDB uses the index
             mappings.c.state == "deleted",
             mappings.c.terminated_at < before,
+            ~_POINTS_TO_ANOTHER,
             sa.or_(
                 mappings.c.cell_uuid.is_(None),
                 mappings.c.cell_uuid.in_(sorted(cells)),
@@ -51,7 +64,9 @@ def forget_servers(tx: ApiTransaction, uuids: Sequence[str]) -> int:
         return 0
     mappings = tables.instance_mappings
     batches = batches_of(tx, uuids)
+    tx.execute(sa.delete(tables.operations).where(tables.operations.c.server_uuid.in_(uuids)))
     forgotten = tx.execute(sa.delete(mappings).where(mappings.c.instance_uuid.in_(uuids))).rowcount
+    spec_fields.forget_servers(tx, uuids)
     used = set(tx.execute(sa.select(mappings.c.batch_id).where(mappings.c.batch_id.in_(batches))).scalars())
     if ended := [batch for batch in batches if batch not in used]:
         for table in _BATCH_TABLES:
@@ -75,4 +90,5 @@ def copies(tx: ApiTransaction, uuids: Sequence[str]) -> list[str]:
     """
     batches = batches_of(tx, uuids)
     lines = archive.lines(tx, tables.instance_mappings.c.instance_uuid, uuids)
+    lines += archive.lines(tx, tables.operations.c.server_uuid, uuids)
     return lines + [line for key in _KEYS for line in archive.lines(tx, key, batches)]

@@ -15,7 +15,7 @@ from db.api.tables import quotas
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import Upsert
 from objects import errors
-from objects.quota import RESOURCES, UNLIMITED, Admission, OwnLimits, Quota, QuotaLimits, QuotaUsage, admit
+from objects.quota import RESOURCES, UNLIMITED, Admission, OwnLimits, Quota, QuotaLimits, QuotaUsage, admit, refuse_growth
 from objects.spec import RequestSpec
 
 _USED = {name: quotas.c[f"used_{name}"] for name in RESOURCES}
@@ -63,6 +63,13 @@ def charge_all(tx: ApiTransaction, project_id: str, more: Sequence[QuotaUsage], 
     _refuse_beyond(Quota(project_id=project_id, used=total), total, defaults)  # before inserting, as in ``_refuse_if_unknown``
     row = {"project_id": project_id} | _named("used", total) | _named("more", total)
     _refuse_beyond(_quota(_CHARGE.one(tx, row)), total, defaults)
+
+
+def charge_more(tx: ApiTransaction, project_id: str, more: QuotaUsage, defaults: QuotaLimits) -> None:
+    """Charge the project for servers that grow. Raises errors.OverQuota; the caller must then roll back."""
+    quota = lock(tx, project_id)
+    refuse_growth(quota, more, defaults)
+    add(tx, project_id, more)
 
 
 def _refuse_beyond(charged: Quota, more: QuotaUsage, defaults: QuotaLimits) -> None:

@@ -43,6 +43,7 @@ def concerned(tx: ApiTransaction, cell_uuids: Collection[str], project_id: str) 
     query = sa.select(instance_mappings.c.cell_uuid).where(
         instance_mappings.c.project_id == project_id,
         instance_mappings.c.deleted == sa.false(),
+        instance_mappings.c.hidden == sa.false(),
         instance_mappings.c.cell_uuid.in_(cell_uuids),
     )
     return set(tx.execute(query.distinct()).scalars())

@@ -110,6 +110,23 @@ request_metadata = table(
     sa.Column("value", Name, nullable=False),
 )
 
+server_tags = table(
+    "server_tags",
+    metadata,
+    # of servers whose tags were changed: replaces those of the batch. Written with instance_mappings.tags
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("tag", Name, primary_key=True),
+)
+
+server_metadata = table(
+    "server_metadata",
+    metadata,
+    # of servers whose metadata was changed, likewise
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("key", Name, primary_key=True),
+    sa.Column("value", Name, nullable=False),
+)
+
 request_secrets = table(
     "request_secrets",
     metadata,
@@ -171,8 +188,61 @@ instance_mappings = table(
     sa.Column("launched_at", Time),
     sa.Column("terminated_at", Time),
     sa.Column("fault", sa.Text),
+    # A row is a body of a server: what runs on a host. A boot makes the first one, which has the server's uuid and is its home row;
+    # an operation that moves the server makes another (docs/moves.md). A boot writes none of these columns
+    sa.Column("body_uuid", Uuid),  # of the home row: the body that is the server now; NULL: itself
+    sa.Column("server_uuid", Uuid),  # of later bodies: whose they are
+    sa.Column("turn", sa.Integer, nullable=False, server_default=sa.text("0")),  # which body of its server this is
+    sa.Column("hidden", sa.Boolean, nullable=False, server_default=sa.false()),  # not the body that users see
+    sa.Column("last_number", sa.BigInteger, nullable=False, server_default=sa.text("0")),  # of the home row: task numbers given out
+    sa.Column("power", sa.String(16), nullable=False, server_default=sa.text("'on'")),  # this and the next three as the cell told
+    sa.Column("task_number", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("task_state", sa.String(16), nullable=False, server_default=sa.text("'done'")),
+    sa.Column("task_fault", sa.Text),
+    sa.Column("image_id", Name),  # of its last rebuild; NULL: as in the request spec
+    # what the tenant has changed since the boot; NULL: as in the request spec
+    sa.Column("locked_by", Name),  # owner | admin
+    sa.Column("locked_reason", Name),
+    sa.Column("description", Name),
+    sa.Column("metadata", Json),
+    sa.Column("tags", Json),
+    sa.Column("user_version", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Index("ix_instance_mappings_list", "project_id", "deleted", "created_at", "instance_uuid"),
     sa.Index("ix_instance_mappings_deleting", "deleted", "state"),
+)
+
+operations = table(
+    "operations",
+    metadata,
+    # What users and operators asked of a server after its boot: open, or a record of what came of it
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("server_uuid", Uuid, nullable=False),
+    sa.Column("open_for", Uuid, unique=True),  # the server while it is open, so that there is one at a time; NULL: it has ended
+    sa.Column("kind", sa.String(32), nullable=False),
+    sa.Column("args", Json, nullable=False),  # OperationArgs
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("number", sa.BigInteger, nullable=False),  # the first of its four task numbers
+    sa.Column("power_before", sa.String(16), nullable=False),
+    sa.Column("held", sa.Boolean, nullable=False, default=False),  # whether its source was ever asked to be off
+    sa.Column("forced", sa.Boolean, nullable=False, default=False),  # the source's host is called dead
+    sa.Column("source_uuid", Uuid),
+    sa.Column("twin_uuid", Uuid),
+    sa.Column("project_id", Name, nullable=False),
+    sa.Column("user_id", Name, nullable=False),
+    sa.Column("request_id", Name, nullable=False),
+    sa.Column("source_host", Name),
+    sa.Column("target_host", Name),
+    sa.Column("vcpus", sa.Integer),  # of the twin: what its server is charged for once it is confirmed
+    sa.Column("memory_mb", sa.Integer),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("updated_at", Time, nullable=False),
+    sa.Column("deadline", Time, nullable=False),
+    sa.Column("ended_at", Time),
+    sa.Column("outcome", sa.String(16)),  # done | failed | given-up | reverted | deleted
+    sa.Column("fault", sa.Text),
+    sa.Index("ix_operations_twin_uuid", "twin_uuid"),
+    sa.Index("ix_operations_server", "server_uuid", "created_at"),
+    sa.Index("ix_operations_ended_at", "ended_at"),
 )
 
 client_tokens = table(

@@ -1,4 +1,4 @@
-"""The queue as the API database has it, for an audit: build requests, moves, and secrets that are kept for requests."""
+"""The queue as the API database has it, for an audit: build requests, and secrets that are kept for requests."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
-from db.api.tables import build_requests, instance_mappings, request_secrets, request_specs
+from db.api.tables import build_requests, instance_mappings, request_secrets
 from db.audit.pages import chunked, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
-from objects import stored
 from objects.base import Object
-from objects.spec import RequestSpec
 
 
 class QueuedRequest(Object, frozen=True, kw_only=True):
@@ -52,19 +50,6 @@ def requests(tx: ApiTransaction, uuids: Iterable[str]) -> list[QueuedRequest]:
         )
         for r in chunked(tx, _REQUESTS, uuids)
     ]
-
-
-_SPECS = (
-    sa.select(build_requests.c.instance_uuid, request_specs.c.spec)
-    .join_from(build_requests, request_specs, request_specs.c.batch_id == build_requests.c.batch_id)
-    .where(build_requests.c.instance_uuid.in_(dialect.uuids()))
-)
-
-
-def moves(tx: ApiTransaction, uuids: Iterable[str]) -> set[str]:
-    """Those of these requests that are for a move: no server was accepted with them."""
-    found = {row.instance_uuid: stored.load_or_none(row.spec, RequestSpec) for row in chunked(tx, _SPECS, uuids)}
-    return {uuid for uuid, spec in found.items() if spec is not None and spec.move is not None}
 
 
 _S = request_secrets.c

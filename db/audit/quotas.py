@@ -31,7 +31,7 @@ class Drift(Object, frozen=True, kw_only=True):
 
 
 _TAKEN: dict[str, sa.ColumnElement[Any]] = {
-    "instances": sa.func.count(),
+    "instances": sa.func.coalesce(sa.func.sum(sa.case((instance_mappings.c.hidden == sa.false(), 1), else_=0)), 0),
     "cores": sa.func.coalesce(sa.func.sum(instance_mappings.c.vcpus), 0),
     "ram": sa.func.coalesce(sa.func.sum(instance_mappings.c.memory_mb), 0),
 }

@@ -12,6 +12,7 @@ from db.audit.pages import chunked, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from objects.base import Object
+from objects.task import Power, TaskState
 
 
 class ClaimPlace(Object, frozen=True, kw_only=True):
@@ -22,7 +23,7 @@ class ClaimPlace(Object, frozen=True, kw_only=True):
 
 
 class Record(Object, frozen=True, kw_only=True):
-    """A server's mapping, whether a build request is beside it, and where its claim is."""
+    """A body's mapping, whether a build request is beside it, and where its claim is. ``power``, ``task_state``: as written."""
 
     uuid: str
     batch_id: str
@@ -36,6 +37,16 @@ class Record(Object, frozen=True, kw_only=True):
     updated_at: float
     requested: bool
     claim: ClaimPlace | None
+    server_uuid: str | None = None
+    hidden: bool = False
+    power: str = Power.ON
+    task_number: int = 0
+    task_state: str = TaskState.DONE
+
+    @property
+    def server(self) -> str:
+        """The server whose body this is."""
+        return self.server_uuid or self.uuid
 
 
 servers_after = keys_of(instance_mappings.c.instance_uuid)
@@ -89,4 +100,9 @@ def _record(row: sa.Row[Any]) -> Record:
         updated_at=row.updated_at,
         requested=row.request is not None,
         claim=None if row.claim is None else ClaimPlace(host=row.claim_host or "", node=row.claim_node or ""),
+        server_uuid=row.server_uuid,
+        hidden=bool(row.hidden),
+        power=row.power,
+        task_number=row.task_number,
+        task_state=row.task_state,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.api.tables import allocations, group_slots, inventories
+from db.api.listing import server_of
+from db.api.tables import allocations, group_slots, instance_mappings, inventories
 from db.cell import instances
 from db.cell.tables import instances as instance_rows
 from db.sql.connection import ApiTransaction, CellTransaction
 from objects.base import Object
-from objects.instance import Instance
+from objects.instance import Instance, Server
 from objects.inventory import Slot
 
 
@@ -55,3 +56,8 @@ def slots(tx: ApiTransaction) -> list[Slot]:
 def rows(tx: CellTransaction) -> list[Instance]:
     """Every instance row of a cell, with its latest fault."""
     return instances.read(tx, tx.execute(sa.select(instance_rows.c.uuid)).scalars())
+
+
+def hidden(tx: ApiTransaction) -> list[Server]:
+    """Bodies of servers that lists do not show, deleted or not."""
+    return [server_of(row) for row in tx.execute(sa.select(instance_mappings).where(instance_mappings.c.hidden == sa.true()))]

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from db import secrets
 from db.cell.instances import BUILDS, OVERDUE
-from db.cell.tables import builds, cell_dead_letters, instances
+from db.cell.tables import builds, cell_dead_letters, instances, tasks
 from db.sql.connection import CellTransaction
 from objects.base import Object
 from objects.instance import State
@@ -16,7 +16,7 @@ class Due(Object, frozen=True, kw_only=True):
     """Kinds of work that exist in the cell. Each step reads its items itself, because they may be done by then.
 
     ``overdue``: builds past their deadline. ``unaccepted``: orders that no agent accepted. ``deleting``: deletes to send again.
-    ``finished``: secrets to erase. ``letters``: dead letters.
+    ``finished``: secrets to erase. ``letters``: dead letters. ``tasks``: tasks whose orders are to be sent again.
     """
 
     overdue: bool
@@ -24,6 +24,7 @@ class Due(Object, frozen=True, kw_only=True):
     deleting: bool
     finished: bool
     letters: bool = False
+    tasks: bool = False
 
 
 _BUILDS = instances.join(builds, builds.c.instance_uuid == instances.c.uuid)
@@ -36,6 +37,7 @@ _LOOK = sa.select(
     sa.exists().where(instances.c.state == State.DELETING, instances.c.updated_at < sa.bindparam("before")).label("deleting"),
     secrets.FINISHED.label("finished"),
     sa.exists(cell_dead_letters.c.key).label("letters"),
+    sa.exists().where(tasks.c.sent_at < sa.bindparam("before")).label("tasks"),
 )
 
 

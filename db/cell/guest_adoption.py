@@ -10,15 +10,20 @@ from objects.base import Object
 from objects.instance import Instance, State
 from objects.lifecycle import Change, Outcome
 from objects.spec import RequestSpec
+from objects.task import Power
 
 
 class Lost(Object, frozen=True, kw_only=True):
-    """Data from the API level to create a missing row: the batch's spec and the server's own fields."""
+    """Data from the API level to create a missing row: the batch's spec, the server's own fields, and those of its body."""
 
     spec: RequestSpec
     name: str
     launch_index: int = 0
     created_at: float
+    server_uuid: str | None = None
+    turn: int = 0
+    power: Power = Power.ON
+    task_number: int = 0
 
 
 def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, seen: int, now: float) -> Outcome:
@@ -36,6 +41,10 @@ def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, seen: int,
             host=reported.host,
             node=guest.node,
             max_attempts=lost.spec.max_attempts,
+            server_uuid=lost.server_uuid,
+            turn=lost.turn,
+            power=lost.power,
+            task_number=lost.task_number,
         )
         new = staging.NewInstance(instance=row, name=lost.name, launch_index=lost.launch_index, created_at=lost.created_at)
         staging.replace_lost(tx, lost.spec, new, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -18,6 +18,7 @@ from objects import stored
 from objects.instance import Attempt, Instance, State
 from objects.lifecycle import Change
 from objects.selection import HostCapacity, Selection
+from objects.task import Power, TaskState
 from objects.text import FAULT_SIZE, clean
 from service.rate_limited_log import RateLimitedLog
 
@@ -90,6 +91,12 @@ def _whole(row: sa.Row[Any], fault: str | None) -> Instance:
         rolled_back=row.rolled_back,
         created_at=row.created_at,
         changed_at=row.updated_at,
+        server_uuid=row.server_uuid,
+        turn=row.turn,
+        power=Power(row.power),
+        task_number=row.task_number,
+        task_state=TaskState(row.task_state),
+        task_fault=row.task_fault,
     )
 
 
@@ -114,6 +121,12 @@ def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
     limits = decode("limits", HostCapacity | None, None) if row.limits else None
     alternates = decode("alternates", tuple[Selection, ...], ())
     history = decode("history", tuple[Attempt, ...], ())
+    power, task_state = _known(Power, row.power), _known(TaskState, row.task_state)
+    damage += [
+        f"{name}: {getattr(row, name)!r} is not known"
+        for name, found in (("power", power), ("task_state", task_state))
+        if not found
+    ]
     if state_of(row.state) is State.UNKNOWN:
         damage.append(f"state: {row.state!r} is not known to this release")
     reason = clean("; ".join(damage), FAULT_SIZE)
@@ -143,7 +156,22 @@ def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
         created_at=row.created_at,
         changed_at=row.updated_at,
         damage=reason,
+        server_uuid=row.server_uuid,
+        turn=row.turn if isinstance(row.turn, int) else 1,  # if in doubt, its operation decides about it
+        power=power or Power.HELD,
+        task_number=row.task_number if isinstance(row.task_number, int) else 0,
+        task_state=task_state or TaskState.FAILED,
     )
+
+
+Kind = TypeVar("Kind", Power, TaskState)
+
+
+def _known(kind: type[Kind], text: str) -> Kind | None:
+    try:
+        return kind(text)
+    except ValueError:
+        return None
 
 
 def state_of(text: str) -> State:
@@ -184,6 +212,11 @@ _WRITE = UpdateMany(
     values=_CHANGED,
     where="t.version = w.read_version",
 )
+_WRITE_TASK = (
+    sa.update(instances)
+    .where(instances.c.uuid == sa.bindparam("row"))
+    .values({name: sa.bindparam(f"new_{name}") for name in ("power", "task_number", "task_state", "task_fault")})
+)
 _WRITE_BUILD = (
     sa.update(builds)
     .where(builds.c.instance_uuid == sa.bindparam("row"))
@@ -220,6 +253,11 @@ def write(tx: CellTransaction, changes: Sequence[tuple[Instance, Change]], now: 
                 for row in rebuilt
             ],
         )
+    tasks = [change.row for old, change in changes if _task_of(old) != _task_of(change.row)]
+    if tasks:
+        tx.execute(
+            _WRITE_TASK, [{"row": row.uuid} | {f"new_{name}": value for name, value in _task_of(row).items()} for row in tasks]
+        )
     faults = [staging.fault_row(change.row, now) for old, change in changes if change.row.fault and change.row.fault != old.fault]
     if faults:
         tx.execute(sa.insert(instance_faults), faults)
@@ -242,6 +280,10 @@ def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
         "new_rolled_back": row.rolled_back,
         "new_updated_at": now,
     }
+
+
+def _task_of(row: Instance) -> dict[str, object]:
+    return {"power": row.power, "task_number": row.task_number, "task_state": row.task_state, "task_fault": row.task_fault}
 
 
 def _building_at(old: Instance, row: Instance, now: float) -> float | None:

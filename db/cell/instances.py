@@ -66,13 +66,13 @@ def transition(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Inst
 
     The outcome of a uuid without a row is Refused.
     """
-    outcomes = _carry_out(tx, uuids, decide, now)
-    _tell(tx, [outcome for outcome in outcomes.values() if isinstance(outcome, Change)], now)
+    outcomes = carry_out(tx, uuids, decide, now)
+    tell(tx, outcomes.values(), now)
     return outcomes
 
 
-def _carry_out(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
-    """``transition`` without the feed events: the caller appends them last, because that locks the feed's head."""
+def carry_out(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
+    """``transition`` without the feed events, which the caller tells last."""
     outcomes: dict[str, Outcome] = {}
     changes: list[tuple[Instance, Change]] = []
     wanted = sorted(set(uuids))
@@ -93,7 +93,7 @@ def delete(tx: CellTransaction, uuids: Iterable[str], now: float, request_id: st
     ``request_id``: the API request that asked for the delete, if known, for the instances' actions.
     """
     wanted = sorted(set(uuids))
-    outcomes = _carry_out(tx, wanted, lambda row: lifecycle.delete(row, now), now)
+    outcomes = carry_out(tx, wanted, lambda row: lifecycle.delete(row, now), now)
     changes = [outcome for outcome in outcomes.values() if isinstance(outcome, Change)]
     rows = {uuid: outcome.row for uuid, outcome in outcomes.items() if isinstance(outcome, Change)}
     refused = [uuid for uuid in wanted if uuid not in rows]
@@ -109,11 +109,12 @@ def delete(tx: CellTransaction, uuids: Iterable[str], now: float, request_id: st
             if outbox.kept(tx):
                 outbox.put(tx, "cell", notification.of_change(None, change.row, now))
     actions.begin(tx, ActionKind.DELETE, [(change.row.uuid, now) for change in changes], request_id, now)
-    _tell(tx, changes, now)
+    tell(tx, changes, now)
     return rows | present
 
 
-def _tell(tx: CellTransaction, changes: Sequence[Change], now: float) -> None:
+def tell(tx: CellTransaction, changes: Iterable[Outcome], now: float) -> None:
+    """Append the feed events of these changes: the last thing of a transaction, because it locks the feed's head."""
     feed.append(
         tx,
         [
@@ -121,7 +122,7 @@ def _tell(tx: CellTransaction, changes: Sequence[Change], now: float) -> None:
                 kind=change.event, key=change.row.uuid, version=change.row.version, payload=stored.dump(summary(change.row, now))
             )
             for change in changes
-            if change.event is not None
+            if isinstance(change, Change) and change.event is not None
         ],
         now,
     )
@@ -142,6 +143,12 @@ def summary(row: Instance, now: float) -> InstanceSummary:
         attempt=row.attempt,
         has_group=row.has_group,
         batch_id=row.batch_id,
+        power=row.power,
+        task_number=row.task_number,
+        task_state=row.task_state,
+        task_fault=row.task_fault,
+        server_uuid=row.server_uuid,
+        exhausted=lifecycle.is_exhausted(row),
     )
 
 
@@ -232,13 +239,16 @@ LATEST_TIME = 1e15
 BUILDS = instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid)
 OVERDUE = sa.and_(
     instances.c.state.in_(sorted(lifecycle.LIVE)),
+    instances.c.turn == 0,  # of later bodies the operation decides
     # A build without a record can never be ordered again, so it is overdue once it has not changed for a while.
     sa.case(
         (builds.c.instance_uuid.is_(None), _I.updated_at < sa.bindparam("before")),
         else_=sa.not_(builds.c.deadline.between(sa.bindparam("now"), LATEST_TIME)),
     ),
 )
-"""SQL condition on BUILDS: unfinished, and past the deadline at ``now``, or without a record and unchanged since ``before``."""
+"""SQL condition on BUILDS: a server's boot that is unfinished and past its deadline at ``now``.
+
+Without a record of the build: unchanged since ``before``."""
 _OVERDUE = _FOUND.select_from(BUILDS).where(OVERDUE, _I.uuid > sa.bindparam("after")).order_by(_I.uuid)
 
 
@@ -247,7 +257,7 @@ def overdue(tx: CellTransaction, now: float, before: float, limit: int, after: s
     return _found(tx, _OVERDUE.limit(limit), {"now": now, "before": before, "after": after})
 
 
-_HOLDINGS = sa.select(_I.uuid, _I.state, _I.fence, _I.attempt, _I.builder).where(
+_HOLDINGS = sa.select(_I.uuid, _I.state, _I.fence, _I.attempt, _I.builder, _I.power, _I.task_number, _I.task_state).where(
     _I.host == sa.bindparam("host"), _I.state.in_([*lifecycle.LIVE, State.ACTIVE, State.DELETING])
 )
 
@@ -255,7 +265,19 @@ _HOLDINGS = sa.select(_I.uuid, _I.state, _I.fence, _I.attempt, _I.builder).where
 def holdings(tx: CellTransaction, host: str) -> list[Holding]:
     """The instances that this cell's rows place on a host, finished or not, without ERROR and STAGED rows."""
     rows = tx.execute(_HOLDINGS, {"host": host})
-    return [Holding(instance_uuid=r.uuid, state=r.state, fence=r.fence, attempt=r.attempt, builder=r.builder) for r in rows]
+    return [
+        Holding(
+            instance_uuid=r.uuid,
+            state=r.state,
+            fence=r.fence,
+            attempt=r.attempt,
+            builder=r.builder,
+            power=r.power,
+            task_number=r.task_number,
+            task_state=r.task_state,
+        )
+        for r in rows
+    ]
 
 
 def _found(tx: CellTransaction, query: sa.Select[Any], parameters: Mapping[str, Any] = NOTHING) -> list[DueRow]:

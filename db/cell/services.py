@@ -158,6 +158,18 @@ def signs(tx: CellTransaction, binary: str) -> list[Sign]:
     return [Sign._make(row) for row in tx.execute(_SIGNS, {"of": binary})]
 
 
+_FORCED_DOWN = (
+    sa.select(services.c.host)
+    .where(services.c.binary == sa.bindparam("of"), services.c.forced_down == sa.true())
+    .order_by(services.c.host)
+)
+
+
+def forced_down(tx: CellTransaction, binary: str) -> list[str]:
+    """The hosts that an operator calls dead."""
+    return list(tx.execute(_FORCED_DOWN, {"of": binary}).scalars())
+
+
 def set_disabled(tx: CellTransaction, host: str, binary: str, disabled: bool, reason: str | None, now: float) -> bool:
     """Take a host out of scheduling, or back in; the feed tells. Return whether that changed anything. Raises NotFound."""
     return _set(tx, host, binary, {"disabled": disabled, "disabled_reason": reason if disabled else None}, now)

@@ -134,7 +134,12 @@ def _instance_row(spec: RequestSpec, new: NewInstance, now: float) -> dict[str, 
         "launch_index": new.launch_index,
         "created_at": new.created_at,
         "updated_at": now,
-    }
+    } | _of_twin(row)
+
+
+def _of_twin(row: Instance) -> dict[str, Any]:
+    """The columns that only later bodies of a server have."""
+    return {"server_uuid": row.server_uuid, "turn": row.turn, "power": row.power} if row.turn else {}
 
 
 def _build_row(row: Instance, spec_text: str) -> dict[str, Any]:

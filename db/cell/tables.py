@@ -32,6 +32,12 @@ instances = table(
     sa.Column("launched_at", Time),
     sa.Column("terminated_at", Time),
     sa.Column("rolled_back", sa.Text),  # why its all-or-nothing batch is rolled back: DELETING then ends as ERROR, with this fault
+    sa.Column("server_uuid", Uuid),  # of a later body of a server: whose it is; NULL: the server has this uuid
+    sa.Column("turn", sa.Integer, nullable=False, server_default=sa.text("0")),  # which body of its server this is
+    sa.Column("power", sa.String(16), nullable=False, server_default=sa.text("'on'")),  # what its guest is to be
+    sa.Column("task_number", sa.BigInteger, nullable=False, server_default=sa.text("0")),  # of the latest task
+    sa.Column("task_state", sa.String(16), nullable=False, server_default=sa.text("'done'")),
+    sa.Column("task_fault", sa.Text),  # why the latest task failed
     sa.Index("ix_instances_state", "state", "updated_at"),
     sa.Index("ix_instances_host", "host", "state"),
     sa.Index("ix_instances_batch_id", "batch_id"),
@@ -49,6 +55,19 @@ builds = table(
     sa.Column("deadline", Time, nullable=False),
     sa.Column("has_group", sa.Boolean, nullable=False, default=False),  # its strict group may hold alternates for it
     sa.Column("sent_at", Time, nullable=False, default=0.0),  # when the order in force was last sent
+)
+
+tasks = table(
+    "tasks",
+    metadata,
+    # Tasks that are not over: what a running instance's host is to do to its guest
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("kind", sa.String(32), nullable=False),
+    sa.Column("args", Json, nullable=False),  # TaskArgs
+    sa.Column("builder", Name),  # the start of the agent that was granted it; NULL: none yet
+    sa.Column("request_id", Name, nullable=False),
+    sa.Column("sent_at", Time, nullable=False, index=True),  # when its order was last sent
 )
 
 build_secrets = table(

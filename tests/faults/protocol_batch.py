@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.faults.model_search import ENVIRONMENT, PROTOCOL, Label
 from tests.faults.protocol_model import CELL0, Model, State
 
-PROTOCOL, FAULT, ENVIRONMENT = 0, 1, 2
-
-Label = tuple[object, ...]
 Step = tuple[Label, int, State]
-"""What happens, what it costs (PROTOCOL and ENVIRONMENT nothing, FAULT one of the faults left), and the state after it."""
+"""What happens, what it costs, and the state after it."""
 
 
 def steps(model: Model, s: State) -> Iterator[Step]:

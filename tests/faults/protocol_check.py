@@ -7,8 +7,7 @@
     python -m tests.faults.protocol_check --sibling --faults 1          an all-or-nothing batch
 
 local-claim and feed-order show what they are for with ``--requests 2`` only, the last three guards with ``--sibling``; redundant
-guards show nothing. Visited states are kept
-as 64-bit hashes: a collision would hide a state, with a chance of about 1e-6 at ten million states.
+guards show nothing.
 """
 
 from __future__ import annotations
@@ -17,25 +16,13 @@ import argparse
 import random
 import sys
 import time
-from collections import Counter, deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
 
-from tests.faults import protocol_batch
+from tests.faults import model_search, protocol_batch
+from tests.faults.model_search import FAULT, PROTOCOL, Label, Result, show
 from tests.faults.protocol_model import CELL0, GUARDS, Model, Row, State
-from tests.faults.protocol_steps import FAULT, PROTOCOL, Label, steps
-
-
-class Result(NamedTuple):
-    """``broken`` is None where nothing was found; ``complete``: because every reachable state was seen."""
-
-    broken: str | None
-    trace: list[Label]
-    states: int = 0
-    transitions: int = 0
-    ends: Counter[str] = Counter()  # noqa: RUF012 - only read
-    complete: bool = False
-
+from tests.faults.protocol_steps import steps
 
 # -- what must hold ---------------------------------------------------------------------------------------------------------
 
@@ -162,43 +149,10 @@ def outcome(model: Model, s: State) -> str:
 
 
 def search(model: Model, limit: int = 0) -> Result:
-    """Breadth first, so that a violation comes with a shortest trace; stops after ``limit`` states unless that is 0."""
-    first = model.initial()
-    seen = {hash(first)}
-    parents = [-1]
-    labels: list[Label] = [("start",)]
-    frontier, transitions, ends = deque([(0, first)]), 0, Counter[str]()
-
-    def result(broken: str | None, last: int = 0, complete: bool = False) -> Result:
-        trace = []
-        while last > 0:
-            trace.append(labels[last])
-            last = parents[last]
-        return Result(broken, trace[::-1], len(labels), transitions, ends, complete)
-
-    while frontier:
-        i, s = frontier.popleft()
-        at_rest = True
-        for label, cost, t in steps(model, s):
-            if t == s:
-                continue
-            transitions += 1
-            at_rest = at_rest and cost != PROTOCOL
-            if hash(t) in seen:
-                continue
-            seen.add(hash(t))
-            parents.append(i)
-            labels.append(label)
-            if broken := unsafe(model, t):
-                return result(broken, len(labels) - 1)
-            frontier.append((len(labels) - 1, t))
-        if at_rest:
-            if broken := unfinished(model, s):
-                return result(broken, i)
-            ends[outcome(model, s)] += 1
-        if limit and len(labels) >= limit:
-            return result(None)
-    return result(None, complete=True)
+    """Every state, or ``limit`` of them; see ``model_search.search``."""
+    return model_search.search(
+        model.initial(), partial(steps, model), partial(unsafe, model), partial(unfinished, model), partial(outcome, model), limit
+    )
 
 
 def walk(model: Model, rng: random.Random, length: int = 400) -> Result:
@@ -259,32 +213,12 @@ def main(arguments: Sequence[str]) -> int:
         )
         print(f"without {', '.join(without)}" if without else "all guards", flush=True)
         began = time.monotonic()
-        found = walks(model, options.walks, options.seed) if options.walks else search(model, options.limit)
+        found = (
+            model_search.walks(partial(walk, model), options.walks, options.seed) if options.walks else search(model, options.limit)
+        )
         show(found, time.monotonic() - began)
         broken = broken or found.broken is not None
     return int(broken)
-
-
-def walks(model: Model, count: int, seed: int) -> Result:
-    """Up to ``count`` random walks; ``states`` and ``transitions`` of the result are the walks and their steps."""
-    rng, length = random.Random(seed), 0
-    for n in range(count):
-        found = walk(model, rng)
-        length += len(found.trace)
-        if found.broken:
-            return found._replace(states=n + 1, transitions=length)
-    return Result(None, [], count, length)
-
-
-def show(found: Result, seconds: float) -> None:
-    verdict = (
-        f"BROKEN: {found.broken}" if found.broken else "holds, exhaustive" if found.complete else "no violation, NOT exhaustive"
-    )
-    print(f"  {verdict}: {found.states} states or walks, {found.transitions} transitions, {seconds:.0f} s")
-    for n, label in enumerate(found.trace if found.broken else (), 1):
-        print(f"   {n:2} {' '.join(str(part) for part in label)}")
-    if found.ends:
-        print("  ends: " + ", ".join(f"{end} x {n}" for end, n in sorted(found.ends.items())), flush=True)
 
 
 if __name__ == "__main__":

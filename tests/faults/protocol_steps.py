@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.faults import protocol_batch
-from tests.faults.protocol_batch import ENVIRONMENT, FAULT, PROTOCOL, Label, Step
+from tests.faults.model_search import ENVIRONMENT, FAULT, PROTOCOL
+from tests.faults.protocol_batch import Step
 from tests.faults.protocol_model import CELL0, Conductor, Message, Model, Operation, Row, State, put
-
-__all__ = ["FAULT", "PROTOCOL", "Label", "steps"]
 
 HANDED_BACK = ("failed", "restarted", "stopped")
 """Operations that hold neither guest nor claim any more: what is left of them is a report."""

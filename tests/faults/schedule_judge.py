@@ -13,12 +13,15 @@ from typing import Any, NamedTuple
 
 from cli.demo import evidence
 from cli.demo.evidence import Evidence, misplaced
+from compute.disks import Disk, read_disk
 from conductor.audit.audit import Audit
 from conductor.audit.places import Places
 from db.api.claims import Ledger
 from objects import stored
 from objects.group import GroupPolicy
 from objects.instance import Attempt, FailureClass
+from objects.operation import WANTED, OperationKind, OperationState, Outcome
+from objects.task import Power, TaskState
 from tests.support.stepped_parts import CELLS, HOMES, ROOM
 from tests.support.stepped_world import SteppedWorld
 
@@ -40,6 +43,8 @@ class Asked:
     deleted: bool = False
     struck: bool = False
     """Its deadline has passed."""
+    operated: bool = False
+    """An operation on it was accepted: it was ACTIVE."""
 
     def fails_on(self, host: str) -> bool:
         return self.outcome != "ok" and (not self.hosts or host in self.hosts)
@@ -62,6 +67,14 @@ class Mapping_(NamedTuple):  # noqa: N801 - Mapping is taken
     deleted: bool
     state: str
     requested: bool
+    server: str
+    hidden: bool
+    shown_body: str | None
+    """Of a home row: the body that is the server; None: itself."""
+    charge: tuple[int, int]
+    power: str
+    task_number: int
+    task_state: str
 
 
 class Row(NamedTuple):
@@ -71,7 +84,51 @@ class Row(NamedTuple):
     fence: int
     attempt: int
     host: str | None
+    power: str
+    task_number: int
+    task_state: str
     history: str | None
+
+    @property
+    def permits(self) -> bool:
+        """Whether its guest may run."""
+        return self.state in LIVE and Power(self.power).runs
+
+
+class GuestSeen(NamedTuple):
+    host: str
+    fence: int
+    attempt: int
+    power: str
+    size: tuple[int, int]
+
+    @property
+    def runs(self) -> bool:
+        return Power(self.power).runs
+
+
+class Asking(NamedTuple):
+    """An operation."""
+
+    kind: str
+    state: str
+    number: int
+    power_before: str
+    source: str
+    twin: str | None
+    outcome: str | None
+    fault: str | None
+    forced: bool
+
+    @property
+    def leaves(self) -> Power:
+        """The power that its server is to have afterwards."""
+        kind, before = OperationKind(self.kind), Power(self.power_before)
+        if self.outcome in (Outcome.GIVEN_UP, Outcome.REVERTED):
+            return before
+        if kind.moves:
+            return Power.OFF if before is Power.OFF else Power.ON
+        return WANTED.get(kind, before)
 
 
 class Look:
@@ -81,26 +138,54 @@ class Look:
         raw = world.files.raw
         names = {key: name for name, key in CELLS.items()}
         query = (
-            "SELECT m.instance_uuid, m.cell_uuid, m.deleted, m.state, r.instance_uuid IS NOT NULL FROM instance_mappings m "
+            "SELECT m.instance_uuid, m.cell_uuid, m.deleted, m.state, r.instance_uuid IS NOT NULL, m.server_uuid, m.hidden, "
+            "m.body_uuid, m.vcpus, m.memory_mb, m.power, m.task_number, m.task_state FROM instance_mappings m "
             "LEFT JOIN build_requests r ON r.instance_uuid = m.instance_uuid"
         )
-        self.mappings = {
-            row[0]: Mapping_(row[0], names[row[1]] if row[1] else None, bool(row[2]), row[3], bool(row[4]))
-            for row in _all(raw["api"], query)
-        }
+        self.mappings: dict[str, Mapping_] = {}
+        self.bodies: defaultdict[str, list[Mapping_]] = defaultdict(list)
+        """Of each server."""
+        for uuid, cell, deleted, state, requested, server, hidden, shown, cores, ram, *told in _all(raw["api"], query):
+            place = names[cell] if cell else None
+            charge = (cores or 0, ram or 0)
+            made = Mapping_(uuid, place, bool(deleted), state, bool(requested), server or uuid, bool(hidden), shown, charge, *told)
+            self.mappings[uuid] = made
+            self.bodies[made.server].append(made)
         self.rows: defaultdict[str, dict[str, Row]] = defaultdict(dict)
-        query = "SELECT uuid, state, fence, attempt, host, b.history FROM instances LEFT JOIN builds b ON b.instance_uuid = uuid"
+        query = (
+            "SELECT uuid, state, fence, attempt, host, power, task_number, task_state, b.history "
+            "FROM instances LEFT JOIN builds b ON b.instance_uuid = uuid"
+        )
         for cell in CELLS:
             for uuid, *rest in _all(raw[cell], query):
                 self.rows[uuid][cell] = Row(uuid, cell, *rest)
         query = "SELECT a.instance_uuid, i.host FROM allocations a JOIN inventories i ON i.id = a.inventory_id"
         self.claims: dict[str, str] = dict(_all(raw["api"], query))
-        self.guests: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
+        self.guests: defaultdict[str, list[GuestSeen]] = defaultdict(list)
         self.crowds: Counter[str] = Counter()
         for host in HOMES:
             for guest in world.guests(host):
-                self.guests[guest.uuid].append((host, guest.fence, guest.attempt))
-                self.crowds[host] += 1
+                self.guests[guest.uuid].append(
+                    GuestSeen(host, guest.fence, guest.attempt, guest.power, (guest.vcpus, guest.memory_mb))
+                )
+                self.crowds[host] += guest.vcpus
+        query = "SELECT used_instances, used_cores, used_ram FROM quotas"
+        self.charged = [sum(column) for column in zip(*_all(raw["api"], query), strict=True)] or [0, 0, 0]
+        query = (
+            "SELECT server_uuid, kind, state, number, power_before, source_uuid, twin_uuid, outcome, fault, forced "
+            "FROM operations ORDER BY number"
+        )
+        self.operations: defaultdict[str, list[Asking]] = defaultdict(list)
+        for server, *values in _all(raw["api"], query):
+            self.operations[server].append(Asking(*values))
+
+    def shown(self, server: str) -> Mapping_:
+        """The body that is the server."""
+        return self.mappings[self.mappings[server].shown_body or server]
+
+    def row_of(self, body: Mapping_) -> Row | None:
+        """Its row in the cell that its mapping names."""
+        return self.rows[body.uuid].get(body.cell or "")
 
 
 def _all(connection: sqlite3.Connection, query: str) -> list[Any]:
@@ -113,17 +198,82 @@ def _all(connection: sqlite3.Connection, query: str) -> list[Any]:
 def unsafe(world: SteppedWorld, story: Story) -> list[str]:
     """What must never be, and is."""
     look = Look(world)
-    broken = [f"S1: {number} guests on {host}" for host, number in look.crowds.items() if number > ROOM]
+    broken = [f"S1: guests of {number} vCPUs on {host}" for host, number in look.crowds.items() if number > ROOM]
     for uuid, asked in story.asked.items():
-        broken += [f"{uuid}: {text}" for text in _unsafe(look, uuid, excused=bool(story.called_dead) or asked.struck)]
-    return broken
+        excused = bool(story.called_dead) or asked.struck
+        for body in look.bodies[uuid]:
+            broken += [f"{body.uuid}: {text}" for text in _unsafe(look, body.uuid, excused=excused)]
+        if uuid not in look.mappings:
+            broken.append(f"{uuid}: S5: it is nowhere")
+        elif asked.operated:
+            broken += [f"{uuid}: {text}" for text in _unsafe_server(world, look, uuid, story)]
+    return broken + list(_charges(look))
+
+
+def _charges(look: Look) -> Iterator[str]:
+    """M3."""
+    live = [body for bodies in look.bodies.values() for body in bodies if not body.deleted]
+    due = [sum(not body.hidden for body in live), sum(body.charge[0] for body in live), sum(body.charge[1] for body in live)]
+    if due != look.charged:
+        yield f"M3: charged {look.charged}, has {due}"
+
+
+def _unsafe_server(world: SteppedWorld, look: Look, server: str, story: Story) -> Iterator[str]:
+    """What must never be of a server that has had an operation (``docs/moves.md``)."""
+    bodies, shown = look.bodies[server], look.shown(server)
+    rows = {body.uuid: row for body in bodies for row in look.rows[body.uuid].values()}
+    permitted = [row for body in bodies if (row := look.row_of(body)) is not None and row.permits]
+    # an agent may begin by the order before the settler makes the row SCHEDULED
+    permitted += [
+        row
+        for body in bodies
+        if (row := look.row_of(body)) is not None and row.state == "staged" and not body.deleted and Power(row.power).runs
+    ]
+    if len(permitted) > 1:
+        yield f"M0: permitted {permitted}"
+    running = [(body.uuid, guest) for body in bodies for guest in look.guests[body.uuid] if guest.runs]
+    if len(running) > 1 and len([host for _, (host, *_) in running if host not in story.called_dead]) > 1:
+        yield f"M1: run {running}"
+    if [body for body in bodies if not body.hidden] != [shown]:
+        yield f"M2: shown {[body.uuid for body in bodies if not body.hidden]}, pointer {shown.uuid}"
+    for row in rows.values():
+        done = row.state == "active" and row.task_state == TaskState.DONE and not Power(row.power).runs
+        if done and any(guest.runs for guest in look.guests[row.uuid]):
+            yield f"M9: {row}, guests {look.guests[row.uuid]}"
+    for body in bodies:
+        if body.deleted and body.requested:
+            yield f"M10: {body}"
+        asked = sum(each.kind == OperationKind.REBOOT and each.source == body.uuid for each in look.operations[server])
+        if world.reboots[body.uuid] > asked:
+            yield f"R1: {body.uuid} was asked to reboot {asked} times, rebooted {world.reboots[body.uuid]} times"
+    if not shown.deleted:
+        yield from _unsafe_shown(world, look, shown)
+
+
+def _unsafe_shown(world: SteppedWorld, look: Look, shown: Mapping_) -> Iterator[str]:
+    row = look.row_of(shown)
+    if shown.state != "active" or row is None or row.state != "active":
+        yield f"M6: the server is {shown}, {row}"
+        return
+    own = _disk(world, row)
+    if own is None or own.torn or own.server_uuid != shown.server:
+        yield f"M7: on {row.host} its disk is {own}"
+        return
+    for each in look.operations[shown.server]:
+        if each.twin != shown.uuid or each.kind == OperationKind.EVACUATE:
+            continue
+        source = look.row_of(look.mappings[each.source])
+        before = _disk(world, source) if source is not None and source.state == "active" else None
+        if before is not None and before.writes > own.writes:
+            yield f"M8: its disk is {own}, and what it was copied from {before}"
+
+
+def _disk(world: SteppedWorld, row: Row) -> Disk | None:
+    return read_disk(str(world.path / "hosts"), row.host or "", row.uuid)
 
 
 def _unsafe(look: Look, uuid: str, *, excused: bool) -> Iterator[str]:
-    mapping, rows, guests = look.mappings.get(uuid), look.rows[uuid], look.guests[uuid]
-    if mapping is None:
-        yield "S5: it is nowhere"
-        return
+    mapping, rows, guests = look.mappings[uuid], look.rows[uuid], look.guests[uuid]
     home = rows.get(mapping.cell or "")
     if len(guests) > 1 and not excused:
         yield f"S2: guests {guests}"
@@ -140,7 +290,7 @@ def _unsafe(look: Look, uuid: str, *, excused: bool) -> Iterator[str]:
         return
     if home.state in LIVE and uuid not in look.claims:
         yield f"S7: {home.state} without a claim"
-    if home.state == "active" and (home.host, home.fence, home.attempt) not in guests:
+    if home.state == "active" and (home.host, home.fence, home.attempt) not in [guest[:3] for guest in guests]:
         yield f"S8: ACTIVE on {home.host}, attempt {home.attempt}, guests {guests}"
     if home.state in ("error", "deleted") and guests and not excused:
         yield f"S9: {home.state}, guests {guests}"
@@ -215,20 +365,45 @@ def _ended_without_row(look: Look, uuid: str, asked: Asked) -> bool:
 
 
 def _ends(world: SteppedWorld, look: Look, story: Story, uuid: str, asked: Asked) -> Iterator[str]:
-    mapping, rows = look.mappings[uuid], look.rows[uuid]
+    if asked.operated:
+        yield from _operated(look, story, uuid)
+    shown = look.shown(uuid)
+    needed = {body for each in look.operations[uuid] if each.outcome is None for body in (each.source, each.twin)}
+    for body in look.bodies[uuid]:
+        yield from _failures(story, asked, look.row_of(body))
+        if asked.deleted or (body is not shown and body.uuid not in needed):
+            yield from _gone(look, body)
     if asked.deleted:
-        if not mapping.deleted or mapping.state != "deleted":
-            yield f"deleted, but {mapping}"
-        if any(row.state != "deleted" for row in rows.values()):
-            yield f"deleted, but {list(rows.values())}"
         return
+    mapping, rows = shown, look.rows[shown.uuid]
     if mapping.deleted or list(rows) != [mapping.cell]:
         yield f"not deleted, but {mapping} with rows {list(rows.values())}"
         return
     [row] = rows.values()
     if row.state != mapping.state or row.state not in ("active", "error"):
         yield f"{row.state}, and {mapping.state} at the API level"
-    history = stored.load(row.history, tuple[Attempt, ...]) if row.history else ()
+    if row.state == "active":
+        if asked.fails_on(row.host or "") or not asked.fits:
+            yield f"ACTIVE on {row.host}, where it cannot be"
+        return
+    fault = _fault(world, row)
+    if not _right(look, story, asked, row, _history(row), fault):
+        yield f"ERROR for nothing: {fault}"
+
+
+def _gone(look: Look, body: Mapping_) -> Iterator[str]:
+    rows = list(look.rows[body.uuid].values())
+    if not body.deleted or body.state != "deleted" or any(row.state != "deleted" for row in rows):
+        yield f"deleted, but {body} with rows {rows}"
+
+
+def _history(row: Row) -> tuple[Attempt, ...]:
+    return stored.load(row.history, tuple[Attempt, ...]) if row.history else ()
+
+
+def _failures(story: Story, asked: Asked, row: Row | None) -> Iterator[str]:
+    """Attempts at a body that failed for nothing."""
+    history = _history(row) if row is not None and row.cell != "cell0" else ()
     for attempt in history:
         if not _excused(story, asked, attempt):
             yield f"attempt {attempt.number} on {attempt.host} failed for nothing: {attempt.failure.message}"
@@ -237,13 +412,54 @@ def _ends(world: SteppedWorld, look: Look, story: Story, uuid: str, asked: Asked
     )
     if any(number > 1 for number in tried.values()):
         yield f"a host was tried twice: {history}"
-    if row.state == "active":
-        if asked.fails_on(row.host or "") or not asked.fits:
-            yield f"ACTIVE on {row.host}, where it cannot be"
+
+
+def _operated(look: Look, story: Story, server: str) -> Iterator[str]:
+    """What its operations have left that they should not have."""
+    asked, every, shown = story.asked[server], look.operations[server], look.shown(server)
+    wanted = Power.ON
+    for each in every:
+        before, wanted = wanted, each.leaves
+        interrupts = each.forced and each.power_before != before  # of the task that it ended the cell may have told or not
+        if each.power_before != before and not interrupts:
+            yield f"{each} began with {each.power_before}, after {before}"
+        if not _has_right_end(story, asked, each):
+            yield f"{each} ended for nothing"
+    if asked.deleted:
         return
-    fault = _fault(world, row)
-    if not _right(look, story, asked, row, history, fault):
-        yield f"ERROR for nothing: {fault}"
+    row = look.row_of(shown)
+    powers = [guest.power for guest in look.guests[shown.uuid]]
+    failed = any(each.outcome == Outcome.FAILED for each in every)
+    if row is not None and (row.power, shown.power) != (wanted, wanted):
+        yield f"its user wants it {wanted}, its row says {row.power}, the API level {shown.power}"
+    if powers != [wanted] and not failed:
+        yield f"its user wants it {wanted}, its guest is {powers}"
+    live = [body for body in look.bodies[server] if not body.deleted]
+    charged = tuple(sum(body.charge[n] for body in live) for n in (0, 1))
+    sizes = [guest.size for body in live for guest in look.guests[body.uuid]]
+    if charged != tuple(max(size[n] for size in sizes) for n in (0, 1)):
+        yield f"charged {charged}, has {sizes}"
+
+
+def _has_right_end(story: Story, asked: Asked, each: Asking) -> bool:
+    fault = each.fault or ""
+    match each.outcome:
+        case None:
+            return each.state == OperationState.VERIFY
+        case Outcome.DONE:
+            return not fault
+        case Outcome.FAILED:  # some guests do not react, and nobody knows how far an agent came that was killed
+            return not OperationKind(each.kind).moves
+        case Outcome.GIVEN_UP if "in time" in fault or "timed out" in fault:
+            return asked.struck
+        case Outcome.GIVEN_UP if not OperationKind(each.kind).moves:
+            return fault == "The server's host was called dead."
+        case Outcome.GIVEN_UP:
+            return fault.startswith(("No valid host", "Build of instance", "Exceeded maximum", "Exhausted all"))
+        case Outcome.REVERTED:
+            return each.kind == OperationKind.RESIZE
+        case _:
+            return asked.deleted
 
 
 def _excused(story: Story, asked: Asked, attempt: Attempt) -> bool:

@@ -3,6 +3,7 @@
     python -m tests.faults.schedules --seconds 600            look for a schedule that goes wrong, from a random seed
     python -m tests.faults.schedules --seed 7                 the same schedules again, and a failure again
     python -m tests.faults.schedules --seed 7 --examples 100  only so many
+    python -m tests.faults.schedules --walks --seconds 600    longer ones, of servers that are operated on; each has a seed
 
 A run is made of rounds; each prints its own seed, and one that fails ends with the shortest schedule that hypothesis could make
 of it: its rules, and what happened step by step. ``--seed`` with that seed does it again. One schedule: a few requests, up to
@@ -21,9 +22,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,9 +34,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from compute.simulated import METADATA_KEY
+from objects.flavor import Flavor
 from objects.group import GroupPolicy
+from objects.operation import OperationArgs, OperationKind, OperationState, allows
 from objects.spec import ServerProperties
-from tests.faults.schedule_judge import Asked, Story, come_to_rest, unsafe
+from objects.task import Power, TaskState
+from tests.faults.schedule_judge import Asked, Look, Story, come_to_rest, unsafe
 from tests.support import fleet
 from tests.support.stepped_parts import HOMES, HOSTS
 from tests.support.stepped_world import AgentProcess, Alarm, SteppedWorld
@@ -55,7 +60,20 @@ SOME_HOSTS = st.sets(st.sampled_from(tuple(HOMES)), max_size=3)
 OUTCOMES = st.sampled_from(("ok", "ok", "ok", "fail", "fail", "policy", "error", "abort"))
 WEIGHTS = ((40, "go"), (66, "deliver"), (80, "bring"), (87, "sweep"), (94, "double"), (96, "lose"), (98, "give_up"), (101, "crash"))
 """What happens next, and up to which number of the last."""
-OFTEN = ("queue", "orders")
+CALM = 90
+"""Up to this number nothing is lost and nobody dies."""
+KINDS = (
+    *(
+        OperationKind.STOP,
+        OperationKind.START,
+        OperationKind.REBOOT,
+        OperationKind.PAUSE,
+        OperationKind.UNPAUSE,
+        OperationKind.RESET,
+    ),
+    *(OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.EVACUATE),
+)
+OFTEN = ("queue", "orders", "operations")
 """Sweeps that meet others at their work."""
 RARE = ("beat", "stats", "claims", "reap", "keep up", "deadlines", *(f"look {cell}" for cell in HOSTS))
 """Those that seldom do."""
@@ -71,6 +89,8 @@ class Tally:
     steps: int = 0
     rules: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
+    operations: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     stops: Counter[str] = field(default_factory=Counter)
     rounds: Counter[int] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
@@ -78,7 +98,8 @@ class Tally:
     def __str__(self) -> str:
         return (
             f"{self.schedules} schedules, {len(self.distinct)} distinct; {self.steps} steps of tasks and letters; "
-            f"ends {dict(self.ends)}; rounds to rest {dict(sorted(self.rounds.items()))}; {dict(sorted(self.rules.items()))}"
+            f"ends {dict(self.ends)}; operations {dict(self.operations)}, which came to {dict(self.outcomes)}; "
+            f"rounds to rest {dict(sorted(self.rounds.items()))}; {dict(sorted(self.rules.items()))}"
         )
 
 
@@ -98,12 +119,22 @@ class Schedules(RuleBasedStateMachine):
         self._writes = -1
         self._batches = 0
         self._judged = False
+        self.operates = False
 
     # -- users -------------------------------------------------------------------------------------------------------------------
 
-    @initialize(count=st.integers(1, 2), outcome=OUTCOMES, hosts=SOME_HOSTS)
-    def first(self, count: int, outcome: str, hosts: set[str]) -> None:
+    @initialize(count=st.integers(1, 2), outcome=OUTCOMES, hosts=SOME_HOSTS, operates=st.booleans())
+    def first(self, count: int, outcome: str, hosts: set[str], operates: bool) -> None:
+        """In half of the schedules servers are operated on: the first of them are ACTIVE when they begin."""
+        self.operates = operates
+        if not operates:
+            self._boot(count, outcome, tuple(sorted(hosts)))
+            return
         self._boot(count, outcome, tuple(sorted(hosts)))
+        self.world.drain()
+        for name in HOSTS:
+            self.world.sweep("super", f"keep {name}")
+        self._note("begin", "after the boots")
 
     @precondition(lambda self: len(self.story.asked) < MOST)
     @rule(count=st.integers(1, 3), outcome=OUTCOMES, hosts=SOME_HOSTS)
@@ -142,8 +173,9 @@ class Schedules(RuleBasedStateMachine):
     @rule(which=ANY, late=st.booleans())
     def delete_or_deadline(self, which: int, late: bool) -> None:
         """A server is deleted, or its deadline passes."""
-        uuids = list(self.story.asked)
-        uuid = uuids[which % len(uuids)]
+        uuid = self._any_server(which)
+        if self.operates and which % 4:  # an operation that is struck at once, or whose server is deleted, comes to nothing
+            return
         self._note("deadline" if late else "delete", uuid)
         if late:
             self.story.asked[uuid].struck = True
@@ -152,7 +184,96 @@ class Schedules(RuleBasedStateMachine):
             self.story.asked[uuid].deleted = True
             self.world.delete(uuid)
 
+    @precondition(lambda self: self.operates)
+    @rule(which=ANY, host=st.sampled_from((None, None, *HOMES)), small=st.booleans())
+    def operate(self, which: int, host: str | None, small: bool) -> None:
+        """A user or an operator wants something of a server that can take it."""
+        look = Look(self.world)
+        able = [(uuid, kind) for uuid in self.story.asked for kind in self._able(look, uuid)]
+        if not able:
+            return
+        uuid, kind = able[which % len(able)]
+        asked: dict[str, Any] = {}
+        if kind.moves:
+            asked["args"] = OperationArgs(host=host, cross_cell=which % 3 != 0)
+        elif kind is OperationKind.REBOOT:
+            asked["args"] = OperationArgs(hard=small)
+        if kind is OperationKind.RESIZE:
+            vcpus, memory = 1 if small else 2, 512 * (1 + which % 4)
+            asked["flavor"] = Flavor(flavor_id=f"f{which}", name="f", vcpus=vcpus, memory_mb=memory, root_gb=1)
+        if kind is OperationKind.EVACUATE and (row := look.row_of(look.shown(uuid))) is not None:
+            self._call_dead(row.host or "")
+        done = self.world.operate(uuid, kind, **asked)
+        self._note("operate" if done else "refused", f"{uuid} {kind} {host} {asked}")
+        if done:
+            self.story.asked[uuid].operated = True
+            self.tally.operations[kind] += 1
+
+    @precondition(lambda self: self.operates)
+    @rule(which=ANY, host=st.sampled_from((None, None, *HOMES)), small=st.booleans())
+    def operate_more(self, which: int, host: str | None, small: bool) -> None:
+        self.operate(which, host, small)
+
+    def _able(self, look: Look, uuid: str) -> list[OperationKind]:
+        """The kinds of operations that the server takes now."""
+        shown, every = look.shown(uuid), look.operations[uuid]
+        if shown.deleted or shown.state != "active":
+            return []
+        if any(each.outcome is None for each in every):
+            return [OperationKind.EVACUATE] if every[-1].state == OperationState.TASK else []
+        failed = shown.task_state == TaskState.FAILED
+        return [kind for kind in KINDS if allows(kind, Power(shown.power), failed=failed)]
+
+    @precondition(lambda self: self.operates)
+    @rule(which=ANY, confirm=st.booleans())
+    def answer(self, which: int, confirm: bool) -> None:
+        """The user of a resized server decides."""
+        waiting = [uuid for uuid, every in Look(self.world).operations.items() if every[-1].state == OperationState.VERIFY]
+        if waiting:
+            uuid = sorted(waiting)[which % len(waiting)]
+            self._note("confirm" if confirm else "revert", uuid)
+            self.world.answer(uuid, confirm=confirm)
+
+    @precondition(lambda self: self.operates)
+    @rule(what=st.sampled_from(("leases", "write", "cut power")), host=st.sampled_from(tuple(HOMES)))
+    def meanwhile(self, what: str, host: str) -> None:
+        """Leases run out, guests write to their disks, or a host loses its power."""
+        self._note(what, host)
+        if what == "leases":
+            self.world.end_leases()
+        elif what == "write":
+            self.world.write_disks(host)
+        else:
+            self.story.restarted.add(host)
+            self.world.cut_power(host)
+            self.world.start(host)
+
+    def boot_one_more(self) -> None:
+        if len(self.story.asked) < MOST:
+            self._boot(1, "ok", ())
+
+    def catch_up(self) -> None:
+        """What was down comes back, what is under way comes to its end, and the API level hears of it."""
+        self._note("catch up", "")
+        with self._told():
+            self.world.heal()
+            self.world.drain()
+            for name in HOSTS:
+                self.world.sweep("super", f"keep {name}")
+
+    def _any_server(self, which: int) -> str:
+        uuids = list(self.story.asked)
+        return uuids[which % len(uuids)]
+
     # -- what runs, and what happens to messages ---------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.operates)
+    @rule(seed=ANY, count=st.integers(10, 200))
+    def long_run(self, seed: int, count: int) -> None:
+        """As many steps as operations take, often without a fault."""
+        chosen, weights = random.Random(seed), WEIGHTS[-1][0] if seed % 3 == 0 else CALM
+        for _ in range(count):
+            self._step(chosen.randrange(weights), chosen.randrange(1 << 16))
 
     @rule(choices=CHOICES)
     def steps(self, choices: list[int]) -> None:
@@ -283,11 +404,11 @@ class Schedules(RuleBasedStateMachine):
         """Its agent is killed, comes (again), or is told to end; its cell takes it for dead, whatever its agent does."""
         agent = self.world.processes.get(host)
         self._note(what, host)
-        if what.startswith("call"):
-            dead = what == "call dead"
-            self.world.call_dead(host, dead)
-            if dead:
-                self.story.called_dead.add(host)
+        if what == "call dead":
+            self._call_dead(host)
+            return
+        if what == "call alive":
+            self.world.call_dead(host, False)
             return
         self.story.restarted.add(host)
         if what == "stop" and isinstance(agent, AgentProcess):
@@ -296,6 +417,10 @@ class Schedules(RuleBasedStateMachine):
             self.world.die(host)
         if what in ("restart", "come") and host not in self.world.processes:
             self.world.start(host)
+
+    def _call_dead(self, host: str) -> None:
+        self.story.called_dead.add(host)
+        self.world.call_dead(host, True)
 
     @rule(name=st.sampled_from(("api", "cell0", *HOSTS)), what=st.sampled_from(("lose commit", "back", "away")))
     def database(self, name: str, what: str) -> None:
@@ -327,6 +452,8 @@ class Schedules(RuleBasedStateMachine):
         tally.rounds[rounds] += 1
         tally.failures += self.world.failures
         self.world.failures.clear()
+        for every in Look(self.world).operations.values():
+            tally.outcomes.update(f"{each.kind} {each.outcome or each.state}" for each in every)
         for asked in self.story.asked.values():
             tally.ends["deleted" if asked.deleted else "kept"] += 1
 
@@ -364,6 +491,7 @@ def stage() -> Iterator[type[Schedules]]:
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     world = SteppedWorld(path)
+    world.task_failure_rate = 0.1
     try:
         yield type("Schedules", (Schedules,), {"world": world, "alarm": alarm, "tally": Tally()})
     finally:
@@ -387,6 +515,75 @@ def explore(machine: type[Schedules], number: int, examples: int = EXAMPLES, *, 
     )
     seeded: Any = seed(number)(type(machine.__name__, (machine,), {}))
     run_state_machine_as_test(seeded, settings=wanted)
+
+
+class Walk:
+    """One schedule without hypothesis: longer, of servers that are operated on, and never made smaller."""
+
+    def __init__(self, machine: type[Schedules], number: int) -> None:
+        self._random = random.Random(number)
+        self._schedule = machine()
+        self._faults = self._random.choice((0.0, 0.1, 0.3, 1.0))
+        """How much goes wrong."""
+
+    def go(self) -> None:
+        choose, schedule = self._random, self._schedule
+        hosts = set(choose.sample(list(HOMES), choose.randrange(4)))
+        outcome = choose.choice(("ok",) * 8 + ("fail", "fail", "policy", "error", "abort"))
+        schedule.first(count=choose.choice((1, 1, 2)), outcome=outcome, hosts=hosts, operates=True)
+        for _ in range(choose.randrange(5, 60)):
+            self._step(choose.random())
+        schedule.teardown()
+
+    def _step(self, chance: float) -> None:
+        choose, schedule = self._random, self._schedule
+        host = choose.choice((None, None, *HOMES))
+        if chance < 0.25:
+            schedule.operate(which=self._any, host=host, small=choose.random() < 0.5)
+        elif chance < 0.35:
+            schedule.answer(which=self._any, confirm=choose.random() < 0.4)
+        elif chance < 0.35 + 0.3 * self._faults:
+            choose.choice(self._troubles())()
+        elif chance < 0.9:
+            calm = choose.random() >= self._faults
+            schedule.long_run(seed=3 * self._any + calm, count=choose.choice((5, 20, 60, 150)))
+        else:
+            schedule.catch_up()
+
+    def _troubles(self) -> list[Callable[[], object]]:
+        choose, schedule, host = self._random, self._schedule, self._random.choice(list(HOMES))
+        role = choose.choice(("super", "scheduler", *HOSTS))
+        end = choose.choice(("restart", "call dead", "call alive", "come", "kill", "stop"))
+        fault = choose.choice(("lose commit", "back", "back", "away"))
+        return [
+            partial(schedule.delete_or_deadline, which=self._any, late=choose.random() < 0.6),
+            partial(schedule.kill, which=self._any, successor=choose.random() < 0.7),
+            partial(schedule.start, what=role),
+            partial(schedule.host, host=host, what=end),
+            partial(schedule.database, name=choose.choice(("api", "cell0", *HOSTS)), what=fault),
+            partial(schedule.meanwhile, what=choose.choice(("leases", "write", "write", "cut power")), host=host),
+            partial(schedule.boot_one_more),
+        ]
+
+    @property
+    def _any(self) -> int:
+        return self._random.randrange(1 << 16)
+
+
+def walk(seconds: float, number: int, *, say: bool = True) -> Tally:
+    """Walks of seeds ``number``, ``number`` + 1... until the time is over, one at least. Returns what was done."""
+    began = time.monotonic()
+    with stage() as machine:
+        while not machine.tally.schedules or time.monotonic() - began < seconds:
+            try:
+                Walk(machine, number).go()
+            except BaseException:
+                print(f"walk {number}: went wrong; again: python -m tests.faults.schedules --walks --seed {number}")
+                raise
+            number += 1
+        if say:
+            print(f"up to walk {number - 1} all hold")
+        return machine.tally
 
 
 def look(seconds: float, number: int, examples: int = EXAMPLES, *, shrink: bool = True, say: bool = True) -> Tally:
@@ -415,7 +612,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.0, help="how long to go on with further rounds; 0: one round")
     parser.add_argument("--as-found", action="store_true", help="show a schedule that goes wrong as it was found, not made smaller")
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="schedules in a round")
+    parser.add_argument("--walks", action="store_true", help="longer schedules of operations instead, one for each seed")
     wanted = parser.parse_args()
+    if wanted.walks:
+        print(walk(wanted.seconds, wanted.seed))
+        return 0
     print(look(wanted.seconds, wanted.seed, wanted.examples, shrink=not wanted.as_found))
     return 0
 

@@ -72,7 +72,8 @@ class TestKilled:
             assert driven.conductor.ledger.write(builds.bury, [burial], time.time()) == [uuid]
             assert cloud.evidence().claims == {}
         if deleted:
-            assert cloud.delete(uuid) == builds.Deleted(cell_uuid=CELL0_UUID if step == "buried" else None)
+            buried = builds.Deleted(cell_uuid=CELL0_UUID, bodies=(uuid,))
+            assert cloud.delete(uuid) == (buried if step == "buried" else builds.Deleted(cell_uuid=None))
         cloud.start()
         if not deleted:
             assert states(cloud, [uuid]) == ["error"]

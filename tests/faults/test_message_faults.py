@@ -16,12 +16,18 @@ import pytest
 
 import rpc
 from compute.simulated import METADATA_KEY
+from db.cell import instances
+from db.cell.tasks import TaskFor
 from objects.build import ReportKind
+from objects.flavor import Flavor
+from objects.operation import OperationArgs, OperationKind
 from objects.spec import ServerProperties
+from objects.task import Power, Task, TaskKind, TaskState
 from rpc.arguments import signatures
 from tests.faults.schedule_judge import Asked, Story, come_to_rest
 from tests.faults.schedules import stage
 from tests.support.network import Held, Server
+from tests.support.stepped_parts import HOMES
 from tests.support.stepped_world import AgentProcess, SteppedWorld
 
 FAULTS = ("lost", "doubled", "delayed", "answer lost")
@@ -35,6 +41,8 @@ class Scene:
         self.story = Story()
         self.struck = False
         self.late: list[Held] = []
+        self.tasks: dict[str, tuple[TaskState, Power]] = {}
+        """Of each instance that had a task: how that must end, and what its guest must be then."""
         self._message = message
         self._fault = fault
         world.carry = self._carry
@@ -59,15 +67,43 @@ class Scene:
         self.story.asked[uuid].deleted = True
         self.world.delete(uuid)
 
+    def booted(self) -> str:
+        """A server that is ACTIVE: its messages meet no fault."""
+        before, self.struck = self.struck, True
+        uuid = self.boot()
+        self.rest()
+        self.struck = before
+        return uuid
+
+    def operate(self, uuid: str, kind: OperationKind, **asked: Any) -> None:
+        assert self.world.operate(uuid, kind, **asked) is not None
+        self.story.asked[uuid].operated = True
+
+    def stop(self, uuid: str, *, fails: bool = False) -> None:
+        """Stop an ACTIVE instance."""
+        [host] = self._hosts(uuid)
+        self.world.agent(host).driver.fails_tasks = fails
+        task = Task(number=4, kind=TaskKind.POWER, power=Power.OFF)
+        self.world.ask(HOMES[host], TaskFor(instance_uuid=uuid, task=task))
+        self.tasks[uuid] = (TaskState.FAILED, Power.ON) if fails else (TaskState.DONE, Power.OFF)
+
     def rest(self, *, verify: bool = False) -> None:
         """Everything goes on until nothing is on its way, and is as it should be."""
         come_to_rest(self.world, self.story, verify=verify)
+        for uuid, ends in self.tasks.items():
+            [host] = self._hosts(uuid)
+            row = self.world.files.databases[HOMES[host]].read(instances.get, uuid)
+            assert row is not None
+            assert (row.task_state, *(guest.power for guest in self.world.guests(host) if guest.uuid == uuid)) == ends
 
     def release(self) -> None:
         """What was delayed arrives."""
         for held in self.late:
             held.queue.messages.append(held.letter)
         self.late.clear()
+
+    def _hosts(self, uuid: str) -> list[str]:
+        return [host for host in HOMES if uuid in {guest.uuid for guest in self.world.guests(host)}]
 
     def _carry(self, held: Held, server: Server) -> None:
         network = self.world.network
@@ -118,6 +154,18 @@ def delete_active(scene: Scene) -> None:
     scene.delete(uuid)
 
 
+def stop(scene: Scene) -> None:
+    uuid, _ = scene.boot(), scene.boot()
+    scene.rest()
+    scene.stop(uuid)
+
+
+def stop_failing(scene: Scene) -> None:
+    uuid = scene.boot()
+    scene.rest()
+    scene.stop(uuid, fails=True)
+
+
 def look_around(scene: Scene) -> None:
     """What agents do by the clock, with guests and without."""
     scene.boot()
@@ -149,6 +197,23 @@ def boot_together(scene: Scene) -> None:
     scene.boot_together(2, 1, 1)
 
 
+def operate(scene: Scene) -> None:
+    scene.operate(scene.booted(), OperationKind.STOP)
+
+
+def migrate(scene: Scene) -> None:
+    scene.operate(scene.booted(), OperationKind.MIGRATE, args=OperationArgs(cross_cell=True))
+
+
+def revert(scene: Scene) -> None:
+    """Of a resize: two holds, and the end of the twin."""
+    uuid = scene.booted()
+    flavor = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=2048, root_gb=1)
+    scene.operate(uuid, OperationKind.RESIZE, flavor=flavor)
+    scene.rest()
+    assert scene.world.answer(uuid, confirm=False)
+
+
 CASES: dict[str, Callable[[Scene], None]] = {
     "super-conductor.schedule_and_build_instances": boot,
     "super-conductor.schedule_and_build_batches": boot_together,
@@ -157,16 +222,34 @@ CASES: dict[str, Callable[[Scene], None]] = {
     "scheduler.select_for_each": boot_together,
     "compute.build_instances": boot,
     "compute.delete_instances": delete_active,
+    "compute.do_tasks": stop,
     "cell-conductor.report accept": boot,
     "cell-conductor.report active": boot,
     "cell-conductor.report gone": delete_active,
+    "cell-conductor.report begin": stop,
+    "cell-conductor.report done": stop,
+    "cell-conductor.report task-failed": stop_failing,
     "cell-conductor.build_instances": boot_failing,
     "cell-conductor.holdings": look_around,
     "cell-conductor.update_resource_stats": look_around,
     "cell-conductor.report_state": look_around,
     "cell-conductor.introduce": look_around,
     "cell-conductor.unknown_guests": unaccounted,
+    "super-conductor.operate": operate,
 }
+OF_MOVES = (
+    "super-conductor.schedule_and_build_instances",
+    "scheduler.select_destinations",
+    "compute.build_instances",
+    "compute.delete_instances",
+    "compute.do_tasks",
+    "cell-conductor.report accept",
+    "cell-conductor.report active",
+    "cell-conductor.report gone",
+    "cell-conductor.report begin",
+    "cell-conductor.report done",
+)
+"""All that is sent for a move."""
 CASTS = ("super-conductor.", "compute.", "cell-conductor.report_state")
 """They have no answer to be lost."""
 
@@ -200,6 +283,38 @@ def test_nothing_depends_on_it(world: SteppedWorld, message: str, fault: str) ->
     world.reset()
     scene = Scene(world, message, fault)
     CASES[message](scene)
+    scene.rest()
+    assert scene.struck, "the message was never sent"
+    scene.release()
+    scene.rest(verify=True)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("message", OF_MOVES)
+@pytest.mark.parametrize("move", [migrate, revert])
+def test_no_move_depends_on_it(world: SteppedWorld, move: Callable[[Scene], None], message: str, fault: str) -> None:
+    if fault == "answer lost" and message.startswith(CASTS):
+        return
+    world.reset()
+    scene = Scene(world, message, fault)
+    move(scene)
+    scene.rest()
+    assert scene.struck, "the message was never sent"
+    scene.release()
+    scene.rest(verify=True)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("message", ["compute.do_tasks", "cell-conductor.report begin", "cell-conductor.report done"])
+def test_no_revert_depends_on_it(world: SteppedWorld, message: str, fault: str) -> None:
+    """The hold of the twin, and the start of the source."""
+    if fault == "answer lost" and message.startswith(CASTS):
+        return
+    world.reset()
+    scene = Scene(world, message, fault)
+    scene.struck = True
+    revert(scene)
+    scene.struck = False
     scene.rest()
     assert scene.struck, "the message was never sent"
     scene.release()

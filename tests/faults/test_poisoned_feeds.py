@@ -242,7 +242,7 @@ def test_rows_are_settled_although_the_feed_cannot_be_followed(
 
 
 def test_every_kind_of_event_is_known() -> None:
-    assert {kind.value for kind in EventKind} == {"moved", "active", "ended", "host", "service"}
+    assert {kind.value for kind in EventKind} == {"moved", "active", "ended", "task", "host", "service"}
 
 
 def test_odd_rows_at_the_api_level_are_left_as_they_are(cloud: World, conductor: Conductor, applier: Applier) -> None:

@@ -11,14 +11,22 @@ import random
 
 import pytest
 
-from tests.faults.schedules import look
+from tests.faults.schedules import look, walk
+
+SECONDS = float(os.environ.get("TEST_SCHEDULES", "12"))
+SEED = int(os.environ.get("TEST_SCHEDULES_SEED") or random.randrange(1 << 30))
 
 
 def test_no_schedule_of_the_real_code_goes_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     """A failure shows the schedule as it was found, and the command that repeats it and makes it shorter, which takes minutes."""
-    seconds = float(os.environ.get("TEST_SCHEDULES", "12"))
-    seed = int(os.environ.get("TEST_SCHEDULES_SEED") or random.randrange(1 << 30))
-    tally = look(seconds, seed, examples=40, shrink=False)
+    tally = look(0.6 * SECONDS, SEED, examples=20, shrink=False)
     with capsys.disabled():
-        print(f"\nschedules from seed {seed}: {tally}")  # noqa: T201 - the seed of a run that holds
+        print(f"\nschedules from seed {SEED}: {tally}")  # noqa: T201 - the seed of a run that holds
     assert len(tally.distinct) > 0.5 * tally.schedules
+
+
+def test_no_walk_through_operations_goes_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = walk(0.4 * SECONDS, SEED, say=False)
+    with capsys.disabled():
+        print(f"\nwalks from seed {SEED}: {tally}")  # noqa: T201 - the seed of a run that holds
+    assert tally.schedules

@@ -1,4 +1,4 @@
-"""Agents on simulated hosts, for tests: real services on a real bus, with a hold on their spawns."""
+"""Agents on simulated hosts, for tests: real services on a real bus, with a hold on their spawns and tasks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from compute.driver import Guest
-from compute.journal import read_entries, read_guests
+from compute.journal import Journal, read_entries, read_guests
 from compute.main import ComputeService
 from compute.opts import ComputeSettings, SimulatedSettings
 from compute.simulated import SimulatedDriver, journal_path
 from objects import errors
+from objects.build import Origin
 from objects.spec import BootSecrets
+from objects.task import Power
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.cell_conductor import PATIENCE
@@ -21,27 +25,56 @@ from tests.support.closing import close_all
 
 
 class GatedDriver(SimulatedDriver):
-    """The simulated driver with a gate before each spawn, a count of those at it, and a service it depends on."""
+    """The simulated driver with a gate before each spawn and task, a list of those at it, and a service it depends on."""
 
     def __init__(self, settings: ComputeSettings) -> None:
         super().__init__(settings)
         self.gate = threading.Event()
         self.gate.set()
+        self.closed = threading.Event()
         self.spawning: list[str] = []
+        self.tasks: list[tuple[str, str]] = []
+        """Kind of the task, or power, and whether it is hard."""
+        self.task_errors = 0
         self.destroyed: list[str] = []
         self.destroy_errors = 0
         self.outage = False
         self.raises: Exception | None = None
         """What each spawn raises, if anything."""
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
         self.spawning.append(guest.uuid)
         wait_until(lambda: self.gate.is_set() or cancel.is_set(), PATIENCE, pause=0.005)
         if self.outage:
             raise errors.ServiceUnavailable("The image service is down.")
         if self.raises is not None:
             raise self.raises
-        super().spawn(guest, secrets, cancel)
+        super().spawn(guest, secrets, cancel, origin)
+
+    def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
+        self._at_task(power, hard=hard)
+        super().set_power(uuid, power, hard=hard)
+
+    def reboot(self, uuid: str, *, hard: bool) -> None:
+        self._at_task("reboot", hard=hard)
+        super().reboot(uuid, hard=hard)
+
+    def rebuild(self, guest: Guest) -> None:
+        self._at_task("rebuild", hard=False)
+        super().rebuild(guest)
+
+    def _at_task(self, what: str, *, hard: bool) -> None:
+        self.tasks.append((str(what), "hard" if hard else "soft"))
+        wait_until(lambda: self.gate.is_set() or self.closed.is_set(), PATIENCE, pause=0.005)
+        if self.closed.is_set():
+            raise OSError("the agent has ended")
+        if self.task_errors:
+            self.task_errors -= 1
+            raise OSError("the guest does not react")
+
+    def close(self) -> None:
+        self.closed.set()
+        super().close()
 
     def destroy(self, uuid: str) -> None:
         self.destroyed.append(uuid)
@@ -86,6 +119,18 @@ class Agents:
             uuids = [uuid for uuid in uuids if uuid != entry.destroyed] + ([entry.spawned.uuid] if entry.spawned else [])
             most = max(most, len(uuids))
         return most
+
+    def guest(self, uuid: str, host: str = "h1") -> Guest:
+        (found,) = [guest for guest in self.guests(host) if guest.uuid == uuid]
+        return found
+
+    def cut_power(self, host: str = "h1") -> None:
+        """The host of an agent that is not there loses power: no guest runs any more."""
+        journal = Journal(journal_path(str(self.path), host))
+        for guest in journal.guests():
+            if guest.power.runs:
+                journal.change(msgspec.structs.replace(guest, power=Power.OFF))
+        journal.close()
 
     def stop(self) -> None:
         close_all([partial(service.stop, 0.0) for service in self.services.values()])

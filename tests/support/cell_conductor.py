@@ -241,6 +241,8 @@ class MemoryCell:
             case ReportKind.FAILED:
                 assert report.failure is not None
                 outcome = lifecycle.failed(row, *who, report.failure)
+            case _:
+                raise AssertionError("this cell orders no tasks")
         if isinstance(outcome, lifecycle.Refused):
             return Verdict(
                 instance_uuid=row.uuid, accepted=outcome.done, reason=outcome.reason, known=not outcome.keep, keep=outcome.keep

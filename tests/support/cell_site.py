@@ -15,6 +15,7 @@ from objects.feed import EventKind
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.selection import Selection
 from objects.spec import RequestSpec
+from objects.task import TaskOrder
 from rpc.compute import serve
 from rpc.transport import Bus
 from service.periodic import wait_until
@@ -35,6 +36,8 @@ class Host:
         self.orders: list[tuple[str, int]] = []
         self.specs: list[RequestSpec] = []
         self.deletes: list[tuple[str, int]] = []
+        self.tasks: list[tuple[str, int]] = []
+        """Instance and number."""
         self.server = serve(bus, name, self)
 
     def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
@@ -43,6 +46,9 @@ class Host:
 
     def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
         self.deletes += [(order.instance_uuid, order.attempt) for order in orders]
+
+    def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
+        self.tasks += [(order.instance_uuid, order.number) for order in orders]
 
 
 class Site:

@@ -58,3 +58,27 @@ class Shell:
         assert outcome.err.count("\n") == 1, f"{line}: {outcome}"
         assert outcome.err.startswith("superconductor"), f"{line}: {outcome}"
         return outcome.err.rstrip("\n")
+
+
+class Operator:
+    """Types commands for one endpoint."""
+
+    def __init__(self, shell: Shell, endpoint: str) -> None:
+        self._shell = shell
+        self.endpoint = endpoint
+
+    def __call__(self, line: str) -> Outcome:
+        return self._shell.run(*shlex.split(line), "--endpoint", self.endpoint)
+
+    def done(self, line: str) -> str:
+        outcome = self(line)
+        assert (outcome.status, outcome.err) == (0, ""), f"{line}: {outcome}"
+        return outcome.out
+
+    def json(self, line: str) -> Any:
+        return json.loads(self.done(f"{line} -f json"))
+
+    def refused(self, line: str, status: int = 1) -> str:
+        outcome = self(line)
+        assert (outcome.status, outcome.out, outcome.err.count("\n")) == (status, "", 1), f"{line}: {outcome}"
+        return outcome.err

@@ -16,6 +16,7 @@ from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.delete import Deleter
 from conductor.feed_follower import FeedFollower
+from conductor.operate import Operator
 from conductor.orders import send_orders
 from conductor.placed import Placed
 from conductor.roll_back import BatchSweep
@@ -113,6 +114,7 @@ class Conductor:
             *(self.database, self.registry, scheduler, self.undertaker), owner=owner, lease_seconds=lease_seconds, retry_pause=0.1
         )
         self.deleter = Deleter(self.database, self.registry)
+        self.operator = Operator(self.ledger, self.registry, self.deleter, self.builder.schedule_and_build)
         self.batches = BatchSweep(self.database, self.registry, idle=0.0)
         self._keepers: dict[str, FeedFollower] = {}
 

@@ -19,6 +19,7 @@ from db.api.tables import (
     group_slots,
     instance_mappings,
     inventories,
+    operations,
     quotas,
     request_metadata,
     request_specs,
@@ -256,7 +257,7 @@ class Site:
 
 
 def _empty(tx: Connection) -> None:
-    boots = (build_requests, instance_mappings, quotas, request_specs, request_tags, request_metadata)
+    boots = (build_requests, instance_mappings, quotas, request_specs, request_tags, request_metadata, operations)
     for each in (*boots, allocations, decisions, group_slots, inventories, server_groups):
         tx.execute(sa.delete(each))
 

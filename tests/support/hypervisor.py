@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
+
 from compute.driver import Guest
 from compute.main import ComputeService
 from compute.opts import ComputeSettings, SimulatedSettings
+from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
+from objects.task import Power
 from rpc.transport import Bus
 
 QUICK = {"report_interval": 0.2, "stats_interval": 0.2, "audit_interval": 0.2, "report_retry_max": 0.3, "call_timeout": 2.0}
@@ -24,12 +28,21 @@ class Hypervisor:
         self.destroyed: list[str] = []
         """Uuids whose guest ran and was destroyed."""
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
         self.running[guest.uuid] = guest
 
     def destroy(self, uuid: str) -> None:
         if self.running.pop(uuid, None) is not None:
             self.destroyed.append(uuid)
+
+    def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
+        self.running[uuid] = msgspec.structs.replace(self.running[uuid], power=power)
+
+    def reboot(self, uuid: str, *, hard: bool) -> None:
+        self.set_power(uuid, Power.ON, hard=hard)
+
+    def rebuild(self, guest: Guest) -> None:
+        self.running[guest.uuid] = guest
 
     def guests(self) -> list[Guest]:
         return list(self.running.values())

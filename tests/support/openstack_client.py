@@ -83,6 +83,7 @@ def check_everything(client: OpenStack, flavor: str = "m1.small", group: str | N
     several = _check_several(client, name, flavor, group)
     _check_lists(client, name, [first, *several])
     _check_refusals(client, name, flavor)
+    _check_power(client, name)
     _check_no_valid_host(client, name, flavor)
     _check_delete(client, name, first, several)
 
@@ -190,8 +191,17 @@ def _check_refusals(client: OpenStack, name: str, flavor: str) -> None:
     assert "There is no image service here" in image
     assert "--block-device" in image
     assert client.refused("server", "show", "no-such-server") == "No Server found for no-such-server"
-    assert "POST /v2.1/servers/" in (stop := client.refused("server", "stop", name))
-    assert stop.endswith("/action is not offered by this service.")
+    assert "There is no such action: 'shelve'" in client.refused("server", "shelve", name)
+    assert "Cannot 'start' instance" in client.refused("server", "start", name)
+
+
+def _check_power(client: OpenStack, name: str) -> None:
+    """A server is stopped and started, and both are among its events."""
+    for command, status in (("stop", "SHUTOFF"), ("start", "ACTIVE")):
+        assert client.done("server", command, name) == ""
+        assert wait_until(lambda: client.json("server", "show", name)["status"] == status, 120)  # noqa: B023 - waited for in the loop
+    events = client.json("server", "event", "list", name)
+    assert [event["Action"] for event in events] == ["start", "stop", "create"]
 
 
 def _check_no_valid_host(client: OpenStack, name: str, flavor: str) -> None:

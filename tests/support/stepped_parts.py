@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +22,7 @@ from cells.cell import Cell
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from compute.driver import Guest
+from compute.opts import ComputeSettings
 from compute.simulated import SimulatedDriver
 from db.api import cell_mappings, host_mappings
 from db.api.cache import EpochReader
@@ -28,9 +30,11 @@ from db.api.claims import Ledger, Stamp
 from db.cell import compute_nodes, services
 from db.sql.engine import ApiDatabase, Database, OutcomeUnknown
 from objects import errors
+from objects.build import Origin
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
 from objects.process import AGENT_BINARY
 from objects.spec import BootSecrets
+from objects.task import Power
 from service.worker_pool import WorkerPool
 from tests.support import fleet
 from tests.support.databases import api_database, cell_database
@@ -117,13 +121,53 @@ class SteppedWorkers(WorkerPool):
         self._spawn(partial(function, *arguments))
 
 
-class SteppedHypervisor(SimulatedDriver):
-    """Spawning and destroying are steps."""
+class SteppedCancel(threading.Event):
+    """What a spawn is cancelled by. Where the spawn waits for it, in the middle of a copy, it stops instead."""
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
+    def __init__(self, cancel: threading.Event) -> None:
+        super().__init__()
+        self._cancel = cancel
+
+    def is_set(self) -> bool:
+        return self._cancel.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        pause("copy")
+        return self._cancel.is_set()
+
+
+class SteppedHypervisor(SimulatedDriver):
+    """Spawning, tasks and destroying are steps. It can be told to fail the tasks."""
+
+    fails_tasks = False
+
+    def __init__(self, settings: ComputeSettings, reboots: Counter[str]) -> None:
+        """``reboots``: counts them, by uuid of the body."""
+        super().__init__(settings)
+        self._reboots = reboots
+
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
         pause("spawn")
-        super().spawn(guest, secrets, cancel)
+        super().spawn(guest, secrets, SteppedCancel(cancel), origin)
         pause("spawned")
+
+    def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
+        pause("set power")
+        if self.fails_tasks:
+            raise errors.TaskFailed("The test lets tasks fail.")
+        super().set_power(uuid, power, hard=hard)
+        pause("power set")
+
+    def reboot(self, uuid: str, *, hard: bool) -> None:
+        pause("reboot")
+        self._reboots[uuid] += 1
+        super().reboot(uuid, hard=hard)
+        pause("rebooted")
+
+    def rebuild(self, guest: Guest) -> None:
+        pause("rebuild")
+        super().rebuild(guest)
+        pause("rebuilt")
 
     def destroy(self, uuid: str) -> None:
         pause("destroy")

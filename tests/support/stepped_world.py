@@ -19,8 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from compute.disks import write_to_disk
 from compute.driver import Guest
-from compute.journal import read_guests
+from compute.journal import JournalEntry, read_guests
 from compute.main import AgentEndpoint, ComputeService
 from compute.opts import ComputeSettings, SimulatedSettings
 from compute.simulated import journal_path
@@ -29,15 +32,21 @@ from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
 from conductor.feed_follower import FeedFollower
+from conductor.operate import Operator
+from conductor.orders import send_tasks
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.tidy import reap
-from db.api import builds, leases, server_groups
-from db.cell import services
+from db.api import builds, leases, operation_accept, operation_steps, operations, server_groups
+from db.api.operation_accept import NewOperation
+from db.cell import services, tasks
+from db.cell.tasks import TaskFor
 from objects import errors
 from objects.context import RequestContext
 from objects.group import GroupPolicy, ServerGroup
+from objects.operation import Operation, OperationKind
 from objects.process import AGENT_BINARY
+from objects.task import Power
 from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.scheduler import SchedulerClient
 from rpc.super_conductor import SuperConductorClient
@@ -101,20 +110,36 @@ class SuperProcess(Process):
         ledger = SteppedLedger(api, owner)
         client = SchedulerClient(world.network.bus("api"))
         self._builder = Builder(
-            api, registry, client, Undertaker(ledger, registry), owner=owner, lease_seconds=0.0, retry_pause=0.0
+            api,
+            registry,
+            client,
+            Undertaker(ledger, registry),
+            owner=owner,
+            lease_seconds=0.0,
+            retry_pause=0.0,
+            operate=lambda found: self._operator.advance(found),
         )
         deleter = Deleter(api, registry)
-        keepers = {cell.name: FeedFollower(api, ledger, registry, cell, -1.0) for cell in (*registry.cells(), registry.cell0)}
+        self._operator = Operator(ledger, registry, deleter, self._builder.schedule_and_build)
+        keepers = {
+            cell.name: FeedFollower(api, ledger, registry, cell, -1.0, operate=self._told)
+            for cell in (*registry.cells(), registry.cell0)
+        }
         self.work = {
             "queue": self._queue,
             "deletes": deleter.sweep,
+            "operations": self._operator.sweep,
             **{f"keep {name}": partial(_to_the_end, keeper.keep) for name, keeper in keepers.items()},
             "reap": partial(reap, api, ledger),
         }
-        endpoint = SuperConductor(self._builder, deleter)
+        endpoint = SuperConductor(self._builder, deleter, operate=self._operator.advance)
         world.network.serve(
             "api", super_conductor.TOPIC, None, owner, endpoint, super_conductor.SuperConductorEndpoint, pauses=True
         )
+
+    def _told(self, servers: Sequence[str]) -> None:
+        """Cells have told of these servers: their operations go on in another thread."""
+        self.world.begin(self.owner, "told", partial(self._operator.advance_servers, servers), True)
 
     def _queue(self) -> None:
         """As ``QueueSweep`` does: what waits is built, several batches together in each thread."""
@@ -133,6 +158,7 @@ class CellProcess(Process):
         sweep = CellSweep(database, sender, CellConductor(database, sender), resend_age=-1.0, down_time=EVER, feed_age=EVER)
         self.work = {
             "orders": sweep.orders,
+            "tasks": sweep.tasks,
             "deletes": sweep.deletes,
             "dead hosts": sweep.dead_hosts,
             "deadlines": sweep.deadlines,
@@ -171,16 +197,24 @@ class AgentProcess(Process):
 
     def __init__(self, world: SteppedWorld, host: str) -> None:
         super().__init__(world, host)
-        simulated = SimulatedSettings(state_path=str(world.path / "hosts"), shared_folder=True, vcpus=ROOM)
+        simulated = SimulatedSettings(
+            state_path=str(world.path / "hosts"),
+            shared_folder=True,
+            vcpus=ROOM,
+            copy_delay=EVER,
+            task_failure_rate=world.task_failure_rate,
+        )
         settings = ComputeSettings(
             host=host, simulated=simulated, cpu_allocation_ratio=1.0, spawn_timeout=0.0, outage_retry_max=0.0
         )
-        self.driver = SteppedHypervisor(settings)
+        self.driver = SteppedHypervisor(settings, world.reboots)
         bus = world.network.bus(HOMES[host])
         self.service = service = ComputeService(settings, bus, driver=self.driver)
         self._reporter = service._reporter
         agent = service._agent
+        agent._retry_at = lambda tries: 0.0  # type: ignore[method-assign]  # time does not pass
         agent._spawners = SteppedWorkers(lambda function: world.begin(host, "spawner", function, True))
+        agent._workers = SteppedWorkers(lambda function: world.begin(host, "worker", function, True))
         agent._destroyers = SteppedWorkers(lambda function: world.begin(host, "destroyer", function, True))
         self.work = {
             "report": self._report,
@@ -246,6 +280,10 @@ class SteppedWorld:
         self.failures: Counter[str] = Counter()
         self.carry: Callable[[Held, Server], object] = self.network.deliver
         """Who brings letters where they go, while all goes as it should."""
+        self.reboots: Counter[str] = Counter()
+        """How often the guest of each body was rebooted."""
+        self.task_failure_rate = 0.0
+        """Share of the guests that do not react to tasks that are not hard."""
         self._numbers: Counter[str] = Counter()
         self._dead: set[str] = set()
         for name in HOSTS:  # what the hosts offer
@@ -263,6 +301,7 @@ class SteppedWorld:
         shutil.rmtree(self.path / "hosts", ignore_errors=True)
         self._numbers.clear()
         self._dead.clear()
+        self.reboots.clear()
         self._bell = SuperConductorClient(self.network.bus("api"))
         self._ledger = SteppedLedger(self.files.databases["api"], "api")
         for role in ("super", "super", "scheduler"):
@@ -290,6 +329,10 @@ class SteppedWorld:
 
     def agents(self) -> list[AgentProcess]:
         return [process for process in self.processes.values() if isinstance(process, AgentProcess)]
+
+    def agent(self, host: str) -> AgentProcess:
+        [found] = [agent for agent in self.agents() if agent.owner == host]
+        return found
 
     def die(self, owner: str) -> None:
         """Killed: what it was at is never gone on with."""
@@ -349,15 +392,83 @@ class SteppedWorld:
     def delete(self, instance: str) -> bool:
         with self.files.well():
             done = self._ledger.write(builds.delete, instance, project_id=None, now=time.time())
-        if done is not None and done.cell_uuid is not None:
-            self._bell.delete_instances(CONTEXT, [instance])
+        if done is not None and done.bodies:
+            self._bell.delete_instances(CONTEXT, list(done.bodies))
         return done is not None
 
+    def operate(self, server: str, kind: OperationKind, **asked: Any) -> Operation | None:
+        """Ask for an operation, and ring. None: it is refused."""
+        self._numbers["operation"] += 1
+        name, now = f"operation {self._numbers['operation']}", time.time()
+        values: dict[str, Any] = {"uuid": _name_uuid(name), "scope": None, "user_id": "u", "request_id": name.replace(" ", "-")}
+        if kind.moves:
+            values |= {"twin_uuid": _name_uuid(f"twin of {name}"), "batch_id": _name_uuid(f"batch of {name}")}
+        wanted = NewOperation(server_uuid=server, kind=kind, deadline=now + EVER, **values, **asked)
+        with self.files.well():
+            try:
+                operation = self.files.databases["api"].write(operation_accept.accept, wanted, now)
+            except errors.SuperconductorError:
+                return None
+        if kind.moves:
+            self._bell.schedule_and_build_instances(CONTEXT, values["batch_id"])
+        else:
+            self._bell.operate(CONTEXT, [operation.uuid])
+        return operation
+
+    def answer(self, server: str, *, confirm: bool) -> bool:
+        """Confirm its resize, or revert it. False: there is none that waits for that."""
+        with self.files.well():
+            found = self.files.databases["api"].read(operations.open_for, [server]).get(server)
+            if found is None:
+                return False
+            if confirm:
+                stepped = self._ledger.write(operation_steps.confirm, [found.uuid], time.time())
+            else:
+                stepped = self.files.databases["api"].write(operation_steps.revert, [found.uuid], time.time())
+        if stepped.operations:
+            self._bell.operate(CONTEXT, [found.uuid])
+        if stepped.deleted:
+            self._bell.delete_instances(CONTEXT, list(stepped.deleted))
+        return bool(stepped.operations)
+
+    def ask(self, cell: str, asked: TaskFor) -> None:
+        """A task is written into the cell, and ordered."""
+        database = self.files.databases[cell]
+        with self.files.well():
+            database.write(tasks.ask, [asked], time.time())
+            found = database.read(tasks.orders, [asked.instance_uuid])
+        send_tasks(Sender(cell, self.network.bus(cell)), CONTEXT, found)
+
     def strike(self, instance: str) -> None:
-        """Its deadline passes."""
-        self.files.raw["api"].execute("UPDATE build_requests SET deadline = 1 WHERE instance_uuid = ?", (instance,))
-        for cell in HOSTS:
-            self.files.raw[cell].execute("UPDATE builds SET deadline = 1 WHERE instance_uuid = ?", (instance,))
+        """Its deadline passes, or that of its open operation."""
+        api = self.files.raw["api"]
+        api.execute("UPDATE operations SET deadline = 1 WHERE open_for = ?", (instance,))
+        bodies = [row[0] for row in api.execute("SELECT instance_uuid FROM instance_mappings WHERE server_uuid = ?", (instance,))]
+        for body in (instance, *bodies):
+            api.execute("UPDATE build_requests SET deadline = 1 WHERE instance_uuid = ?", (body,))
+            for cell in HOSTS:
+                self.files.raw[cell].execute("UPDATE builds SET deadline = 1 WHERE instance_uuid = ?", (body,))
+
+    def end_leases(self) -> None:
+        """Those who wait with a request for longer than a lease lose it."""
+        self.files.raw["api"].execute("UPDATE build_requests SET lease_until = 1 WHERE lease_until > 1")
+
+    def write_disks(self, host: str) -> None:
+        """Every guest that runs on the host writes."""
+        for guest in self.guests(host):
+            if guest.power.runs:
+                write_to_disk(str(self.path / "hosts"), host, guest.uuid)
+
+    def cut_power(self, host: str) -> None:
+        """The host and its agent go down together: when they come again, no guest runs."""
+        if host in self.processes:
+            self.die(host)
+        journal = journal_path(str(self.path / "hosts"), host)
+        for guest in read_guests(journal):
+            if guest.power.runs:
+                with journal.open("ab") as file:
+                    off = JournalEntry(changed=msgspec.structs.replace(guest, power=Power.OFF))
+                    file.write(msgspec.json.encode(off) + b"\n")
 
     def call_dead(self, host: str, dead: bool) -> None:
         """Whatever its agent says."""
@@ -374,7 +485,8 @@ class SteppedWorld:
     # -- coming to rest ----------------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Whatever was down is up again; what was killed has a successor."""
+        """Whatever was down is up again; what was killed has a successor, and its leases run out."""
+        self.end_leases()
         for database in self.files.databases.values():
             database.away = database.lose_answer = False
         for host in HOMES:
@@ -419,6 +531,12 @@ class SteppedWorld:
                 self.carry(held, server)
         return bool(seen)
 
+    def sweep(self, kind: str, name: str) -> None:
+        """One sweep of one process of this kind, with all that comes of it."""
+        process = next(process for owner, process in self.processes.items() if owner.startswith(f"{kind}-"))
+        process.begin(name)
+        self.drain()
+
     def round(self) -> None:
         """Every sweep and every look, once, of one process of each kind. Signs of life say nothing that is not known."""
         seen: set[str] = set()
@@ -437,6 +555,10 @@ class SteppedWorld:
         self.registry.close()
         self.network.close()
         self.files.close()
+
+
+def _name_uuid(name: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
 
 
 def _to_the_end(work: Callable[[], bool]) -> None:

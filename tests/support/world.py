@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+from uuid import uuid4
 
 import msgspec
 import sqlalchemy as sa
@@ -27,13 +28,15 @@ from conductor.cell_conductor import CellConductor
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.opts import ConductorSettings
 from conductor.sweep_cell import CellSweep
-from db.api import builds, events, leases
+from db.api import builds, events, leases, operation_accept, operations
+from db.api.operation_accept import NewOperation
 from db.api.tables import feed_cursors
 from db.cell import compute_nodes, feed, instances, services
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects.compute_node import ComputeNode
 from objects.instance import Instance
+from objects.operation import Operation, OperationKind, OperationState
 from objects.process import AGENT_BINARY
 from objects.spec import RequestSpec
 from rpc.compute import ComputeClient
@@ -167,8 +170,27 @@ class World:
         self.api.write(builds.accept, spec, servers(count), now=now, deadline=now + timeout)
         return spec
 
+    def operate(self, server: str, kind: OperationKind, *, timeout: float = 60.0, **asked: Any) -> Operation:
+        """An operation that is durable, and that nobody was told of."""
+        now = self.api.now()
+        values: dict[str, Any] = {"scope": None, "user_id": "u", "request_id": f"req-{uuid4()}", "deadline": now + timeout}
+        if kind.moves:
+            values |= {"twin_uuid": str(uuid4()), "batch_id": str(uuid4())}
+        wanted = NewOperation(uuid=str(uuid4()), server_uuid=server, kind=kind, **(values | asked))
+        return self.api.write(operation_accept.accept, wanted, now)
+
     def delete(self, instance: str) -> builds.Deleted | None:
         return self.keeper.ledger.write(builds.delete, instance, project_id=None, now=time.time())
+
+    def ended(self, operation: Operation) -> Operation:
+        """The operation once it has ended, or once it waits for its user."""
+        assert wait_until(lambda: self._is_over(operation), PATIENCE), self.api.read(operations.with_bodies, [operation.uuid])
+        [found] = self.api.read(operations.get, [operation.uuid])
+        return found
+
+    def _is_over(self, operation: Operation) -> bool:
+        [found] = self.api.read(operations.get, [operation.uuid])
+        return found.outcome is not None or found.state is OperationState.VERIFY
 
     # -- what happens to databases -----------------------------------------------------------------------------------------------
 

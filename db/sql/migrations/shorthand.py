@@ -32,6 +32,11 @@ def column(name: str, kind: Any, *, null: bool = False) -> sa.Column[Any]:
     return sa.Column(name, kind, nullable=null)
 
 
+def number_column(name: str, kind: Any) -> sa.Column[Any]:
+    """A column to add to a table that has rows: a number, 0 unless it is written."""
+    return sa.Column(name, kind, nullable=False, server_default=sa.text("0"))
+
+
 def create_table(name: str, *columns: sa.Column[Any], key: tuple[str, ...], unique: tuple[str, ...] = ()) -> None:
     """A table with its primary key and at most one unique constraint. Skipped where an interrupted run on MariaDB had made it.
 

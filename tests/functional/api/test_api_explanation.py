@@ -14,10 +14,12 @@ import pytest
 
 from api import explanation
 from api.main import build_app
-from db.api import cell_mappings, decisions, mappings
+from db.api import cell_mappings, decisions, mappings, operation_accept
+from db.api.operation_accept import NewOperation
 from db.cell import services
 from objects.cell import CellMapping
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
+from objects.operation import OperationKind
 from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY
 from objects.relaxation import Asked, Relaxation
 from tests.support.api import CELL1_UUID, IMAGE, OTHER_TENANT, TENANT, Front
@@ -186,6 +188,41 @@ def test_what_would_have_been_enough_is_told_to_tenants_in_safe_words(front: Fro
     ]
     decide(front, server, at=time.time() + 100)
     assert front.get(f"/v2.1/servers/{server}/explanation", TENANT).json["explanation"]["would_have_fitted"] is None
+
+
+def test_a_server_that_was_moved_is_explained_by_the_decisions_about_all_its_bodies(front: Front) -> None:
+    """The sentence is about the body that it is: a migration that found no host since says nothing of where it runs."""
+    server = front.boot(headers=TENANT)
+    front.hand_over("h1")
+    front.activate(server)
+    front.follow_feed()
+    first = decide(front, server)
+    move, now = str(uuid.uuid4()), time.time()
+    asked = NewOperation(
+        uuid=str(uuid.uuid4()),
+        server_uuid=server,
+        kind=OperationKind.MIGRATE,
+        scope=None,
+        user_id="u",
+        request_id="req-2",
+        deadline=now + 60.0,
+        twin_uuid=str(uuid.uuid4()),
+        batch_id=move,
+    )
+    front.database.write(operation_accept.accept, asked, now)
+    nowhere = (DecidedInstance(instance_uuid=asked.twin_uuid or "", host=None),)
+    second = decide(front, server, batch_id=move, choices=nowhere, at=now + 1.0, message="No valid host was found.")
+    told = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]
+    assert [decision["id"] for decision in told["decisions"]] == [first.id, second.id]
+    status = front.get("/v2.1/superconductor/status").json["status"]
+    assert status["operations"]["placing"]["count"] == 1
+    assert status["operations"]["placing"]["oldest_seconds"] >= 0
+    assert told["message"] == explanation.DECIDED
+    request = front.get(f"/v2.1/superconductor/requests/{move}/explanation").json["explanation"]
+    assert [found["server_id"] for found in request["servers"]] == [server]
+    assert request["servers"][0]["message"] == second.message
+    of_boot = front.get(f"/v2.1/superconductor/requests/{first.batch_id}/explanation").json["explanation"]
+    assert [found["server_id"] for found in of_boot["servers"]] == [server]
 
 
 class TestARequest:

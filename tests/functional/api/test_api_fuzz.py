@@ -17,7 +17,7 @@ from api.filters import KNOWN
 from api.opts import ApiSettings
 from api.sorting import kind_of
 from db.api.listing import SORT_KEYS
-from tests.support.api import IMAGE, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, TENANT, Front
 from tests.support.databases import SERVERS
 from tests.support.fronts import databases_of
 
@@ -47,7 +47,12 @@ PATHS = [
     "/v2.1/servers",
     "/v2.1/servers/detail",
     "/v2.1/servers/{}",
+    "/v2.1/servers/{}/action",
     "/v2.1/servers/{}/explanation",
+    "/v2.1/servers/{}/metadata",
+    "/v2.1/servers/{}/metadata/{}",
+    "/v2.1/servers/{}/tags",
+    "/v2.1/servers/{}/tags/{}",
     "/v2.1/servers/{}/os-instance-actions",
     "/v2.1/servers/{}/os-instance-actions/{}",
     "/v2.1/flavors",
@@ -122,6 +127,18 @@ bodies = st.builds(
 quotas = st.fixed_dictionaries(
     {"quota_set": st.dictionaries(st.sampled_from(["instances", "cores", "ram", "force", "x"]), value, max_size=3)}
 )
+
+edits = st.one_of(
+    st.tuples(
+        st.just(""), st.fixed_dictionaries({"server": st.dictionaries(st.sampled_from(["name", "description", "x"]), value)})
+    ),
+    st.tuples(st.sampled_from(["/metadata", "/metadata/{}"]), st.dictionaries(st.sampled_from(["metadata", "meta"]), value)),
+    st.tuples(st.just("/metadata"), st.fixed_dictionaries({"metadata": st.dictionaries(text, text, max_size=3)})),
+    st.tuples(st.just("/tags"), st.fixed_dictionaries({"tags": st.one_of(value, st.lists(text, max_size=3))})),
+    st.tuples(st.just("/tags/{}"), st.none()),
+    st.tuples(st.just("/action"), st.dictionaries(st.one_of(st.sampled_from(["lock", "unlock"]), text), value, max_size=2)),
+)
+"""The end of a server's path, and a body."""
 
 
 def position(keys: list[str], values: list[Any]) -> str:
@@ -229,6 +246,18 @@ def test_headers(front: Front, path: str, headers: dict[str, str]) -> None:
 )  # fmt: skip
 def test_boots(front: Front, body: dict[str, Any], version: str) -> None:
     ask(front, "POST", "/v2.1/servers", headers={"OpenStack-API-Version": f"compute {version}"}, body=body)
+
+
+@tried
+@given(edits, text)
+def test_edits(front: Front, edit: tuple[str, Any], item: str) -> None:
+    """Nor is the server's next list one."""
+    path, body = edit
+    ended = f"/v2.1/servers/{front.uuids()[0]}{path.replace('{}', quote(item, errors='surrogatepass'))}"
+    for method in ("POST", "PUT", "DELETE") if path else ("PUT",):
+        ask(front, method, ended, headers=NEWEST, body=body)
+    ask(front, "GET", ended, headers=NEWEST)
+    ask(front, "GET", "/v2.1/servers/detail", "all_tenants=1", NEWEST)
 
 
 @tried

@@ -196,7 +196,7 @@ def test_a_page_costs_as_many_statements_however_many_cells_there_are(front: Fro
             asked = [(database, text) for database, text in counter.statements() if "epochs" not in text]  # these go by the clock
             assert {database for database, _ in asked} == {"api"}
             totals.append(len(asked))
-    assert totals == 2 * [3, 3, 4]
+    assert totals == 2 * [4, 4, 6]
 
 
 def _move_to(tx: Connection, cell_uuid: str) -> None:

@@ -16,7 +16,15 @@ NOBODY = {"X-Project-Id": "p1", "X-Roles": "nobody"}
 READER = {"X-Project-Id": "p1", "X-Roles": "reader"}
 AUDITOR = {"X-Project-Id": "auditors", "X-Roles": "auditor"}
 UUID = "3f0a2b5e-1111-4222-8333-444455556666"
-PARAMETERS = {"server_id": UUID, "flavor_id": "1", "project_id": "p1", "request_id": f"req-{UUID}", "image_id": UUID}
+PARAMETERS = {
+    "server_id": UUID,
+    "flavor_id": "1",
+    "project_id": "p1",
+    "request_id": f"req-{UUID}",
+    "image_id": UUID,
+    "key": "k",
+    "tag": "t",
+}
 OPEN = {"/", "/v2.1", "/identity/v3"}
 
 

@@ -15,6 +15,7 @@ from db.sql.connection import Connection
 from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
+from objects.task import TaskOrder
 from rpc.compute import HostOrders, serve
 from rpc.errors import Unreachable
 from tests.support.cell_databases import Cells, cells_on
@@ -36,6 +37,9 @@ class Agent:
     def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
         self.deletes += orders
         self.came.set()
+
+    def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
+        raise AssertionError("no task was ordered")
 
 
 @pytest.fixture(params=USUAL)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -21,13 +19,15 @@ from cli.http import ApiClient
 from cli.server import POLL_INTERVAL_S
 from conductor.roll_back import BatchSweep
 from db import dead_letters, processes, secrets
-from db.api import cell_mappings, decisions, mappings, silences
+from db.api import cell_mappings, decisions, mappings, operation_accept, silences
+from db.api.operation_accept import NewOperation
 from db.api.silences import Silence
 from db.cell.tables import cell_processes
 from objects import errors
 from objects.cell import CellMapping
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
 from objects.instance import FailureClass
+from objects.operation import OperationKind
 from objects.process import CONDUCTOR_BINARY, About, Process
 from objects.relaxation import Asked, Relaxation
 from objects.spec import BootSecrets
@@ -35,35 +35,11 @@ from service.periodic import wait_until
 from service.vault import Vault, new_key
 from tests.support.api import CELL1_UUID, IMAGE, Front
 from tests.support.cell_databases import closed_port, silent_port
-from tests.support.commands import Outcome, Shell
+from tests.support.commands import Operator, Shell
 
 VAULT = Vault([new_key()])
 DEAD = Process(uuid="dead", binary=CONDUCTOR_BINARY, host="c1", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
 BOOT = f"server boot web --flavor m1.small --image {IMAGE}"
-
-
-class Operator:
-    """Types commands for one endpoint."""
-
-    def __init__(self, shell: Shell, endpoint: str) -> None:
-        self._shell = shell
-        self.endpoint = endpoint
-
-    def __call__(self, line: str) -> Outcome:
-        return self._shell.run(*shlex.split(line), "--endpoint", self.endpoint)
-
-    def done(self, line: str) -> str:
-        outcome = self(line)
-        assert (outcome.status, outcome.err) == (0, ""), f"{line}: {outcome}"
-        return outcome.out
-
-    def json(self, line: str) -> Any:
-        return json.loads(self.done(f"{line} -f json"))
-
-    def refused(self, line: str, status: int = 1) -> str:
-        outcome = self(line)
-        assert (outcome.status, outcome.out, outcome.err.count("\n")) == (status, "", 1), f"{line}: {outcome}"
-        return outcome.err
 
 
 @pytest.fixture
@@ -331,6 +307,21 @@ def test_status_counts(front: Front, operator: Operator) -> None:
     assert operator.json("status")["cells"][0]["servers"] == {"active": 1}
     assert operator.json("status")["hosts_in_two_cells"] == []
     assert "Dead letters" not in text
+    assert "Open operations" not in text
+    now = time.time()
+    stop = NewOperation(
+        uuid=str(uuid.uuid4()),
+        server_uuid=running,
+        kind=OperationKind.STOP,
+        scope=None,
+        user_id="u",
+        request_id="req-1",
+        deadline=now + 60.0,
+    )
+    front.database.write(operation_accept.accept, stop, now - 5.0)
+    assert "Open operations: 1 in task, the oldest for " in operator.done("status")
+    assert "Open operations: 1 in task, the oldest for " in operator.done("top --once")
+    assert operator.json("status")["operations"]["task"]["count"] == 1
 
 
 def test_status_counts_dead_letters_where_there_are_any(front: Front, operator: Operator) -> None:

@@ -16,7 +16,7 @@ from compute.journal import Received, read_entries
 from compute.main import ComputeService
 from compute.simulated import SimulatedDriver, journal_path
 from objects import errors
-from objects.build import Report, ReportKind, Verdict
+from objects.build import Origin, Report, ReportKind, Verdict
 from objects.context import RequestContext
 from objects.instance import FailureClass, State
 from objects.spec import BootSecrets
@@ -91,7 +91,7 @@ def test_every_guest_of_the_batch_gets_them_and_the_host_keeps_a_digest(
     service.stop(1.0)
     agents.start()
     assert received(tmp_path) == dict.fromkeys(uuids, RECEIVED) | {plain: None}, "the host's file was rewritten"
-    for path in tmp_path.iterdir():
+    for path in filter(Path.is_file, tmp_path.rglob("*")):
         assert b"marked" not in path.read_bytes()
         assert b"bWFya2Vk" not in path.read_bytes()
 
@@ -121,7 +121,7 @@ def test_a_grant_without_them_builds_nothing(cell: ConfidentialCell, agents: Age
 class Talkative(SimulatedDriver):
     """Quotes what it was given, as a hypervisor's tools may."""
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event) -> None:
+    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
         assert secrets is not None
         raise errors.BuildFailed(f"virt-customize --password {secrets.admin_pass} --data marked-hunter2 {secrets.user_data}: no")
 

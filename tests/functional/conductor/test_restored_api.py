@@ -14,12 +14,15 @@ from cells.administration import CellChange
 from conductor.adopt_guest import Owner, adopt
 from conductor.audit.places import Places
 from conductor.main import SuperConductorService
-from db.api import incarnation
+from db.api import incarnation, mappings
 from db.api import tables as api
 from db.cell import incarnation_mark, unknown_guests
 from db.cell import tables as cell
 from objects.cell import CellState
-from objects.instance import State
+from objects.flavor import Flavor
+from objects.instance import Server, State
+from objects.operation import OperationArgs, OperationKind, Outcome
+from objects.task import Power
 from service.periodic import wait_until
 from tests.support import backups, fleet
 from tests.support.auditing import Auditor
@@ -79,6 +82,11 @@ class Region:
         for host, uuids in self.cloud.evidence().guests.items():
             for uuid in uuids:
                 found.setdefault(uuid, []).append(host)
+        return found
+
+    def server(self, uuid: str) -> Server:
+        found = self.cloud.api.read(mappings.get, uuid)
+        assert found is not None
         return found
 
     def mark(self) -> int:
@@ -294,3 +302,41 @@ def test_what_both_databases_have_lost_is_kept_by_its_hosts_and_adopted(region: 
         adopt(places, uuid, None, Owner(project_id=fleet.spec().project_id, user_id="u"))
     region.agrees()
     assert region.guests() == guests
+
+
+@pytest.mark.timeout(300)
+def test_servers_that_were_moved_after_the_backup_are_where_they_run(region: Region) -> None:
+    """One in another cell, one stopped, one resized and not confirmed, and one that was booted and moved after the backup."""
+    cloud = region.cloud
+    region.begin()
+    moved, stopped, resized = region.boot(3)
+    region.rest()
+    backup = backups.take(cloud.api, api.metadata)
+    mark = region.mark()
+    [late] = region.boot(1)
+    region.rest()
+    large = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=1024, root_gb=1)
+    args = OperationArgs(cross_cell=True)
+    operations = [cloud.operate(uuid, OperationKind.MIGRATE, timeout=600.0, args=args) for uuid in (moved, late)]
+    operations.append(cloud.operate(stopped, OperationKind.STOP, timeout=600.0))
+    operations.append(cloud.operate(resized, OperationKind.RESIZE, timeout=600.0, flavor=large, args=args))
+    for operation in operations:
+        cloud.ended(operation)
+    bodies = {uuid: region.server(uuid).body_uuid for uuid in (moved, late, stopped, resized)}
+    assert len({*bodies, *bodies.values()}) == 7
+    assert wait_until(lambda: region.mark() > mark + 1, PATIENCE, 0.2)
+    region.stop()
+    cloud.scheduler.stop()
+    backups.restore(cloud.api, api.metadata, backup)
+    cloud.keeper.registry.refresh()
+    cloud.start_scheduler()
+    region.begin()
+    auditor = Auditor(cloud.conductor("auditor"), guests=False)
+    assert wait_until(lambda: auditor.repair() == [] and auditor.kinds() == [], PATIENCE, 1.0), auditor.findings()
+    assert {uuid: region.server(uuid).body_uuid for uuid in bodies} == bodies
+    assert wait_until(lambda: set(region.guests()) == set(bodies.values()), PATIENCE, 0.2), "what nothing needs is gone"
+    assert {uuid: region.server(uuid).state for uuid in bodies} == dict.fromkeys(bodies, "active")
+    assert region.server(stopped).power is Power.OFF
+    assert cloud.ended(cloud.operate(stopped, OperationKind.START)).outcome is Outcome.DONE
+    assert cloud.ended(cloud.operate(moved, OperationKind.MIGRATE, args=args)).outcome is Outcome.DONE
+    assert cloud.evidence().drifts == ()

@@ -10,13 +10,11 @@ import sqlalchemy as sa
 
 from conductor.audit import batches, queue, rows, servers
 from conductor.roll_back import judge
-from db.api.tables import build_requests, instance_mappings, request_specs
+from db.api.tables import build_requests, instance_mappings
 from db.cell import instances, staging
 from db.cell.tables import instances as instance_table
-from objects import lifecycle, stored
+from objects import lifecycle
 from objects.instance import Failure, FailureClass, Instance, State
-from objects.move import Move, MoveKind
-from tests.support import fleet
 from tests.support.auditing import LONG_AGO, Auditor, Ground, away, flat
 from tests.support.batches import change, fail, open_batches, whole
 from tests.support.ground import USUAL, on
@@ -128,17 +126,6 @@ class TestQueue:
         uuid = str(uuids.uuid4())
         site.api(sa.insert(build_requests), request(uuid, str(uuids.uuid4())))
         repaired(site, queue.UNMAPPED, uuid)
-
-    def test_a_request_for_a_move_is_its_operations(self, site: Ground) -> None:
-        operation, batch = str(uuids.uuid4()), str(uuids.uuid4())
-        move = Move(
-            kind=MoveKind.MIGRATE, instance_uuid=str(uuids.uuid4()), source_host="a1", source_cell_uuid=site.uuid_of("cell1")
-        )
-        spec = stored.dump(fleet.spec().moving(move, batch))
-        site.api(sa.insert(request_specs), {"batch_id": batch, "spec": spec, "created_at": 0.0})
-        site.api(sa.insert(build_requests), request(operation, batch))
-        assert site.auditor.kinds() == []
-        site.api(sa.delete(build_requests).where(build_requests.c.instance_uuid == operation))
 
     def test_a_request_that_nobody_drives_is_told(self, site: Ground) -> None:
         spec = site.cloud.accept()

@@ -82,7 +82,7 @@ def test_delete_after_hand_over_only_marks_it_for_its_cell(queue: Queue) -> None
     """The claim stays until the cell has said that nothing is there any more."""
     [uuid] = fences = queue.claimed()
     queue.hand_over(fences)
-    assert queue.delete(uuid) == Deleted(cell_uuid=CELLS[0])
+    assert queue.delete(uuid) == Deleted(cell_uuid=CELLS[0], bodies=(uuid,))
     assert get(queue, uuid) == Mapped(cell_uuid=CELLS[0], deleted=True, fence=1, seen=0, state="building", host="h0")
     assert queue.site.claimed().keys() == {uuid}
 
@@ -90,7 +90,7 @@ def test_delete_after_hand_over_only_marks_it_for_its_cell(queue: Queue) -> None
 def test_delete_of_what_was_buried_goes_to_cell0(queue: Queue) -> None:
     [uuid] = fences = queue.claimed()
     queue.bury(fences)
-    assert queue.delete(uuid) == Deleted(cell_uuid=CELL0_UUID)
+    assert queue.delete(uuid) == Deleted(cell_uuid=CELL0_UUID, bodies=(uuid,))
     assert get(queue, uuid).deleted
     assert queue.site.overfull() == []
 
@@ -105,7 +105,7 @@ def test_what_is_unknown_another_projects_or_deleted_already_cannot_be_deleted(q
     assert queue.delete(handed, "another") is None
     assert (queue.requests(), queue.mapped(), queue.site.claimed()) == before
     assert queue.delete(uuid, project_id) == Deleted(cell_uuid=None)
-    assert queue.delete(handed, project_id) == Deleted(cell_uuid=CELLS[0])
+    assert queue.delete(handed, project_id) == Deleted(cell_uuid=CELLS[0], bodies=(handed,))
     after = queue.mapped()
     assert queue.delete(uuid, project_id, now=NOW + 9.0) is None
     assert queue.delete(handed, project_id, now=NOW + 9.0) is None
@@ -204,7 +204,7 @@ def test_of_a_hand_over_a_burial_and_a_delete_that_meet_exactly_one_decides(queu
     assert None not in deleted.values()
     for uuid, mapped in queue.mapped().items():
         assert mapped.deleted
-        assert deleted[uuid] == Deleted(cell_uuid=mapped.cell_uuid)
+        assert deleted[uuid] == Deleted(cell_uuid=mapped.cell_uuid, bodies=(uuid,) if mapped.cell_uuid else ())
         assert (uuid in handed, uuid in buried) == (mapped.cell_uuid in CELLS, mapped.cell_uuid == CELL0_UUID)
     assert queue.site.claimed().keys() == set(handed)
     assert queue.site.overfull() == []

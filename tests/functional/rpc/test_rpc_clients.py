@@ -17,6 +17,7 @@ from objects.flavor import Flavor
 from objects.process import About
 from objects.selection import Selection
 from objects.spec import RequestSpec
+from objects.task import Power, TaskArgs, TaskKind, TaskOrder
 from objects.unknown_guest import UnknownGuest
 from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.cell_conductor import CellConductorClient
@@ -94,6 +95,9 @@ class Conductor(Recorder):
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         self.calls.append(("delete_instances", context, uuids))
 
+    def operate(self, context: RequestContext, uuids: Sequence[str]) -> None:
+        self.calls.append(("operate", context, uuids))
+
 
 class Agent(Recorder):
     def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
@@ -101,6 +105,9 @@ class Agent(Recorder):
 
     def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
         self.calls.append(("delete_instances", context, *orders))
+
+    def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
+        self.calls.append(("do_tasks", context, *orders))
 
 
 @pytest.fixture(params=KINDS)
@@ -159,12 +166,14 @@ def test_the_super_conductor_hears_the_doorbells(bus: Bus) -> None:
     client.schedule_and_build_instances(CONTEXT, "b1")
     client.schedule_and_build_batches(CONTEXT, ("b2", "b3"))
     client.delete_instances(CONTEXT, ("i1", "i2"))
+    client.operate(CONTEXT, ("o1",))
 
-    assert wait_until(lambda: len(endpoint.calls) == 3, PATIENCE)
+    assert wait_until(lambda: len(endpoint.calls) == 4, PATIENCE)
     assert endpoint.calls == [
         ("schedule_and_build_instances", CONTEXT, "b1"),
         ("schedule_and_build_batches", CONTEXT, "b2", "b3"),
         ("delete_instances", CONTEXT, ["i1", "i2"]),
+        ("operate", CONTEXT, ["o1"]),
     ]
 
 
@@ -223,7 +232,7 @@ def test_stats_under_a_name_that_is_not_theirs_are_refused(name: str | tuple[str
 
 
 def test_orders_reach_the_host_they_are_for(bus: Bus) -> None:
-    agents = {host: Agent() for host in ("h1", "h2")}
+    agents = {host: Agent() for host in ("h1", "h2", "h3")}
     for host, agent in agents.items():
         compute.serve(bus, host, agent, threads=1)
     client = ComputeClient(bus)
@@ -231,12 +240,16 @@ def test_orders_reach_the_host_they_are_for(bus: Bus) -> None:
         spec=SPEC, orders=(BuildOrder(instance_uuid="i1", name="web-1", host="h1", node="n1", fence=1, attempt=1),)
     )
     gone = DeleteOrder(instance_uuid="i1", attempt=1)
+    stop = TaskOrder(
+        instance_uuid="i1", fence=1, attempt=1, number=4, kind=TaskKind.POWER, power=Power.OFF, args=TaskArgs(hard=True)
+    )
 
-    client.order([HostOrders(CONTEXT, "h1", orders), HostOrders(CONTEXT, "h2", (gone,))])
+    client.order([HostOrders(CONTEXT, "h1", orders), HostOrders(CONTEXT, "h2", (gone,)), HostOrders(CONTEXT, "h3", (stop,))])
 
     assert wait_until(lambda: all(agent.calls for agent in agents.values()), PATIENCE)
     assert agents["h1"].calls == [("build_instances", CONTEXT, orders)]
     assert agents["h2"].calls == [("delete_instances", CONTEXT, gone)]
+    assert agents["h3"].calls == [("do_tasks", CONTEXT, stop)]
 
 
 def test_a_doorbell_that_cannot_be_rung_is_logged_and_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:

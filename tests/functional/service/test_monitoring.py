@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from conductor.waiting import CellQueue, QueueMetrics
+from conductor.waiting import CellQueue, OperationMetrics, QueueMetrics
 from db.cell import metering
-from db.sql.counting import StatementCount, StatementCounter
+from db.sql.counting import StatementCounter
 from service import health, metrics
 from service.monitor import Monitor, MonitorSettings
 from service.periodic import wait_until
@@ -86,15 +86,17 @@ def test_states_are_read_when_they_are_asked_for(deployment: Region) -> None:
 def test_the_queues_are_looked_at_by_one_statement_however_often_they_are_asked_for(tmp_path: Path) -> None:
     databases = api_database(tmp_path), cell_database(tmp_path)
     queue, cell = QueueMetrics(databases[0]), CellQueue("cell1", databases[1])
-    for sample in (queue._sample, cell._sample):
+    operations = OperationMetrics(databases[0])
+    for sample in (queue._sample, cell._sample, operations._sample):
         sample._keep, sample._patience = 1000.0, PATIENCE  # whatever the machine is busy with
     with StatementCounter(*databases) as counter:
         for _ in range(3):
             assert list(queue._depth()) == list(queue._age()) == []
+            assert list(operations._age()) == []
+            assert dict(operations._depth())[("verify",)] == 0
             assert {labels[1]: count for labels, count in cell._depth()} == dict.fromkeys(metering.PASSING, 0)
         totals = counter.totals()
-    assert set(totals.values()) == {StatementCount(executions=1, rows=1)}
-    assert len(totals) == 2
+    assert sorted(count.executions for count in totals.values()) == [1, 2], "the cell's queue; the API level's and its operations"
     for database in databases:
         database.dispose()
 
@@ -113,6 +115,14 @@ def test_all_of_it_is_served(deployment: Region) -> None:
     body = b"".join(served.answer({"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics"}, lambda status, headers: told.append(status)))
     assert told == ["200 OK"]
     text = body.decode()
-    for name in ("queue_depth", "cell_queue_depth", "agent_builds", "view_age_seconds", "sweep_age_seconds", "cell_hosts"):
+    for name in (
+        "open_operations",
+        "queue_depth",
+        "cell_queue_depth",
+        "agent_builds",
+        "view_age_seconds",
+        "sweep_age_seconds",
+        "cell_hosts",
+    ):
         assert f"# TYPE superconductor_{name} gauge" in text
     assert 'superconductor_cell_queue_depth{cell="' in text

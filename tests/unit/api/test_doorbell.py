@@ -39,6 +39,9 @@ class SlowBell:
         self.go.wait(30)
         self.heard.put(list(uuids))
 
+    def operate(self, context: RequestContext, uuids: Sequence[str]) -> None:
+        self.heard.put(("operate", *uuids))
+
 
 @pytest.fixture
 def bell() -> Iterator[SlowBell]:
@@ -53,11 +56,13 @@ def test_every_ring_arrives_and_an_error_ends_none(bell: SlowBell) -> None:
     doorbell = Doorbell(bell)
     doorbell.accepted(CONTEXT, "broken")
     assert bell.heard.get(timeout=10) == "broken"
-    doorbell.deleted(CONTEXT, "u1")
+    doorbell.deleted(CONTEXT, ("u1", "u2"))
     doorbell.accepted(CONTEXT, "b2")
-    heard = [bell.heard.get(timeout=10) for _ in range(2)]
-    assert ["u1"] in heard
+    doorbell.operation(CONTEXT, "o1")
+    heard = [bell.heard.get(timeout=10) for _ in range(3)]
+    assert ["u1", "u2"] in heard
     assert "b2" in heard
+    assert ("operate", "o1") in heard
 
 
 def test_what_comes_in_one_moment_is_rung_for_together(bell: SlowBell) -> None:

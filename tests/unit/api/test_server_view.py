@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import msgspec
 import pytest
 
 from api import server_view
@@ -157,3 +159,32 @@ def test_links_keep_the_project_of_the_path() -> None:
 def test_a_hostname_is_a_dns_label() -> None:
     """Whatever the name."""
     assert detail(server(), call())["OS-EXT-SRV-ATTR:hostname"] == "web-server"
+
+
+def test_the_tenants_changes_replace_what_was_asked_for() -> None:
+    """An empty text, list or object, too: what was removed does not come back from the request."""
+    asked = call((2, 73))
+    unchanged = detail(server(), asked)
+    assert (unchanged["description"], unchanged["tags"], unchanged["locked"], unchanged["locked_reason"]) == (
+        "d",
+        ["t"],
+        False,
+        None,
+    )
+    edits: dict[str, Any] = {
+        "description": "new",
+        "tags": ("a",),
+        "metadata": {"k": "v"},
+        "locked_by": "owner",
+        "locked_reason": "r",
+    }
+    shown = detail(msgspec.structs.replace(server(), **edits), asked)
+    assert {name: shown[name] for name in ("description", "tags", "metadata")} == {
+        "description": "new",
+        "tags": ["a"],
+        "metadata": {"k": "v"},
+    }
+    assert (shown["locked"], shown["locked_reason"]) == (True, "r")
+    removed = detail(msgspec.structs.replace(server(), description="", tags=(), metadata={}), asked)
+    assert (removed["description"], removed["tags"], removed["metadata"]) == (None, [], {})
+    assert "locked_reason" not in detail(server(), call((2, 72)))

@@ -8,8 +8,9 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
-from conductor.orders import send_deletes, send_orders
+from conductor.orders import send_deletes, send_orders, send_tasks
 from db.cell.instances import Order
+from db.cell.tasks import DueTask
 from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
@@ -17,6 +18,7 @@ from objects.flavor import Flavor
 from objects.instance import Instance, State
 from objects.selection import HostCapacity
 from objects.spec import RequestSpec
+from objects.task import Power, TaskKind, TaskOrder
 from rpc.compute import ComputeClient, HostOrders
 from service.rate_limited_log import RateLimitedLog
 
@@ -33,6 +35,7 @@ class Recorder(ComputeClient):
     def __init__(self) -> None:  # no bus: nothing leaves this process
         self.builds: list[tuple[str, BuildOrders]] = []
         self.deletes: list[tuple[str, Sequence[DeleteOrder]]] = []
+        self.tasks: list[tuple[str, list[TaskOrder]]] = []
         self.contexts: list[RequestContext] = []
         self.away = False
         self.too_large: set[str] = set()
@@ -48,7 +51,8 @@ class Recorder(ComputeClient):
             if isinstance(some, BuildOrders):
                 self.builds.append((host, some))
             else:
-                self.deletes.append((host, some))
+                self.deletes.append((host, [order for order in some if isinstance(order, DeleteOrder)]))
+                self.tasks.append((host, [order for order in some if isinstance(order, TaskOrder)]))
 
 
 class Road:
@@ -133,6 +137,18 @@ def test_deletes_are_grouped_by_host_and_name_the_attempt(compute: Recorder) -> 
     send_deletes(Road(compute), CONTEXT, [row("u1", "h1"), row("u2", "h2", attempt=3), row("u3", "h1")])
     sent = {host: [(d.instance_uuid, d.attempt) for d in deletes] for host, deletes in compute.deletes}
     assert sent == {"h1": [("u1", 1), ("u3", 1)], "h2": [("u2", 3)]}
+
+
+def test_tasks_are_grouped_by_host_and_those_that_are_over_are_left_out(compute: Recorder) -> None:
+    def due(uuid: str, host: str, number: int | None) -> DueTask:
+        if number is None:
+            return DueTask(instance_uuid=uuid, host=host, order=None)
+        order = TaskOrder(instance_uuid=uuid, fence=3, attempt=1, number=number, kind=TaskKind.POWER, power=Power.OFF)
+        return DueTask(instance_uuid=uuid, host=host, order=order)
+
+    send_tasks(Road(compute), CONTEXT, [due("u1", "h1", 1), due("u2", "h2", 2), due("u3", "h1", 3), due("u4", "h3", None)])
+    sent = {host: [(task.instance_uuid, task.number) for task in tasks] for host, tasks in compute.tasks}
+    assert sent == {"h1": [("u1", 1), ("u3", 3)], "h2": [("u2", 2)]}
 
 
 def test_nothing_to_send_is_nothing_sent(compute: Recorder) -> None:

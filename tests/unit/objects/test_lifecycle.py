@@ -10,6 +10,7 @@ from objects.feed import EventKind
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome, Refused
 from objects.selection import Selection
+from objects.task import Power, Task, TaskKind, TaskState
 
 UUID = "6a3c34ac-0cb5-4fb5-b0bf-b2e3e8a9ad3a"
 HOST_FAULT = Failure(kind=FailureClass.HOST, error="BuildFailed", message="no disk", at=1.0)
@@ -309,3 +310,33 @@ def test_a_reason_to_roll_back_is_cleaned() -> None:
     assert len(after.row.fault.encode()) <= text.FAULTS_SIZE
     deleting = changed(lifecycle.roll_back(row(State.ACTIVE), "bad\0" * 40_000))
     assert deleting.row.rolled_back == after.row.fault
+
+
+def at_task(state: TaskState, kind: TaskKind = TaskKind.POWER, builder: str | None = None) -> tuple[Instance, Task]:
+    task = Task(number=4, kind=kind, power=Power.OFF, builder=builder)
+    return row(State.ACTIVE, power=Power.OFF, task_number=4, task_state=state), task
+
+
+@pytest.mark.parametrize("kind", TaskKind)
+@pytest.mark.parametrize("state", [TaskState.DONE, TaskState.FAILED])
+def test_a_late_order_does_not_repeat_a_task_that_is_over(state: TaskState, kind: TaskKind) -> None:
+    current, _ = at_task(state, kind)
+    refused(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", None))
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_the_power_of_a_task_that_is_done_may_be_brought_back(state: TaskState) -> None:
+    current, task = at_task(state)
+    refused(
+        lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", None if state.over else task, restores=True), done=state is TaskState.DONE
+    )
+    refused(lifecycle.begin(current, "h1", 3, 1, 3, "h1:b", None, restores=True))
+    refused(lifecycle.begin(current, "h2", 3, 1, 4, "h2:b", None, restores=True))
+
+
+@pytest.mark.parametrize("kind", TaskKind)
+def test_a_later_start_is_granted_only_a_task_that_may_be_repeated(kind: TaskKind) -> None:
+    current, task = at_task(TaskState.RUNNING, kind, builder="h1:a")
+    refused(lifecycle.begin(current, "h1", 3, 1, 4, "h1:a", task), done=True)
+    after = changed(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", task)).row
+    assert after.task_state is (TaskState.FAILED if kind.once else TaskState.RUNNING)

@@ -18,6 +18,7 @@ from objects.notification import EventType, Notice
 from objects.payload import Subject
 from objects.selection import Selection
 from objects.spec import RequestSpec, ServerProperties
+from objects.task import Power
 
 HOSTS = ("h1", "h2", "h3")
 STAGED = Instance(
@@ -93,6 +94,16 @@ def test_a_delete_that_found_no_row_begins_and_ends() -> None:
     assert [notice.event_type for notice in told] == [EventType.DELETE_START, EventType.DELETE_END]
 
 
+def test_the_bodies_of_a_move_are_not_born_and_do_not_die() -> None:
+    """Neither the one that a move builds, nor the one that it leaves, which is held."""
+    later = msgspec.structs.replace(STAGED, turn=1, server_uuid="22222222-2222-4222-8222-222222222222")
+    held = msgspec.structs.replace(STAGED, state=State.ACTIVE, power=Power.HELD)
+    for row in (later, msgspec.structs.replace(later, state=State.ACTIVE), held):
+        told = [outcome.row for outcome in moves(row, 1.0) if isinstance(outcome, Change)]
+        assert told
+        assert [notice for new in told for notice in notification.of_change(row, new, 1.0)] == []
+
+
 def test_a_row_told_again_is_no_news() -> None:
     active = msgspec.structs.replace(STAGED, state=State.ACTIVE, version=3)
     assert notification.of_change(active, msgspec.structs.replace(active, version=9), 1.0) == []
@@ -107,6 +118,17 @@ def test_a_call_of_the_scheduler_ends_with_its_decision(refusal: str, end: Event
     first, last = notification.of_decision(made)
     assert (first.event_type, first.at, first.facts.instance_uuids) == (EventType.SELECT_START, 9.5, ("a", "b"))
     assert (last.event_type, last.at, last.facts.message) == (end, 10.0, refusal or None)
+
+
+def test_a_call_for_a_move_names_the_server_and_not_the_body_that_is_to_be_built() -> None:
+    choices = (DecidedInstance(instance_uuid="twin", host="h1"),)
+    made = Decision(id="d", batch_id="b", request_id="r", at=10.0, driver="filter", hosts=2, choices=choices)
+    small = Flavor(flavor_id="1", name="small", vcpus=1, memory_mb=1)
+    spec = RequestSpec(batch_id="b", request_id="r", project_id="p", user_id="u", name="web", flavor=small)
+    subject = Subject(batch_id="b", spec=spec, server_uuid="server")
+    for notice in notification.of_decision(made):
+        document = payload.message(notice, subject, "here")
+        assert document["payload"]["nova_object.data"]["instance_uuids"] == ["server"]
 
 
 def test_a_document_names_what_the_field_names_and_no_secret() -> None:

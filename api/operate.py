@@ -1,0 +1,165 @@
+"""Accept operations on servers: power, moves, and what a user decides about a resize."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from api import policies
+from api.call import Call
+from api.catalog import Catalog
+from api.doorbell import Doorbell
+from api.finding import missing
+from api.hosts import HostWatch
+from api.opts import ApiSettings
+from api.validation import is_uuid
+from cells.registry import CellRegistry
+from db.api import builds, edits, mappings, operation_accept, operation_steps, operations
+from db.api.claims import Ledger
+from db.api.operation_accept import NewOperation
+from db.cell import services
+from objects import errors
+from objects.flavor import Flavor
+from objects.instance import Server
+from objects.operation import Operation, OperationArgs, OperationKind, OperationState
+from objects.process import AGENT_BINARY
+from service.steps import step
+
+LOG = logging.getLogger(__name__)
+
+NOTHING = OperationArgs()
+
+
+class Operations:
+    """Each is stored with its uuid before the answer; conductors carry it out. Nothing here asks a cell, but for an evacuation."""
+
+    def __init__(
+        self, settings: ApiSettings, ledger: Ledger, registry: CellRegistry, catalog: Catalog, watch: HostWatch, doorbell: Doorbell
+    ) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._database = ledger.database
+        self._registry = registry
+        self._catalog = catalog
+        self._watch = watch
+        self._doorbell = doorbell
+
+    def accept(
+        self, call: Call, server_id: str, kind: OperationKind, args: OperationArgs = NOTHING, flavor: Flavor | None = None
+    ) -> Operation:
+        """Store the operation. Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota."""
+        server = self._server(call, server_id)
+        destination_cell = self._cell_of(args.host)
+        if kind is OperationKind.EVACUATE:
+            self._refuse_unless_dead(server)
+        is_long = kind.moves or kind is OperationKind.REBUILD
+        patience = self._settings.move_timeout if is_long else self._settings.task_timeout
+        now = self._database.now()
+        asked = NewOperation(
+            uuid=str(uuid.uuid4()),
+            server_uuid=server_id,
+            kind=kind,
+            scope=call.scope,
+            user_id=call.context.user_id,
+            request_id=call.context.request_id,
+            deadline=now + patience,
+            args=args,
+            body_uuid=server.body_uuid,  # whose host was judged
+            overrides_lock=call.may(policies.IGNORE_LOCK),
+            flavor=flavor,
+            twin_uuid=str(uuid.uuid4()) if kind.moves else None,
+            # so that the request ID leads to the decision, as that of a boot does
+            batch_id=call.context.request_id.removeprefix("req-") if kind.moves else None,
+            destination_cell=destination_cell,
+            limits=self._settings.quota,
+        )
+        operation = self._database.write(operation_accept.accept, asked, now)
+        step(LOG, f"{kind} accepted", server_id, call.context.request_id)
+        if kind.moves:
+            self._doorbell.accepted(call.context, asked.batch_id or "")
+        else:
+            self._doorbell.operation(call.context, operation.uuid)
+        return operation
+
+    def confirm(self, call: Call, server_id: str) -> None:
+        """The user keeps the resized server. Raises errors.Conflict if it does not wait for that."""
+        operation = self._waiting(call, server_id, "confirmResize")
+        done = self._ledger.write(operation_steps.confirm, [operation.uuid], self._database.now())
+        if not done.operations:
+            raise _not_waiting(server_id, "confirmResize")
+        self._doorbell.deleted(call.context, done.deleted)
+
+    def revert(self, call: Call, server_id: str) -> None:
+        """The user wants the server as it was. Raises errors.Conflict if it does not wait for that."""
+        operation = self._waiting(call, server_id, "revertResize")
+        done = self._database.write(operation_steps.revert, [operation.uuid], self._database.now())
+        if not done.operations:
+            raise _not_waiting(server_id, "revertResize")
+        self._doorbell.operation(call.context, operation.uuid)
+
+    def delete(self, call: Call, server_id: str) -> None:
+        """Delete the server, whatever it is at. Raises errors.NotFound, and errors.Conflict if it is locked."""
+        if not is_uuid(server_id):
+            raise missing(server_id)
+        deleted = self._ledger.write(
+            builds.delete,
+            server_id,
+            project_id=call.scope,
+            now=self._database.now(),
+            request_id=call.context.request_id,
+            ignores_lock=call.may(policies.IGNORE_LOCK),
+        )
+        if deleted is None:
+            raise missing(server_id)
+        step(LOG, "deleted", server_id, call.context.request_id)
+        if deleted.bodies:
+            self._doorbell.deleted(call.context, deleted.bodies)
+
+    def flavor(self, call: Call, reference: str) -> Flavor:
+        """The flavor of a resize. Raises errors.Invalid for one that cannot be had."""
+        flavor = self._catalog.flavor(reference, call)
+        if flavor is None or flavor.disabled:
+            raise errors.Invalid(f"resize.flavorRef: flavor {reference[:80]!r} could not be found")
+        return flavor
+
+    # -- inside ------------------------------------------------------------------------------------------------------------------
+
+    def _server(self, call: Call, server_id: str) -> Server:
+        server = self._database.read(mappings.get, server_id, call.scope) if is_uuid(server_id) else None
+        if server is None or server.deleted:
+            raise missing(server_id)
+        return server
+
+    def _waiting(self, call: Call, server_id: str, what: str) -> Operation:
+        server = self._server(call, server_id)
+        edits.check_lock(server_id, server.locked_by, ignored=call.may(policies.IGNORE_LOCK))
+        operation = self._database.read(operations.open_for, [server_id]).get(server_id)
+        if operation is None or operation.state is not OperationState.VERIFY:
+            raise _not_waiting(server_id, what)
+        return operation
+
+    def _cell_of(self, host: str | None) -> str | None:
+        """The cell of a destination. Raises errors.Invalid for a host that is in none."""
+        if host is None:
+            return None
+        try:
+            return self._registry.of_host(host).uuid
+        except (errors.HostNotMapped, errors.NotFound):
+            raise errors.Invalid(f"host: Compute host {host[:80]} could not be found") from None
+
+    def _refuse_unless_dead(self, server: Server) -> None:
+        """Raises errors.Invalid while the host of the server is in use, errors.Conflict if nobody can tell."""
+        if server.host is None or server.cell_uuid is None:
+            return  # refused for its state, under a lock
+        try:
+            cell = self._registry.get(server.cell_uuid)
+            found = cell.within(self._settings.cell_timeout).read(services.list_seen, AGENT_BINARY, server.host)
+        except (errors.CellUnavailable, errors.NotFound) as error:
+            raise errors.Conflict(f"Cannot 'evacuate' instance {server.uuid}: its cell does not answer: {error}") from error
+        if found and self._watch.judge(found[0]) in ("UP", "MAINTENANCE"):
+            advice = "evacuate from a host that is down, or that 'host set --down' has called down"
+            raise errors.Invalid(f"Compute service of {server.host} is still in use: {advice}")
+
+
+def _not_waiting(server_id: str, what: str) -> errors.Conflict:
+    return errors.Conflict(f"Cannot '{what}' instance {server_id}: it is not waiting for a resize to be confirmed")

@@ -1,0 +1,109 @@
+"""``POST /servers/{id}/action``: one action on a server, named by the only key of the body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import falcon
+
+from api import call as calls
+from api import policies, schemas
+from api.call import Call
+from api.microversions import Version
+from api.opts import ApiSettings
+from api.schemas import Schema
+from api.server_edits import ServerEdits
+from api.validation import VersionedValidator, read_body
+from db.api.edits import ADMIN, OWNER, Edit
+from objects import errors
+from objects.base import Object
+from objects.instance import Server
+from objects.spec import ServerProperties
+
+
+class ServerAction(Object, frozen=True, kw_only=True):
+    """An action. ``rule``: the policy rule that allows it.
+
+    ``versions``: the schemas of its value in the body, each with the first microversion that has it, the oldest first.
+    ``run``: takes the call under the action's rule, the server's ID as it stands in the path, the value and the answer to write.
+    """
+
+    name: str
+    rule: str
+    versions: tuple[tuple[Version, Schema], ...]
+    run: Callable[[Call, str, Any, falcon.Response], None]
+
+
+class ServerActions:
+    """Finds the action that a body names, checks its rule and its value, and runs it."""
+
+    def __init__(self, settings: ApiSettings, actions: Iterable[ServerAction]) -> None:
+        self._settings = settings
+        self._actions = {action.name: (action, _validator(action)) for action in actions}
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        """Raises errors.Invalid for an unknown action, and for a body that names none or several."""
+        call = calls.of(req)
+        document = read_body(req, self._settings.max_body_size)
+        if len(document) != 1:
+            raise errors.Invalid(f"The body must name exactly one action; it has {len(document)} keys.")
+        (name,) = document
+        if name not in self._actions:
+            raise errors.Invalid(f"There is no such action: {name[:80]!r}")
+        action, validator = self._actions[name]
+        call = call.guarded_by(action.rule)
+        validator.check(call.version, document)
+        action.run(call, server_id, document[name], resp)
+
+
+def _validator(action: ServerAction) -> VersionedValidator:
+    return VersionedValidator([(since, schemas.action(action.name, value)) for since, value in action.versions])
+
+
+class Locks:
+    """The actions ``lock`` and ``unlock``.
+
+    A project's own lock protects it from mistakes of its members. The lock of an administrator of another project also keeps the
+    project from unlocking.
+    """
+
+    def __init__(self, edits: ServerEdits) -> None:
+        self._edits = edits
+
+    def actions(self) -> tuple[ServerAction, ...]:
+        return (
+            ServerAction(name="lock", rule=policies.LOCK, versions=schemas.LOCK, run=self._lock),
+            ServerAction(name="unlock", rule=policies.UNLOCK, versions=schemas.UNLOCK, run=self._unlock),
+        )
+
+    def _lock(self, call: Call, server_id: str, value: dict[str, str] | None, resp: falcon.Response) -> None:
+        reason = (value or {}).get("locked_reason")
+
+        def lock(server: Server, current: ServerProperties) -> Edit:
+            holder = _holder(server, call)
+            if holder == OWNER and server.locked_by is not None:
+                return Edit()  # the owner does not take over an administrator's lock
+            return Edit(locked_by=holder, locked_reason=reason)
+
+        self._edits.change(call, server_id, lock)
+        resp.status = 202
+
+    def _unlock(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        overrides = call.may(policies.UNLOCK_OVERRIDE)
+
+        def unlock(server: Server, current: ServerProperties) -> Edit:
+            if server.locked_by is None:
+                return Edit()
+            if server.locked_by != _holder(server, call) and not overrides:
+                raise errors.Forbidden(
+                    f"Instance {server.uuid} was locked by an administrator: only an administrator can unlock it."
+                )
+            return Edit(locked_by=None, locked_reason=None)
+
+        self._edits.change(call, server_id, unlock)
+        resp.status = 202
+
+
+def _holder(server: Server, call: Call) -> str:
+    return OWNER if server.project_id == call.context.project_id else ADMIN

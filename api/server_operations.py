@@ -1,0 +1,127 @@
+"""The actions that are operations on a server: power, moves, and the decision about a resize."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon
+
+from api import policies, schemas, server_view
+from api.call import Call
+from api.finding import Finder
+from api.hosts import HostWatch
+from api.operate import Operations
+from api.server_actions import ServerAction
+from api.servers import host_status
+from api.versions import answer
+from objects import errors
+from objects.operation import OperationArgs, OperationKind
+
+Kind = OperationKind
+
+_PLAIN = {
+    "os-start": (Kind.START, policies.START),
+    "os-stop": (Kind.STOP, policies.STOP),
+    "pause": (Kind.PAUSE, policies.PAUSE),
+    "unpause": (Kind.UNPAUSE, policies.UNPAUSE),
+    "suspend": (Kind.SUSPEND, policies.SUSPEND),
+    "resume": (Kind.RESUME, policies.RESUME),
+}
+"""Actions whose value says nothing, with their operations and rules."""
+
+
+class OperationActions:
+    """Each answers 202 once the operation is stored, except where the Compute API has another status."""
+
+    def __init__(self, operations: Operations, finder: Finder, watch: HostWatch) -> None:
+        self._operations = operations
+        self._finder = finder
+        self._watch = watch
+
+    def actions(self) -> tuple[ServerAction, ...]:
+        special = (
+            ("reboot", policies.REBOOT, schemas.REBOOT, self._reboot),
+            ("resize", policies.RESIZE, schemas.RESIZE, self._resize),
+            ("rebuild", policies.REBUILD, schemas.REBUILD, self._rebuild),
+            ("confirmResize", policies.CONFIRM_RESIZE, schemas.NO_VALUE, self._confirm),
+            ("revertResize", policies.REVERT_RESIZE, schemas.NO_VALUE, self._revert),
+            ("migrate", policies.MIGRATE, schemas.MIGRATE, self._migrate),
+            ("evacuate", policies.EVACUATE, schemas.EVACUATE, self._evacuate),
+            ("os-resetState", policies.RESET_STATE, schemas.RESET_STATE, self._reset),
+            ("forceDelete", policies.FORCE_DELETE, schemas.NO_VALUE, self._force_delete),
+        )
+        plain = [
+            ServerAction(name=name, rule=rule, versions=schemas.NO_VALUE, run=self._accepting(kind))
+            for name, (kind, rule) in _PLAIN.items()
+        ]
+        return (*plain, *(ServerAction(name=name, rule=rule, versions=versions, run=run) for name, rule, versions, run in special))
+
+    def _accepting(self, kind: OperationKind) -> Any:
+        def run(call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+            self._operations.accept(call, server_id, kind)
+            resp.status = 202
+
+        return run
+
+    def _reboot(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
+        self._operations.accept(call, server_id, Kind.REBOOT, OperationArgs(hard=value["type"].upper() == "HARD"))
+        resp.status = 202
+
+    def _resize(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
+        if value.get("OS-DCF:diskConfig", "MANUAL") != "MANUAL":
+            raise errors.Invalid("resize.OS-DCF:diskConfig: only MANUAL is served")
+        flavor = self._operations.flavor(call, str(value["flavorRef"]))
+        args = OperationArgs(flavor_id=flavor.flavor_id, cross_cell=_cross_cell(call, value))
+        self._operations.accept(call, server_id, Kind.RESIZE, args, flavor)
+        resp.status = 202
+
+    def _rebuild(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
+        """Answers with the server, as it is shown."""
+        if schemas.BOOLEANS[value.get("preserve_ephemeral", False)]:
+            raise errors.Invalid("rebuild.preserve_ephemeral: only false is served")
+        if value.get("OS-DCF:diskConfig", "MANUAL") != "MANUAL":
+            raise errors.Invalid("rebuild.OS-DCF:diskConfig: only MANUAL is served")
+        self._operations.accept(call, server_id, Kind.REBUILD, OperationArgs(image_id=value["imageRef"]))
+        found = self._finder.find(server_id, call)
+        status = host_status(self._watch, found.server, call)
+        answer(resp, {"server": server_view.detail(found.server, found.spec, call, status)}, 202)
+
+    def _confirm(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.confirm(call, server_id)
+        resp.status = 204
+
+    def _revert(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.revert(call, server_id)
+        resp.status = 202
+
+    def _migrate(self, call: Call, server_id: str, value: dict[str, Any] | None, resp: falcon.Response) -> None:
+        asked = value or {}
+        args = OperationArgs(host=asked.get("host"), cross_cell=_cross_cell(call, asked))
+        self._operations.accept(call, server_id, Kind.MIGRATE, args)
+        resp.status = 202
+
+    def _evacuate(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
+        for name in ("force", "onSharedStorage"):
+            if schemas.BOOLEANS[value.get(name, False)]:
+                raise errors.Invalid(f"evacuate.{name}: only false is served")
+        args = OperationArgs(host=value.get("host"), cross_cell=_cross_cell(call, value))
+        self._operations.accept(call, server_id, Kind.EVACUATE, args)
+        resp.status = 200
+
+    def _reset(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
+        if value["state"] != "active":
+            raise errors.Invalid("os-resetState.state: only active is served: a server in ERROR here has no guest")
+        self._operations.accept(call, server_id, Kind.RESET)
+        resp.status = 202
+
+    def _force_delete(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.delete(call, server_id)
+        resp.status = 204
+
+
+def _cross_cell(call: Call, value: dict[str, Any]) -> bool:
+    """Whether the move may leave the server's cell. Raises errors.Forbidden."""
+    wanted = schemas.BOOLEANS[value.get(schemas.CROSS_CELL, False)]
+    if wanted and not call.may(policies.CROSS_CELL):
+        raise errors.Forbidden(f"{schemas.CROSS_CELL}: policy does not let you move servers to other cells")
+    return wanted

@@ -1,0 +1,151 @@
+"""What operations on servers cost in an all-in-one with 24 simulated hosts in two cells: statements, messages, time.
+
+    python bench/moves.py            the figures of docs/performance.md (about two minutes)
+    python bench/moves.py --smoke    the same paths in a few seconds, figures not to be quoted
+
+Counted as ``bench/boots.py`` does: what runs on the clock is measured alone and taken off. Spawns and copies take no time. An
+evacuation counts from when its hosts are called dead until each server is ACTIVE elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.boots import Bench, deployment, idle
+from cells.cell import Cell
+from cells.emptying import Emptier, Emptying, HostCondition, MoveOrder
+from cells.opts import RegistrySettings
+from cells.registry import CellRegistry
+from cli.all_in_one import DeploymentTimes
+from db.api import mappings, operations
+from db.api.claims import Ledger
+from db.cell import services
+from db.sql.engine import ApiDatabase
+from objects.instance import Server
+from objects.operation import OperationKind
+from objects.process import AGENT_BINARY
+from service.periodic import wait_until
+
+PATIENCE_S = 300.0
+
+
+class Operators:
+    """What an operator's commands open: the API database and the cells."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.api = ApiDatabase(bench.folder.database_url("api"), name="bench")
+        self.registry = CellRegistry(self.api, RegistrySettings())
+        self.ledger = Ledger(self.api, "bench")
+
+    def close(self) -> None:
+        self.registry.close()
+        self.api.dispose()
+
+    def servers(self, name: str) -> list[Server]:
+        return self.api.read(mappings.list_, mappings.ServerQuery(name=f"^{name}", limit=100_000))
+
+    def act(self, uuid: str, action: str) -> None:
+        answer = self.bench.session().post(f"{self.bench.region.endpoint}/servers/{uuid}/action", json={action: None})
+        assert answer.status_code == 202, answer.text
+
+    def wait(self, uuids: Sequence[str]) -> None:
+        """Wait until none of these servers has an open operation."""
+        assert wait_until(lambda: not self.api.read(operations.open_for, uuids), PATIENCE_S, pause=0.05)
+
+
+@contextmanager
+def operators(bench: Bench) -> Iterator[Operators]:
+    made = Operators(bench)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def cost(at: Operators, console: Console, names: Sequence[str], count: int, clock: dict[tuple[str, str], float]) -> None:
+    """Statements and messages of one operation of each kind, the mean of ``count`` after each other."""
+    bench = at.bench
+    table = Table(title="Statements and messages (answers included) of one operation", title_justify="left")
+    for heading in ("operation", "api", "cells", "all", "messages", "ms"):
+        table.add_column(heading)
+    bench.post("moved-", count)
+    bench.wait("moved-", count)
+    uuids = [server.uuid for server in at.servers("moved-")]
+    for action in names:
+        time.sleep(1.0)
+        with bench.statements:
+            bench.statements.reset()
+            bench.messages.reset()
+            began = time.monotonic()
+            for uuid in uuids:
+                at.act(uuid, action)
+                at.wait([uuid])
+            taken = time.monotonic() - began
+            time.sleep(1.0)  # what follows: the end of the old body
+            found = bench.statements.statements()
+        by_place: dict[str, float] = {"api": 0.0, "cells": 0.0}
+        for (database, text), seen in found.items():
+            if database != "bench":
+                extra = seen.executions - clock.get((database, text), 0.0) * (taken + 1.0)
+                by_place["api" if database == "api" else "cells"] += max(0.0, extra)
+        sent = bench.messages.counts()
+        answers = sum(number for (_, _, kind), number in sent.items() if kind.name == "CALL")
+        beats = sum(
+            number for (_, method, _), number in sent.items() if method in ("report_state", "update_resource_stats", "holdings")
+        )
+        api, cells = by_place["api"] / count, by_place["cells"] / count
+        messages = (sum(sent.values()) + answers - beats) / count
+        table.add_row(action, f"{api:.0f}", f"{cells:.0f}", f"{api + cells:.0f}", f"{messages:.1f}", f"{taken / count * 1000:.0f}")
+    console.print(table)
+
+
+def empty(at: Operators, console: Console, title: str, cell: Cell, hosts: Sequence[str], kind: OperationKind, jobs: int) -> None:
+    """Move everything off these hosts, ``jobs`` servers at a time; say how long it took."""
+    dead = kind is OperationKind.EVACUATE
+    began = time.monotonic()
+    for host in hosts:
+        if dead:
+            cell.write(services.set_forced_down, host, AGENT_BINARY, True, cell.now())
+        else:
+            cell.write(services.set_disabled, host, AGENT_BINARY, True, "bench", cell.now())
+    order = MoveOrder(kinds={HostCondition.DEAD if dead else HostCondition.UP: kind}, user_id="bench")
+    emptier = Emptier(at.ledger, cell, order)
+    count = emptier.count(hosts)
+    left = Emptying(emptier, hosts, jobs=jobs).run()
+    assert not left, left
+    taken = time.monotonic() - began
+    console.print(f"{title}: {count} servers in {taken:.1f} s, {count / taken:.0f} per second")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a few seconds; the figures mean nothing")
+    options = parser.parse_args()
+    console = Console(width=160)
+    hosts, count, each = (8, 1, 1) if options.smoke else (48, 10, 50)
+    with deployment(hosts, 0, DeploymentTimes(stats_interval=3600.0)) as bench, operators(bench) as at:
+        clock, _ = idle(bench, 2.0 if options.smoke else 12.0)
+        cost(at, console, ("os-stop", "os-start", "migrate"), count, clock)
+        cell = next(cell for cell in at.registry.cells() if cell.name == "cell1")
+        mine = sorted(at.registry.hosts_of(cell.uuid))
+        for number in range(each):
+            bench.post(f"crowd-{number}-", 2 * len(mine))
+        bench.wait("crowd-", each * 2 * len(mine))
+        empty(at, console, "drain of one host", cell, mine[:1], OperationKind.MIGRATE, 10)
+        dead = mine[1:2] if options.smoke else mine[1:11]
+        empty(at, console, f"evacuation of {len(dead)} hosts", cell, dead, OperationKind.EVACUATE, 1000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,357 @@
+"""Empty hosts: what each server on them needs, and the loop that moves all that can be moved.
+
+Nothing is stored: what there is to do is read from the rows each time, so an interrupted loop is begun again. Operations that are
+accepted here are carried out by the conductors, whose sweeps find them.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
+
+import msgspec
+
+from cells.cell import Cell
+from cells.registry import CellRegistry
+from db.api import operation_accept, operation_steps, operations
+from db.api.claims import Ledger
+from db.api.operation_accept import NewOperation
+from db.api.operations import Body
+from db.cell import instances, services
+from db.cell.instances import DueRow
+from db.cell.services import SeenService
+from db.sql.connection import ApiTransaction
+from objects import errors, lifecycle
+from objects.base import Object
+from objects.instance import State
+from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome, allows
+from objects.phase import vm_state_of
+from objects.process import AGENT_BINARY
+
+MOVE_TIMEOUT_S = 3600.0
+"""Seconds after which a move that was accepted here is given up, as the API's ``move_timeout`` has it by default."""
+POLL_INTERVAL_S = 0.5
+"""Seconds between two looks at moves under way."""
+CONFLICT_PATIENCE_S = 900.0
+"""Seconds for which a server that refuses its move is tried again: its all-or-nothing batch may be unfinished for as long."""
+HOSTS_PER_READ = 50
+ERRORS_PER_READ = 1000
+
+OCCUPYING = (*sorted(lifecycle.LIVE), State.STAGED, State.ACTIVE, State.DELETING)
+"""States of rows that keep a host from being deleted."""
+
+
+# -- hosts -------------------------------------------------------------------------------------------------------------------------
+
+
+class HostCondition(enum.StrEnum):
+    """Whether a host can take part in a move of its servers."""
+
+    UP = "up"
+    DEAD = "dead"  # called dead, or silent while others of its cell are heard
+    SILENT = "silent"  # so is every other host of its cell: the cell's bus or conductor may be down instead
+
+
+def conditions(agents: Iterable[SeenService], down_after: float) -> dict[str, HostCondition]:
+    """The condition of each host of a cell. ``agents``: all of the cell. ``down_after``: seconds of silence."""
+    seen = list(agents)
+    silent = HostCondition.DEAD if any(agent.age <= down_after for agent in seen) else HostCondition.SILENT
+    return {agent.service.host: _condition(agent, down_after, silent) for agent in seen}
+
+
+def _condition(agent: SeenService, down_after: float, silent: HostCondition) -> HostCondition:
+    if agent.service.forced_down:
+        return HostCondition.DEAD
+    return HostCondition.UP if agent.age <= down_after else silent
+
+
+# -- what is on them ---------------------------------------------------------------------------------------------------------------
+
+
+class Need(enum.StrEnum):
+    """What a server needs next, so that it leaves its host."""
+
+    MOVE = "move"
+    CONFIRM = "confirm"  # its resize
+    GIVE_UP = "give up"  # its migration or resize from a dead host, which cannot be asked to be off
+    WAIT = "wait"  # until what is under way has ended
+    STUCK = "stuck"  # somebody else must do something first
+
+
+class Occupant(Object, frozen=True, kw_only=True):
+    """A body of a server on a host. ``kind``: the move that it needs. ``operation``: the open one of its server.
+
+    ``reason``: why it is there, for a person.
+    """
+
+    body_uuid: str
+    server_uuid: str
+    host: str
+    need: Need
+    name: str = ""
+    reason: str = ""
+    kind: OperationKind | None = None
+    operation: Operation | None = None
+
+
+class MoveOrder(Object, frozen=True, kw_only=True):
+    """How servers are to be moved. ``kinds``: by the condition of their hosts; servers of other hosts are left there.
+
+    ``to``: the destination, in the cell ``to_cell``; None: any. ``confirm``: confirm resizes that wait for their users.
+    """
+
+    kinds: Mapping[HostCondition, OperationKind]
+    user_id: str
+    request_id: str = msgspec.field(default_factory=lambda: f"req-{uuid.uuid4()}")
+    to: str | None = None
+    to_cell: str | None = None
+    cross_cell: bool = False
+    confirm: bool = False
+    down_after: float = 60.0
+
+
+_LEFT = {
+    HostCondition.UP: "its host is up: 'host drain' migrates its servers",
+    HostCondition.DEAD: "its host is dead: 'host evacuate' moves its servers",
+    HostCondition.SILENT: "its host is silent, as its whole cell is: see 'cell check', or call it dead with 'host set --down'",
+}
+
+
+def judge(row: DueRow, body: Body | None, operation: Operation | None, condition: HostCondition, order: MoveOrder) -> Occupant:
+    """What the body of this row needs. ``operation``: the open one of its server."""
+    kind = order.kinds.get(condition)
+    found = Occupant(body_uuid=row.uuid, server_uuid=row.uuid, host=row.host or "", need=Need.STUCK, kind=kind, operation=operation)
+    if body is None:
+        return msgspec.structs.replace(found, reason="only its cell knows it: see 'superconductor verify'")
+    found = msgspec.structs.replace(found, server_uuid=body.server.uuid, name=body.server.name)
+    need, reason = (Need.STUCK, _LEFT[condition]) if kind is None else _need(row, body, operation, kind, order)
+    return msgspec.structs.replace(found, need=need, reason=reason)
+
+
+def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationKind, order: MoveOrder) -> tuple[Need, str]:
+    server = body.server
+    if operation is not None and operation.state is OperationState.VERIFY:
+        text = f"its {operation.kind} waits for its user: 'move confirm' or 'move revert' {operation.uuid}"
+        return (Need.CONFIRM, text) if order.confirm else (Need.STUCK, text)
+    if operation is not None and kind is OperationKind.EVACUATE and _waits_for_source(operation, body):
+        return Need.GIVE_UP, _under_way(operation)
+    if operation is not None and (kind is not OperationKind.EVACUATE or operation.state is not OperationState.TASK):
+        return Need.WAIT, _under_way(operation)
+    if server.deleted:
+        return Need.WAIT, "it is being deleted"
+    if (server.state, row.state) != ("active", State.ACTIVE):
+        return Need.WAIT, f"it is in state {server.state if server.state != 'active' else row.state}"
+    if body.hidden or server.host != row.host:  # what its cell did has not been read yet
+        return Need.WAIT, "its server is elsewhere: see 'superconductor verify' if it stays"
+    if not allows(kind, server.power):
+        return Need.STUCK, f"it is {vm_state_of(server)}: a server is migrated while it is active or stopped"
+    return Need.MOVE, ""
+
+
+def _waits_for_source(operation: Operation, body: Body) -> bool:
+    """Whether the operation goes on only after the host of this body has answered."""
+    before_copy = operation.state in (OperationState.PLACING, OperationState.HOLDING)
+    return before_copy and not operation.forced and operation.source_uuid == body.uuid
+
+
+def _under_way(operation: Operation) -> str:
+    return f"its {operation.kind} is in state {operation.state}: operation {operation.uuid}"
+
+
+def destination(registry: CellRegistry, host: str, cell: Cell, *, cross_cell: bool) -> str:
+    """The cell of the host that servers of ``cell`` are to go to. Raises errors.HostNotMapped, and errors.Invalid."""
+    found = registry.of_host(host)
+    if found.uuid != cell.uuid and not cross_cell:
+        raise errors.Invalid(
+            f"Host {host!r} is in cell '{found.name}', not in '{cell.name}': give --cross-cell to move servers there"
+        )
+    return found.uuid
+
+
+class Emptier:
+    """Reads what is on hosts of one cell, and accepts the moves."""
+
+    def __init__(self, ledger: Ledger, cell: Cell, order: MoveOrder) -> None:
+        self._ledger = ledger
+        self.database = ledger.database
+        self.cell = cell
+        self._order = order
+
+    def _conditions(self) -> dict[str, HostCondition]:
+        return conditions(self.cell.read(services.list_seen, AGENT_BINARY), self._order.down_after)
+
+    def count(self, hosts: Sequence[str]) -> int:
+        """How many bodies are on these hosts."""
+        return sum(len(self.cell.read(instances.on_hosts, some, OCCUPYING)) for some in _chunks(hosts))
+
+    def occupants(self, hosts: Sequence[str]) -> Iterator[Occupant]:
+        """The bodies on these hosts, by host. They are read from the cell, whose rows have an index by host."""
+        found = self._conditions()
+        for some in _chunks(hosts):
+            rows = self.cell.read(instances.on_hosts, some, OCCUPYING)
+            bodies, opened = self.database.read(_known, [row.uuid for row in rows])
+            for row in sorted(rows, key=lambda row: (row.host or "", row.uuid)):
+                body = bodies.get(row.uuid)
+                operation = opened.get(body.server.uuid) if body is not None else None
+                yield judge(row, body, operation, found.get(row.host or "", HostCondition.SILENT), self._order)
+
+    def failed_builds(self) -> Iterator[Occupant]:
+        """Servers in ERROR in this cell: they are on no host, but the cell is not empty while it has them."""
+        after = ""
+        while rows := self.cell.read(instances.in_state, [State.ERROR], inf, ERRORS_PER_READ, after):
+            after = rows[-1].uuid
+            bodies, _ = self.database.read(_known, [row.uuid for row in rows])
+            for row in rows:
+                body = bodies.get(row.uuid)
+                if body is not None and not body.server.deleted:
+                    yield Occupant(
+                        body_uuid=row.uuid,
+                        server_uuid=body.server.uuid,
+                        host=row.host or "",
+                        need=Need.STUCK,
+                        name=body.server.name,
+                        reason="it is in ERROR: it can only be deleted",
+                    )
+
+    def move(self, each: Occupant) -> Operation:
+        """Accept the move of an occupant that needs one. Raises as ``operation_accept.accept`` does.
+
+        It may have been judged long ago, so an evacuation looks at its host again. Raises errors.Conflict if that has come back.
+        """
+        if each.kind is None:
+            raise ValueError(f"server {each.server_uuid} needs no move")
+        if each.kind is OperationKind.EVACUATE and self._conditions().get(each.host) is not HostCondition.DEAD:
+            raise errors.Conflict(f"Cannot 'evacuate' instance {each.server_uuid}: host {each.host} has come back")
+        order, now = self._order, self.database.now()
+        asked = NewOperation(
+            uuid=str(uuid.uuid4()),
+            server_uuid=each.server_uuid,
+            kind=each.kind,
+            scope=None,
+            user_id=order.user_id,
+            request_id=order.request_id,
+            deadline=now + MOVE_TIMEOUT_S,
+            args=OperationArgs(host=order.to, cross_cell=order.cross_cell),
+            body_uuid=each.body_uuid,
+            overrides_lock=True,
+            twin_uuid=str(uuid.uuid4()),
+            batch_id=str(uuid.uuid4()),
+            destination_cell=order.to_cell,
+        )
+        return self.database.write(operation_accept.accept, asked, now)
+
+    def give_up(self, operation: Operation) -> None:
+        """Give up a move that waits for a dead host; nothing if it does not any more. The server can be evacuated afterwards."""
+        fault = {operation.uuid: "The server's host was called dead."}
+        self._ledger.write(operation_steps.give_up, fault, self.database.now())
+
+    def confirm(self, operation: Operation) -> None:
+        """Confirm a resize that waits for its user; nothing if it does not any more."""
+        self._ledger.write(operation_steps.confirm, [operation.uuid], self.database.now())
+
+
+def _known(tx: ApiTransaction, uuids: Sequence[str]) -> tuple[dict[str, Body], dict[str, Operation]]:
+    bodies = operations.bodies(tx, uuids)
+    return bodies, operations.open_for(tx, {body.server.uuid for body in bodies.values()})
+
+
+def _chunks(hosts: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(hosts), HOSTS_PER_READ):
+        yield hosts[start : start + HOSTS_PER_READ]
+
+
+# -- the loop ----------------------------------------------------------------------------------------------------------------------
+
+Progress = Callable[[int], object]
+"""Called with the number of servers moved so far."""
+
+
+class Emptying:
+    """Moves all that can be moved off hosts of one cell, ``jobs`` servers at a time.
+
+    A server whose move failed is not tried again. ``timeout``: seconds to go on at most.
+    """
+
+    def __init__(
+        self,
+        emptier: Emptier,
+        hosts: Sequence[str],
+        *,
+        jobs: float,
+        timeout: float = inf,
+        progress: Progress = lambda moved: None,
+    ) -> None:
+        self._emptier = emptier
+        self._hosts = hosts
+        self._jobs = jobs
+        self._end = time.monotonic() + timeout
+        self._progress = progress
+        self._moving: dict[str, str] = {}
+        """Servers by the uuid of the open operation that was accepted here."""
+        self._failed: dict[str, str] = {}
+        """Reasons by server."""
+        self._refused_since: dict[str, float] = {}
+        self.moved = 0
+
+    def run(self) -> list[Occupant]:
+        """Go on until nothing is left that can be moved or waited for; returns what is left."""
+        while True:
+            left = list(self._walk())
+            if not any(each.need is Need.WAIT for each in left) or time.monotonic() > self._end:
+                return left
+            self._pause()
+
+    def accept(self) -> tuple[int, list[Occupant]]:
+        """Accept what can be moved now and wait for nothing; returns how many these are, and the others."""
+        left = [each for each in self._walk() if each.server_uuid not in self._moving.values()]
+        return len(self._moving), left
+
+    # -- inside ------------------------------------------------------------------------------------------------------------------
+
+    def _walk(self) -> Iterator[Occupant]:
+        """Every body once, with what it needs after this has done what it can."""
+        for each in self._emptier.occupants(self._hosts):
+            if each.need is Need.MOVE:
+                need, reason = self._move(each)
+                yield msgspec.structs.replace(each, need=need, reason=reason)
+            elif each.need is Need.CONFIRM and each.operation is not None:
+                self._emptier.confirm(each.operation)
+                yield msgspec.structs.replace(each, need=Need.WAIT)
+            elif each.need is Need.GIVE_UP and each.operation is not None:
+                self._emptier.give_up(each.operation)
+                yield msgspec.structs.replace(each, need=Need.WAIT)
+            else:
+                yield each
+
+    def _move(self, each: Occupant) -> tuple[Need, str]:
+        while len(self._moving) >= self._jobs and time.monotonic() < self._end:
+            self._pause()
+        if (fault := self._failed.get(each.server_uuid)) is not None:
+            return Need.STUCK, fault
+        if time.monotonic() > self._end:
+            return Need.WAIT, "the time was over before it was its turn"
+        try:
+            operation = self._emptier.move(each)
+        except (errors.Conflict, errors.NotFound) as error:
+            since = self._refused_since.setdefault(each.server_uuid, time.monotonic())
+            return Need.WAIT if time.monotonic() - since < CONFLICT_PATIENCE_S else Need.STUCK, str(error)
+        except (errors.Invalid, errors.OverQuota) as error:
+            return Need.STUCK, str(error)
+        self._moving[operation.uuid] = each.server_uuid
+        return Need.WAIT, _under_way(operation)
+
+    def _pause(self) -> None:
+        """Wait a moment, and see which moves have ended."""
+        time.sleep(POLL_INTERVAL_S)
+        for operation in self._emptier.database.read(operations.get, sorted(self._moving)):
+            if operation.outcome is None:
+                continue
+            del self._moving[operation.uuid]
+            if operation.outcome is Outcome.DONE:
+                self.moved += 1
+            elif operation.outcome is not Outcome.DELETED:
+                self._failed[operation.server_uuid] = operation.fault or f"its {operation.kind} was {operation.outcome}"
+        self._progress(self.moved)

@@ -1,0 +1,203 @@
+"""``server start|stop|reboot|pause|...|resize|migrate|evacuate``: operations on servers, through the API."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from cli.http import ApiClient, HttpCommand
+from cli.server import POLL_INTERVAL_S, WAIT_TIMEOUT_S
+from objects import errors
+
+REFUSALS = (errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid)
+
+CROSS_CELL = "superconductor:cross_cell"
+
+
+class _Action(HttpCommand):
+    """An action on each of the servers named. One that is refused does not keep the others from it."""
+
+    action = ""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("servers", nargs="+", metavar="SERVER", help="id or name")
+        parser.add_argument("--wait", action="store_true", help="wait until nothing is under way; fail if a server ends in ERROR")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        client = self.client(parsed_args)
+        accepted: list[str] = []
+        for reference in parsed_args.servers:
+            try:
+                uuid = client.find_server(reference)
+                client.post(f"servers/{uuid}/action", {self.action: self.value(parsed_args)})
+                accepted.append(uuid)
+            except REFUSALS as refusal:
+                self.status = 1
+                self.warn(str(refusal))
+        if getattr(parsed_args, "wait", False):
+            for uuid in accepted:
+                self._wait(client, uuid)
+
+    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any] | None:
+        """What the body says of the action."""
+        return None
+
+    def _wait(self, client: ApiClient, uuid: str) -> None:
+        end = time.monotonic() + WAIT_TIMEOUT_S
+        while time.monotonic() < end:
+            server = client.get(f"servers/{uuid}")["server"]
+            if server["OS-EXT-STS:task_state"] is None:
+                break
+            time.sleep(POLL_INTERVAL_S)
+        failure = _failure(client, uuid)
+        if failure:
+            self.status = 1
+            self.warn(f"{server['name']} ({uuid}): {failure}")
+
+
+def _failure(client: ApiClient, uuid: str) -> str:
+    """Why the newest action on the server failed; empty: it did not."""
+    newest = client.get(f"servers/{uuid}/os-instance-actions")["instanceActions"][0]
+    return newest["message"] or ""
+
+
+class ServerStart(_Action):
+    """Start servers that are stopped.
+
+    Example: superconductor server start web-1 --wait
+    """
+
+    action = "os-start"
+
+
+class ServerStop(_Action):
+    """Stop servers: their systems are asked to shut down.
+
+    Example: superconductor server stop web-1 --wait
+    """
+
+    action = "os-stop"
+
+
+class ServerPause(_Action):
+    """Pause servers: they keep their memory and do not run.
+
+    Example: superconductor server pause web-1
+    """
+
+    action = "pause"
+
+
+class ServerUnpause(_Action):
+    """Let paused servers run again.
+
+    Example: superconductor server unpause web-1
+    """
+
+    action = "unpause"
+
+
+class ServerSuspend(_Action):
+    """Suspend servers: their memory goes to disk.
+
+    Example: superconductor server suspend web-1
+    """
+
+    action = "suspend"
+
+
+class ServerResume(_Action):
+    """Let suspended servers run again.
+
+    Example: superconductor server resume web-1
+    """
+
+    action = "resume"
+
+
+class ServerReboot(_Action):
+    """Reboot servers.
+
+    Example: superconductor server reboot web-1 --hard
+    """
+
+    action = "reboot"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--hard", action="store_true", help="without asking their systems, like a power cut")
+
+    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+        return {"type": "HARD" if parsed_args.hard else "SOFT"}
+
+
+class ServerRebuild(_Action):
+    """Give servers new disks from an image. What is on the old ones is lost.
+
+    Example: superconductor server rebuild web-1 --image 70a599e0-31e7-49b7-b260-868f441e862b --wait
+    """
+
+    action = "rebuild"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--image", metavar="UUID", required=True, help="uuid of an image")
+
+    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+        return {"imageRef": parsed_args.image}
+
+
+class ServerResize(_Action):
+    """Give servers another flavor, or decide about servers that were resized and wait for that.
+
+    Examples:
+      superconductor server resize web-1 --flavor m1.large --wait
+      superconductor server resize web-1 --confirm
+      superconductor server resize web-1 --revert
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        either = parser.add_mutually_exclusive_group(required=True)
+        either.add_argument("--flavor", help="id or name of the new flavor")
+        either.add_argument("--confirm", action="store_true", help="keep the new flavor")
+        either.add_argument("--revert", action="store_true", help="back to the old flavor; what was written since is lost")
+        parser.add_argument("--cross-cell", action="store_true", help="the server may go to another cell")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self.action = "confirmResize" if parsed_args.confirm else "revertResize" if parsed_args.revert else "resize"
+        super().take_action(parsed_args)
+
+    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any] | None:
+        if parsed_args.flavor is None:
+            return None
+        return {"flavorRef": parsed_args.flavor} | ({CROSS_CELL: True} if parsed_args.cross_cell else {})
+
+
+class _Move(_Action):
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--to", metavar="HOST", help="to this host; it must pass all filters")
+        parser.add_argument("--cross-cell", action="store_true", help="the servers may go to another cell")
+
+    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+        return ({"host": parsed_args.to} if parsed_args.to else {}) | ({CROSS_CELL: True} if parsed_args.cross_cell else {})
+
+
+class ServerMigrate(_Move):
+    """Move servers to other hosts. They are off while their disks are copied.
+
+    Example: superconductor server migrate web-1 --to east-h2 --wait
+    """
+
+    action = "migrate"
+
+
+class ServerEvacuate(_Move):
+    """Build servers of dead hosts again elsewhere. What is on a disk of their host alone is lost.
+
+    Example: superconductor server evacuate web-1 --wait
+    """
+
+    action = "evacuate"

@@ -1,0 +1,122 @@
+"""The disks of simulated guests: small files whose contents show who wrote them, and whether a copy is torn.
+
+A host's disks are in the folder ``HOST.disks``, one file per body. A guest's disk is replaced as a whole. A copy that is under way
+is ``NAME.part``, so a copy that never ended is visible. ``remove`` and a start of the agent remove it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from pathlib import Path
+
+import msgspec
+
+from objects import errors, typed
+from objects.base import Object
+
+_PART = ".part"
+_SAFE_NAME = re.compile(r"[0-9A-Za-z_-]{1,64}")
+
+
+class Disk(Object, frozen=True, kw_only=True):
+    """The contents. ``writes``: how often the guest has written. ``torn``: the guest wrote while this copy was made."""
+
+    server_uuid: str
+    image_id: str | None = None
+    writes: int = 0
+    torn: bool = False
+
+
+def disks_path(state_path: str, host: str) -> Path:
+    """The folder with the disks of this simulated host."""
+    return Path(state_path) / f"{host}.disks"
+
+
+def read_disk(state_path: str, host: str, uuid: str) -> Disk | None:
+    """The disk of this body; None: it has none. Raises OSError or msgspec.MsgspecError if it cannot be read."""
+    return _read(_file(disks_path(state_path, host), uuid))
+
+
+def write_to_disk(state_path: str, host: str, uuid: str) -> None:
+    """Act as the running guest: write once to its disk."""
+    Disks(disks_path(state_path, host)).write(uuid)
+
+
+class Disks:
+    """The disks in one folder. One thread at a time changes the disk of one body."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self) -> None:
+        """Create the folder, and remove copies that never ended. Raises OSError."""
+        self._path.mkdir(exist_ok=True)
+        for part in self._path.glob(f"*{_PART}"):
+            part.unlink(missing_ok=True)
+
+    def create(self, uuid: str, disk: Disk) -> None:
+        """Make the disk of a new guest. Written in place, because a boot must be cheap: a build that did not end is destroyed."""
+        file = os.open(_file(self._path, uuid), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(file, msgspec.json.encode(disk))
+        finally:
+            os.close(file)
+
+    def replace(self, uuid: str, disk: Disk) -> None:
+        """Replace the disk of a guest."""
+        file = _file(self._path, uuid)
+        fresh = file.with_name(f"{file.name}.{threading.get_native_id()}.new")
+        fresh.write_bytes(msgspec.json.encode(disk))
+        fresh.replace(file)
+
+    def write(self, uuid: str) -> None:
+        """The guest writes. A guest that an older release spawned has no disk."""
+        if (disk := _read(_file(self._path, uuid))) is not None:
+            self.replace(uuid, msgspec.structs.replace(disk, writes=disk.writes + 1))
+
+    def copy(self, uuid: str, source_state_path: str, host: str, source: str, delay: float, cancel: threading.Event) -> None:
+        """Copy the disk of the body ``source`` on ``host`` in ``delay`` seconds. If its guest writes meanwhile, the copy is torn.
+
+        Raises ``errors.BuildFailed`` if the disk cannot be read from start to end, or if the copy is cancelled.
+        """
+        file, origin = _file(self._path, uuid), _file(disks_path(source_state_path, host), source)
+        before = _read_origin(origin)
+        part = file.with_name(file.name + _PART)
+        part.write_bytes(msgspec.json.encode(before))
+        if cancel.wait(delay) if delay else cancel.is_set():
+            raise errors.BuildFailed("The copy of the disk was cancelled.")
+        if _read_origin(origin).writes != before.writes:
+            part.write_bytes(msgspec.json.encode(msgspec.structs.replace(before, torn=True)))
+        part.replace(file)
+
+    def remove(self, uuid: str) -> None:
+        """Remove the disk and a copy of it that is under way. An unknown uuid is no error."""
+        file = _file(self._path, uuid)
+        file.unlink(missing_ok=True)
+        file.with_name(file.name + _PART).unlink(missing_ok=True)
+
+
+def _file(folder: Path, uuid: str) -> Path:
+    """The file of this body. A uuid that is no plain name is hashed: it must not name a file elsewhere."""
+    plain = _SAFE_NAME.fullmatch(uuid) is not None
+    return folder / (uuid if plain else hashlib.sha256(uuid.encode(errors="surrogatepass")).hexdigest())
+
+
+def _read(file: Path) -> Disk | None:
+    try:
+        return typed.decode(file.read_bytes(), Disk)
+    except FileNotFoundError:
+        return None
+
+
+def _read_origin(file: Path) -> Disk:
+    try:
+        disk = _read(file)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise errors.BuildFailed(f"The disk {file} cannot be copied: {error}") from error
+    if disk is None:
+        raise errors.BuildFailed(f"The disk {file} cannot be copied: it does not exist.")
+    return disk

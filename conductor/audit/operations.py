@@ -1,0 +1,99 @@
+"""Check servers that have had operations: where they point to, bodies that nothing needs, and operations that do not end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from conductor.audit import mend
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
+from conductor.audit.places import Places
+from db.api import operation_repair, operation_steps
+from db.api.operations import OpenOperation
+from db.audit import operations, servers
+from db.audit.operations import BodyRole
+from db.audit.servers import Record
+from objects.operation import OperationState
+
+SPARE = "body that no server and no operation needs"
+POINTER = "server that is a body which is gone"
+HIDDEN = "body shown or hidden against its server's pointer"
+HELD = "held server without an operation"
+TWINLESS = "operation whose new body is gone"
+LATE = "operation past its deadline"
+
+PLACING = (OperationState.PLACING, OperationState.HOLDING, OperationState.BUILDING)
+"""The states in which an operation can be given up."""
+LOST = "The record of its new body was lost."
+
+
+def pages(places: Places) -> Iterator[AuditPage]:
+    return pages_of(lambda after: places.api.read(operations.bodies_after, after, AUDIT_PAGE_SIZE))
+
+
+def look(places: Places, page: AuditPage) -> list[Finding]:
+    roles = places.api.read(operations.roles, page.keys)
+    found = [finding for each in roles for finding in _judge(places, each)]
+    # of each operation once: beside the home row
+    open_ones = [each.operation for each in roles if each.operation is not None and each.home == each.body]
+    bodies = places.api.read(operations.with_bodies, open_ones)
+    _, records = places.api.read(servers.records, [each.operation.twin_uuid or "" for each in bodies])
+    for each in bodies:
+        found += _judge_operation(places, each, records.get(each.operation.twin_uuid or ""))
+    return found
+
+
+def _judge(places: Places, each: BodyRole) -> Iterator[Finding]:
+    body, shown, server = each.body, each.shown, each.body.server
+    if server.deleted:
+        return
+    make = partial(Finding, key=body.uuid, cell=places.name(server.cell_uuid))
+    what = body.uuid if body.uuid == each.server else f"{body.uuid}, a body of {each.server}"
+    if shown is None or shown.server.deleted:
+        advice = "'superconductor db restored --api' points it to the body that runs, if it has one"
+        yield make(kind=POINTER, what=f"{each.server}, whose body {body.uuid} is on record", advice=advice)
+    elif not each.is_needed:
+        if shown.server.state == "active":
+            yield make(kind=SPARE, what=what, repair="deleted, with its guest", ends_guest=True)
+        else:
+            yield make(kind=SPARE, what=what, advice=f"left as it is: its server is {shown.uuid}, which is not ACTIVE")
+    elif body.hidden is each.is_shown:
+        yield make(kind=HIDDEN, what=what, repair="shown" if each.is_shown else "hidden", safe=True)
+    elif operation_repair.is_stuck(each):
+        yield make(kind=HELD, what=what, repair="started, once its other bodies have ended")
+
+
+def _judge_operation(places: Places, each: OpenOperation, twin: Record | None) -> Iterator[Finding]:
+    operation = each.operation
+    make = partial(Finding, key=operation.server_uuid)
+    what = f"{operation.uuid}, the {operation.kind} of {operation.server_uuid} in state {operation.state}"
+    if operation.state in PLACING and _is_lost(places, operation.twin_uuid, twin):
+        yield make(kind=TWINLESS, what=what, repair="given up", safe=True, facts=(operation.uuid,))
+    elif operation.state is not OperationState.VERIFY and operation.deadline < places.late:
+        due = datetime.fromtimestamp(operation.deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        advice = "make sure that a super conductor and its cells run; see their logs and 'superconductor dead-letter list'"
+        yield make(kind=LATE, what=f"{what}, should have ended at {due}", advice=advice)
+
+
+def _is_lost(places: Places, uuid: str | None, twin: Record | None) -> bool:
+    """Whether nothing can become of a twin: it was deleted, or it is neither queued nor in a cell."""
+    if twin is not None and (twin.requested or (twin.cell_uuid is not None and not twin.deleted)):
+        return False
+    if twin is not None and twin.deleted:
+        return True
+    return mend.handed_over(places, [uuid or ""]) == set()
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    now = places.api.now()
+    if twinless := of_kind(findings, TWINLESS):
+        places.ledger.write(operation_steps.give_up, {str(finding.facts[0]): LOST for finding in twinless}, now)
+    if turned := of_kind(findings, HIDDEN):
+        places.api.write(operation_repair.follow_pointers, [finding.key for finding in turned])
+    if spare := of_kind(findings, SPARE):
+        deleted = places.ledger.write(operation_repair.delete_spare, [finding.key for finding in spare if finding.repair], now)
+        for cell_uuid in sorted({cell for cell in deleted.values() if cell is not None}):
+            mend.carry_deletes(places, cell_uuid, [uuid for uuid, cell in deleted.items() if cell == cell_uuid])
+    if (held := of_kind(findings, HELD)) and not places.unknown:  # a cell that does not answer may have a body that runs
+        places.api.write(operation_repair.start_held, [finding.key for finding in held], now)

@@ -1,0 +1,69 @@
+"""Evacuate the servers of hosts that operators call dead, without a further command: ``[conductor] evacuate_dead_hosts``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from cells.cell import Cell
+from cells.emptying import Emptier, HostCondition, MoveOrder, Need
+from cells.fan_out import Answered, fan_out
+from cells.registry import CellRegistry
+from db.api import operations
+from db.api.claims import Ledger
+from db.cell import services
+from objects import errors
+from objects.operation import OperationKind
+from objects.process import AGENT_BINARY
+from service.rate_limited_log import RateLimitedLog
+from service.steps import step
+
+LOG = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 10.0
+RETRY_AFTER_S = 600.0
+"""Seconds after an evacuation that was given up in which its server is left alone."""
+AT_ONCE = 100
+"""Servers of one cell that are evacuated at the same time: each copies a disk."""
+USER = "conductor"
+"""Who asks for these operations, as 'move show' has it."""
+
+
+class DeadHostSweep:
+    """Accepts the evacuations. While no host is called dead, a look costs one statement in each cell.
+
+    Hosts that are only silent stay: whether their guests run is unknown, and nobody has said that they do not. Several conductors
+    may look at once: a server has one open operation at most.
+    """
+
+    def __init__(self, ledger: Ledger, registry: CellRegistry) -> None:
+        self._ledger = ledger
+        self._registry = registry
+        self._complaints = RateLimitedLog(LOG)
+
+    def look(self) -> None:
+        for answer in fan_out(self._registry.cells(), services.forced_down, AGENT_BINARY):
+            if isinstance(answer, Answered) and answer.value:
+                self._evacuate(answer.cell, answer.value)
+
+    def _evacuate(self, cell: Cell, hosts: Sequence[str]) -> None:
+        order = MoveOrder(kinds={HostCondition.DEAD: OperationKind.EVACUATE}, user_id=USER)
+        emptier, database = Emptier(self._ledger, cell, order), self._ledger.database
+        found = list(emptier.occupants(hosts))
+        for each in found:
+            if each.need is Need.GIVE_UP and each.operation is not None:
+                emptier.give_up(each.operation)
+        movable = [each for each in found if each.need is Need.MOVE]
+        if not movable:
+            return
+        since = database.now() - RETRY_AFTER_S
+        failed = database.read(operations.lately_given_up, [each.server_uuid for each in movable], OperationKind.EVACUATE, since)
+        under_way = sum(each.operation is not None and each.operation.kind is OperationKind.EVACUATE for each in found)
+        due = [each for each in movable if each.server_uuid not in failed]
+        for each in due[: max(0, AT_ONCE - under_way)]:
+            try:
+                operation = emptier.move(each)
+            except (errors.Conflict, errors.NotFound, errors.Invalid, errors.OverQuota) as error:
+                self._complaints(each.server_uuid, logging.WARNING, "host %s is called dead: %s", each.host, error)
+            else:
+                step(LOG, "evacuate accepted", each.server_uuid, operation.request_id, host=each.host)

@@ -1,0 +1,81 @@
+"""What an open operation needs next, as far as the API level knows: from its row and those of its two bodies."""
+
+from __future__ import annotations
+
+import enum
+
+from db.api.operations import Body, OpenOperation
+from objects.operation import Operation, OperationKind, OperationState
+
+
+class Next(enum.StrEnum):
+    """The steps of ``db/api/operation_steps.py``, and two that write nothing there."""
+
+    WAIT = "wait"
+    ASK = "ask"  # a cell is to be told of a task
+    DUE = "due"
+    SWITCH = "switch"
+    CONFIRM = "confirm"
+    POINT_BACK = "point back"
+    GIVE_UP = "give up"
+    GIVEN_UP = "given up"
+    TIME_OUT = "time out"
+    FINISH = "finish"
+
+
+def next_step(each: OpenOperation, now: float, auto_confirm: float = 0.0) -> Next:
+    """The next step. ``auto_confirm``: seconds after which a resize is confirmed; 0: only its user does."""
+    operation, source, twin = each.operation, each.source, each.twin
+    late = operation.deadline < now
+    match operation.state:
+        case OperationState.TASK:
+            return _of_task(operation, source, late=late)
+        case OperationState.PLACING:
+            return Next.GIVE_UP if late else Next.WAIT
+        case OperationState.HOLDING:
+            return _of_holding(operation, source, late=late)
+        case OperationState.BUILDING:
+            return _of_building(twin, late=late)
+        case OperationState.VERIFY:
+            return Next.CONFIRM if auto_confirm and operation.updated_at + auto_confirm < now else Next.WAIT
+        case OperationState.REVERTING:
+            held = twin is not None and twin.is_held(operation.number + 2, forced=True)  # the step looks whether its host is dead
+            return Next.POINT_BACK if held else _ask_unless_told(twin, operation.number + 2)
+        case OperationState.UNDOING:
+            return Next.GIVEN_UP if twin is None or twin.server.state == "deleted" else Next.WAIT
+        case OperationState.STARTING:
+            told = source is None or source.server.deleted or source.server.task_number >= operation.number + 3
+            return Next.FINISH if told else Next.ASK
+        case _:
+            return Next.WAIT
+
+
+def _of_task(operation: Operation, source: Body | None, *, late: bool) -> Next:
+    if source is None or source.server.deleted:
+        return Next.FINISH
+    if source.server.task_number == operation.number and source.server.task_state.over:
+        return Next.FINISH
+    return Next.TIME_OUT if late else _ask_unless_told(source, operation.number)
+
+
+def _of_holding(operation: Operation, source: Body | None, *, late: bool) -> Next:
+    if late:
+        return Next.GIVE_UP
+    if operation.kind is OperationKind.RESPAWN:
+        return Next.DUE
+    if source is not None and source.is_held(operation.number, forced=operation.forced):
+        return Next.DUE
+    return _ask_unless_told(source, operation.number)
+
+
+def _of_building(twin: Body | None, *, late: bool) -> Next:
+    if twin is None or twin.server.deleted or twin.server.state in ("error", "deleted"):
+        return Next.GIVE_UP
+    if twin.server.state == "active":
+        return Next.SWITCH
+    return Next.GIVE_UP if late else Next.WAIT
+
+
+def _ask_unless_told(body: Body | None, number: int) -> Next:
+    """A task that the cell has told of is with the cell, which repeats its orders itself."""
+    return Next.WAIT if body is None or body.server.task_number >= number else Next.ASK

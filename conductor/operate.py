@@ -1,0 +1,236 @@
+"""Takes operations from step to step: tells cells what servers' hosts are to do, and points servers to their new bodies.
+
+``docs/moves.md`` has the states and their guards. Everything here may be repeated at any time: a step that another conductor has
+taken changes nothing. What a guard reads of a cell is what the cell's feed has told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from cells.cell import Cell
+from cells.registry import CellRegistry
+from conductor.delete import Deleter
+from conductor.next_step import Next, next_step
+from conductor.orders import send_tasks
+from conductor.set_aside import SetAside
+from db.api import operation_steps, operations
+from db.api.claims import Ledger
+from db.api.operation_steps import Stepped
+from db.api.operations import OpenOperation
+from db.cell import services, tasks
+from db.cell.tasks import DueTask, TaskFor
+from objects import errors
+from objects.context import RequestContext
+from objects.instance import Instance
+from objects.lifecycle import Change
+from objects.operation import WANTED, OperationState, task_kind
+from objects.process import AGENT_BINARY
+from objects.task import Power, Task, TaskArgs, TaskKind, TaskOrder
+from service.rate_limited_log import RateLimitedLog
+from service.steps import step
+
+LOG = logging.getLogger(__name__)
+
+OPERATION_PAGE_SIZE = 200
+
+STEPS_AT_ONCE = 4
+"""Steps that one operation takes in one go at most; the next sweep goes on."""
+
+STEP = "operate"
+"""The step of dead letters about operations. Their keys are the UUIDs of the operations."""
+
+
+class Operator:
+    """The sweep of open operations, and the steps themselves for those that hear of a change."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        registry: CellRegistry,
+        deleter: Deleter,
+        build: Callable[[Sequence[str]], None],
+        *,
+        auto_confirm: float = 0.0,
+        aside: SetAside | None = None,
+        page: int = OPERATION_PAGE_SIZE,
+    ) -> None:
+        """``build``: called with the batches of twins that may be handed over. ``auto_confirm``: seconds after which a resize is
+        confirmed; 0: only its user does.
+        """
+        self._ledger = ledger
+        self._database = ledger.database
+        self._registry = registry
+        self._deleter = deleter
+        self._build = build
+        self._auto_confirm = auto_confirm
+        self._aside = aside or SetAside(ledger.database, "api")
+        self._page = page
+        self._complaints = RateLimitedLog(LOG)
+
+    def sweep(self) -> None:
+        """Take every open operation as far as it goes, page by page."""
+        after = ""
+        while found := self._database.read(operations.open_page, self._page, after):
+            self._run(found)
+            after = found[-1].operation.server_uuid
+
+    def advance(self, uuids: Collection[str]) -> None:
+        """Take these operations as far as they go."""
+        self._run(self._database.read(operations.with_bodies, sorted(uuids)))
+
+    def advance_servers(self, servers: Sequence[str]) -> None:
+        """Take the open operations of these servers as far as they go: a cell has told of a change."""
+        found = self._database.read(operations.open_for, servers)
+        if found:
+            self.advance([operation.uuid for operation in found.values()])
+
+    # -- one step of each --------------------------------------------------------------------------------------------------------
+
+    def _run(self, found: Sequence[OpenOperation]) -> None:
+        for _ in range(STEPS_AT_ONCE):
+            due = self._readable(self._aside.due(STEP, found, key=_uuid))
+            now = self._database.now()
+            by_step: dict[Next, list[OpenOperation]] = defaultdict(list)
+            for each in due:
+                by_step[next_step(each, now, self._auto_confirm)].append(each)
+            changed: list[str] = []
+            for wanted, some in by_step.items():
+                changed += self._take(wanted, some, now)
+            if not changed:
+                return
+            found = self._database.read(operations.with_bodies, sorted(changed))
+
+    def _readable(self, found: Sequence[OpenOperation]) -> list[OpenOperation]:
+        """Set the others aside."""
+        odd = {
+            _uuid(each): errors.Invalid(f"its row cannot be read: {each.operation.unreadable}")
+            for each in found
+            if each.operation.unreadable
+        }
+        self._aside.failed(STEP, odd)
+        return [each for each in found if _uuid(each) not in odd]
+
+    def _take(self, wanted: Next, some: Sequence[OpenOperation], now: float) -> list[str]:
+        """Take this step; returns the UUIDs of the operations that may go on at once."""
+        if wanted is Next.WAIT:
+            return []
+        if wanted is Next.ASK:
+            self._ask(some)
+            return []
+        done = self._aside.run(STEP, lambda chunk: self._write(wanted, chunk, now), some, key=_uuid)
+        changed: list[str] = []
+        for result in done.results:
+            for each in result.operations:
+                operation = each.operation
+                step(LOG, f"{operation.kind}: {wanted}", operation.server_uuid, operation.request_id, state=operation.state)
+                changed.append(operation.uuid)
+            if result.deleted:
+                self._deleter.carry_out(result.deleted)
+            if wanted is Next.DUE:
+                self._build([each.twin.server.batch_id for each in result.operations if each.twin is not None])
+        return [] if wanted is Next.DUE else changed
+
+    def _write(self, wanted: Next, some: Sequence[OpenOperation], now: float) -> Stepped:
+        uuids = [each.operation.uuid for each in some]
+        match wanted:
+            case Next.DUE:
+                return self._database.write(operation_steps.due, uuids, now)
+            case Next.SWITCH:
+                return self._ledger.write(operation_steps.switch, uuids, now)
+            case Next.CONFIRM:
+                return self._ledger.write(operation_steps.confirm, uuids, now)
+            case Next.POINT_BACK:
+                return self._ledger.write(operation_steps.point_back, uuids, self._on_dead_hosts(some), now)
+            case Next.GIVE_UP:
+                return self._ledger.write(operation_steps.give_up, {each.operation.uuid: _why(each, now) for each in some}, now)
+            case Next.GIVEN_UP:
+                return self._database.write(operation_steps.given_up, uuids, now)
+            case Next.TIME_OUT:
+                return self._database.write(operation_steps.time_out, uuids, now)
+            case _:
+                return self._database.write(operation_steps.finish, uuids, now)
+
+    def _on_dead_hosts(self, some: Sequence[OpenOperation]) -> list[str]:
+        """The operations among these whose twins have not told that they are off, and are on hosts that are called dead.
+
+        Of a cell that does not answer that is not known, and its twins wait. Other operations must not wait with them.
+        """
+        waiting = [each for each in some if each.twin is not None and not each.twin.is_held(each.operation.number + 2)]
+        dead: list[str] = []
+        for cell_uuid in {each.twin.server.cell_uuid for each in waiting if each.twin is not None}:
+            try:
+                hosts = set(self._registry.get(cell_uuid or "").read(services.forced_down, AGENT_BINARY))
+            except (errors.Transient, errors.NotFound) as error:
+                self._complaints(f"dead {cell_uuid}", logging.WARNING, "reverts wait for cell %s: %s", cell_uuid, error)
+                continue
+            dead += [each.operation.uuid for each in waiting if each.twin is not None and each.twin.server.host in hosts]
+        return dead
+
+    # -- tasks for cells -----------------------------------------------------------------------------------------------------------
+
+    def _ask(self, some: Sequence[OpenOperation]) -> None:
+        """Write tasks into the rows of their cells, one transaction for each cell, and send the orders."""
+        by_cell: dict[str, list[tuple[OpenOperation, TaskFor]]] = defaultdict(list)
+        for each in some:
+            body = each.twin if each.operation.state is OperationState.REVERTING else each.source
+            if body is not None and body.server.cell_uuid is not None:
+                by_cell[body.server.cell_uuid].append((each, TaskFor(instance_uuid=body.uuid, task=_task(each))))
+        for cell_uuid, asked in by_cell.items():
+            try:
+                cell = self._registry.get(cell_uuid)
+                self._aside.run(STEP, partial(self._ask_cell, cell), asked, key=lambda pair: _uuid(pair[0]))
+            except (errors.Transient, errors.NotFound) as error:
+                text = "%d operations wait for cell %s: %s"
+                self._complaints(cell_uuid, logging.WARNING, text, len(asked), cell_uuid, error)
+
+    def _ask_cell(self, cell: Cell, asked: Sequence[tuple[OpenOperation, TaskFor]]) -> None:
+        wanted = [each for _, each in asked]
+        outcomes = cell.write(tasks.ask, wanted, cell.now())
+        taken = {uuid: outcome.row for uuid, outcome in outcomes.items() if isinstance(outcome, Change)}
+        due = [_order(taken[each.instance_uuid], each.task) for each in wanted if each.instance_uuid in taken]
+        if due:
+            send_tasks(cell, RequestContext(request_id=asked[0][0].operation.request_id), due)
+
+
+def _uuid(each: OpenOperation) -> str:
+    return each.operation.uuid
+
+
+def _task(each: OpenOperation) -> Task:
+    operation = each.operation
+    number, kind, power, args = operation.number, TaskKind.POWER, Power.HELD, TaskArgs()
+    if operation.state is OperationState.TASK:
+        kind, power = task_kind(operation.kind), WANTED.get(operation.kind, operation.power_before)
+        args = TaskArgs(hard=operation.args.hard, image_id=operation.args.image_id)
+    elif operation.state is OperationState.REVERTING:
+        number += 2
+    elif operation.state is OperationState.STARTING:
+        number, power = number + 3, operation.power_before
+    return Task(number=number, kind=kind, power=power, args=args, request_id=operation.request_id)
+
+
+def _order(row: Instance, task: Task) -> DueTask:
+    order = TaskOrder(
+        instance_uuid=row.uuid,
+        fence=row.fence,
+        attempt=row.attempt,
+        number=task.number,
+        kind=task.kind,
+        power=task.power,
+        args=task.args,
+        request_id=task.request_id,
+    )
+    return DueTask(instance_uuid=row.uuid, host=row.host or "", order=order)
+
+
+def _why(each: OpenOperation, now: float) -> str:
+    operation, twin = each.operation, each.twin
+    if twin is not None and twin.server.state == "error" and twin.server.fault:
+        return twin.server.fault
+    if operation.deadline < now:
+        return f"The {operation.kind} timed out in state {operation.state}."
+    return f"The {operation.kind} lost its new host."

@@ -1,0 +1,202 @@
+"""Repair servers whose bodies, pointers and operations do not agree, as after the API database was restored from a backup.
+
+Every function locks what it decides about, in the order of ``db/api/operations.py``, and looks again before it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from db.api import builds, operation_accept, operation_steps, operations, quotas
+from db.api.ledger import Stamp
+from db.api.operations import Body
+from db.api.tables import instance_mappings
+from db.api.tables import operations as table
+from db.audit import operations as audit_operations
+from db.audit.operations import BodyRole
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from objects.instance_row import InstanceRow
+from objects.operation import Operation, OperationKind, OperationState, Outcome
+from objects.quota import QuotaUsage
+from objects.task import Power
+
+START_TIMEOUT_S = 3600.0
+"""Seconds in which a cell should have the start of a server that was held."""
+
+_M = instance_mappings.c
+_HIDE = sa.update(instance_mappings).where(_M.instance_uuid == sa.bindparam("uuid")).values(hidden=sa.bindparam("is_hidden"))
+
+
+def follow_pointers(tx: ApiTransaction, uuids: Sequence[str]) -> int:
+    """Show those of these bodies that their servers point to, and hide the others; return how many were changed."""
+    wrong = [each for each in _locked(tx, uuids) if each.shown is not None and each.body.hidden is each.is_shown]
+    if wrong:
+        tx.execute(_HIDE, [{"uuid": each.body.uuid, "is_hidden": not each.is_shown} for each in wrong])
+    return len(wrong)
+
+
+def delete_spare(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str], now: float) -> dict[str, str | None]:
+    """Delete those of these bodies that nothing needs; return them with their cells.
+
+    Nothing needs a body whose server is another one, ACTIVE and not deleted, unless an open operation is about it.
+    """
+    spare = [each for each in _locked(tx, uuids) if _is_spare(each)]
+    operation_steps.drop(tx, stamp, [each.body for each in spare], {}, now)
+    return {each.body.uuid: each.body.server.cell_uuid for each in spare}
+
+
+def _is_spare(each: BodyRole) -> bool:
+    shown, body = each.shown, each.body
+    if shown is None or shown.server.deleted or shown.server.state != "active":
+        return False
+    return not body.server.deleted and not each.is_needed
+
+
+_OTHERS = sa.select(_M.instance_uuid).where(
+    sa.or_(_M.instance_uuid == sa.bindparam("server"), _M.server_uuid == sa.bindparam("server")),
+    _M.instance_uuid != sa.bindparam("body"),
+    sa.or_(_M.deleted == sa.false(), _M.state != "deleted"),
+)
+"""Other bodies of a server that have not ended. It reads the whole table, as no index is kept for this."""
+
+UNHELD = "The server was held although no operation was open."
+
+
+def start_held(tx: ApiTransaction, uuids: Sequence[str], now: float) -> list[str]:
+    """Let the servers that are these bodies run again, once their other bodies have ended; return the servers.
+
+    Each gets an operation in *starting*, which its sweep carries out.
+    """
+    started: list[str] = []
+    for each in _locked(tx, uuids):
+        server, home = each.body.server, each.home
+        if home is None or not is_stuck(each) or tx.execute(_OTHERS, {"server": each.server, "body": each.body.uuid}).first():
+            continue
+        uuid = str(uuid4())
+        operation = Operation(
+            uuid=uuid,
+            server_uuid=each.server,
+            kind=OperationKind.START,
+            state=OperationState.STARTING,
+            number=operation_accept.last_number(home, each.body) + operation_accept.NUMBERS,
+            power_before=Power.ON,
+            project_id=server.project_id,
+            user_id=server.user_id,
+            request_id=f"req-{uuid}",
+            created_at=now,
+            updated_at=now,
+            deadline=now + START_TIMEOUT_S,
+            held=True,
+            source_uuid=each.body.uuid,
+            source_host=server.host,
+            fault=UNHELD,
+        )
+        operation_accept.store(tx, operation)
+        started.append(each.server)
+    return started
+
+
+def is_stuck(each: BodyRole) -> bool:
+    """Whether the body is its server and may not run, and nothing is going on that ends this."""
+    server = each.body.server
+    is_held = server.state == "active" and not server.deleted and server.power is Power.HELD
+    return each.is_shown and each.operation is None and is_held
+
+
+def _locked(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:
+    """How these bodies stand, with their requests, servers and these servers' other bodies locked."""
+    before = audit_operations.roles(tx, uuids)
+    operation_steps.lock_requests(tx, [each.body.uuid for each in before])
+    rows: dict[str, Body] = {}
+    for each in before:
+        rows |= {body.uuid: body for body in (each.body, each.home, each.shown) if body is not None}
+    operations.lock_bodies(tx, rows)
+    return audit_operations.roles(tx, uuids)
+
+
+# -- bodies that the API database has lost ---------------------------------------------------------------------------------------
+
+RESTORED = "The API database was restored from a backup that was older than the end of this operation."
+
+_GOES_ON = (
+    sa.update(table)
+    .where(
+        table.c.twin_uuid == sa.bindparam("twin"),
+        table.c.open_for.is_not(None),
+        table.c.state.in_((OperationState.PLACING, OperationState.HOLDING)),
+    )
+    .values(state=OperationState.BUILDING, held=sa.true(), target_host=sa.bindparam("host"), updated_at=sa.bindparam("now"))
+)
+_POINT = (
+    sa.update(instance_mappings)
+    .where(_M.instance_uuid == sa.bindparam("home"))
+    .values(body_uuid=sa.bindparam("body"), last_number=sa.bindparam("number"))
+)
+
+
+def give_home(tx: ApiTransaction, row: InstanceRow, now: float) -> bool:
+    """Whether the server of this lost body has a home row. One that runs gets a home row, if that is lost too.
+
+    The first body of such a server has ended, since its row would permit it to run beside this one.
+    """
+    if operations.lock_bodies(tx, [row.server]):
+        return True
+    if not row.may_run:
+        return False
+    ended = {"deleted": True, "state": "deleted", "deleted_at": now, "terminated_at": now, "updated_at": now, "hidden": True}
+    of_row = {name: getattr(row, name) for name in ("project_id", "user_id", "name", "launch_index", "created_at")}
+    home = {"instance_uuid": row.server, "batch_id": row.server, "fence": 0, "seen": 0, "body_uuid": row.uuid}
+    dialect.insert_new(tx, instance_mappings, [home | of_row | ended])
+    return True
+
+
+def follow_rows(tx: ApiTransaction, rows: Sequence[InstanceRow], now: float) -> None:
+    """Let servers be the latest of these bodies that may run, and their operations go on from what the cells show.
+
+    The mappings of the bodies were just written. Nothing is deleted: the bodies that a server was before are found by an audit.
+    """
+    for row in sorted(rows, key=lambda each: each.turn):
+        if row.server_uuid is None or tx.execute(_GOES_ON, {"twin": row.uuid, "host": row.host, "now": now}).rowcount:
+            continue  # its sweep switches, once the body has told that it is ACTIVE
+        if row.may_run:
+            _point(tx, row, now)
+
+
+def _point(tx: ApiTransaction, row: InstanceRow, now: float) -> None:
+    [each] = _locked(tx, [row.uuid])
+    shown, home = each.shown, each.home
+    if home is None or (not each.is_shown and shown is not None and _stays(shown, row)):
+        return
+    if each.operation is not None and operation_accept.turn_of(each.operation.number) < row.turn:
+        operations.end(tx, [each.operation], Outcome.GIVEN_UP, now, RESTORED)
+    if each.is_shown or shown is None or shown.server.deleted:
+        quotas.add(tx, row.project_id, QuotaUsage(instances=1))  # what it was before is not counted any more
+    tx.execute(_POINT, {"home": home.uuid, "body": row.uuid, "number": operation_accept.last_number(home, each.body)})
+    tx.execute(_HIDE, {"uuid": row.uuid, "is_hidden": False})
+    if shown is not None and not each.is_shown:
+        tx.execute(_HIDE, {"uuid": shown.uuid, "is_hidden": True})
+
+
+def _stays(shown: Body, row: InstanceRow) -> bool:
+    """Whether the server stays what it is, because that may run, and is later."""
+    may_run = not shown.server.deleted and shown.server.state == "active" and shown.server.power is not Power.HELD
+    return may_run and shown.server.turn > row.turn
+
+
+def delete_ended(tx: ApiTransaction, stamp: Stamp, uuid: str, now: float) -> None:
+    """A body has ended in its cell: delete its server, or only the body, if the server is another one.
+
+    A body that an open operation is about is left to that.
+    """
+    for each in _locked(tx, [uuid]):
+        operation = each.operation
+        if operation is not None and uuid in (operation.source_uuid, operation.twin_uuid):
+            continue
+        if each.is_shown:
+            builds.delete(tx, stamp, each.server, project_id=None, now=now)
+        else:
+            operation_steps.drop(tx, stamp, [each.body], {}, now)

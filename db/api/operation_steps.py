@@ -1,0 +1,416 @@
+"""Operations from state to state. Each function locks what it changes, and leaves alone what is in another state by then.
+
+``docs/moves.md`` has the guards and says what happens without each. All take several operations, so that one transaction serves
+many; each returns those that it changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import sqlalchemy as sa
+from oslo_db.exception import RetryRequest
+
+from db import outbox
+from db.api import claims, edits, operations, quotas
+from db.api.operations import Body, Locked, OpenOperation
+from db.api.tables import build_requests, instance_mappings
+from db.api.tables import operations as table
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import KeyedDelete, by_index
+from objects import errors, notification, text
+from objects.base import Object
+from objects.operation import Operation, OperationKind, OperationState, Outcome
+from objects.quota import QuotaUsage
+from objects.task import TaskState
+
+State = OperationState
+
+_C = instance_mappings.c
+_LOCK_REQUESTS = by_index(
+    sa.select(build_requests.c.instance_uuid, build_requests.c.state, build_requests.c.fence)
+    .where(build_requests.c.instance_uuid.in_(dialect.uuids()))
+    .order_by(build_requests.c.instance_uuid)
+    .with_for_update(),
+    build_requests,
+)
+_TAKE_REQUESTS = KeyedDelete(build_requests.c.instance_uuid, returning=[build_requests.c.instance_uuid])
+_FREE_LEASE = by_index(
+    sa.update(build_requests)
+    .where(build_requests.c.instance_uuid.in_(dialect.uuids()), build_requests.c.owner.is_(None))
+    .values(lease_until=sa.bindparam("now")),
+    build_requests,
+)
+_LEAVE = (
+    sa.update(build_requests)
+    .where(build_requests.c.instance_uuid == sa.bindparam("twin"))
+    .values(owner=None, lease_until=sa.bindparam("until"))
+)
+_SET = by_index(
+    sa.update(table).where(table.c.uuid.in_(dialect.uuids())).values(state=sa.bindparam("to"), updated_at=sa.bindparam("now")),
+    table,
+)
+_HELD = by_index(sa.update(table).where(table.c.uuid.in_(dialect.uuids())).values(held=sa.true()), table)
+_FAULT = sa.update(table).where(table.c.uuid == sa.bindparam("op")).values(fault=sa.bindparam("why"))
+_TARGET = sa.update(table).where(table.c.uuid == sa.bindparam("op")).values(target_host=sa.bindparam("to_host"))
+_SHOW = by_index(
+    sa.update(instance_mappings).where(_C.instance_uuid.in_(dialect.uuids())).values(hidden=sa.false()), instance_mappings
+)
+_HIDE = by_index(
+    sa.update(instance_mappings).where(_C.instance_uuid.in_(dialect.uuids())).values(hidden=sa.true()), instance_mappings
+)
+_POINT = sa.update(instance_mappings).where(_C.instance_uuid == sa.bindparam("home")).values(body_uuid=sa.bindparam("body"))
+_MARK = (
+    sa.update(instance_mappings)
+    .where(_C.instance_uuid == sa.bindparam("uuid"), _C.deleted.is_(sa.false()))
+    .values(
+        deleted=sa.true(),
+        updated_at=sa.bindparam("now"),
+        deleted_at=sa.bindparam("now"),
+        deleted_by=sa.bindparam("request"),
+    )
+)
+_GONE = by_index(
+    sa.update(instance_mappings)
+    .where(_C.instance_uuid.in_(dialect.uuids()))
+    .values(state="deleted", terminated_at=sa.bindparam("now")),
+    instance_mappings,
+)
+_SHOW_FAULT = sa.update(instance_mappings).where(_C.instance_uuid == sa.bindparam("uuid")).values(fault=sa.bindparam("why"))
+_IMAGE = sa.update(instance_mappings).where(_C.instance_uuid == sa.bindparam("uuid")).values(image_id=sa.bindparam("to_image"))
+_CHARGE = (
+    sa.update(instance_mappings)
+    .where(_C.instance_uuid == sa.bindparam("uuid"))
+    .values(vcpus=sa.bindparam("cores"), memory_mb=sa.bindparam("ram"))
+)
+
+
+class Stepped(Object, frozen=True, kw_only=True):
+    """What a step changed. ``operations``: those that it changed. ``deleted``: bodies whose deletes must reach their cells."""
+
+    operations: tuple[OpenOperation, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+
+NOTHING = Stepped()
+
+
+# -- the twin, in the hands of the conductor that leased its request --------------------------------------------------------------
+
+
+def hold(tx: ApiTransaction, fences: Mapping[str, int], until: Mapping[str, float], now: float) -> dict[str, str]:
+    """These twins are staged: from now on their sources are asked to be off. Returns the uuids of their operations, by twin.
+
+    ``fences``: under which their requests are leased, by twin. A twin that is missing in the answer is lost: the caller stops.
+    ``until``: by twin, when to lease it again if its source may still run. Nobody drives it until then, or until ``due``.
+    """
+    found = operations.of_twins(tx, _leased(tx, fences))
+    locked = operations.lock(tx, [each.uuid for each in found.values()], (State.PLACING, State.HOLDING))
+    fresh = [each.operation.uuid for each in locked.operations if each.operation.state is State.PLACING]
+    if fresh:
+        tx.execute(_SET, {"uuids": fresh, "to": State.HOLDING, "now": now})
+        guests = [each.operation.uuid for each in locked.operations if each.operation.kind is not OperationKind.RESPAWN]
+        tx.execute(_HELD, {"uuids": [uuid for uuid in fresh if uuid in guests]})
+    waiting = [each.twin.uuid for each in locked.operations if each.twin is not None and not _is_source_held(each)]
+    if waiting:
+        tx.execute(_LEAVE, [{"twin": twin, "until": until[twin]} for twin in waiting])
+    return {each.twin.uuid: each.operation.uuid for each in locked.operations if each.twin is not None}
+
+
+def held(tx: ApiTransaction, fences: Mapping[str, int]) -> dict[str, Operation]:
+    """Lock the operations of these twins whose sources may not run any more, with requests and bodies; return them by twin.
+
+    ``fences``: under which the requests are leased. Twins whose sources may still run are left out: they wait for ``due``.
+    """
+    found = operations.of_twins(tx, _leased(tx, fences))
+    locked = operations.lock(tx, [each.uuid for each in found.values()], (State.HOLDING,))
+    return {each.twin.uuid: each.operation for each in locked.operations if each.twin is not None and _is_source_held(each)}
+
+
+def handed_over(tx: ApiTransaction, hosts: Mapping[str, str], now: float) -> None:
+    """Twins of these operations were handed over to their cells in this transaction. ``hosts``: theirs, by operation."""
+    tx.execute(_SET, {"uuids": sorted(hosts), "to": State.BUILDING, "now": now})
+    tx.execute(_TARGET, [{"op": uuid, "to_host": host} for uuid, host in sorted(hosts.items())])
+
+
+def _leased(tx: ApiTransaction, fences: Mapping[str, int]) -> list[str]:
+    """Lock these requests; return those that are still leased under their fences."""
+    rows = tx.execute(_LOCK_REQUESTS, {"uuids": sorted(fences)}) if fences else ()
+    return [row.instance_uuid for row in rows if row.state == "leased" and row.fence == fences[row.instance_uuid]]
+
+
+def _is_source_held(each: OpenOperation) -> bool:
+    operation = each.operation
+    if operation.kind is OperationKind.RESPAWN:
+        return each.source is not None and not each.source.server.deleted  # it is in ERROR: there is no guest
+    return each.source is not None and each.source.is_held(operation.number, forced=operation.forced)
+
+
+# -- the sweep ---------------------------------------------------------------------------------------------------------------------
+
+
+def due(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+    """Their sources are off: let the next conductor lease the twins' requests and hand them over.
+
+    A request that a conductor drives keeps its lease: else each sweep would take the move from who is about to hand it over.
+    """
+    locked = _lock_with_requests(tx, uuids, (State.HOLDING,))
+    ready = tuple(each for each in locked.operations if _is_source_held(each))
+    twins = [each.twin.uuid for each in ready if each.twin is not None]
+    if twins:
+        tx.execute(_FREE_LEASE, {"uuids": sorted(twins), "now": now})
+    return Stepped(operations=ready)
+
+
+def switch(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
+    """The twins are ACTIVE: they are the servers now. A resize waits for its user; of all others the sources are deleted."""
+    locked = operations.lock(tx, uuids, (State.BUILDING,))
+    ready = [each for each in locked.operations if _may_switch(each)]
+    _point(tx, [(each, each.twin, each.source) for each in ready], now)
+    waiting = [each for each in ready if each.operation.kind is OperationKind.RESIZE]
+    if waiting:
+        tx.execute(_SET, {"uuids": [each.operation.uuid for each in waiting], "to": State.VERIFY, "now": now})
+    deleted = _part(tx, stamp, [each for each in ready if each not in waiting], now)
+    return Stepped(operations=tuple(ready), deleted=tuple(deleted))
+
+
+def _may_switch(each: OpenOperation) -> bool:
+    source, twin = each.source, each.twin
+    if source is None or twin is None or source.server.deleted or source.hidden:
+        return False
+    return twin.server.state == "active" and not twin.server.deleted and twin.hidden
+
+
+def confirm(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
+    """The user, or time, says that the resized server is right: delete what it was before, and charge its new size."""
+    locked = operations.lock(tx, uuids, (State.VERIFY,))
+    return Stepped(operations=locked.operations, deleted=tuple(_part(tx, stamp, locked.operations, now)))
+
+
+def revert(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+    """The user wants the server as it was: its twin is asked to be off first."""
+    locked = operations.lock(tx, uuids, (State.VERIFY,))
+    _set(tx, locked.operations, State.REVERTING, now)
+    return Stepped(operations=locked.operations)
+
+
+def point_back(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], dead: Collection[str], now: float) -> Stepped:
+    """The twins are off: their sources are the servers again. ``dead``: operations whose twins' hosts are called dead."""
+    locked = _lock_with_requests(tx, uuids, (State.REVERTING,))
+    ready = [each for each in locked.operations if _may_point_back(each, forced=each.operation.uuid in dead)]
+    _point(tx, [(each, each.source, each.twin) for each in ready], now)
+    deleted = drop(tx, stamp, [each.twin for each in ready if each.twin is not None], _requests(ready), now)
+    _set(tx, ready, State.STARTING, now)
+    return Stepped(operations=tuple(ready), deleted=tuple(deleted))
+
+
+def _may_point_back(each: OpenOperation, *, forced: bool) -> bool:
+    source, twin, number = each.source, each.twin, each.operation.number + 2
+    if source is None or twin is None or source.server.deleted:
+        return False
+    return twin.is_held(number, forced=forced)
+
+
+def give_up(
+    tx: ApiTransaction,
+    stamp: claims.Stamp,
+    faults: Mapping[str, str],
+    now: float,
+    fences: Mapping[str, int] | None = None,
+) -> Stepped:
+    """End these operations without their twins; their servers stay where they are. ``faults``: the reasons, by operation.
+
+    ``fences``: only those whose twins' requests are leased under these, by twin: what a conductor may give up.
+    """
+    locked = _lock_with_requests(tx, faults, (State.PLACING, State.HOLDING, State.BUILDING))
+    some = locked.operations
+    if fences is not None:
+        mine = set(_leased(tx, fences))
+        some = tuple(each for each in some if each.operation.twin_uuid in mine)
+    deleted = drop(tx, stamp, [each.twin for each in some if each.twin is not None], _requests(some), now)
+    _set(tx, some, State.UNDOING, now)
+    if some:
+        tx.execute(_FAULT, [_reason(each.operation.uuid, faults) for each in some])
+    return Stepped(operations=some, deleted=tuple(deleted))
+
+
+def given_up(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+    """The twins have ended: write back what the users had wanted of the sources, where these were asked to be off."""
+    locked = operations.lock(tx, uuids, (State.UNDOING,))
+    over = [each for each in locked.operations if each.twin is None or _has_ended(each.twin)]
+    _set(tx, [each for each in over if each.operation.held], State.STARTING, now)
+    operations.end(tx, [each.operation for each in over if not each.operation.held], Outcome.GIVEN_UP, now)
+    for each in over:
+        if each.operation.kind is OperationKind.RESPAWN and each.source is not None:
+            tx.execute(_SHOW_FAULT, {"uuid": each.source.uuid, "why": _both_faults(each)})
+    return Stepped(operations=tuple(over))
+
+
+def _both_faults(each: OpenOperation) -> str:
+    """What happened in the first cell and in the other one."""
+    first = each.source.server.fault if each.source is not None else None
+    return text.clean(f"{first or ''} In another cell: {each.operation.fault or ''}".strip(), text.FAULTS_SIZE)
+
+
+def _has_ended(twin: Body) -> bool:
+    return twin.server.deleted and twin.server.state == "deleted"
+
+
+def time_out(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+    """Tasks past their deadlines: what the users had wanted before is written under higher numbers."""
+    locked = operations.lock(tx, uuids, (State.TASK,))
+    _set(tx, locked.operations, State.STARTING, now)
+    for each in locked.operations:
+        tx.execute(_FAULT, {"op": each.operation.uuid, "why": "The host did not carry it out in time."})
+    return Stepped(operations=locked.operations)
+
+
+def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+    """End operations in *task* whose tasks are over, and those in *starting* whose cells have the start."""
+    locked = operations.lock(tx, uuids, (State.TASK, State.STARTING))
+    done, failed, back = list[OpenOperation](), list[OpenOperation](), list[OpenOperation]()
+    for each in locked.operations:
+        told = each.source.server if each.source is not None else None
+        if told is None or told.deleted:
+            back.append(each)
+        elif each.operation.state is State.STARTING:
+            back += [each] if told.task_number >= each.operation.number + 3 else []
+        elif told.task_number == each.operation.number and told.task_state.over:
+            (failed if told.task_state is TaskState.FAILED else done).append(each)
+    for each in failed:
+        why = each.source.server.task_fault if each.source is not None else None
+        tx.execute(_FAULT, {"op": each.operation.uuid, "why": why or "The host gave no reason."})
+    for each in done:
+        if each.operation.kind is OperationKind.REBUILD:
+            tx.execute(_IMAGE, {"uuid": each.operation.source_uuid, "to_image": each.operation.args.image_id})
+    operations.end(tx, [each.operation for each in done], Outcome.DONE, now)
+    operations.end(tx, [each.operation for each in failed], Outcome.FAILED, now)
+    for each in back:
+        operations.end(tx, [each.operation], Outcome.GIVEN_UP if each.operation.fault else Outcome.REVERTED, now)
+    return Stepped(operations=(*done, *failed, *back))
+
+
+# -- inside ------------------------------------------------------------------------------------------------------------------------
+
+
+def _lock_with_requests(tx: ApiTransaction, uuids: Collection[str], states: Collection[OperationState]) -> Locked:
+    lock_requests(tx, [each.twin_uuid for each in operations.get(tx, sorted(uuids)) if each.twin_uuid is not None])
+    return operations.lock(tx, uuids, states)
+
+
+def lock_requests(tx: ApiTransaction, bodies: Sequence[str]) -> None:
+    """Lock the build requests of these bodies that are still queued: before the bodies."""
+    if bodies:
+        tx.execute(_LOCK_REQUESTS, {"uuids": sorted(bodies)}).all()
+
+
+def _set(tx: ApiTransaction, some: Sequence[OpenOperation], state: OperationState, now: float) -> None:
+    if some:
+        tx.execute(_SET, {"uuids": [each.operation.uuid for each in some], "to": state, "now": now})
+
+
+def _reason(uuid: str, faults: Mapping[str, str]) -> dict[str, str]:
+    return {"op": uuid, "why": text.clean(faults[uuid], text.FAULTS_SIZE)}
+
+
+def _point(tx: ApiTransaction, turns: Sequence[tuple[OpenOperation, Body | None, Body | None]], now: float) -> None:
+    """Point each server to another body: (operation, body to show, body to hide). All rows are locked."""
+    if not turns:
+        return
+    tx.execute(_SHOW, {"uuids": [shown.uuid for _, shown, _ in turns if shown is not None]})
+    tx.execute(_HIDE, {"uuids": [hidden.uuid for _, _, hidden in turns if hidden is not None]})
+    pointed = [(each.operation, shown) for each, shown, _ in turns if shown is not None]
+    tx.execute(_POINT, [{"home": operation.server_uuid, "body": shown.uuid} for operation, shown in pointed])
+    if outbox.kept(tx):
+        outbox.put(
+            tx,
+            "api",
+            [
+                notification.of_switch(operation.server_uuid, operation.uuid, shown.server.host, shown.server.node, now)
+                for operation, shown in pointed
+            ],
+        )
+
+
+def _part(tx: ApiTransaction, stamp: claims.Stamp, some: Sequence[OpenOperation], now: float) -> list[str]:
+    """The ends of moves that came to their goal: delete the sources, and charge the twins for what they are."""
+    if not some:
+        return []
+    for each in some:
+        operation, twin = each.operation, each.twin
+        if twin is None:
+            raise errors.Conflict(f"operation {operation.uuid} has lost its twin")
+        size = (operation.vcpus or 0, operation.memory_mb or 0)
+        tx.execute(_CHARGE, {"uuid": twin.uuid, "cores": size[0], "ram": size[1]})
+    deleted = drop(tx, stamp, [each.source for each in some if each.source is not None], _requests(some), now)
+    growth: dict[str, QuotaUsage] = {}
+    for each in some:
+        before, twin = growth.get(each.operation.project_id, QuotaUsage()), each.twin
+        charged = twin.charge if twin is not None else (0, 0)
+        more_cores, more_ram = (each.operation.vcpus or 0) - charged[0], (each.operation.memory_mb or 0) - charged[1]
+        growth[each.operation.project_id] = QuotaUsage(cores=before.cores + more_cores, ram=before.ram + more_ram)
+    for project_id, more in sorted(growth.items()):
+        quotas.add(tx, project_id, more)
+    operations.end(tx, [each.operation for each in some], Outcome.DONE, now)
+    return deleted
+
+
+def _requests(some: Sequence[OpenOperation]) -> dict[str, str | None]:
+    """The API requests that asked for these operations, by server."""
+    return {each.operation.server_uuid: each.operation.request_id for each in some}
+
+
+def drop(
+    tx: ApiTransaction, stamp: claims.Stamp, bodies: Sequence[Body], requests: Mapping[str, str | None], now: float
+) -> list[str]:
+    """Mark these bodies deleted and free their charges. Those in no cell are gone at once; returns those that a cell has to delete.
+
+    ``requests``: the API requests that end them, by server.
+    """
+    live = [body for body in bodies if not body.server.deleted]
+    if not live:
+        return []
+    tx.execute(_MARK, [{"uuid": body.uuid, "now": now, "request": requests.get(body.server.uuid)} for body in live])
+    _TAKE_REQUESTS(tx, sorted(body.uuid for body in live))
+    gone = sorted(body.uuid for body in live if body.server.cell_uuid is None)
+    if gone:
+        tx.execute(_GONE, {"uuids": gone, "now": now})
+    freed: dict[str, QuotaUsage] = {}
+    for body in live:
+        before = freed.get(body.server.project_id, QuotaUsage())
+        freed[body.server.project_id] = QuotaUsage(cores=before.cores + body.charge[0], ram=before.ram + body.charge[1])
+    for project_id, less in sorted(freed.items()):
+        quotas.release(tx, project_id, less)
+    claims.release(tx, stamp, gone)
+    return [body.uuid for body in live if body.uuid not in gone]
+
+
+def delete(
+    tx: ApiTransaction, stamp: claims.Stamp, server_uuid: str, request_id: str | None, now: float, *, ignores_lock: bool = False
+) -> list[str] | None:
+    """Delete a server that has had operations: all its bodies with their charges, and its open operation.
+
+    Returns the bodies that cells have to delete; None if the server is deleted already. Raises errors.Conflict for a locked server,
+    unless ``ignores_lock``.
+    """
+    home = operations.bodies(tx, [server_uuid])[server_uuid]
+    shown = home.body_uuid or server_uuid
+    before = operations.open_for(tx, [server_uuid]).get(server_uuid)
+    twins = [before.twin_uuid] if before is not None and before.twin_uuid is not None else []
+    lock_requests(tx, twins)
+    source = [before.source_uuid] if before is not None and before.source_uuid is not None else []
+    bodies = operations.lock_bodies(tx, {server_uuid, shown, *twins, *source})
+    now_open = operations.open_for(tx, [server_uuid]).get(server_uuid)
+    if bodies[server_uuid].body_uuid != home.body_uuid or (now_open and now_open.uuid) != (before and before.uuid):
+        raise RetryRequest(LookupError(f"server {server_uuid} was just changed by an operation"))
+    if bodies[shown].server.deleted:
+        return None
+    edits.check_lock(server_uuid, bodies[shown].server.locked_by, ignored=ignores_lock)
+    carried = drop(tx, stamp, list(bodies.values()), {server_uuid: request_id}, now)
+    quotas.release(tx, bodies[shown].server.project_id, QuotaUsage(instances=1))
+    if outbox.kept(tx) and (bodies[shown].server.turn or (now_open is not None and now_open.held)):
+        outbox.put(tx, "api", notification.of_moved_delete(server_uuid, bodies[shown].server.host, now))
+    if now_open is not None:
+        operations.end(tx, [now_open], Outcome.DELETED, now)
+    return carried

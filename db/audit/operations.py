@@ -1,0 +1,70 @@
+"""Bodies of servers that were moved, or may be, and their open operations, for an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from db.api import operations
+from db.api.operations import Body, OpenOperation
+from db.api.tables import instance_mappings
+from db.audit.pages import keys_of
+from db.sql.connection import ApiTransaction
+from objects.base import Object
+from objects.operation import Operation
+
+
+class BodyRole(Object, frozen=True, kw_only=True):
+    """A body beside the home row of its server and the body that this points to. None: there is no such row.
+
+    ``operation``: the open one of its server.
+    """
+
+    body: Body
+    home: Body | None
+    shown: Body | None
+    operation: Operation | None
+
+    @property
+    def server(self) -> str:
+        return self.body.server.uuid
+
+    @property
+    def is_shown(self) -> bool:
+        return self.shown is not None and self.shown.uuid == self.body.uuid
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether it is its server, or its open operation's."""
+        bodies = (self.operation.source_uuid, self.operation.twin_uuid) if self.operation is not None else ()
+        return self.is_shown or self.body.uuid in bodies
+
+
+_M = instance_mappings.c
+
+bodies_after = keys_of(_M.instance_uuid, sa.or_(_M.last_number > 0, _M.server_uuid.is_not(None)))
+"""The home rows of servers that have had operations, and all later bodies."""
+
+
+def roles(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:
+    """How these bodies stand, by uuid."""
+    found = operations.bodies(tx, uuids)
+    homes = operations.bodies(tx, {body.server.uuid for body in found.values()})
+    shown = operations.bodies(tx, {_pointed_at(home) for home in homes.values()})
+    still_open = operations.open_for(tx, homes)
+    known: list[BodyRole] = []
+    for _, body in sorted(found.items()):
+        home = homes.get(body.server.uuid)
+        pointed = shown.get(_pointed_at(home)) if home is not None else None
+        known.append(BodyRole(body=body, home=home, shown=pointed, operation=still_open.get(body.server.uuid)))
+    return known
+
+
+def _pointed_at(home: Body) -> str:
+    return home.body_uuid or home.uuid
+
+
+def with_bodies(tx: ApiTransaction, found: Sequence[Operation]) -> list[OpenOperation]:
+    """These operations, as far as they are open, with their bodies."""
+    return operations.with_bodies(tx, [operation.uuid for operation in found]) if found else []

@@ -1,0 +1,134 @@
+"""Tasks of a cell's ACTIVE instances that are not over. ``objects/lifecycle.py`` decides; the row of the instance has the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from db.cell import instances
+from db.cell.tables import instances as rows
+from db.cell.tables import tasks
+from db.sql import dialect
+from db.sql.connection import CellTransaction
+from db.sql.dialect import Upsert
+from db.sql.keyed import KeyedDelete, by_index
+from objects import lifecycle, stored
+from objects.base import Object
+from objects.instance import State
+from objects.lifecycle import Change, Outcome
+from objects.task import Power, Task, TaskArgs, TaskKind, TaskOrder, TaskState
+
+_ORDER = Upsert(tasks, key=["instance_uuid"], replaced=("number", "kind", "args", "builder", "request_id", "sent_at"))
+_FORGET = KeyedDelete(tasks.c.instance_uuid, returning=[tasks.c.instance_uuid])
+_OF = sa.select(tasks, rows.c.power).join(rows, rows.c.uuid == tasks.c.instance_uuid)
+_ONE = _OF.where(tasks.c.instance_uuid == sa.bindparam("uuid"))
+_GRANT = sa.update(tasks).where(tasks.c.instance_uuid == sa.bindparam("uuid")).values(builder=sa.bindparam("to"))
+
+
+class TaskFor(Object, frozen=True, kw_only=True):
+    """A task that the API level asks of an instance."""
+
+    instance_uuid: str
+    task: Task
+
+
+class DueTask(Object, frozen=True, kw_only=True):
+    """A task with the host that is to carry it out. ``order`` None: the instance is not ACTIVE any more."""
+
+    instance_uuid: str
+    host: str
+    order: TaskOrder | None
+
+
+def ask(tx: CellTransaction, asked: Sequence[TaskFor], now: float) -> dict[str, Outcome]:
+    """Write each task into its row, unless the row has this task or a later one; return the outcomes by uuid."""
+    wanted = {each.instance_uuid: each.task for each in asked}
+    outcomes = instances.carry_out(tx, wanted, lambda row: lifecycle.ask(row, wanted[row.uuid].number, wanted[row.uuid].power), now)
+    taken = [uuid for uuid, outcome in outcomes.items() if isinstance(outcome, Change)]
+    _ORDER(tx, [_row(uuid, wanted[uuid], now) for uuid in taken])
+    instances.tell(tx, outcomes.values(), now)
+    return outcomes
+
+
+def _row(uuid: str, task: Task, now: float) -> dict[str, Any]:
+    values = {"number": task.number, "kind": task.kind, "args": stored.dump(task.args), "builder": None}
+    return {"instance_uuid": uuid, "request_id": task.request_id, "sent_at": now} | values
+
+
+def of(tx: CellTransaction, uuid: str) -> Task | None:
+    """The task of this instance that is not over. Raises one of ``stored.UNREADABLE`` or ValueError for one that cannot be read."""
+    row = tx.execute(_ONE, {"uuid": uuid}).one_or_none()
+    if row is None:
+        return None
+    args = stored.load(row.args, TaskArgs)
+    return Task(
+        number=row.number,
+        kind=TaskKind(row.kind),
+        power=Power(row.power),
+        args=args,
+        request_id=row.request_id,
+        builder=row.builder,
+    )
+
+
+def granted(tx: CellTransaction, builders: Mapping[str, str]) -> None:
+    """Note the agent start that each of these tasks was granted to, by instance uuid."""
+    for uuid, builder in sorted(builders.items()):
+        tx.execute(_GRANT, {"uuid": uuid, "to": builder})
+
+
+def over(tx: CellTransaction, uuids: Iterable[str]) -> None:
+    """Forget the tasks of these instances."""
+    _FORGET(tx, sorted(uuids))
+
+
+_I = rows.c
+_DUE = (
+    sa.select(tasks, _I.host, _I.fence, _I.attempt, _I.state, _I.power, _I.task_number, _I.task_state)
+    .select_from(tasks.outerjoin(rows, rows.c.uuid == tasks.c.instance_uuid))
+    .order_by(tasks.c.sent_at)
+)
+_UNFINISHED = (TaskState.ORDERED, TaskState.RUNNING)
+
+
+def unfinished(tx: CellTransaction, before: float, limit: int) -> tuple[list[DueTask], dict[str, Exception]]:
+    """At most ``limit`` tasks last sent before ``before``, the longest waiting first, and the errors of unreadable ones by uuid."""
+    return _due(tx, _DUE.where(tasks.c.sent_at < before).limit(limit))
+
+
+def orders(tx: CellTransaction, uuids: Iterable[str]) -> list[DueTask]:
+    """The tasks of these instances that are not over."""
+    return _due(tx, _DUE.where(tasks.c.instance_uuid.in_(sorted(uuids))))[0]
+
+
+def _due(tx: CellTransaction, query: sa.Select[Any]) -> tuple[list[DueTask], dict[str, Exception]]:
+    found: list[DueTask] = []
+    unreadable: dict[str, Exception] = {}
+    for row in tx.execute(query):
+        wanted = row.state == State.ACTIVE and row.task_number == row.number and row.task_state in _UNFINISHED
+        try:
+            order = TaskOrder(
+                instance_uuid=row.instance_uuid,
+                fence=row.fence,
+                attempt=row.attempt,
+                number=row.number,
+                kind=TaskKind(row.kind),
+                power=Power(row.power),
+                args=stored.load(row.args, TaskArgs),
+                request_id=row.request_id,
+            )
+        except (*stored.UNREADABLE, ValueError) as error:
+            unreadable[row.instance_uuid] = error
+        else:
+            found.append(DueTask(instance_uuid=row.instance_uuid, host=row.host or "", order=order if wanted else None))
+    return found, unreadable
+
+
+_SENT = by_index(sa.update(tasks).where(tasks.c.instance_uuid.in_(dialect.uuids())).values(sent_at=sa.bindparam("now")), tasks)
+
+
+def sent(tx: CellTransaction, uuids: Iterable[str], now: float) -> None:
+    """Record when orders were sent again."""
+    tx.execute(_SENT, {"uuids": sorted(uuids), "now": now})

@@ -1,0 +1,155 @@
+"""Operations: what users and operators ask of a server after its boot, until each has come to its end.
+
+A server is a pointer, and what runs is a body: one claim, one row in one cell, one guest on one host, under one uuid that is never
+used again. The first body has the server's uuid. A move boots a second one, the twin, points to it, and deletes the one that lost.
+``docs/moves.md`` has the guards.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from objects.base import Object
+from objects.task import Power, TaskKind
+
+
+class OperationKind(enum.StrEnum):
+    START = "start"
+    STOP = "stop"
+    REBOOT = "reboot"
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    REBUILD = "rebuild"
+    RESET = "reset"  # after a failed task: bring the guest to the power on record
+    MIGRATE = "migrate"
+    RESIZE = "resize"
+    EVACUATE = "evacuate"
+    RESPAWN = "respawn"  # a build that no host of its cell could take, in another cell; nobody asks for it
+
+    @property
+    def moves(self) -> bool:
+        """Whether it boots another body. The others are tasks for the server's host."""
+        return self in (OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.EVACUATE, OperationKind.RESPAWN)
+
+
+class OperationState(enum.StrEnum):
+    """States of an open operation, and in the last but one, ``ENDED``, of all others."""
+
+    TASK = "task"  # a task is with the source's cell
+    PLACING = "placing"  # the twin waits for a host, or is being staged there
+    HOLDING = "holding"  # the twin is staged; the source is asked to be off
+    BUILDING = "building"  # the twin is handed over to its cell
+    VERIFY = "verify"  # a resize: the twin is the server and waits for the user
+    REVERTING = "reverting"  # the twin is asked to be off
+    UNDOING = "undoing"  # the twin is deleted, and its end is awaited
+    STARTING = "starting"  # what the user had wanted is written into the source's row
+    ENDED = "ended"
+
+
+class Outcome(enum.StrEnum):
+    DONE = "done"
+    FAILED = "failed"  # the task failed; the server stays as the host left it
+    GIVEN_UP = "given-up"  # the server is where it was
+    REVERTED = "reverted"
+    DELETED = "deleted"  # the server was deleted meanwhile
+
+
+class OperationArgs(Object, frozen=True, kw_only=True):
+    """What was asked for beside the kind.
+
+    ``hard``: see ``TaskArgs``. ``image_id``: of a rebuild. ``flavor_id``: of a resize. ``host``: the destination asked for.
+    ``cross_cell``: the destination may be in another cell.
+    """
+
+    hard: bool = False
+    image_id: str | None = None
+    flavor_id: str | None = None
+    host: str | None = None
+    cross_cell: bool = False
+
+
+class Operation(Object, frozen=True, kw_only=True):
+    """``number``: the first of its four task numbers. ``source_uuid``, ``twin_uuid``: the two bodies; a task has no twin.
+
+    ``power_before``: what the user had wanted of the source. ``held``: whether the source was ever asked to be off, or may still be
+    changed by a task that was ended. ``forced``: the source's host is called dead. ``vcpus``, ``memory_mb`` (MiB): the twin's size.
+    ``outcome`` None: it is open. ``unreadable``: the columns of its row that cannot be read, if any; their fields mean nothing.
+    Times in seconds since the epoch.
+    """
+
+    uuid: str
+    server_uuid: str
+    kind: OperationKind
+    state: OperationState
+    number: int
+    power_before: Power
+    project_id: str
+    user_id: str
+    request_id: str
+    created_at: float
+    updated_at: float
+    deadline: float
+    args: OperationArgs = OperationArgs()
+    held: bool = False
+    forced: bool = False
+    source_uuid: str | None = None
+    twin_uuid: str | None = None
+    source_host: str | None = None
+    target_host: str | None = None
+    vcpus: int | None = None
+    memory_mb: int | None = None
+    ended_at: float | None = None
+    outcome: Outcome | None = None
+    fault: str | None = None
+    unreadable: str = ""
+
+
+WANTED: dict[OperationKind, Power] = {
+    OperationKind.START: Power.ON,
+    OperationKind.STOP: Power.OFF,
+    OperationKind.REBOOT: Power.ON,
+    OperationKind.PAUSE: Power.PAUSED,
+    OperationKind.UNPAUSE: Power.ON,
+    OperationKind.SUSPEND: Power.SUSPENDED,
+    OperationKind.RESUME: Power.ON,
+}
+"""What a guest is to be after an operation in place. Others leave it as it is."""
+
+ALLOWED: dict[OperationKind, frozenset[Power]] = {
+    OperationKind.START: frozenset({Power.OFF}),
+    OperationKind.STOP: frozenset({Power.ON}),
+    OperationKind.REBOOT: frozenset({Power.ON}),
+    OperationKind.PAUSE: frozenset({Power.ON}),
+    OperationKind.UNPAUSE: frozenset({Power.PAUSED}),
+    OperationKind.SUSPEND: frozenset({Power.ON}),
+    OperationKind.RESUME: frozenset({Power.SUSPENDED}),
+    OperationKind.REBUILD: frozenset({Power.ON, Power.OFF}),  # and it stays so
+    OperationKind.MIGRATE: frozenset({Power.ON, Power.OFF}),
+    OperationKind.RESIZE: frozenset({Power.ON, Power.OFF}),
+    OperationKind.EVACUATE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
+    OperationKind.RESET: frozenset(),
+    OperationKind.RESPAWN: frozenset(),
+}
+"""The powers of a server for which an operation is accepted. A hard reboot is accepted for each but HELD."""
+
+
+def task_kind(kind: OperationKind) -> TaskKind:
+    """The task that an operation in place is."""
+    if kind is OperationKind.REBOOT:
+        return TaskKind.REBOOT
+    return TaskKind.REBUILD if kind is OperationKind.REBUILD else TaskKind.POWER
+
+
+AFTER_FAILURE = frozenset({OperationKind.RESET, OperationKind.START, OperationKind.STOP, OperationKind.REBUILD})
+"""Operations that are accepted after a task has failed, whatever the power: nobody knows what the guest is at."""
+
+
+def allows(kind: OperationKind, power: Power, *, hard: bool = False, failed: bool = False) -> bool:
+    """Whether the operation is accepted for a server with this power. ``failed``: its latest task has failed."""
+    if failed and kind in AFTER_FAILURE:
+        return True
+    if kind is OperationKind.REBOOT and hard:
+        return power is not Power.HELD
+    return power in ALLOWED[kind]

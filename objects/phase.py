@@ -1,0 +1,131 @@
+"""What a server is at as its users see it: from its state, its power and its open operation."""
+
+from __future__ import annotations
+
+import enum
+
+from objects.instance import Server
+from objects.operation import Operation, OperationKind, OperationState
+from objects.task import Power, TaskState
+
+
+class ServerPhase(enum.StrEnum):
+    BUILDING = "building"
+    ACTIVE = "active"
+    STOPPED = "stopped"
+    PAUSED = "paused"
+    SUSPENDED = "suspended"
+    RESIZING = "resizing"  # or migrating
+    VERIFYING = "verifying"
+    REVERTING = "reverting"
+    REBUILDING = "rebuilding"  # or evacuated
+    REBOOTING = "rebooting"
+    HARD_REBOOTING = "hard-rebooting"
+    ERROR = "error"
+    DELETED = "deleted"
+
+
+OF_POWER = {
+    Power.ON: ServerPhase.ACTIVE,
+    Power.OFF: ServerPhase.STOPPED,
+    Power.HELD: ServerPhase.STOPPED,
+    Power.PAUSED: ServerPhase.PAUSED,
+    Power.SUSPENDED: ServerPhase.SUSPENDED,
+}
+"""The phases of ACTIVE servers without an operation that shows, by their power."""
+
+MOVING_STATES = (
+    OperationState.PLACING,
+    OperationState.HOLDING,
+    OperationState.BUILDING,
+    OperationState.UNDOING,
+)
+"""States of a move while its server is moved, or is left where it was."""
+
+
+def phase_of(server: Server) -> ServerPhase | None:
+    """The phase; None for a state that this release does not know."""
+    operation = server.operation
+    if server.state == "error" and operation is not None and operation.kind is OperationKind.RESPAWN:
+        return ServerPhase.BUILDING
+    if server.state != "active":
+        return _OTHERS.get(server.state)
+    if operation is None:
+        return ServerPhase.ERROR if server.task_state is TaskState.FAILED else OF_POWER[server.power]
+    return _phase_in(operation)
+
+
+def _phase_in(operation: Operation) -> ServerPhase:
+    if operation.state is OperationState.VERIFY:
+        return ServerPhase.VERIFYING
+    if operation.state is OperationState.REVERTING:
+        return ServerPhase.REVERTING
+    if operation.kind is OperationKind.REBUILD or (operation.kind is OperationKind.EVACUATE and operation.state in MOVING_STATES):
+        return ServerPhase.REBUILDING
+    if operation.kind is OperationKind.REBOOT:
+        return ServerPhase.HARD_REBOOTING if operation.args.hard else ServerPhase.REBOOTING
+    return ServerPhase.RESIZING if operation.kind.moves else OF_POWER[operation.power_before]
+
+
+_OTHERS = {
+    "building": ServerPhase.BUILDING,
+    "error": ServerPhase.ERROR,
+    "deleted": ServerPhase.DELETED,
+    "deleting": ServerPhase.ACTIVE,  # as the Compute API shows it
+    "rolling-back": ServerPhase.BUILDING,
+}
+"""The phases of servers that are not ACTIVE, by state."""
+
+TASKS = {
+    OperationKind.START: "powering-on",
+    OperationKind.STOP: "powering-off",
+    OperationKind.PAUSE: "pausing",
+    OperationKind.UNPAUSE: "unpausing",
+    OperationKind.SUSPEND: "suspending",
+    OperationKind.RESUME: "resuming",
+    OperationKind.REBUILD: "rebuilding",
+    OperationKind.RESET: "powering-on",
+    OperationKind.EVACUATE: "rebuilding",
+}
+MOVE_TASKS = {
+    OperationState.PLACING: "resize_prep",
+    OperationState.HOLDING: "resize_migrating",
+    OperationState.BUILDING: "resize_finish",
+    OperationState.REVERTING: "resize_reverting",
+    OperationState.UNDOING: "resize_reverting",
+    OperationState.STARTING: "resize_reverting",
+}
+
+
+POWER_STATES = {Power.ON: 1, Power.PAUSED: 3, Power.OFF: 4, Power.HELD: 4, Power.SUSPENDED: 4}
+"""The numbers of powers in the Compute API. 0: nothing is known."""
+
+
+def vm_state_of(server: Server) -> str:
+    """The state as the Compute API names it, without what is under way."""
+    operation = server.operation
+    if phase_of(server) is ServerPhase.BUILDING:
+        return "building"
+    if server.state != "active":
+        return {"deleting": "active"}.get(server.state, server.state)
+    if operation is not None and operation.state is OperationState.VERIFY:
+        return "resized"
+    if operation is None and server.task_state is TaskState.FAILED:
+        return "error"
+    return OF_POWER[operation.power_before if operation is not None else server.power]
+
+
+def task_of(server: Server) -> str | None:
+    """The task state, as the Compute API names it; None: nothing is under way."""
+    if phase_of(server) is ServerPhase.BUILDING and server.state != "rolling-back":
+        return "scheduling" if server.cell_uuid is None else "spawning"
+    if server.state in ("deleting", "rolling-back"):
+        return "deleting"
+    operation = server.operation
+    if operation is None or server.state != "active":
+        return None
+    if operation.kind is OperationKind.REBOOT:
+        return "rebooting_hard" if operation.args.hard else "rebooting"
+    if operation.kind in TASKS:
+        return TASKS[operation.kind]
+    return MOVE_TASKS.get(operation.state)

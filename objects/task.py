@@ -1,0 +1,83 @@
+"""Tasks: what the host of an ACTIVE instance is to do to its guest.
+
+The API level gives each task a number, four for each operation. A cell takes a task only if its number is higher than the last one,
+and an agent asks its cell before it acts. So late and doubled orders do nothing (``docs/moves.md``).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+from objects.base import Message, Number, Object
+
+
+class Power(enum.StrEnum):
+    """What a guest is to be, or is. ``HELD``: off, and may not run until a later task says so, because another body may run."""
+
+    ON = "on"
+    OFF = "off"
+    PAUSED = "paused"
+    SUSPENDED = "suspended"
+    HELD = "held"
+
+    @property
+    def runs(self) -> bool:
+        """Whether the guest may use its disk."""
+        return self in (Power.ON, Power.PAUSED)
+
+
+class TaskKind(enum.StrEnum):
+    """``POWER``: bring the guest to the row's power. Such a task may be repeated; the others are carried out once at most."""
+
+    POWER = "power"
+    REBOOT = "reboot"
+    REBUILD = "rebuild"
+
+    @property
+    def once(self) -> bool:
+        return self is not TaskKind.POWER
+
+
+class TaskState(enum.StrEnum):
+    ORDERED = "ordered"
+    RUNNING = "running"  # an agent was granted it
+    DONE = "done"
+    FAILED = "failed"
+
+    @property
+    def over(self) -> bool:
+        return self in (TaskState.DONE, TaskState.FAILED)
+
+
+class TaskArgs(Object, frozen=True, kw_only=True):
+    """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild; None: the image that it has."""
+
+    hard: bool = False
+    image_id: str | None = None
+
+
+class Task(Object, frozen=True, kw_only=True):
+    """A task for one instance. ``power``: what its guest is to be then. ``builder``: the agent start that it is granted to."""
+
+    number: int
+    kind: TaskKind
+    power: Power
+    args: TaskArgs = TaskArgs()
+    request_id: str = ""
+    builder: str | None = None
+
+
+class TaskOrder(Message, frozen=True, kw_only=True):
+    """Carry out this task, if the cell grants it. The agent ignores doubled and stale orders."""
+
+    VERSION: ClassVar[str] = "1.0"
+
+    instance_uuid: str
+    fence: Number
+    attempt: Number
+    number: Number
+    kind: TaskKind
+    power: Power
+    args: TaskArgs = TaskArgs()
+    request_id: str = ""

@@ -1,0 +1,88 @@
+"""The guards of operations after the boot are enough in small worlds, and the check of them would notice a missing one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.faults.moves_check import EVERYTHING, MIGRATION, ONE, THREE, World, search, soonest, walk
+from tests.faults.moves_model import GUARDS
+
+IN_PLACE = World("stop+start+reboot", ONE, 0, bodies=1)
+TWO_IN_A_ROW = World("stop", ONE, 0, operations=2, bodies=1)
+"""The second stop is asked for after the first is done, or after its deadline passed and the server was to be on again."""
+
+
+@pytest.mark.parametrize(
+    ("world", "deletes", "states", "ends"),
+    [
+        (MIGRATION, True, 20_139, {"body 0 on, size 1", "body 1 on, size 1", "deleted"}),
+        (IN_PLACE, True, 9_561, {"body 0 on, size 1", "body 0 off, size 1", "deleted"}),
+        (TWO_IN_A_ROW, False, 72_349, {"body 0 on, size 1", "body 0 off, size 1"}),
+    ],
+    ids=["migration", "in place", "two in a row"],
+)
+def test_with_all_guards_no_state_after_a_boot_is_wrong(world: World, deletes: bool, states: int, ends: set[str]) -> None:
+    found = search(world.model(deletes=deletes))
+
+    assert (found.broken, found.complete) == (None, True)
+    assert found.states == states
+    assert set(found.ends) == ends
+
+
+def test_with_all_guards_random_walks_through_four_operations_come_to_rest() -> None:
+    model, rng = World(EVERYTHING, THREE, 4, operations=4, bodies=4).model(), random.Random(7)
+
+    assert [found.trace for found in (walk(model, rng) for _ in range(100)) if found.broken] == []
+
+
+WHY = {
+    "hold-first": 7,
+    "hold-row": 7,
+    "hold-repeats": 13,
+    "ask-number": 15,
+    "begin": 15,
+    "begin-over": 9,
+    "done-number": 8,
+    "reboot-once": 10,
+    "return-asks": 14,
+    "resume-failed": 12,
+    "switch-state": 22,
+    "switch-active": 16,
+    "late-loser": 14,
+    "undo-state": 22,
+    "undo-waits": 20,
+    "undo-request": 3,
+    "twin-deadline": 27,
+    "verify-state": 33,
+    "revert-hold": 25,
+    "delete-all": 23,
+    "delete-op": 2,
+    "one-op": 8,
+    "new-size": 27,
+    "restart": 18,
+    "ended-task": 13,
+}
+"""Every guard, and in how few steps an invariant breaks without it in the world that needs it soonest."""
+SECOND_LINES = {"hold-done", "hold-number", "keys-stay"}
+"""Guards that show nothing within the bounds of these worlds."""
+
+
+@pytest.mark.parametrize(("guard", "length"), WHY.items())
+def test_without_a_guard_of_moves_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
+    found = search(soonest(guard).model(without=[guard]), limit=100_000)
+
+    assert found.broken is not None, GUARDS[guard]
+    assert len(found.trace) == length
+
+
+def test_where_a_hold_may_fail_the_twin_waits_all_the_same() -> None:
+    found = search(soonest("hold-done").model(without=["hold-repeats", "hold-done"]), limit=100_000)
+
+    assert found.broken is not None
+    assert found.broken.startswith("M1")
+
+
+def test_every_guard_of_moves_is_looked_for() -> None:
+    assert WHY.keys() | SECOND_LINES == GUARDS.keys()

@@ -1,0 +1,260 @@
+"""Operations over HTTP: what is accepted and refused, how a server is shown meanwhile, and how lists find it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from db.api import flavors, mappings, operations
+from db.api.listing import ServerQuery
+from db.api.tables import instance_mappings
+from db.api.tables import operations as table
+from objects import phase
+from objects.flavor import Flavor
+from objects.instance import Server
+from objects.operation import Operation, OperationArgs, OperationKind, OperationState
+from objects.phase import ServerPhase
+from objects.task import Power, TaskState
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.ground import USUAL, Ground
+
+NEW = TENANT | NEWEST
+ADMIN = NEWEST | {"X-Project-Id": "operators", "X-Roles": "admin"}
+READER = NEW | {"X-Roles": "reader"}
+LARGE = Flavor(flavor_id="9", name="large", vcpus=8, memory_mb=4096, root_gb=10)
+
+
+@pytest.fixture(params=USUAL)
+def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
+    place = Ground(request.param, tmp_path)
+    front = Front(place)
+    yield front
+    place.end(front.close, place.release)
+
+
+@pytest.fixture
+def server(front: Front) -> str:
+    """A server that is ACTIVE on host h1."""
+    uuid = front.boot("web", TENANT)
+    front.hand_over()
+    front.activate(uuid)
+    front.follow_feed()
+    return uuid
+
+
+def act(front: Front, server: str, action: str, value: Any = None, headers: dict[str, str] | None = None) -> falcon.testing.Result:
+    path = f"/v2.1/servers/{server}/action"
+    return front.client.simulate_post(path, headers=headers or NEW, json={action: value})
+
+
+def shown(front: Front, server: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
+    document: dict[str, Any] = front.get(f"/v2.1/servers/{server}", headers or NEW).json["server"]
+    return document
+
+
+def listed(front: Front, **params: str) -> list[str]:
+    return [server["id"] for server in front.get("/v2.1/servers/detail", NEW, **params).json["servers"]]
+
+
+def the_operation(front: Front, server: str) -> Operation:
+    found = front.database.read(operations.open_for, [server])
+    return found[server]
+
+
+def write(front: Front, server: str, **values: Any) -> None:
+    statement = sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == server).values(**values)
+    front.database.write(lambda tx: tx.execute(statement))
+
+
+def refusal(answer: falcon.testing.Result, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    (fault,) = json.loads(answer.text).values()
+    return str(fault["message"])
+
+
+# -- accepted ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "value", "kind", "task"),
+    [
+        ("os-stop", None, OperationKind.STOP, "powering-off"),
+        ("pause", None, OperationKind.PAUSE, "pausing"),
+        ("suspend", None, OperationKind.SUSPEND, "suspending"),
+        ("reboot", {"type": "SOFT"}, OperationKind.REBOOT, "rebooting"),
+        ("reboot", {"type": "HARD"}, OperationKind.REBOOT, "rebooting_hard"),
+        ("resize", {"flavorRef": "9"}, OperationKind.RESIZE, "resize_prep"),
+        ("rebuild", {"imageRef": "11111111-1111-4111-8111-111111111111"}, OperationKind.REBUILD, "rebuilding"),
+    ],
+)
+def test_a_member_operates_its_servers(front: Front, server: str, action: str, value: Any, kind: OperationKind, task: str) -> None:
+    front.database.write(flavors.create, LARGE)
+    answer = act(front, server, action, value)
+    assert answer.status_code == 202, answer.text
+    operation = the_operation(front, server)
+    assert (operation.kind, operation.request_id) == (kind, answer.headers["x-openstack-request-id"])
+    assert shown(front, server)["OS-EXT-STS:task_state"] == task
+    action_list = front.get(f"/v2.1/servers/{server}/os-instance-actions", NEW).json["instanceActions"]
+    assert [entry["action"] for entry in action_list] == [str(kind), "create"]
+    assert listed(front, task_state=task) == [server]
+    assert listed(front, task_state="unpausing") == []
+    assert listed(front, vm_state="active", power_state="1") == [server]
+    assert listed(front, vm_state="stopped") == []
+
+
+def test_migrations_and_evacuations_are_for_administrators(front: Front, server: str) -> None:
+    for action, value in (("migrate", None), ("evacuate", {}), ("os-resetState", {"state": "active"})):
+        assert act(front, server, action, value).status_code == 403
+    assert act(front, server, "migrate", {"superconductor:cross_cell": True}, ADMIN).status_code == 202
+    operation = the_operation(front, server)
+    assert (operation.kind, operation.args.cross_cell, operation.source_host) == (OperationKind.MIGRATE, True, "h1")
+    assert shown(front, server)["status"] == "RESIZE"
+    assert len(listed(front)) == 1, "the twin is hidden"
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "value", "headers", "status", "words"),
+    [
+        ("os-start", None, NEW, 409, "Cannot 'start' instance"),
+        ("unpause", None, NEW, 409, "vm_state active"),
+        ("reboot", {"type": "GENTLY"}, NEW, 400, "reboot"),
+        ("reboot", None, NEW, 400, "reboot"),
+        ("resize", {"flavorRef": "unknown"}, NEW, 400, "could not be found"),
+        ("resize", {"flavorRef": "1"}, NEW, 400, "has this flavor already"),
+        ("resize", {"flavorRef": "1", "superconductor:cross_cell": True}, NEW, 403, "cross_cell"),
+        ("rebuild", {"imageRef": "no uuid"}, NEW, 400, "imageRef"),
+        ("rebuild", {"imageRef": "11111111-1111-4111-8111-111111111111", "adminPass": "x"}, NEW, 400, "adminPass"),
+        ("confirmResize", None, NEW, 409, "not waiting for a resize"),
+        ("revertResize", None, NEW, 409, "not waiting for a resize"),
+        ("migrate", {"host": "h1"}, ADMIN, 400, "host"),
+        ("migrate", {"host": "nowhere"}, ADMIN, 400, "Compute host nowhere could not be found"),
+        ("migrate", {"host": "no such name"}, ADMIN, 400, "host"),
+        ("evacuate", {"force": True, "host": "h2"}, ADMIN, 400, "only false"),
+        ("os-resetState", {"state": "error"}, ADMIN, 400, "only active"),
+        ("os-resetState", {"state": "active"}, ADMIN, 409, "Cannot 'reset'"),
+        ("os-stop", None, READER, 403, ""),
+        ("os-stop", None, OTHER_TENANT | NEWEST, 404, "could not be found"),
+    ],
+)
+def test_bad_requests_are_refused_with_the_reason(
+    front: Front, server: str, action: str, value: Any, headers: dict[str, str], status: int, words: str
+) -> None:
+    before = front.database.read(mappings.get, server)
+    assert words in refusal(act(front, server, action, value, headers), status)
+    assert front.database.read(mappings.get, server) == before
+    assert front.database.read(operations.of_server, server) == []
+
+
+def test_a_second_operation_waits_for_the_first(front: Front, server: str) -> None:
+    assert act(front, server, "os-stop").status_code == 202
+    assert the_operation(front, server).uuid in refusal(act(front, server, "reboot", {"type": "HARD"}), 409)
+
+
+def test_a_locked_server_is_operated_by_administrators_only(front: Front, server: str) -> None:
+    assert act(front, server, "lock").status_code == 202
+    assert "locked" in refusal(act(front, server, "os-stop"), 409)
+    assert act(front, server, "os-stop", None, ADMIN).status_code == 202
+
+
+def test_a_server_that_is_not_built_is_refused(front: Front) -> None:
+    queued = front.boot("queued", TENANT)
+    assert "vm_state building" in refusal(act(front, queued, "os-stop"), 409)
+    front.bury("No valid host was found.")
+    assert "vm_state error" in refusal(act(front, queued, "os-start"), 409)
+
+
+@pytest.mark.parametrize(("heard", "status"), [(True, 400), (False, 200)])
+def test_a_server_is_evacuated_from_a_dead_host_only(front: Front, server: str, heard: bool, status: int) -> None:
+    front.heartbeat("h1", None if heard else 1.0)
+    answer = act(front, server, "evacuate", {}, ADMIN)
+    assert answer.status_code == status, answer.text
+    if heard:
+        assert "still in use" in refusal(answer, 400)
+    else:
+        assert shown(front, server)["status"] == "REBUILD"
+
+
+def test_a_forced_delete_takes_the_operation_along(front: Front, server: str) -> None:
+    assert act(front, server, "migrate", None, ADMIN).status_code == 202
+    assert act(front, server, "forceDelete").status_code == 204
+    assert front.get(f"/v2.1/servers/{server}", NEW).status_code == 404
+    assert front.database.read(operations.open_for, [server]) == {}
+
+
+# -- shown -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_failed_is_shown_with_the_reason(front: Front, server: str) -> None:
+    write(front, server, last_number=4, task_number=4, task_state="failed", task_fault="The disk is full.")
+    found = front.get("/v2.1/servers/detail", NEW).json["servers"][0]
+    assert (found["status"], found["fault"]["message"]) == ("ERROR", "The disk is full.")
+    assert listed(front, status="ERROR") == [server]
+    assert listed(front, status="ACTIVE") == []
+    assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
+
+
+def test_lists_and_records_agree_about_every_phase(front: Front, server: str) -> None:
+    """Each combination of power, task and open operation, as one server after the other has it."""
+    combinations = [
+        (power, task, kind, state, hard)
+        for power, task in itertools.product(Power, (TaskState.DONE, TaskState.FAILED))
+        for kind, state, hard in [
+            (None, None, False),
+            (OperationKind.STOP, OperationState.TASK, False),
+            (OperationKind.REBOOT, OperationState.TASK, True),
+            (OperationKind.REBOOT, OperationState.TASK, False),
+            *((OperationKind.RESIZE, state, False) for state in OperationState if state is not OperationState.ENDED),
+            *((OperationKind.EVACUATE, state, False) for state in (OperationState.BUILDING, OperationState.STARTING)),
+        ]
+    ]
+    for power, task, kind, state, hard in combinations:
+        write(front, server, last_number=4, power=power, task_state=task)
+        front.database.write(lambda tx: tx.execute(sa.delete(table)))
+        if kind is not None and state is not None:
+            front.database.write(_insert, server, kind, state, hard)
+        found = front.database.read(mappings.get, server)
+        assert found is not None
+        record = _with_operation(front, found)
+        expected = phase.phase_of(record)
+        case = (power, task, kind, state)
+        for each in ServerPhase:
+            is_listed = bool(front.database.read(mappings.list_, ServerQuery(phases=(each,))))
+            assert is_listed == (each is expected), (case, each, expected)
+        for name, value in (
+            ("vm_states", phase.vm_state_of(record)),
+            ("task_states", phase.task_of(record)),
+            ("power_states", phase.POWER_STATES[record.power]),
+        ):
+            if value is not None:
+                assert front.database.read(mappings.list_, ServerQuery(**{name: (value,)})), (case, name, value)  # type: ignore[arg-type]  # by name
+            assert not front.database.read(
+                mappings.list_, ServerQuery(**{name: ("other",)} if name != "power_states" else {name: (9,)})
+            )
+
+
+def _insert(tx: Any, server: str, kind: OperationKind, state: OperationState, hard: bool) -> None:
+    row = {"uuid": server[::-1], "server_uuid": server, "open_for": server, "kind": kind, "state": state, "number": 4}
+    row |= {
+        "args": json.dumps({"hard": hard}, separators=(",", ":")),
+        "power_before": Power.PAUSED,
+        "project_id": "p",
+        "user_id": "u",
+    }
+    tx.execute(sa.insert(table), row | {"request_id": "req-1", "created_at": 1.0, "updated_at": 1.0, "deadline": 9e9})
+
+
+def _with_operation(front: Front, found: Server) -> Server:
+    operation = front.database.read(operations.open_for, [found.uuid]).get(found.uuid)
+    assert operation is None or operation.args in (OperationArgs(), OperationArgs(hard=True))
+    return msgspec.structs.replace(found, operation=operation)

@@ -1,0 +1,106 @@
+"""A cell that is lost while operations have a body in it: what can go on without it does, the rest is where it was or ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cells.administration import find_cell
+from cells.removal import RemovalFate, remove
+from db.api import operation_steps
+from objects.flavor import Flavor
+from objects.operation import Operation, OperationKind, OperationState, Outcome
+from objects.task import Power, Task, TaskKind
+from tests.support.ground import GROUNDS
+from tests.support.moved import Moved
+from tests.support.world import world
+
+HOME, OTHER = "cell1", "cell2"
+LARGE = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=1024)
+
+
+@pytest.fixture(params=GROUNDS)
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Moved]:
+    with world(tmp_path, {HOME: ["a1", "a2"], OTHER: ["b1"]}, request.param, embedded=True) as cloud:
+        yield Moved(cloud)
+
+
+def lose(site: Moved, cell: str) -> dict[str, str]:
+    """Remove the cell; returns the outcome of each body in it."""
+    site.cloud.databases[cell].away = True
+    dead = find_cell(site.cloud.api, cell)
+    planned = remove(site.conductor.ledger, dead, dead=True, dry_run=True)
+    account = remove(site.conductor.ledger, dead, dead=True)
+    assert account == planned
+    site.cloud.databases[cell].away = False  # for those who look at everything
+    return {entry.id: entry.outcome for entry in account if entry.kind == "server"}
+
+
+def started(site: Moved, operation: Operation) -> None:
+    """What is left of the operation: its source is started, and it ends."""
+    site.cloud.api.write(operation_steps.given_up, [operation.uuid], site.cloud.api.now())
+    assert site.state(operation)[0] is OperationState.STARTING
+    site.tasked(operation.source_uuid or "", Task(number=operation.number + 3, kind=TaskKind.POWER, power=Power.ON))
+    site.finish()
+
+
+def agrees(site: Moved) -> None:
+    assert site.cloud.evidence().drifts == ()
+    assert site.auditor.kinds() == []
+
+
+def test_a_twin_that_was_not_there_yet_costs_its_operation_only(site: Moved) -> None:
+    [uuid] = site.active()
+    operation = site.building(uuid, to=OTHER)
+    assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.GIVEN_UP}
+    started(site, operation)
+    assert site.state(operation)[1] is Outcome.GIVEN_UP
+    assert (site.server(uuid).body_uuid, site.server(uuid).state, site.server(uuid).power) == (uuid, "active", Power.ON)
+    agrees(site)
+
+
+def test_a_resized_server_that_is_lost_is_what_it_was_before(site: Moved) -> None:
+    [uuid] = site.active()
+    operation = site.building(uuid, OperationKind.RESIZE, to=OTHER, flavor=LARGE)
+    site.switched(operation)
+    assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.TURNED_BACK}
+    started(site, operation)
+    assert site.state(operation)[1] is Outcome.REVERTED
+    assert (site.server(uuid).body_uuid, site.server(uuid).state, site.server(uuid).power) == (uuid, "active", Power.ON)
+    agrees(site)
+
+
+@pytest.mark.parametrize(
+    ("kind", "waiting"), [(OperationKind.MIGRATE, False), (OperationKind.RESIZE, False), (OperationKind.RESIZE, True)]
+)
+def test_a_twin_that_runs_elsewhere_is_the_server(site: Moved, kind: OperationKind, *, waiting: bool) -> None:
+    """Whether the conductor had seen it or not, and whether its user had confirmed it or not."""
+    [uuid] = site.active()
+    operation = site.building(uuid, kind, to=OTHER, flavor=LARGE if kind is OperationKind.RESIZE else None)
+    (site.switched if waiting else site.built)(operation)
+    assert lose(site, HOME) == {uuid: RemovalFate.REPLACED}
+    assert (site.server(uuid).body_uuid, site.server(uuid).state) == (operation.twin_uuid, "active")
+    assert site.state(operation)[1] is Outcome.DONE
+    agrees(site)
+
+
+def test_a_server_that_was_not_copied_yet_is_lost_with_its_operation(site: Moved) -> None:
+    [uuid] = site.active()
+    operation = site.building(uuid, to=OTHER)
+    assert lose(site, HOME) == {uuid: RemovalFate.DELETED}
+    assert site.server(uuid).deleted
+    assert site.state(operation)[1] is Outcome.DELETED
+    site.conductor.deleter.sweep()
+    site.keep()
+
+
+def test_a_server_that_was_moved_into_the_cell_is_deleted_under_its_own_uuid(site: Moved) -> None:
+    [uuid] = site.active()
+    operation = site.building(uuid, to=OTHER)
+    site.switched(operation)
+    site.end(uuid)
+    assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.DELETED}
+    assert (site.server(uuid).deleted, site.server(uuid).state) == (True, "deleted")
+    agrees(site)

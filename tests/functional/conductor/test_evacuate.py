@@ -1,0 +1,141 @@
+"""Hosts that are called dead are evacuated by the conductors, where that is configured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cells.emptying import Emptier, HostCondition, MoveOrder, Need
+from conductor.evacuate import DeadHostSweep
+from db.api import mappings, operations
+from db.api.mappings import ServerQuery
+from db.api.operations import OperationQuery
+from db.cell import services
+from objects import errors
+from objects.flavor import Flavor
+from objects.operation import Operation, OperationKind, OperationState, Outcome
+from objects.process import AGENT_BINARY
+from service.periodic import wait_until
+from tests.support import fleet
+from tests.support.cell_conductor import PATIENCE
+from tests.support.ground import USUAL
+from tests.support.world import QUICK, World, world
+
+SMALL = fleet.flavor(vcpus=1, memory_mb=512, root_gb=1)
+HUGE = fleet.flavor(vcpus=1, memory_mb=60000, root_gb=1)
+"""A host has room for one."""
+
+
+@pytest.fixture(params=USUAL)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
+        yield made
+
+
+def boot(cloud: World, host: str = "a1", count: int = 1, size: Flavor = SMALL) -> list[str]:
+    spec = cloud.accept(count, force_hosts=(host,), size=size)
+    assert wait_until(lambda: {each.state for each in cloud.api.read(mappings.of_batch, spec.batch_id)} == {"active"}, PATIENCE)
+    return cloud.uuids(spec)
+
+
+def hosts(cloud: World) -> dict[str, str | None]:
+    return {each.uuid: each.host for each in cloud.api.read(mappings.list_, ServerQuery())}
+
+
+def history(cloud: World) -> list[Operation]:
+    return cloud.api.read(operations.list_, OperationQuery(include_ended=True))
+
+
+def call_dead(cloud: World, host: str) -> None:
+    cell = cloud.homes[host]
+    cloud.agents[cell].services.pop(host).stop(0.0)
+    cloud.databases[cell].write(services.set_forced_down, host, AGENT_BINARY, True, cloud.api.now())
+
+
+def sweep(cloud: World) -> DeadHostSweep:
+    return DeadHostSweep(cloud.keeper.ledger, cloud.keeper.registry)
+
+
+def test_a_conductor_that_is_told_to_evacuates_hosts_that_are_called_dead(cloud: World) -> None:
+    cloud.start_cells()
+    for host in cloud.homes:
+        cloud.start_agent(host)
+    cloud.start_conductor(cloud.quick)
+    uuids = boot(cloud, count=3)
+    call_dead(cloud, "a1")
+    cloud.start_conductor(msgspec.structs.replace(cloud.quick, evacuate_dead_hosts=True))
+    assert wait_until(lambda: hosts(cloud) == dict.fromkeys(uuids, "a2"), PATIENCE)
+    assert {(each.kind, each.user_id) for each in history(cloud)} == {(OperationKind.EVACUATE, "conductor")}
+
+
+def test_the_default_is_not_to() -> None:
+    assert not QUICK.evacuate_dead_hosts
+
+
+def test_servers_of_other_hosts_stay(cloud: World) -> None:
+    """Also those of a host that is only silent, however many look at once."""
+    cloud.start()
+    [stays], [goes] = boot(cloud, "b1"), boot(cloud)
+    cloud.agents["cell2"].services.pop("b1").stop(0.0)
+    call_dead(cloud, "a1")
+    for _ in range(3):
+        sweep(cloud).look()
+    assert [each.server_uuid for each in history(cloud)] == [goes]
+    assert wait_until(lambda: hosts(cloud) == {stays: "b1", goes: "a2"}, PATIENCE)
+
+
+def test_what_could_not_be_evacuated_is_left_alone_for_a_while(cloud: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud.start()
+    [stays], _ = boot(cloud, size=HUGE), boot(cloud, "a2", size=HUGE)
+    call_dead(cloud, "a1")
+    sweep(cloud).look()
+    [first] = history(cloud)
+    assert cloud.ended(first).outcome is Outcome.GIVEN_UP
+    sweep(cloud).look()
+    assert [each.uuid for each in history(cloud)] == [first.uuid]
+    monkeypatch.setattr("conductor.evacuate.RETRY_AFTER_S", -60.0)
+    sweep(cloud).look()
+    again = history(cloud)
+    assert [each.server_uuid for each in again] == [stays, stays]
+    assert all(cloud.ended(each).outcome is Outcome.GIVEN_UP for each in again)
+
+
+def test_a_migration_that_waits_for_the_dead_host_is_given_up(cloud: World) -> None:
+    cloud.start()
+    [uuid] = boot(cloud)
+    call_dead(cloud, "a1")
+    migration = cloud.operate(uuid, OperationKind.MIGRATE, timeout=3600.0)
+    assert wait_until(lambda: [each.state for each in history(cloud)] == [OperationState.HOLDING], PATIENCE)
+    sweep(cloud).look()
+    assert cloud.ended(migration).outcome is Outcome.GIVEN_UP
+    sweep(cloud).look()
+    assert wait_until(lambda: hosts(cloud) == {uuid: "a2"}, PATIENCE)
+
+
+def test_a_host_that_has_come_back_is_not_evacuated(cloud: World) -> None:
+    """Although its servers were judged while it was called dead: they would run twice."""
+    cloud.start()
+    [uuid] = boot(cloud)
+    database, now = cloud.databases["cell1"], cloud.api.now()
+    database.write(services.set_forced_down, "a1", AGENT_BINARY, True, now)
+    order = MoveOrder(kinds={HostCondition.DEAD: OperationKind.EVACUATE}, user_id="u")
+    emptier = Emptier(cloud.keeper.ledger, cloud.keeper.cell("cell1"), order)
+    [judged] = emptier.occupants(["a1"])
+    assert (judged.server_uuid, judged.need) == (uuid, Need.MOVE)
+    database.write(services.set_forced_down, "a1", AGENT_BINARY, False, now)
+    with pytest.raises(errors.Conflict, match="host a1 has come back"):
+        emptier.move(judged)
+    assert history(cloud) == []
+    assert [each.need for each in emptier.occupants(["a1"])] == [Need.STUCK]
+
+
+def test_a_cell_that_does_not_answer_keeps_no_other_from_its_history(cloud: World) -> None:
+    cloud.start()
+    [uuid] = boot(cloud)
+    call_dead(cloud, "a1")
+    cloud.keeper.databases["cell2"].away = True
+    sweep(cloud).look()
+    assert [each.server_uuid for each in history(cloud)] == [uuid]

@@ -1,0 +1,198 @@
+"""Operations on servers with every role running: power, migration, resize and evacuation, within a cell and from cell to cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compute.disks import Disk, read_disk, write_to_disk
+from db.api import mappings, operation_steps
+from db.cell import services
+from objects.flavor import Flavor
+from objects.instance import Server, State
+from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
+from objects.process import AGENT_BINARY
+from objects.task import Power
+from service.periodic import wait_until
+from tests.support import fleet
+from tests.support.cell_conductor import PATIENCE
+from tests.support.ground import GROUNDS
+from tests.support.world import World, world
+
+SMALL = fleet.flavor(vcpus=1, memory_mb=512, root_gb=1)
+LARGE = Flavor(flavor_id="large", name="large", vcpus=4, memory_mb=2048, root_gb=2)
+
+
+@pytest.fixture(params=GROUNDS)
+def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
+        made.start()
+        yield made
+
+
+def boot(cloud: World, host: str = "a1") -> str:
+    spec = cloud.accept(force_hosts=(host,), size=SMALL)
+    assert wait_until(lambda: [each.state for each in servers(cloud, spec.batch_id)] == ["active"], PATIENCE)
+    return servers(cloud, spec.batch_id)[0].uuid
+
+
+def servers(cloud: World, batch_id: str) -> list[Server]:
+    return cloud.api.read(mappings.of_batch, batch_id)
+
+
+def server(cloud: World, uuid: str) -> Server:
+    found = cloud.api.read(mappings.get, uuid)
+    assert found is not None
+    return found
+
+
+def disk(cloud: World, uuid: str) -> Disk | None:
+    found = server(cloud, uuid)
+    return read_disk(str(cloud.folder.path / "hosts"), found.host or "", found.body_uuid)
+
+
+def writes(cloud: World, uuid: str, count: int) -> None:
+    """The guest writes to its disk."""
+    found = server(cloud, uuid)
+    for _ in range(count):
+        write_to_disk(str(cloud.folder.path / "hosts"), found.host or "", found.body_uuid)
+
+
+def power(cloud: World, uuid: str) -> Power:
+    """The power of its guest, as its hypervisor has it."""
+    found = server(cloud, uuid)
+    [guest] = [
+        guest for guest in cloud.agents[cloud.homes[found.host or ""]].guests(found.host or "") if guest.uuid == found.body_uuid
+    ]
+    return guest.power
+
+
+def done(cloud: World, uuid: str, kind: OperationKind, **args: bool | str) -> Operation:
+    """Do this, and wait for its end."""
+    found = cloud.ended(cloud.operate(uuid, kind, args=OperationArgs(**args)))  # type: ignore[arg-type]  # of either kind
+    assert found.outcome is Outcome.DONE, found
+    return found
+
+
+def test_a_server_is_stopped_started_paused_and_rebooted(cloud: World) -> None:
+    uuid = boot(cloud)
+    before = disk(cloud, uuid)
+    for kind, wanted in (
+        (OperationKind.STOP, Power.OFF),
+        (OperationKind.START, Power.ON),
+        (OperationKind.PAUSE, Power.PAUSED),
+        (OperationKind.UNPAUSE, Power.ON),
+        (OperationKind.SUSPEND, Power.SUSPENDED),
+        (OperationKind.RESUME, Power.ON),
+        (OperationKind.REBOOT, Power.ON),
+    ):
+        done(cloud, uuid, kind)
+        assert (server(cloud, uuid).power, power(cloud, uuid)) == (wanted, wanted)
+    after = disk(cloud, uuid)
+    assert before is not None
+    assert after is not None
+    assert after.writes > before.writes
+    cloud.settle()
+
+
+def test_a_rebuild_makes_a_new_disk_that_a_migration_keeps(cloud: World) -> None:
+    uuid = boot(cloud)
+    writes(cloud, uuid, 5)
+    done(cloud, uuid, OperationKind.REBUILD, image_id="another")
+    first = disk(cloud, uuid)
+    assert first is not None
+    assert (first.image_id, first.server_uuid, first.writes) == ("another", uuid, 1)
+    assert (server(cloud, uuid).image_id, power(cloud, uuid)) == ("another", Power.ON)
+    done(cloud, uuid, OperationKind.MIGRATE)
+    second = disk(cloud, uuid)
+    assert second is not None
+    assert second.image_id == "another"
+    assert server(cloud, uuid).image_id is None, "the second body has a request of its own"
+    cloud.settle()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_migration_takes_the_disk_along_and_leaves_nothing(cloud: World, stopped: bool) -> None:
+    uuid = boot(cloud)
+    writes(cloud, uuid, 5)
+    if stopped:
+        done(cloud, uuid, OperationKind.STOP)
+    before = disk(cloud, uuid)
+    done(cloud, uuid, OperationKind.MIGRATE)
+    assert server(cloud, uuid).host == "a2"
+    assert power(cloud, uuid) is (Power.OFF if stopped else Power.ON)
+    after = disk(cloud, uuid)
+    assert before is not None
+    assert after is not None
+    assert (after.server_uuid, after.torn) == (uuid, False)
+    assert after.writes >= before.writes
+    cloud.settle()
+    assert cloud.agents["cell1"].guests("a1") == []
+
+
+def test_a_migration_to_another_cell_is_the_same(cloud: World) -> None:
+    uuid = boot(cloud)
+    writes(cloud, uuid, 3)
+    done(cloud, uuid, OperationKind.MIGRATE, host="b1", cross_cell=True)
+    found = server(cloud, uuid)
+    assert found.host == "b1"
+    cloud.settle()
+    done(cloud, uuid, OperationKind.MIGRATE, host="a2", cross_cell=True)
+    assert server(cloud, uuid).host == "a2"
+    after = disk(cloud, uuid)
+    assert after is not None
+    assert after.writes >= 3
+    cloud.settle()
+
+
+def test_a_migration_without_a_host_leaves_the_server_running_with_the_reason(cloud: World) -> None:
+    uuid = boot(cloud, "b1")
+    found = cloud.ended(cloud.operate(uuid, OperationKind.MIGRATE))
+    assert found.outcome is Outcome.GIVEN_UP
+    assert "No valid host" in (found.fault or "")
+    assert (server(cloud, uuid).host, server(cloud, uuid).state, power(cloud, uuid)) == ("b1", "active", Power.ON)
+    cloud.settle()
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_resize_waits_for_its_user(cloud: World, confirmed: bool) -> None:
+    uuid = boot(cloud)
+    operation = cloud.operate(uuid, OperationKind.RESIZE, flavor=LARGE)
+    assert cloud.ended(operation).state is OperationState.VERIFY
+    assert server(cloud, uuid).host == "a2"
+    cloud.settle()
+    if confirmed:
+        cloud.keeper.ledger.write(operation_steps.confirm, [operation.uuid], cloud.api.now())
+    else:
+        cloud.api.write(operation_steps.revert, [operation.uuid], cloud.api.now())
+    assert wait_until(lambda: not cloud.evidence().operations, PATIENCE)
+    found = cloud.settle()
+    assert server(cloud, uuid).host == ("a2" if confirmed else "a1")
+    assert power(cloud, uuid) is Power.ON
+    assert sum(found.charged.values()) == (4 if confirmed else 1)
+    assert cloud.ended(operation).outcome is (Outcome.DONE if confirmed else Outcome.REVERTED)
+
+
+def test_servers_of_a_dead_host_are_evacuated_and_the_host_that_returns_has_none(cloud: World) -> None:
+    uuid = boot(cloud)
+    cloud.agents["cell1"].services.pop("a1").stop(0.0)
+    cloud.databases["cell1"].write(services.set_forced_down, "a1", AGENT_BINARY, True, cloud.api.now())
+    done(cloud, uuid, OperationKind.EVACUATE)
+    found = server(cloud, uuid)
+    assert (found.host, found.state, power(cloud, uuid)) == ("a2", "active", Power.ON)
+    cloud.databases["cell1"].write(services.set_forced_down, "a1", AGENT_BINARY, False, cloud.api.now())
+    cloud.start_agent("a1")
+    assert wait_until(lambda: cloud.agents["cell1"].guests("a1") == [], PATIENCE)
+    cloud.settle()
+
+
+def test_a_moved_server_is_deleted_as_a_whole(cloud: World) -> None:
+    uuid = boot(cloud)
+    operation = cloud.operate(uuid, OperationKind.RESIZE, flavor=LARGE)
+    assert cloud.ended(operation).state is OperationState.VERIFY
+    assert cloud.delete(uuid) is not None
+    found = cloud.settle()
+    assert {row.instance.state for row in found.rows} == {State.DELETED}
+    assert found.claims == {}

@@ -1,0 +1,212 @@
+"""What an audit finds of servers that were moved, and of operations that do not end."""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from conductor.audit import operations, quota, rows, servers
+from db.api import operation_steps
+from db.api import operations as api_operations
+from db.api.tables import build_requests, instance_mappings
+from db.api.tables import operations as table
+from db.cell import tasks
+from db.cell.tables import instances as instance_table
+from db.cell.tasks import TaskFor
+from objects.instance import State
+from objects.operation import Operation, OperationKind, OperationState, Outcome
+from objects.task import Power, Task, TaskKind, TaskState
+from tests.support.auditing import Auditor, flat
+from tests.support.ground import USUAL
+from tests.support.moved import Moved
+from tests.support.world import world
+
+
+@pytest.fixture(scope="module", params=USUAL)
+def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Moved]:
+    with world(tmp_path_factory.mktemp("site"), {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as cloud:
+        yield Moved(cloud)
+
+
+@pytest.fixture(autouse=True)
+def consistent(site: Moved) -> Iterator[None]:
+    """Every test leaves a world in which everything agrees, as far as it did before."""
+    site.auditor.before = set(flat(site.auditor.confirmed()))
+    yield
+    assert site.auditor.kinds() == []
+
+
+def mapping(uuid: str | None) -> sa.Update:
+    return sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == uuid)
+
+
+def test_nothing_is_found_of_a_server_that_was_moved(site: Moved) -> None:
+    [uuid] = site.active()
+    operation = site.moved(uuid)
+    assert site.auditor.kinds() == []
+    assert (site.server(uuid).body_uuid, site.state(operation)[1]) == (operation.twin_uuid, Outcome.DONE)
+
+
+class TestBodies:
+    def test_a_body_that_nothing_needs_is_deleted_with_its_guest(self, site: Moved) -> None:
+        """As where an operation was removed by hand."""
+        [uuid] = site.active()
+        operation = site.building(uuid)
+        twin = operation.twin_uuid or ""
+        site.built(operation)
+        site.api(sa.delete(table).where(table.c.uuid == operation.uuid))
+        assert (operations.SPARE, twin) in site.auditor.kinds()
+        site.auditor.repair()
+        assert site.cloud.row(twin).state is State.DELETING
+        site.end(twin)
+        assert site.auditor.kinds() == [(operations.HELD, uuid)]
+        site.auditor.repair()
+        [start] = site.cloud.api.read(api_operations.of_server, uuid)
+        assert (start.kind, start.state) == (OperationKind.START, OperationState.STARTING)
+        site.tasked(uuid, Task(number=start.number + 3, kind=TaskKind.POWER, power=Power.ON))
+        site.finish()
+
+    def test_what_is_shown_follows_the_pointer(self, site: Moved) -> None:
+        [uuid] = site.active()
+        twin = site.moved(uuid).twin_uuid or ""
+        site.api(mapping(twin).values(hidden=True))
+        assert sorted(site.auditor.kinds()) == sorted([(operations.HIDDEN, twin), (quota.MISCHARGED, "p")])
+        assert site.auditor.repair() == []
+        assert [body.hidden for body in site.cloud.api.read(api_operations.bodies, [twin]).values()] == [False]
+
+    def test_a_pointer_to_a_body_that_is_gone_is_told(self, site: Moved) -> None:
+        [uuid] = site.active()
+        operation = site.building(uuid)
+        site.api(mapping(uuid).values(body_uuid=str(uuids.uuid4())))
+        kinds = site.auditor.kinds()
+        assert (operations.POINTER, uuid) in kinds
+        assert site.auditor.repair().count((operations.POINTER, uuid)) == 1
+        assert site.cloud.row(uuid).state is State.ACTIVE, "nothing is deleted"
+        site.api(mapping(uuid).values(body_uuid=None))
+        site.give_up(operation)
+
+
+class TestOperations:
+    def test_one_whose_twin_is_nowhere_is_given_up(self, site: Moved) -> None:
+        [uuid] = site.active()
+        operation = site.placing(uuid)
+        site.api(sa.delete(build_requests).where(build_requests.c.instance_uuid == operation.twin_uuid))
+        assert site.auditor.kinds() == [(operations.TWINLESS, uuid)]
+        assert site.auditor.repair() == []
+        assert site.state(operation)[0] is OperationState.UNDOING
+        site.cloud.api.write(operation_steps.given_up, [operation.uuid], site.cloud.api.now())
+        assert (site.server(uuid).state, site.state(operation)[1]) == ("active", Outcome.GIVEN_UP)
+
+    def test_one_past_its_deadline_is_told_but_not_where_it_waits_for_its_user(self, site: Moved) -> None:
+        [uuid] = site.active()
+        operation = site.placing(uuid)
+        site.api(sa.update(table).where(table.c.uuid == operation.uuid).values(deadline=site.cloud.api.now() - 60.0))
+        assert Auditor(site.conductor, overdue=3600.0).kinds() == []
+        assert (operations.LATE, uuid) in Auditor(site.conductor, overdue=30.0).kinds()
+        site.api(sa.update(table).where(table.c.uuid == operation.uuid).values(state=OperationState.VERIFY))
+        assert (operations.LATE, uuid) not in Auditor(site.conductor, overdue=30.0).kinds()
+        site.api(sa.update(table).where(table.c.uuid == operation.uuid).values(state=OperationState.PLACING))
+        site.give_up(operation)
+
+
+class TestRestored:
+    """The API database was restored from a backup: rows of bodies show what it has lost."""
+
+    def forget(self, site: Moved, operation: Operation) -> None:
+        """As before the operation was accepted."""
+        site.api(sa.delete(table).where(table.c.uuid == operation.uuid))
+        site.api(sa.delete(instance_mappings).where(instance_mappings.c.instance_uuid == operation.twin_uuid))
+        now = {"body_uuid": None, "hidden": False, "last_number": 0, "deleted": False, "state": "active"}
+        site.api(mapping(operation.server_uuid).values(**now))
+
+    def settle(self, site: Moved) -> None:
+        for _ in range(3):  # mappings, then claims and quota, then what is spare by now
+            site.auditor.repair()
+            site.conductor.deleter.sweep()
+            site.keep()
+
+    def test_a_server_is_the_latest_body_that_may_run(self, site: Moved) -> None:
+        [uuid] = site.active()
+        operation = site.moved(uuid)
+        twin = operation.twin_uuid or ""
+        self.forget(site, operation)
+        assert {(rows.UNMAPPED, twin), (servers.CELL_ONLY, uuid)} <= set(site.auditor.kinds())
+        self.settle(site)
+        assert (site.server(uuid).body_uuid, site.server(uuid).state, site.server(uuid).deleted) == (twin, "active", False)
+        assert site.cloud.row(twin).state is State.ACTIVE
+        again = site.placing(uuid)
+        assert again.number > operation.number + 3, "no number is given twice"
+        site.give_up(again)
+
+    def test_a_server_whose_home_row_was_lost_is_known_by_its_uuid(self, site: Moved) -> None:
+        [uuid] = site.active()
+        operation = site.moved(uuid)
+        self.forget(site, operation)
+        site.api(sa.delete(instance_mappings).where(instance_mappings.c.instance_uuid == uuid))
+        self.settle(site)
+        assert (site.server(uuid).body_uuid, site.server(uuid).state) == (operation.twin_uuid, "active")
+        site.cloud.delete(uuid)
+        site.end(operation.twin_uuid or "")
+
+    def test_an_operation_goes_on_from_what_its_twins_cell_shows(self, site: Moved) -> None:
+        [uuid] = site.active()
+        operation = site.building(uuid)
+        twin = operation.twin_uuid or ""
+        site.built(operation)
+        site.api(mapping(twin).values(cell_uuid=None, seen=0, state="building", host=None))
+        site.api(sa.update(table).where(table.c.uuid == operation.uuid).values(state=OperationState.PLACING, held=False))
+        assert (rows.UNMAPPED, twin) in site.auditor.kinds()
+        self.settle(site)
+        assert site.state(operation)[0] is OperationState.BUILDING
+        site.conductor.ledger.write(operation_steps.switch, [operation.uuid], site.cloud.api.now())
+        assert (site.server(uuid).body_uuid, site.state(operation)[1]) == (twin, Outcome.DONE)
+        site.end(uuid)
+
+
+class TestRows:
+    def test_a_row_that_has_lost_its_task_is_given_it_again(self, site: Moved) -> None:
+        """As after its cell was restored from a backup: the server is stopped, and must not be started by its host."""
+        [uuid] = site.active()
+        number = site.cloud.operate(uuid, OperationKind.STOP).number
+        site.tasked(uuid, Task(number=number, kind=TaskKind.POWER, power=Power.OFF))
+        site.finish()
+        row = sa.update(instance_table).where(instance_table.c.uuid == uuid)
+        site.cell("cell1", row.values(power=Power.ON, task_number=0))
+        assert site.auditor.kinds() == [(servers.FORGETFUL, uuid)]
+        assert site.auditor.repair() == []
+        found = site.cloud.row(uuid)
+        assert (found.power, found.task_number, found.task_state) == (Power.OFF, number, TaskState.ORDERED)
+        assert len(site.cloud.databases["cell1"].read(tasks.orders, [uuid])) == 1, "its host is told"
+
+    def test_a_summary_that_has_missed_a_task_is_told_again(self, site: Moved) -> None:
+        [uuid] = site.active()
+        site.api(mapping(uuid).values(power=Power.OFF))
+        assert site.auditor.kinds() == [(servers.OUTDATED_SUMMARY, uuid)]
+        assert site.auditor.repair() == []
+        assert site.server(uuid).power is Power.ON
+
+    def test_a_body_that_ended_in_its_cell_only_does_not_take_its_server_along(self, site: Moved) -> None:
+        [uuid] = site.active()
+        operation = site.building(uuid)
+        site.cell("cell1", sa.update(instance_table).where(instance_table.c.uuid == uuid).values(state=State.DELETED))
+        assert (servers.CELL_ONLY, uuid) in site.auditor.kinds()
+        assert (servers.CELL_ONLY, uuid) in site.auditor.repair()
+        assert not site.server(uuid).deleted
+        site.cell("cell1", sa.update(instance_table).where(instance_table.c.uuid == uuid).values(state=State.ACTIVE))
+        site.give_up(operation)
+
+    def test_a_task_of_a_row_that_is_not_active_is_forgotten_by_its_cell(self, site: Moved) -> None:
+        [uuid] = site.active()
+        operation = site.cloud.operate(uuid, OperationKind.STOP)
+        task = Task(number=operation.number, kind=TaskKind.POWER, power=Power.OFF)
+        site.cloud.databases["cell1"].write(tasks.ask, [TaskFor(instance_uuid=uuid, task=task)], 80.0)
+        site.cloud.delete(uuid)
+        site.conductor.deleter.sweep()
+        assert site.state(operation)[1] is Outcome.DELETED
+        _, sweep = site.cloud.cell_conductor("cell1")
+        sweep.tasks()
+        assert site.cloud.databases["cell1"].read(tasks.of, uuid) is None
+        site.end(uuid)

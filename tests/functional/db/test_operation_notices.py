@@ -1,0 +1,82 @@
+"""What listeners are told of servers that are moved: a server has one uuid, is born once, and dies once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from db import outbox
+from db.sql.engine import Database
+from objects import payload
+from objects.flavor import Flavor
+from objects.notification import EventType
+from objects.operation import OperationKind
+from tests.support.conductor import FAR, NOW, Queue
+from tests.support.ground import GROUNDS, Ground
+from tests.support.moves import Moves
+
+LARGE = Flavor(flavor_id="large", name="large", vcpus=4, memory_mb=4096, root_gb=10)
+
+
+@pytest.fixture(params=GROUNDS)
+def database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
+    place = Ground(request.param, tmp_path)
+    database = Database(place.database("api"), name="api", outbox=True)
+    yield database
+    place.end(database.dispose, place.release)
+
+
+def told(database: Database) -> list[tuple[str, str, str | None]]:
+    """Event, server and host of what was not told before, as the documents have them, without the scheduler's."""
+    notices = [each.notice for each in database.write(outbox.take, "api", NOW, NOW, 1000)]
+    database.write(lambda tx: outbox.drop(tx, "api", FAR))
+    subjects = database.read(outbox.subjects, "api", notices)
+    found = []
+    for notice in notices:
+        if notice.event_type.startswith("instance."):
+            document = payload.message(notice, subjects[notice.subject], "here")
+            data = document["payload"]["nova_object.data"]
+            found.append((document["event_type"], data["uuid"], data["host"]))
+    return found
+
+
+def test_a_move_is_told_as_an_update_and_its_bodies_are_not(database: Database) -> None:
+    moves = Moves(Queue(database))
+    server = moves.active()
+    assert told(database) == [(EventType.UPDATE, server, moves.body(server).server.host)]
+    operation = moves.moved(server)
+    assert told(database) == []
+    moves.switch(operation)
+    host = moves.server(server).host
+    assert told(database) == [(EventType.UPDATE, server, host)]
+    moves.queue.delete(server)
+    assert told(database) == [(EventType.DELETE_START, server, host), (EventType.DELETE_END, server, host)]
+
+
+def test_a_resized_server_is_told_with_its_new_size_and_a_reverted_one_with_its_old_host(database: Database) -> None:
+    moves = Moves(Queue(database))
+    server = moves.active()
+    before = moves.server(server).host
+    operation = moves.moved(server, OperationKind.RESIZE, flavor=LARGE)
+    moves.switch(operation)
+    subject = database.read(outbox.subjects, "api", [each.notice for each in database.write(outbox.take, "api", NOW, NOW, 1000)])
+    spec = subject[server].spec
+    assert spec is not None
+    assert spec.flavor == LARGE
+    told(database)
+    moves.step("revert", operation)
+    moves.tell_held(operation.twin_uuid or "", operation.number + 2)
+    moves.step("point_back", operation, (), charges=True)
+    assert told(database) == [(EventType.UPDATE, server, before)]
+
+
+def test_a_request_for_a_move_names_the_server_that_it_moves(database: Database) -> None:
+    moves = Moves(Queue(database))
+    server = moves.active()
+    operation = moves.migrate(server)
+    batch = moves.body(operation.twin_uuid or "").server.batch_id
+    database.write(lambda tx: outbox.drop(tx, "api", FAR))
+    moves.placed(operation)
+    assert database.read(outbox._of_batches, [batch])[batch].server_uuid == server

@@ -1,0 +1,194 @@
+"""A move on its way through the code of one conductor of the API level, which may stop after any step and never go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from db.api import builds, mappings, operation_steps, operations
+from db.api.operations import OpenOperation
+from objects.instance import Instance, Server, State
+from objects.operation import Operation, OperationArgs, OperationKind
+from objects.task import Power
+from service.periodic import wait_until
+from tests.support import fleet
+from tests.support.conductor_process import Conductor, Drive
+from tests.support.world import PATIENCE, World
+
+STEPS = (
+    "accepted",
+    "leased",
+    "claimed",
+    "staged",
+    "held",  # the operation says so; the cell does not know
+    "asked",  # the cell knows; the order is lost
+    "told",  # the source is off, and its cell has told
+    "due",
+    "leased again",
+    "staged again",
+    "handed over",
+    "ordered",
+    "active",  # the twin is, and its cell has told
+    "switched",
+    "deleted",  # the source's cell knows
+)
+"""How far a conductor gets with a move, in this order."""
+
+
+def boot(cloud: World, host: str = "a1") -> str:
+    """A server that is ACTIVE on this host. Its cell and its agent run; of the API level only the scheduler does."""
+    spec = cloud.accept(force_hosts=(host,), size=fleet.flavor(vcpus=1, memory_mb=512, root_gb=1))
+    cloud.conductor("boots").build(spec)
+    cloud.keeper.keep()
+    [uuid] = cloud.uuids(spec)
+    assert wait_until(lambda: cloud.row(uuid).state is State.ACTIVE, PATIENCE)
+    cloud.keeper.keep()
+    return uuid
+
+
+def server(cloud: World, uuid: str) -> Server:
+    found = cloud.api.read(mappings.get, uuid)
+    assert found is not None
+    return found
+
+
+class MoveDrive:
+    """A move that a conductor of its own drives step by step."""
+
+    def __init__(
+        self,
+        cloud: World,
+        uuid: str,
+        kind: OperationKind = OperationKind.MIGRATE,
+        conductor: Conductor | None = None,
+        **asked: Any,
+    ) -> None:
+        self.cloud = cloud
+        self.conductor = conductor or cloud.conductor("driver")
+        self.batch_id = str(uuid4())
+        self.operation = cloud.operate(uuid, kind, batch_id=self.batch_id, **asked)
+        self.twin = self.operation.twin_uuid or ""
+        self.source = self.operation.source_uuid or ""
+        self._drive: Drive | None = None
+        self._steps: dict[str, Callable[[], object]] = {
+            "leased": self.lease,
+            "claimed": lambda: self.drive.claim(),
+            "staged": lambda: self.drive.stage(),
+            "held": self.hold,
+            "asked": self.ask,
+            "told": self.wait_held,
+            "due": self.due,
+            "leased again": self.lease,
+            "staged again": self.stage_again,
+            "handed over": self.hand_over,
+            "ordered": self.order,
+            "active": self.wait_active,
+            "switched": self.switch,
+            "deleted": lambda: self.conductor.deleter.sweep(),
+        }
+
+    @property
+    def drive(self) -> Drive:
+        assert self._drive is not None
+        return self._drive
+
+    def upto(self, last: str) -> MoveDrive:
+        """Itself, driven up to one of STEPS."""
+        for step in STEPS[1 : STEPS.index(last) + 1]:
+            self._steps[step]()
+        return self
+
+    def state(self) -> Operation:
+        [found] = self.cloud.api.read(operations.get, [self.operation.uuid])
+        return found
+
+    def opened(self) -> list[OpenOperation]:
+        return self.cloud.api.read(operations.with_bodies, [self.operation.uuid])
+
+    # -- the steps, each of which may be taken too late --------------------------------------------------------------------------
+
+    def lease(self) -> None:
+        self._drive = self.conductor.lease(self.batch_id)
+
+    def hold(self) -> bool:
+        return bool(self.conductor.database.write(operation_steps.hold, self.drive.fences, self._until(), self.cloud.api.now()))
+
+    def _until(self) -> dict[str, float]:
+        """The conductor that dies leaves nothing for others to wait for."""
+        return dict.fromkeys(self.drive.fences, 0.0)
+
+    def ask(self) -> None:
+        """Tell the cell, which learns of it, and no host does."""
+        for bus in self.conductor.buses.values():
+            bus.losing = True
+        self.conductor.operator.advance([self.operation.uuid])
+        for bus in self.conductor.buses.values():
+            bus.losing = False
+
+    def wait_held(self) -> None:
+        assert wait_until(lambda: self.row(self.source).power is Power.HELD and self.row(self.source).task_state.over, PATIENCE)
+        self.cloud.keeper.keep()
+
+    def due(self) -> bool:
+        return bool(self.conductor.database.write(operation_steps.due, [self.operation.uuid], self.cloud.api.now()).operations)
+
+    def stage_again(self) -> None:
+        self.drive.claim()
+        self.drive.stage()
+        self.hold()
+
+    def hand_over(self) -> list[str]:
+        items = [p.hand_over for p in self.drive.placed]
+        self.drive.won = self.conductor.database.write(builds.hand_over_twins, items, self.cloud.api.now())
+        return self.drive.won
+
+    def order(self) -> None:
+        self.drive.send()
+
+    def wait_active(self) -> None:
+        assert wait_until(lambda: self.row(self.twin).state is State.ACTIVE, PATIENCE)
+        self.cloud.keeper.keep()
+
+    def switch(self) -> bool:
+        found = self.conductor.ledger.write(operation_steps.switch, [self.operation.uuid], self.cloud.api.now())
+        return bool(found.operations)
+
+    def give_up(self, *, fenced: bool = False) -> bool:
+        fences = self.drive.fences if fenced else None
+        faults = {self.operation.uuid: "Given up too late."}
+        found = self.conductor.ledger.write(operation_steps.give_up, faults, self.cloud.api.now(), fences)
+        return bool(found.operations)
+
+    def late(self) -> list[str]:
+        """All steps that a conductor might still take, whatever the one before said. Those that changed something."""
+        now, uuids = self.cloud.api.now(), [self.operation.uuid]
+        ledger, database = self.conductor.ledger, self.conductor.database
+        tries: dict[str, Callable[[], bool]] = {
+            "due": self.due,
+            "switch": self.switch,
+            "give up": self.give_up,
+            "given up": lambda: bool(database.write(operation_steps.given_up, uuids, now).operations),
+            "confirm": lambda: bool(ledger.write(operation_steps.confirm, uuids, now).operations),
+            "revert": lambda: bool(database.write(operation_steps.revert, uuids, now).operations),
+            "point back": lambda: bool(ledger.write(operation_steps.point_back, uuids, (), now).operations),
+            "time out": lambda: bool(database.write(operation_steps.time_out, uuids, now).operations),
+            "finish": lambda: bool(database.write(operation_steps.finish, uuids, now).operations),
+        }
+        if self._drive is not None:
+            tries |= {"hold": self.hold, "give up its own": partial(self.give_up, fenced=True)}
+            if self.drive.placed:
+                tries["hand over"] = lambda: bool(self.hand_over())
+        return [name for name, step in tries.items() if step()]
+
+    # -- what there is -----------------------------------------------------------------------------------------------------------
+
+    def row(self, body: str) -> Instance:
+        """Its row, wherever it is."""
+        [found] = self.cloud.rows(body).values()
+        return found
+
+
+def cross_cell(host: str = "b1") -> OperationArgs:
+    return OperationArgs(host=host, cross_cell=True)

@@ -1,0 +1,190 @@
+"""Disks of simulated guests: who wrote them, and copies that are complete or torn."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from compute.disks import Disk, disks_path, read_disk, write_to_disk
+from compute.driver import Guest
+from compute.opts import ComputeSettings, SimulatedSettings
+from compute.simulated import SimulatedDriver
+from objects import errors
+from objects.build import Origin
+from objects.task import Power
+from service.periodic import wait_until
+
+ORIGIN = Origin(instance_uuid="a", host="h1")
+
+
+def a_guest(uuid: str = "a", *, power: Power = Power.ON, server_uuid: str = "") -> Guest:
+    return Guest(
+        uuid=uuid,
+        name=uuid,
+        node="h1",
+        fence=1,
+        attempt=1,
+        builder="h1:a",
+        vcpus=1,
+        memory_mb=512,
+        disk_gb=1,
+        image_id="image",
+        power=power,
+        server_uuid=server_uuid,
+    )
+
+
+def a_driver(path: Path, host: str = "h1", **simulated: float) -> SimulatedDriver:
+    made = SimulatedSettings(state_path=str(path), shared_folder=True, **simulated)  # type: ignore[arg-type]  # a test's shorthand
+    return SimulatedDriver(ComputeSettings(host=host, simulated=made))
+
+
+def spawn(driver: SimulatedDriver, guest: Guest, origin: Origin | None = None, cancel: threading.Event | None = None) -> None:
+    driver.spawn(guest, None, cancel or threading.Event(), origin)
+
+
+def disk(path: Path, host: str, uuid: str) -> Disk | None:
+    return read_disk(str(path), host, uuid)
+
+
+def test_a_guest_writes_when_it_starts_and_when_it_stops(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    spawn(driver, a_guest())
+    assert disk(tmp_path, "h1", "a") == Disk(server_uuid="a", image_id="image", writes=1)
+    writes = []
+    for power in (Power.OFF, Power.OFF, Power.HELD, Power.ON, Power.PAUSED, Power.ON, Power.SUSPENDED):
+        driver.set_power("a", power, hard=False)
+        assert driver.guests() == [a_guest(power=power)]
+        found = disk(tmp_path, "h1", "a")
+        writes.append(found and found.writes)
+    assert writes == [2, 2, 2, 3, 3, 3, 4]
+    driver.destroy("a")
+    driver.destroy("a")
+    assert list(disks_path(str(tmp_path), "h1").iterdir()) == []
+
+
+def test_power_outlives_the_driver(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    spawn(driver, a_guest())
+    spawn(driver, a_guest("b", power=Power.OFF))
+    driver.set_power("a", Power.HELD, hard=False)
+    for _ in range(2):
+        driver.close()
+        driver = a_driver(tmp_path)
+        assert [(guest.uuid, guest.power) for guest in driver.guests()] == [("a", Power.HELD), ("b", Power.OFF)]
+
+
+def test_a_guest_that_is_spawned_off_writes_nothing(tmp_path: Path) -> None:
+    spawn(a_driver(tmp_path), a_guest("b", power=Power.OFF, server_uuid="a"))
+    assert disk(tmp_path, "h1", "b") == Disk(server_uuid="a", image_id="image", writes=0)
+
+
+def test_a_rebuild_makes_a_new_disk_and_keeps_whose_it_is(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    spawn(driver, a_guest("b", server_uuid="a"))
+    write_to_disk(str(tmp_path), "h1", "b")
+    driver.rebuild(a_guest("b", server_uuid="a"))
+    assert disk(tmp_path, "h1", "b") == Disk(server_uuid="a", image_id="image", writes=1)
+
+
+def test_a_task_of_a_guest_that_is_not_there_fails(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    with pytest.raises(errors.TaskFailed, match="no guest"):
+        driver.set_power("a", Power.OFF, hard=True)
+
+
+def test_some_guests_only_react_to_hard_tasks(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path, task_failure_rate=1.0)
+    spawn(driver, a_guest())
+    with pytest.raises(errors.TaskFailed, match="told to fail"):
+        driver.set_power("a", Power.OFF, hard=False)
+    with pytest.raises(errors.TaskFailed, match="told to fail"):
+        driver.reboot("a", hard=False)
+    with pytest.raises(errors.TaskFailed, match="told to fail"):
+        driver.rebuild(a_guest())
+    driver.reboot("a", hard=True)
+    driver.set_power("a", Power.OFF, hard=True)
+    assert driver.guests() == [a_guest(power=Power.OFF)]
+
+
+@pytest.mark.parametrize("power", [Power.ON, Power.OFF])
+def test_a_copy_has_what_the_origin_has(tmp_path: Path, power: Power) -> None:
+    first, second = a_driver(tmp_path), a_driver(tmp_path, "h2", copy_delay=0.05)
+    spawn(first, a_guest())
+    first.set_power("a", Power.HELD, hard=False)
+    spawn(second, a_guest("b", power=power, server_uuid="a"), ORIGIN)
+    assert disk(tmp_path, "h2", "b") == Disk(server_uuid="a", image_id="image", writes=3 if power is Power.ON else 2)
+    assert disk(tmp_path, "h1", "a") == Disk(server_uuid="a", image_id="image", writes=2)
+
+
+def copying(driver: SimulatedDriver, path: Path, cancel: threading.Event) -> threading.Thread:
+    """A spawn in a thread, at its copy."""
+
+    def copy() -> None:
+        try:
+            spawn(driver, a_guest("b", power=Power.OFF, server_uuid="a"), ORIGIN, cancel)
+        except errors.BuildFailed:
+            cancel.set()
+
+    thread = threading.Thread(target=copy, daemon=True)
+    thread.start()
+    assert wait_until((disks_path(str(path), "h2") / "b.part").exists, 10)
+    return thread
+
+
+def test_a_copy_of_a_guest_that_writes_meanwhile_is_torn(tmp_path: Path) -> None:
+    spawn(a_driver(tmp_path), a_guest())
+    thread = copying(a_driver(tmp_path, "h2", copy_delay=0.3), tmp_path, threading.Event())
+    assert disk(tmp_path, "h2", "b") is None, "a copy under way has not its name"
+    write_to_disk(str(tmp_path), "h1", "a")
+    thread.join()
+    assert disk(tmp_path, "h2", "b") == Disk(server_uuid="a", image_id="image", writes=1, torn=True)
+
+
+def test_what_is_left_of_a_copy_goes_with_a_destroy(tmp_path: Path) -> None:
+    spawn(a_driver(tmp_path), a_guest())
+    driver, cancel = a_driver(tmp_path, "h2", copy_delay=60.0), threading.Event()
+    thread = copying(driver, tmp_path, cancel)
+    cancel.set()
+    thread.join()
+    assert driver.guests() == []
+    part = disks_path(str(tmp_path), "h2") / "b.part"
+    assert part.exists()
+    driver.destroy("b")
+    assert not part.exists()
+
+
+def test_what_is_left_of_a_copy_goes_when_the_agent_starts(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    spawn(driver, a_guest())
+    driver.close()
+    folder = disks_path(str(tmp_path), "h1")
+    (folder / "b.part").write_text("{")
+    a_driver(tmp_path)
+    assert [file.name for file in folder.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("content", [None, "", '{"server_uuid": "a", "wri'])
+def test_an_origin_that_cannot_be_read_fails_the_build(tmp_path: Path, content: str | None) -> None:
+    first, second = a_driver(tmp_path), a_driver(tmp_path, "h2")
+    spawn(first, a_guest())
+    file = disks_path(str(tmp_path), "h1") / "a"
+    file.unlink() if content is None else file.write_text(content)
+    with pytest.raises(errors.BuildFailed, match="cannot be copied"):
+        spawn(second, a_guest("b", server_uuid="a"), ORIGIN)
+    assert second.guests() == []
+
+
+@pytest.mark.parametrize("uuid", ["../../x", "..", "", "a/b", "x" * 300, "\udcff", "a\0"])
+def test_an_odd_uuid_names_no_other_file(tmp_path: Path, uuid: str) -> None:
+    driver = a_driver(tmp_path)
+    driver.destroy(uuid)
+    write_to_disk(str(tmp_path), "h1", uuid)
+    driver._disks.create(uuid, Disk(server_uuid="a"))
+    assert [
+        file.parent for file in tmp_path.rglob("*") if file.is_file() and ".guests" not in file.name and ".lock" not in file.name
+    ] == [disks_path(str(tmp_path), "h1")]
+    driver.destroy(uuid)
+    assert list(disks_path(str(tmp_path), "h1").iterdir()) == []
