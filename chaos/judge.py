@@ -48,7 +48,9 @@ class Judge:
         self._evidence = evidence
         self._weather = weather
         self._servers = {server.uuid: server for server in evidence.servers}
-        self._rows = {row.instance.uuid: row for row in evidence.rows}
+        rows = {row.instance.uuid: row for row in evidence.rows}
+        self._rows = {server.uuid: rows[server.body_uuid] for server in evidence.servers if server.body_uuid in rows}
+        """The row of the body that each server points to."""
         self._placed: dict[str, list[str]] = defaultdict(list)
         for host, uuids in evidence.guests.items():
             for uuid in uuids:
@@ -77,15 +79,19 @@ class Judge:
             lines.append(
                 f"mapping: {server.name}, batch {server.batch_id}, {place}, summary {server.state} on {server.host}{deleted}"
             )
-        for other in (other for other in self._evidence.rows if other.instance.uuid == uuid):
+        for other in (other for other in self._evidence.rows if other.instance.server == uuid):
             i = other.instance
             state = f"{i.state} on {i.host}, fence {i.fence}, attempt {i.attempt}, builder {i.builder}, version {i.version}"
+            state += f", body {i.turn}, power {i.power}, task {i.task_number} {i.task_state}"
             lines.append(f"row in {other.cell}: {state}")
         if row is not None:
             lines += [f"attempt {a.number} on {a.host} at {a.failure.at:.1f}: {a.failure.message}" for a in row.instance.history]
             lines += [f"fault: {row.instance.fault}"] if row.instance.fault else []
+        bodies = sorted({uuid, *(other.instance.uuid for other in self._evidence.rows if other.instance.server == uuid)})
         if lines:
-            lines.append(f"claim on {self._evidence.claims.get(uuid)}, guests on {self._placed.get(uuid, [])}")
+            lines += [
+                f"{body}: claim on {self._evidence.claims.get(body)}, guests on {self._placed.get(body, [])}" for body in bodies
+            ]
         return tuple(lines)
 
     # -- exactly once ----------------------------------------------------------------------------------------------------------

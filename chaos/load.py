@@ -13,7 +13,7 @@ from typing import Any
 
 import requests
 
-from chaos.plan import PROJECT, Boot
+from chaos.plan import PROJECT, Act, Boot
 from objects.base import Object
 
 CLIENT_THREADS = 16
@@ -119,12 +119,28 @@ class Load:
             self.taken.append(AcceptedBoot(boot=boot, uuids=uuids, at=at))
         for uuid in uuids[: boot.deletes]:
             self._put(time.monotonic() + boot.delete_after, partial(self._delete, uuid))
+        for act in boot.acts:
+            self._put(time.monotonic() + act.after, partial(self._act, uuids[-1], act))
 
     def _delete(self, uuid: str) -> None:
         self._ask("GET", f"servers/{uuid}", 200)
         self._ask("DELETE", f"servers/{uuid}", 204)
         with self._turn:
             self.deleted.add(uuid)
+
+    def _act(self, uuid: str, act: Act) -> None:
+        """Ask until it is accepted, or refused: the server is at something else (409), has the flavor (400) or is deleted (404)."""
+        for number in itertools.count(1):
+            status, document = self._once("POST", f"servers/{uuid}/action", json={act.name: act.value})
+            self.answers[f"{act.name} {status}"] += 1
+            if status in ("202", "204", "409", "404") or (status == "400" and act.name == "resize"):
+                return
+            if status.startswith("4"):
+                self._complain(f"{act.name} of {uuid}: {status} {document}")
+                return
+            with self._turn:
+                if self._turn.wait_for(lambda: self._over, min(MAX_PAUSE_S, 0.2 * number)):
+                    raise Stopped
 
     # -- one request -----------------------------------------------------------------------------------------------------------
 

@@ -45,11 +45,19 @@ class Group(Object, frozen=True, kw_only=True):
     policy: GroupPolicy
 
 
+class Act(Object, frozen=True, kw_only=True):
+    """An action on a server, ``after`` seconds from its acceptance."""
+
+    after: float
+    name: str
+    value: Any = None
+
+
 class Boot(Object, frozen=True, kw_only=True):
     """One POST: ``count`` servers, ``at`` seconds after the load began.
 
     ``simulated`` scripts how its spawns end, on some hosts or on all. ``delete_after`` seconds from its acceptance the first
-    ``deletes`` of its servers are deleted. ``repeats``: the POST is sent again once it was answered.
+    ``deletes`` of its servers are deleted. ``repeats``: the POST is sent again once it was answered. ``acts``: on its last server.
     """
 
     number: int
@@ -63,6 +71,7 @@ class Boot(Object, frozen=True, kw_only=True):
     delete_after: float = 0.0
     repeats: bool = False
     all_or_nothing: bool = False
+    acts: tuple[Act, ...] = ()
 
     @property
     def name(self) -> str:
@@ -148,7 +157,33 @@ def _boot(chance: random.Random, number: int, at: float, groups: _Groups, cells:
         values |= {"flavor": chance.choice((SMALL, LARGE))}
     if chance.random() < 0.35:
         values |= {"deletes": chance.randint(1, values.get("count", 1)), "delete_after": round(chance.expovariate(1 / 6.0), 3)}
+    if "expected" not in values and chance.random() < 0.4:
+        values["acts"] = _acts(chance)
     return Boot(**values)
+
+
+CROSS_CELL = {"superconductor:cross_cell": True}
+ACTS: tuple[tuple[str, Any], ...] = (
+    ("os-stop", None),
+    ("os-start", None),
+    ("reboot", {"type": "HARD"}),
+    ("migrate", None),
+    ("migrate", CROSS_CELL),
+    ("resize", {"flavorRef": LARGE.name} | CROSS_CELL),
+    ("resize", {"flavorRef": SMALL.name}),
+    ("confirmResize", None),
+    ("revertResize", None),
+)
+"""What is done to servers, whatever they are at: what they are not ready for is refused."""
+
+
+def _acts(chance: random.Random) -> tuple[Act, ...]:
+    after, acts = 0.0, []
+    for _ in range(chance.randint(1, 6)):
+        after += round(chance.expovariate(1 / 5.0), 3)
+        name, value = chance.choice(ACTS)
+        acts.append(Act(after=after, name=name, value=value))
+    return tuple(acts)
 
 
 def groups_of(planned: Sequence[Boot]) -> tuple[Group, ...]:
