@@ -9,7 +9,7 @@ import msgspec
 from msgspec import field
 
 from api import schemas
-from api.validation import is_uuid
+from api.validation import checked_metadata, is_uuid
 from objects import errors, typed
 from objects.base import Object
 from objects.spec import BootSecrets, Image, ServerProperties
@@ -188,9 +188,9 @@ def secrets(server: ServerBody) -> BootSecrets:
 
 
 def properties(server: ServerBody) -> ServerProperties:
-    """All properties that do not affect placement."""
+    """All properties that do not affect placement. Raises errors.Forbidden for too many items of metadata."""
     return ServerProperties(
-        metadata=server.metadata,
+        metadata=checked_metadata(server.metadata),
         tags=tuple(dict.fromkeys(server.tags)),
         key_name=server.key_name,
         config_drive=schemas.BOOLEANS[server.config_drive],

@@ -9,6 +9,7 @@ from api import policies
 from api.call import Call
 from api.microversions import Since
 from api.opts import ApiSettings
+from api.schemas import METADATA_ITEMS_LIMIT
 from api.versions import answer
 from db.api import quotas
 from db.sql.engine import ApiDatabase
@@ -21,7 +22,6 @@ UNCOUNTED_LIMITS = (
     "maxPersonalitySize",
     "maxServerGroupMembers",
     "maxServerGroups",
-    "maxServerMeta",
     "maxTotalKeypairs",
 )
 UNCOUNTED_USES = ("totalServerGroupsUsed",)
@@ -43,6 +43,7 @@ class ProjectLimits:
         quota = self._database.read(quotas.get, _project(req, call))
         limits = quota.own.over(self._settings.quota)
         counted = {
+            "maxServerMeta": METADATA_ITEMS_LIMIT,
             "maxTotalInstances": limits.instances,
             "maxTotalCores": limits.cores,
             "maxTotalRAMSize": limits.ram,

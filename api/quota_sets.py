@@ -26,7 +26,6 @@ UNCOUNTED = (
     "injected_file_path_bytes",
     "injected_files",
     "key_pairs",
-    "metadata_items",
     "server_group_members",
     "server_groups",
 )
@@ -104,4 +103,4 @@ def _limits_in(body: dict[str, Any]) -> OwnLimits:
 def _numbers(limits: QuotaLimits, call: Call) -> dict[str, int]:
     """Every limit of the Compute API in this version, by name."""
     names = UNCOUNTED if call.has(Since.NETWORK_LIMITS_GONE) else (*UNCOUNTED, *NETWORK)
-    return dict.fromkeys(names, UNLIMITED) | msgspec.structs.asdict(limits)
+    return dict.fromkeys(names, UNLIMITED) | {"metadata_items": schemas.METADATA_ITEMS_LIMIT} | msgspec.structs.asdict(limits)

@@ -10,7 +10,7 @@ from api import call as calls
 from api import schemas
 from api.opts import ApiSettings
 from api.server_edits import ServerEdits
-from api.validation import Validator, read_body
+from api.validation import Validator, checked_metadata, read_body
 from api.versions import answer
 from db.api.edits import Edit
 from objects import errors
@@ -71,10 +71,7 @@ class MetadataItems:
 
 
 def _checked(metadata: dict[str, str]) -> Edit:
-    """Raises errors.Forbidden, as the Compute API does for what it counts as a quota."""
-    if len(metadata) > schemas.METADATA_ITEMS_LIMIT:
-        raise errors.Forbidden(f"Maximum number of metadata items exceeds {schemas.METADATA_ITEMS_LIMIT}")
-    return Edit(metadata=metadata)
+    return Edit(metadata=checked_metadata(metadata))
 
 
 def _check_has(metadata: dict[str, str], key: str) -> None:

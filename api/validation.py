@@ -14,6 +14,7 @@ import jsonschema
 import msgspec
 
 from api.microversions import Version
+from api.schemas import METADATA_ITEMS_LIMIT
 from objects import errors, text
 
 _SECRET = frozenset({"user_data", "metadata", "adminPass", "personality"})
@@ -87,6 +88,13 @@ def check_texts(value: Any, path: tuple[str | int, ...] = ()) -> None:
     elif isinstance(value, list):
         for number, item in enumerate(value):
             check_texts(item, (*path, number))
+
+
+def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
+    """The same. Raises errors.Forbidden for too many items, as the Compute API does for what it counts as a quota."""
+    if len(metadata) > METADATA_ITEMS_LIMIT:
+        raise errors.Forbidden(f"Maximum number of metadata items exceeds {METADATA_ITEMS_LIMIT}")
+    return metadata
 
 
 def _sentence(error: Any) -> str:

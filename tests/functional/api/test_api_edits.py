@@ -11,7 +11,7 @@ from urllib.parse import quote
 import falcon.testing
 import pytest
 
-from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground
 from tests.support.hostile import HOSTILE
 from tests.support.transactions import run_threads
@@ -141,6 +141,15 @@ def test_a_server_has_128_items_of_metadata_at_most(front: Front, server: str) -
     ):
         assert (answer.status_code, message(answer)) == (403, "Maximum number of metadata items exceeds 128")
     assert len(show(front, server)["metadata"]) == 128
+
+
+def test_a_boot_takes_no_more_than_that(front: Front) -> None:
+    items = {f"k{number}": "v" for number in range(129)}
+    refused = front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "metadata": items}}, TENANT)
+    assert (refused.status_code, message(refused)) == (403, "Maximum number of metadata items exceeds 128")
+    assert front.uuids() == []
+    del items["k0"]
+    assert len(show(front, front.boot("web", TENANT, metadata=items))["metadata"]) == 128
 
 
 @pytest.mark.parametrize(

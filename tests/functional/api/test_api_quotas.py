@@ -130,9 +130,11 @@ def test_a_project_sees_its_quotas(front: Front, version: str) -> None:
     """Every name that the Compute API has in that version; what nobody counts here has no limit."""
     headers = TENANT | {"OpenStack-API-Version": f"compute {version}"}
     boot(front, TENANT, min_count=2)
-    expected = dict.fromkeys(
-        ("injected_file_content_bytes", "injected_file_path_bytes", "injected_files", "key_pairs", "metadata_items"), -1
-    ) | {"server_groups": -1, "server_group_members": -1}
+    expected = dict.fromkeys(("injected_file_content_bytes", "injected_file_path_bytes", "injected_files", "key_pairs"), -1) | {
+        "metadata_items": 128,
+        "server_groups": -1,
+        "server_group_members": -1,
+    }
     if version in ("2.1", "2.35"):
         expected |= dict.fromkeys(("fixed_ips", "floating_ips", "security_groups", "security_group_rules"), -1)
     limits = expected | {"instances": 4, "cores": -1, "ram": 10240}
@@ -165,6 +167,7 @@ def test_a_project_sees_its_limits(front: Front, version: str) -> None:
         "totalRAMUsed": 6144,
         "totalServerGroupsUsed": 0,
     }
+    assert absolute["maxServerMeta"] == 128
     assert ("maxSecurityGroups" in absolute, "maxImageMeta" in absolute) == (version == "2.1", version != "2.39")
     assert front.get("/v2.1/limits", tenant_id="p1").json["limits"]["absolute"]["totalInstancesUsed"] == 3
     assert front.get("/v2.1/limits").json["limits"]["absolute"]["totalInstancesUsed"] == 0
