@@ -200,7 +200,7 @@ def point_back(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], 
     locked = _lock_with_requests(tx, uuids, (State.REVERTING,))
     ready = [each for each in locked.operations if _may_point_back(each, forced=each.operation.uuid in dead)]
     _point(tx, [(each, each.source, each.twin) for each in ready], now)
-    deleted = drop(tx, stamp, [each.twin for each in ready if each.twin is not None], _requests(ready), now)
+    deleted = drop(tx, stamp, [each.twin for each in ready if each.twin is not None], _request_ids(ready), now)
     _set(tx, ready, State.STARTING, now)
     return Stepped(operations=tuple(ready), deleted=tuple(deleted))
 
@@ -228,7 +228,7 @@ def give_up(
     if fences is not None:
         mine = set(_leased(tx, fences))
         some = tuple(each for each in some if each.operation.twin_uuid in mine)
-    deleted = drop(tx, stamp, [each.twin for each in some if each.twin is not None], _requests(some), now)
+    deleted = drop(tx, stamp, [each.twin for each in some if each.twin is not None], _request_ids(some), now)
     _set(tx, some, State.UNDOING, now)
     if some:
         tx.execute(_FAULT, [_reason(each.operation.uuid, faults) for each in some])
@@ -343,7 +343,7 @@ def _part(tx: ApiTransaction, stamp: claims.Stamp, some: Sequence[OpenOperation]
             raise errors.Conflict(f"operation {operation.uuid} has lost its twin")
         size = (operation.vcpus or 0, operation.memory_mb or 0)
         tx.execute(_CHARGE, {"uuid": twin.uuid, "cores": size[0], "ram": size[1]})
-    deleted = drop(tx, stamp, [each.source for each in some if each.source is not None], _requests(some), now)
+    deleted = drop(tx, stamp, [each.source for each in some if each.source is not None], _request_ids(some), now)
     growth: dict[str, QuotaUsage] = {}
     for each in some:
         before, twin = growth.get(each.operation.project_id, QuotaUsage()), each.twin
@@ -356,22 +356,22 @@ def _part(tx: ApiTransaction, stamp: claims.Stamp, some: Sequence[OpenOperation]
     return deleted
 
 
-def _requests(some: Sequence[OpenOperation]) -> dict[str, str | None]:
+def _request_ids(some: Sequence[OpenOperation]) -> dict[str, str | None]:
     """The API requests that asked for these operations, by server."""
     return {each.operation.server_uuid: each.operation.request_id for each in some}
 
 
 def drop(
-    tx: ApiTransaction, stamp: claims.Stamp, bodies: Sequence[Body], requests: Mapping[str, str | None], now: float
+    tx: ApiTransaction, stamp: claims.Stamp, bodies: Sequence[Body], request_ids: Mapping[str, str | None], now: float
 ) -> list[str]:
     """Mark these bodies deleted and free their charges. Those in no cell are gone at once; returns those that a cell has to delete.
 
-    ``requests``: the API requests that end them, by server.
+    ``request_ids``: the API requests that end them, by server.
     """
     live = [body for body in bodies if not body.server.deleted]
     if not live:
         return []
-    tx.execute(_MARK, [{"uuid": body.uuid, "now": now, "request": requests.get(body.server.uuid)} for body in live])
+    tx.execute(_MARK, [{"uuid": body.uuid, "now": now, "request": request_ids.get(body.server.uuid)} for body in live])
     _TAKE_REQUESTS(tx, sorted(body.uuid for body in live))
     gone = sorted(body.uuid for body in live if body.server.cell_uuid is None)
     if gone:
