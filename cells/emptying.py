@@ -10,7 +10,9 @@ import enum
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from math import inf
+from typing import TypeVar
 
 import msgspec
 
@@ -30,6 +32,9 @@ from objects.instance import State
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome, allows
 from objects.phase import vm_state_of
 from objects.process import AGENT_BINARY
+from service.isolate import isolate
+
+T = TypeVar("T")
 
 MOVE_TIMEOUT_S = 3600.0
 """Seconds after which a move that was accepted here is given up, as the API's ``move_timeout`` has it by default."""
@@ -39,6 +44,8 @@ CONFLICT_PATIENCE_S = 900.0
 """Seconds for which a server that refuses its move is tried again: its all-or-nothing batch may be unfinished for as long."""
 HOSTS_PER_READ = 50
 ERRORS_PER_READ = 1000
+MOVES_PER_TRANSACTION = 50
+"""Moves accepted together at most."""
 
 OCCUPYING = (*sorted(lifecycle.LIVE), State.STAGED, State.ACTIVE, State.DELETING)
 """States of rows that keep a host from being deleted."""
@@ -185,12 +192,12 @@ class Emptier:
 
     def count(self, hosts: Sequence[str]) -> int:
         """How many bodies are on these hosts."""
-        return sum(len(self.cell.read(instances.on_hosts, some, OCCUPYING)) for some in _chunks(hosts))
+        return sum(len(self.cell.read(instances.on_hosts, some, OCCUPYING)) for some in batched(hosts, HOSTS_PER_READ))
 
     def occupants(self, hosts: Sequence[str]) -> Iterator[Occupant]:
         """The bodies on these hosts, by host. They are read from the cell, whose rows have an index by host."""
         found = self._conditions()
-        for some in _chunks(hosts):
+        for some in batched(hosts, HOSTS_PER_READ):
             rows = self.cell.read(instances.on_hosts, some, OCCUPYING)
             bodies, opened = self.database.read(_known, [row.uuid for row in rows])
             for row in sorted(rows, key=lambda row: (row.host or "", row.uuid)):
@@ -216,17 +223,37 @@ class Emptier:
                         reason="it is in ERROR: it can only be deleted",
                     )
 
-    def move(self, each: Occupant) -> Operation:
-        """Accept the move of an occupant that needs one. Raises as ``operation_accept.accept`` does.
+    def move(self, some: Sequence[Occupant]) -> tuple[list[Operation], dict[str, errors.SuperconductorError]]:
+        """Accept the moves of occupants that need one; return the operations, and by server why others were refused.
 
-        It may have been judged long ago, so an evacuation looks at its host again. Raises errors.Conflict if that has come back.
+        They may have been judged long ago, so an evacuation looks at their hosts again, and is refused if these have come back.
         """
+        refused: dict[str, errors.SuperconductorError] = {}
+        if any(each.kind is OperationKind.EVACUATE for each in some):
+            found = self._conditions()
+            for each in some:
+                if each.kind is OperationKind.EVACUATE and found.get(each.host) is not HostCondition.DEAD:
+                    text = f"Cannot 'evacuate' instance {each.server_uuid}: host {each.host} has come back"
+                    refused[each.server_uuid] = errors.Conflict(text)
+        accepted: list[Operation] = []
+        for chunk in batched([each for each in some if each.server_uuid not in refused], MOVES_PER_TRANSACTION):
+            done = isolate(self._accept, chunk)
+            accepted += [operation for operations_ in done.results for operation in operations_]
+            for each, error in done.failed:
+                if not isinstance(error, errors.SuperconductorError):
+                    raise error
+                refused[each.server_uuid] = error
+        return accepted, refused
+
+    def _accept(self, some: Sequence[Occupant]) -> list[Operation]:
+        now = self.database.now()
+        return self.database.write(operation_accept.accept_all, [self._new_operation(each, now) for each in some], now)
+
+    def _new_operation(self, each: Occupant, now: float) -> NewOperation:
         if each.kind is None:
             raise ValueError(f"server {each.server_uuid} needs no move")
-        if each.kind is OperationKind.EVACUATE and self._conditions().get(each.host) is not HostCondition.DEAD:
-            raise errors.Conflict(f"Cannot 'evacuate' instance {each.server_uuid}: host {each.host} has come back")
-        order, now = self._order, self.database.now()
-        asked = NewOperation(
+        order = self._order
+        return NewOperation(
             uuid=str(uuid.uuid4()),
             server_uuid=each.server_uuid,
             kind=each.kind,
@@ -241,7 +268,6 @@ class Emptier:
             batch_id=str(uuid.uuid4()),
             destination_cell=order.to_cell,
         )
-        return self.database.write(operation_accept.accept, asked, now)
 
     def give_up(self, operation: Operation) -> None:
         """Give up a move that waits for a dead host; nothing if it does not any more. The server can be evacuated afterwards."""
@@ -258,9 +284,11 @@ def _known(tx: ApiTransaction, uuids: Sequence[str]) -> tuple[dict[str, Body], d
     return bodies, operations.open_for(tx, {body.server.uuid for body in bodies.values()})
 
 
-def _chunks(hosts: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(hosts), HOSTS_PER_READ):
-        yield hosts[start : start + HOSTS_PER_READ]
+def batched(items: Iterable[T], most: int) -> Iterator[list[T]]:
+    """Lists of at most ``most`` items, in order; ``itertools.batched`` of Python 3.12."""
+    left = iter(items)
+    while some := list(islice(left, most)):
+        yield some
 
 
 # -- the loop ----------------------------------------------------------------------------------------------------------------------
@@ -313,35 +341,47 @@ class Emptying:
 
     def _walk(self) -> Iterator[Occupant]:
         """Every body once, with what it needs after this has done what it can."""
-        for each in self._emptier.occupants(self._hosts):
-            if each.need is Need.MOVE:
-                need, reason = self._move(each)
-                yield msgspec.structs.replace(each, need=need, reason=reason)
-            elif each.need is Need.CONFIRM and each.operation is not None:
-                self._emptier.confirm(each.operation)
-                yield msgspec.structs.replace(each, need=Need.WAIT)
-            elif each.need is Need.GIVE_UP and each.operation is not None:
-                self._emptier.give_up(each.operation)
-                yield msgspec.structs.replace(each, need=Need.WAIT)
-            else:
-                yield each
+        for some in batched(self._emptier.occupants(self._hosts), MOVES_PER_TRANSACTION):
+            moved = self._move([each for each in some if each.need is Need.MOVE])
+            yield from (self._done(each, moved) for each in some)
 
-    def _move(self, each: Occupant) -> tuple[Need, str]:
-        while len(self._moving) >= self._jobs and time.monotonic() < self._end:
-            self._pause()
-        if (fault := self._failed.get(each.server_uuid)) is not None:
-            return Need.STUCK, fault
-        if time.monotonic() > self._end:
-            return Need.WAIT, "the time was over before it was its turn"
-        try:
-            operation = self._emptier.move(each)
-        except (errors.Conflict, errors.NotFound) as error:
-            since = self._refused_since.setdefault(each.server_uuid, time.monotonic())
-            return Need.WAIT if time.monotonic() - since < CONFLICT_PATIENCE_S else Need.STUCK, str(error)
-        except (errors.Invalid, errors.OverQuota) as error:
-            return Need.STUCK, str(error)
-        self._moving[operation.uuid] = each.server_uuid
-        return Need.WAIT, _under_way(operation)
+    def _done(self, each: Occupant, moved: Mapping[str, tuple[Need, str]]) -> Occupant:
+        if each.server_uuid in moved and each.need is Need.MOVE:
+            need, reason = moved[each.server_uuid]
+            return msgspec.structs.replace(each, need=need, reason=reason)
+        if each.need is Need.CONFIRM and each.operation is not None:
+            self._emptier.confirm(each.operation)
+            return msgspec.structs.replace(each, need=Need.WAIT)
+        if each.need is Need.GIVE_UP and each.operation is not None:
+            self._emptier.give_up(each.operation)
+            return msgspec.structs.replace(each, need=Need.WAIT)
+        return each
+
+    def _move(self, some: Sequence[Occupant]) -> dict[str, tuple[Need, str]]:
+        """Accept the moves of these, as places become free; returns what each server needs then, with the reason."""
+        needs = {
+            each.server_uuid: (Need.STUCK, self._failed[each.server_uuid]) for each in some if each.server_uuid in self._failed
+        }
+        left = [each for each in some if each.server_uuid not in needs]
+        while left:
+            while len(self._moving) >= self._jobs and time.monotonic() < self._end:
+                self._pause()
+            if time.monotonic() > self._end:
+                return needs | {each.server_uuid: (Need.WAIT, "the time was over before it was its turn") for each in left}
+            count = int(min(len(left), self._jobs - len(self._moving)))
+            accepted, refused = self._emptier.move(left[:count])
+            left = left[count:]
+            for operation in accepted:
+                self._moving[operation.uuid] = operation.server_uuid
+                needs[operation.server_uuid] = Need.WAIT, _under_way(operation)
+            needs |= {uuid: (self._after_refusal(uuid, error), str(error)) for uuid, error in refused.items()}
+        return needs
+
+    def _after_refusal(self, server_uuid: str, error: errors.SuperconductorError) -> Need:
+        if not isinstance(error, (errors.Conflict, errors.NotFound)):
+            return Need.STUCK
+        since = self._refused_since.setdefault(server_uuid, time.monotonic())
+        return Need.WAIT if time.monotonic() - since < CONFLICT_PATIENCE_S else Need.STUCK
 
     def _pause(self) -> None:
         """Wait a moment, and see which moves have ended."""

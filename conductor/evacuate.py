@@ -12,7 +12,6 @@ from cells.registry import CellRegistry
 from db.api import operations
 from db.api.claims import Ledger
 from db.cell import services
-from objects import errors
 from objects.operation import OperationKind
 from objects.process import AGENT_BINARY
 from service.rate_limited_log import RateLimitedLog
@@ -60,10 +59,8 @@ class DeadHostSweep:
         failed = database.read(operations.lately_given_up, [each.server_uuid for each in movable], OperationKind.EVACUATE, since)
         under_way = sum(each.operation is not None and each.operation.kind is OperationKind.EVACUATE for each in found)
         due = [each for each in movable if each.server_uuid not in failed]
-        for each in due[: max(0, AT_ONCE - under_way)]:
-            try:
-                operation = emptier.move(each)
-            except (errors.Conflict, errors.NotFound, errors.Invalid, errors.OverQuota) as error:
-                self._complaints(each.server_uuid, logging.WARNING, "host %s is called dead: %s", each.host, error)
-            else:
-                step(LOG, "evacuate accepted", each.server_uuid, operation.request_id, host=each.host)
+        accepted, refused = emptier.move(due[: max(0, AT_ONCE - under_way)])
+        for operation in accepted:
+            step(LOG, "evacuate accepted", operation.server_uuid, operation.request_id, host=operation.source_host)
+        for server_uuid, error in refused.items():
+            self._complaints(server_uuid, logging.WARNING, "a server of a host that is called dead stays there: %s", error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from db.api import edits, mappings, operations, quotas, spec_fields
 from db.api.operations import Body
 from db.api.tables import all_or_nothing, build_requests, instance_mappings, request_specs
 from db.api.tables import operations as table
+from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.engine import DuplicateEntry
 from objects import errors, stored
@@ -59,21 +60,37 @@ class NewOperation(Object, frozen=True, kw_only=True):
 
 
 def accept(tx: ApiTransaction, asked: NewOperation, now: float) -> Operation:
-    """Store the operation, and for a move its twin, which waits in the build queue. Returns the operation.
+    """Accept one operation: see ``accept_all``."""
+    [operation] = accept_all(tx, [asked], now)
+    return operation
 
-    Raises errors.NotFound for an unknown or deleted server, errors.Conflict if the server's state, lock or open operation does not
-    allow it, errors.Invalid for a destination that cannot be, and errors.OverQuota. Nothing is then written.
+
+def accept_all(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) -> list[Operation]:
+    """Store operations of different servers, and for each move its twin, which waits in the build queue. Returns them in order.
+
+    Raises errors.NotFound for an unknown or deleted server, errors.Conflict if a server's state, lock or open operation does not
+    allow it, errors.Invalid for a destination that cannot be, and errors.OverQuota. Nothing is then written for any of them.
     """
-    home, body = lock_server(tx, asked.server_uuid, asked.scope)
-    _refuse_unless_ready(tx, asked, body)
+    servers = lock_servers(tx, {each.server_uuid: each.scope for each in asked})
+    bodies = {uuid: body for uuid, (_, body) in servers.items()}
+    _refuse_unless_ready(tx, asked, bodies)
     interrupted = _end_interrupted(tx, asked, now)
-    number = last_number(home, body) + NUMBERS
-    operation = Operation(
+    accepted = [_operation(each, *servers[each.server_uuid], each.server_uuid in interrupted, now) for each in asked]
+    moves = [pair for pair in zip(asked, accepted, strict=True) if pair[0].kind.moves]
+    if moves:
+        sized = _accept_moves(tx, moves, bodies, now)
+        accepted = [sized.get(each.uuid, each) for each in accepted]
+    store(tx, accepted)
+    return accepted
+
+
+def _operation(asked: NewOperation, home: Body, body: Body, interrupts: bool, now: float) -> Operation:
+    return Operation(
         uuid=asked.uuid,
         server_uuid=asked.server_uuid,
         kind=asked.kind,
         state=OperationState.PLACING if asked.kind.moves else OperationState.TASK,
-        number=number,
+        number=last_number(home, body) + NUMBERS,
         power_before=body.server.power,
         project_id=body.server.project_id,
         user_id=asked.user_id,
@@ -82,26 +99,27 @@ def accept(tx: ApiTransaction, asked: NewOperation, now: float) -> Operation:
         updated_at=now,
         deadline=asked.deadline,
         args=asked.args,
-        held=interrupted,
+        held=interrupts,
         forced=asked.kind is OperationKind.EVACUATE,
         source_uuid=body.uuid,
         twin_uuid=asked.twin_uuid,
         source_host=body.server.host,
     )
-    if asked.kind.moves:
-        operation = _accept_move(tx, asked, operation, body, now)
-    store(tx, operation)
-    return operation
 
 
-def store(tx: ApiTransaction, operation: Operation) -> None:
-    """Write a new operation, whose home row is locked. Raises errors.Conflict if another one is open; the caller must roll back."""
-    tx.execute(_NUMBER, {"uuid": operation.server_uuid, "number": operation.number})
+def store(tx: ApiTransaction, some: Sequence[Operation]) -> None:
+    """Write new operations, whose home rows are locked.
+
+    Raises errors.Conflict if a server has another open one; the caller must then roll back.
+    """
+    if not some:
+        return
+    tx.execute(_NUMBER, [{"uuid": each.server_uuid, "number": each.number} for each in some])
     try:
-        tx.execute(sa.insert(table), _row(operation))
+        tx.execute(sa.insert(table), [_row(each) for each in some])
     except DuplicateEntry as error:
-        text = f"another operation on server {operation.server_uuid} was just accepted; wait until it has ended"
-        raise errors.Conflict(text) from error
+        which = f"server {some[0].server_uuid}" if len(some) == 1 else f"one of {len(some)} servers"
+        raise errors.Conflict(f"another operation on {which} was just accepted; wait until it has ended") from error
 
 
 def last_number(home: Body, body: Body) -> int:
@@ -117,22 +135,30 @@ def turn_of(number: int) -> int:
     return number // NUMBERS
 
 
-def lock_server(tx: ApiTransaction, server_uuid: str, scope: str | None) -> tuple[Body, Body]:
-    """Lock a server's home row and the body that it points to. Raises errors.NotFound for a deleted server, or one out of scope."""
-    missing = errors.NotFound(f"Instance {server_uuid[:80]} could not be found.")
-    read = operations.bodies(tx, [server_uuid]).get(server_uuid)
-    if read is None:
-        raise missing
-    found = operations.lock_bodies(tx, {server_uuid, read.body_uuid or server_uuid})
-    home = found.get(server_uuid)
-    if home is None or home.server.own_uuid is not None:  # a body's uuid is no server
-        raise missing
-    if home.body_uuid != read.body_uuid:
-        raise RetryRequest(LookupError(f"the body of server {server_uuid} was just replaced"))
-    body = found.get(home.body_uuid or server_uuid)
-    if body is None or body.server.deleted or scope not in (None, body.server.project_id):
-        raise missing
-    return home, body
+def lock_servers(tx: ApiTransaction, scopes: Mapping[str, str | None]) -> dict[str, tuple[Body, Body]]:
+    """Lock the home rows of servers and the bodies that they point to; return both by server.
+
+    ``scopes``: the project that each server must belong to; None: any. Raises errors.NotFound for a deleted server, or one out of
+    its scope.
+    """
+    read = operations.bodies(tx, scopes)
+    found = operations.lock_bodies(tx, {*read, *(body.body_uuid for body in read.values() if body.body_uuid is not None)})
+    locked: dict[str, tuple[Body, Body]] = {}
+    for uuid, scope in scopes.items():
+        home = found.get(uuid)
+        if home is None or home.server.own_uuid is not None:  # a body's uuid is no server
+            raise _missing(uuid)
+        if home.body_uuid != read[uuid].body_uuid:
+            raise RetryRequest(LookupError(f"the body of server {uuid} was just replaced"))
+        body = found.get(home.body_uuid or uuid)
+        if body is None or body.server.deleted or scope not in (None, body.server.project_id):
+            raise _missing(uuid)
+        locked[uuid] = home, body
+    return locked
+
+
+def _missing(server_uuid: str) -> errors.NotFound:
+    return errors.NotFound(f"Instance {server_uuid[:80]} could not be found.")
 
 
 _NUMBER = (
@@ -140,11 +166,22 @@ _NUMBER = (
     .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
     .values(last_number=sa.bindparam("number"))
 )
-_OPEN_BATCH = sa.select(all_or_nothing.c.batch_id).where(all_or_nothing.c.batch_id == sa.bindparam("batch"))
+_OPEN_BATCHES = sa.select(all_or_nothing.c.batch_id).where(all_or_nothing.c.batch_id.in_(dialect.uuids("batches")))
 
 
-def _refuse_unless_ready(tx: ApiTransaction, asked: NewOperation, body: Body) -> None:
-    """Raise errors.Conflict unless the server can take the operation now, apart from another open one."""
+def _refuse_unless_ready(tx: ApiTransaction, asked: Sequence[NewOperation], bodies: Mapping[str, Body]) -> None:
+    """Raise errors.Conflict unless each server can take its operation now, apart from another open one."""
+    for each in asked:
+        _refuse_unless_allowed(each, bodies[each.server_uuid])
+    batches = sorted({body.server.batch_id for body in bodies.values()})
+    unfinished = set(tx.execute(_OPEN_BATCHES, {"batches": batches}).scalars())
+    for each in asked:
+        if bodies[each.server_uuid].server.batch_id in unfinished:
+            text = f"Cannot '{each.kind.value}' instance {each.server_uuid}"
+            raise errors.Conflict(f"{text} before all servers of its all-or-nothing request are ACTIVE")
+
+
+def _refuse_unless_allowed(asked: NewOperation, body: Body) -> None:
     server, what = body.server, asked.kind.value
     if asked.body_uuid not in (None, body.uuid):
         raise errors.Conflict(f"Cannot '{what}' instance {server.uuid}: it has just been moved to host {server.host}")
@@ -154,18 +191,23 @@ def _refuse_unless_ready(tx: ApiTransaction, asked: NewOperation, body: Body) ->
     failed = server.task_state is TaskState.FAILED
     if not allows(asked.kind, server.power, hard=asked.args.hard, failed=failed):
         raise errors.Conflict(f"Cannot '{what}' instance {server.uuid} while it is in vm_state {vm_state_of(server)}")
-    if tx.execute(_OPEN_BATCH, {"batch": server.batch_id}).first() is not None:
-        raise errors.Conflict(f"Cannot '{what}' instance {server.uuid} before all servers of its all-or-nothing request are ACTIVE")
 
 
-def _end_interrupted(tx: ApiTransaction, asked: NewOperation, now: float) -> bool:
-    """Refuse a second operation. Only an evacuation ends an open task: the host that should carry it out is called dead.
+def _end_interrupted(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) -> set[str]:
+    """Refuse second operations. Only an evacuation ends an open task: the host that should carry it out is called dead.
 
-    Returns whether it did. The task may still be carried out late: if the evacuation is given up, the power is written again.
+    Returns the servers whose tasks were ended. A task may still be carried out late: if the evacuation is given up, the power is
+    written again.
     """
-    earlier = operations.open_for(tx, [asked.server_uuid]).get(asked.server_uuid)
-    if earlier is None:
-        return False
+    found = operations.open_for(tx, [each.server_uuid for each in asked])
+    for each in asked:
+        if each.server_uuid in found:
+            _refuse_unless_interrupts(each, found[each.server_uuid])
+    operations.end(tx, list(found.values()), Outcome.GIVEN_UP, now, "The server's host was called dead.")
+    return set(found)
+
+
+def _refuse_unless_interrupts(asked: NewOperation, earlier: Operation) -> None:
     if earlier.unreadable:
         raise errors.Conflict(f"Operation {earlier.uuid} of instance {asked.server_uuid} cannot be read: {earlier.unreadable}")
     if asked.kind is not OperationKind.EVACUATE or earlier.state is not OperationState.TASK:
@@ -173,8 +215,6 @@ def _end_interrupted(tx: ApiTransaction, asked: NewOperation, now: float) -> boo
             f"Cannot '{asked.kind.value}' instance {asked.server_uuid} while its {earlier.kind.value} is in state {earlier.state}"
         )
         raise errors.Conflict(f"{text}: operation {earlier.uuid}")
-    operations.end(tx, [earlier], Outcome.GIVEN_UP, now, "The server's host was called dead.")
-    return True
 
 
 # -- the twin ------------------------------------------------------------------------------------------------------------------
@@ -190,30 +230,76 @@ _COPIED = (
     "user_version",
 )  # fmt: skip
 """Columns of the source's mapping that its twin has too, so that lists show it in the same place and with the same texts."""
+_COPY = sa.select(instance_mappings.c.instance_uuid, *(instance_mappings.c[name] for name in _COPIED)).where(
+    instance_mappings.c.instance_uuid.in_(dialect.uuids())
+)
 
 
-def _accept_move(tx: ApiTransaction, asked: NewOperation, operation: Operation, source: Body, now: float) -> Operation:
-    """Queue the twin's build and charge what it is larger than its source. Returns the operation with the twin's size."""
-    spec = _spec_of_twin(tx, asked, source)
-    if asked.twin_uuid is None or asked.batch_id is None:
-        raise ValueError("a move needs uuids for its twin and for its request")
-    row = {"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now}
-    tx.execute(_INSERT_SPEC, row | spec_fields.columns(spec))
-    spec_fields.label(tx, {spec.batch_id: spec})
-    insert_twin(tx, operation, spec, source, now)
-    more = QuotaUsage(cores=max(0, spec.flavor.vcpus - source.charge[0]), ram=max(0, spec.flavor.memory_mb - source.charge[1]))
-    if more.cores or more.ram:
-        quotas.charge_more(tx, source.server.project_id, more, asked.limits)
-    return msgspec.structs.replace(operation, vcpus=spec.flavor.vcpus, memory_mb=spec.flavor.memory_mb)
+class Twin(Object, frozen=True, kw_only=True):
+    """A body to be made: of which operation, by which request spec, in the place of which body."""
+
+    operation: Operation
+    spec: RequestSpec
+    source: Body
 
 
-def insert_twin(tx: ApiTransaction, operation: Operation, spec: RequestSpec, source: Body, now: float) -> None:
-    """Queue the build of the operation's twin, whose request has this spec, and insert its mapping."""
-    twin = operation.twin_uuid or ""
-    request = {"instance_uuid": twin, "batch_id": spec.batch_id, "created_at": now, "deadline": operation.deadline}
-    tx.execute(_INSERT_REQUEST, request | {"state": "queued", "lease_until": 0.0, "fence": 0, "priority": 0})
-    tx.execute(_INSERT_MAPPING, _mapping_of_twin(tx, operation, spec, source, now))
-    _copy_labels(tx, source.server, twin)
+def _accept_moves(
+    tx: ApiTransaction, moves: Sequence[tuple[NewOperation, Operation]], bodies: Mapping[str, Body], now: float
+) -> dict[str, Operation]:
+    """Queue the builds of the twins, and charge their growth. Returns the operations with the sizes of their twins, by uuid."""
+    known = mappings.specs(tx, {bodies[asked.server_uuid].server.batch_id for asked, _ in moves})
+    twins: list[Twin] = []
+    growth: dict[str, QuotaUsage] = {}
+    for asked, operation in moves:
+        source = bodies[asked.server_uuid]
+        spec = _spec_of_twin(asked, source, known.get(source.server.batch_id))
+        cores, ram = growth_of(spec, source)
+        before = growth.get(operation.project_id, QuotaUsage())
+        growth[operation.project_id] = QuotaUsage(cores=before.cores + cores, ram=before.ram + ram)
+        sized = msgspec.structs.replace(operation, vcpus=spec.flavor.vcpus, memory_mb=spec.flavor.memory_mb)
+        twins.append(Twin(operation=sized, spec=spec, source=source))
+    rows = [
+        {"batch_id": each.spec.batch_id, "spec": stored.dump(each.spec), "created_at": now} | spec_fields.columns(each.spec)
+        for each in twins
+    ]
+    tx.execute(_INSERT_SPEC, rows)
+    spec_fields.label(tx, {each.spec.batch_id: each.spec for each in twins})
+    insert_twins(tx, twins, now)
+    limits = {operation.project_id: asked.limits for asked, operation in moves}
+    for project_id, more in sorted(growth.items()):
+        if more.cores or more.ram:
+            quotas.charge_more(tx, project_id, more, limits[project_id])
+    return {each.operation.uuid: each.operation for each in twins}
+
+
+def growth_of(spec: RequestSpec, source: Body) -> tuple[int, int]:
+    """The vCPUs and MiB of memory that a body of this spec has more than its source is charged for."""
+    return max(0, spec.flavor.vcpus - source.charge[0]), max(0, spec.flavor.memory_mb - source.charge[1])
+
+
+def insert_twins(tx: ApiTransaction, twins: Sequence[Twin], now: float) -> None:
+    """Queue the builds of these bodies, whose requests have their specs, and insert their mappings."""
+    if not twins:
+        return
+    requests = [
+        {
+            "instance_uuid": each.operation.twin_uuid,
+            "batch_id": each.spec.batch_id,
+            "created_at": now,
+            "deadline": each.operation.deadline,
+            "state": "queued",
+            "lease_until": 0.0,
+            "fence": 0,
+            "priority": 0,
+        }
+        for each in twins
+    ]
+    tx.execute(_INSERT_REQUEST, requests)
+    rows = {row.instance_uuid: row for row in tx.execute(_COPY, {"uuids": sorted({each.source.uuid for each in twins})})}
+    copied = {uuid: {name: getattr(row, name) for name in _COPIED} for uuid, row in rows.items()}
+    tx.execute(_INSERT_MAPPING, [_mapping_of_twin(each, now) | copied[each.source.uuid] for each in twins])
+    for each in twins:
+        _copy_labels(tx, each.source.server, each.operation.twin_uuid or "")
 
 
 def _copy_labels(tx: ApiTransaction, server: Server, twin: str) -> None:
@@ -224,11 +310,13 @@ def _copy_labels(tx: ApiTransaction, server: Server, twin: str) -> None:
         spec_fields.map_servers(tx, [twin], server.metadata)
 
 
-def _spec_of_twin(tx: ApiTransaction, asked: NewOperation, source: Body) -> RequestSpec:
+def _spec_of_twin(asked: NewOperation, source: Body, spec: RequestSpec | None) -> RequestSpec:
+    """``spec``: that of the source's request."""
     server = source.server
-    spec = mappings.specs(tx, [server.batch_id]).get(server.batch_id)
     if spec is None:
         raise errors.Conflict(f"Instance {server.uuid} cannot be moved: its request cannot be read")
+    if asked.twin_uuid is None or asked.batch_id is None:
+        raise ValueError("a move needs uuids for its twin and for its request")
     if server.host is None or server.cell_uuid is None:
         raise errors.Conflict(f"Instance {server.uuid} cannot be moved: it is on no host")
     if asked.kind is OperationKind.RESIZE and asked.flavor is not None and asked.flavor.flavor_id == spec.flavor.flavor_id:
@@ -241,34 +329,30 @@ def _spec_of_twin(tx: ApiTransaction, asked: NewOperation, source: Body) -> Requ
     destination = Destination(host=asked.args.host, allow_cross_cell_move=asked.args.cross_cell)
     if server.image_id is not None:
         spec = msgspec.structs.replace(spec, image=Image(id=server.image_id))
-    moving = spec.moving(move, asked.batch_id or "", asked.flavor, destination)
+    moving = spec.moving(move, asked.batch_id, asked.flavor, destination)
     # its user data and password were erased when the first body was built
     return msgspec.structs.replace(moving, request_id=asked.request_id, has_secrets=False)
 
 
-def _mapping_of_twin(tx: ApiTransaction, operation: Operation, spec: RequestSpec, source: Body, now: float) -> dict[str, Any]:
-    copied = tx.execute(_COPY, {"uuid": source.uuid}).one()._mapping
-    size = {"vcpus": max(0, spec.flavor.vcpus - source.charge[0]), "memory_mb": max(0, spec.flavor.memory_mb - source.charge[1])}
-    power = Power.OFF if operation.power_before is Power.OFF else Power.ON
+def _mapping_of_twin(twin: Twin, now: float) -> dict[str, Any]:
+    operation = twin.operation
+    vcpus, memory_mb = growth_of(twin.spec, twin.source)
     return {
         "instance_uuid": operation.twin_uuid,
-        "batch_id": spec.batch_id,
+        "batch_id": twin.spec.batch_id,
         "deleted": False,
         "fence": 0,
         "seen": 0,
         "state": "building",
-        "availability_zone": spec.availability_zone,
+        "availability_zone": twin.spec.availability_zone,
         "updated_at": now,
         "server_uuid": operation.server_uuid,
         "turn": turn_of(operation.number),
         "hidden": True,
-        "power": power,
-        **size,
-        **copied,
+        "power": Power.OFF if operation.power_before is Power.OFF else Power.ON,
+        "vcpus": vcpus,
+        "memory_mb": memory_mb,
     }
-
-
-_COPY = sa.select(*(instance_mappings.c[name] for name in _COPIED)).where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
 
 
 def _row(operation: Operation) -> Mapping[str, Any]:

@@ -71,7 +71,7 @@ def start_held(tx: ApiTransaction, uuids: Sequence[str], now: float) -> list[str
 
     Each gets an operation in *starting*, which its sweep carries out.
     """
-    started: list[str] = []
+    started: list[Operation] = []
     for each in _locked(tx, uuids):
         server, home = each.body.server, each.home
         if home is None or not is_stuck(each) or tx.execute(_OTHERS, {"server": each.server, "body": each.body.uuid}).first():
@@ -95,9 +95,9 @@ def start_held(tx: ApiTransaction, uuids: Sequence[str], now: float) -> list[str
             source_host=server.host,
             fault=UNHELD,
         )
-        operation_accept.store(tx, operation)
-        started.append(each.server)
-    return started
+        started.append(operation)
+    operation_accept.store(tx, started)
+    return [operation.server_uuid for operation in started]
 
 
 def is_stuck(each: BodyRole) -> bool:

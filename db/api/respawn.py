@@ -12,7 +12,7 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from db.api import mappings, operations
-from db.api.operation_accept import NUMBERS, insert_twin, store
+from db.api.operation_accept import NUMBERS, Twin, insert_twins, store
 from db.api.operations import Body
 from db.api.tables import all_or_nothing
 from db.sql import dialect
@@ -36,7 +36,7 @@ def accept(tx: ApiTransaction, bodies: Collection[str], now: float, timeout: flo
     batches = {body.server.batch_id for body in ended}
     whole = set(tx.execute(_WHOLE, {"batches": sorted(batches)}).scalars())
     specs = mappings.specs(tx, batches - whole)
-    accepted: list[str] = []
+    twins: list[Twin] = []
     for body in ended:
         spec = specs.get(body.server.batch_id)
         if spec is None or spec.has_secrets:
@@ -62,10 +62,10 @@ def accept(tx: ApiTransaction, bodies: Collection[str], now: float, timeout: flo
             memory_mb=spec.flavor.memory_mb,
             fault=server.fault,
         )
-        insert_twin(tx, operation, spec, body, now)
-        store(tx, operation)
-        accepted.append(server.uuid)
-    return accepted
+        twins.append(Twin(operation=operation, spec=spec, source=body))
+    insert_twins(tx, twins, now)
+    store(tx, [each.operation for each in twins])
+    return [each.operation.server_uuid for each in twins]
 
 
 def _is_first(body: Body) -> bool:

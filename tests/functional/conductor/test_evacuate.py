@@ -126,10 +126,30 @@ def test_a_host_that_has_come_back_is_not_evacuated(cloud: World) -> None:
     [judged] = emptier.occupants(["a1"])
     assert (judged.server_uuid, judged.need) == (uuid, Need.MOVE)
     database.write(services.set_forced_down, "a1", AGENT_BINARY, False, now)
-    with pytest.raises(errors.Conflict, match="host a1 has come back"):
-        emptier.move(judged)
+    accepted, refused = emptier.move([judged])
+    assert accepted == []
+    assert isinstance(refused[uuid], errors.Conflict)
+    assert "host a1 has come back" in str(refused[uuid])
     assert history(cloud) == []
     assert [each.need for each in emptier.occupants(["a1"])] == [Need.STUCK]
+
+
+def test_servers_that_refuse_their_moves_do_not_keep_others(cloud: World) -> None:
+    """All are accepted in one transaction, which fails for one that was deleted meanwhile and one that is paused."""
+    cloud.start()
+    uuids = boot(cloud, count=5)
+    order = MoveOrder(kinds={HostCondition.UP: OperationKind.MIGRATE}, user_id="u")
+    emptier = Emptier(cloud.keeper.ledger, cloud.keeper.cell("cell1"), order)
+    judged = [each for each in emptier.occupants(["a1", "a2"]) if each.need is Need.MOVE]
+    assert sorted(each.server_uuid for each in judged) == sorted(uuids)
+    cloud.delete(uuids[1])
+    cloud.operate(uuids[3], OperationKind.PAUSE)
+    accepted, refused = emptier.move(judged)
+    assert sorted(each.server_uuid for each in accepted) == sorted(set(uuids) - {uuids[1], uuids[3]})
+    assert {uuid: type(error) for uuid, error in refused.items()} == {uuids[1]: errors.NotFound, uuids[3]: errors.Conflict}
+    assert all(each.kind is OperationKind.MIGRATE and each.twin_uuid for each in accepted)
+    ended = [cloud.ended(each) for each in accepted]
+    assert {each.outcome for each in ended} == {Outcome.DONE}
 
 
 def test_a_cell_that_does_not_answer_keeps_no_other_from_its_history(cloud: World) -> None:
