@@ -7,6 +7,7 @@ many; each returns those that it changed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
@@ -230,8 +231,7 @@ def give_up(
         some = tuple(each for each in some if each.operation.twin_uuid in mine)
     deleted = drop(tx, stamp, [each.twin for each in some if each.twin is not None], _request_ids(some), now)
     _set(tx, some, State.UNDOING, now)
-    if some:
-        tx.execute(_FAULT, [_reason(each.operation.uuid, faults) for each in some])
+    _each(tx, _FAULT, [_reason(each.operation.uuid, faults) for each in some])
     return Stepped(operations=some, deleted=tuple(deleted))
 
 
@@ -241,9 +241,8 @@ def given_up(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     over = [each for each in locked.operations if each.twin is None or _has_ended(each.twin)]
     _set(tx, [each for each in over if each.operation.held], State.STARTING, now)
     operations.end(tx, [each.operation for each in over if not each.operation.held], Outcome.GIVEN_UP, now)
-    for each in over:
-        if each.operation.kind is OperationKind.RESPAWN and each.source is not None:
-            tx.execute(_SHOW_FAULT, {"uuid": each.source.uuid, "why": _both_faults(each)})
+    respawned = [each for each in over if each.operation.kind is OperationKind.RESPAWN]
+    _each(tx, _SHOW_FAULT, [{"uuid": each.operation.source_uuid, "why": _both_faults(each)} for each in respawned])
     return Stepped(operations=tuple(over))
 
 
@@ -261,8 +260,8 @@ def time_out(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """Tasks past their deadlines: what the users had wanted before is written under higher numbers."""
     locked = operations.lock(tx, uuids, (State.TASK,))
     _set(tx, locked.operations, State.STARTING, now)
-    for each in locked.operations:
-        tx.execute(_FAULT, {"op": each.operation.uuid, "why": "The host did not carry it out in time."})
+    why = "The host did not carry it out in time."
+    _each(tx, _FAULT, [{"op": each.operation.uuid, "why": why} for each in locked.operations])
     return Stepped(operations=locked.operations)
 
 
@@ -278,20 +277,27 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
             back += [each] if told.task_number >= each.operation.number + 3 else []
         elif told.task_number == each.operation.number and told.task_state.over:
             (failed if told.task_state is TaskState.FAILED else done).append(each)
-    for each in failed:
-        why = each.source.server.task_fault if each.source is not None else None
-        tx.execute(_FAULT, {"op": each.operation.uuid, "why": why or "The host gave no reason."})
-    for each in done:
-        if each.operation.kind is OperationKind.REBUILD:
-            tx.execute(_IMAGE, {"uuid": each.operation.source_uuid, "to_image": each.operation.args.image_id})
+    _each(tx, _FAULT, [{"op": each.operation.uuid, "why": _fault_of_task(each)} for each in failed])
+    rebuilt = [each.operation for each in done if each.operation.kind is OperationKind.REBUILD]
+    _each(tx, _IMAGE, [{"uuid": operation.source_uuid, "to_image": operation.args.image_id} for operation in rebuilt])
     operations.end(tx, [each.operation for each in done], Outcome.DONE, now)
     operations.end(tx, [each.operation for each in failed], Outcome.FAILED, now)
-    for each in back:
-        operations.end(tx, [each.operation], Outcome.GIVEN_UP if each.operation.fault else Outcome.REVERTED, now)
+    operations.end(tx, [each.operation for each in back if each.operation.fault], Outcome.GIVEN_UP, now)
+    operations.end(tx, [each.operation for each in back if not each.operation.fault], Outcome.REVERTED, now)
     return Stepped(operations=(*done, *failed, *back))
 
 
+def _fault_of_task(each: OpenOperation) -> str:
+    return (each.source.server.task_fault if each.source is not None else None) or "The host gave no reason."
+
+
 # -- inside ------------------------------------------------------------------------------------------------------------------------
+
+
+def _each(tx: ApiTransaction, statement: sa.Update, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Execute the statement for each of these rows of parameters."""
+    if rows:
+        tx.execute(statement, rows)
 
 
 def _lock_with_requests(tx: ApiTransaction, uuids: Collection[str], states: Collection[OperationState]) -> Locked:
@@ -338,11 +344,10 @@ def _part(tx: ApiTransaction, stamp: claims.Stamp, some: Sequence[OpenOperation]
     if not some:
         return []
     for each in some:
-        operation, twin = each.operation, each.twin
-        if twin is None:
-            raise errors.Conflict(f"operation {operation.uuid} has lost its twin")
-        size = (operation.vcpus or 0, operation.memory_mb or 0)
-        tx.execute(_CHARGE, {"uuid": twin.uuid, "cores": size[0], "ram": size[1]})
+        if each.twin is None:
+            raise errors.Conflict(f"operation {each.operation.uuid} has lost its twin")
+    charged_for = [(each.operation.twin_uuid, each.operation.vcpus or 0, each.operation.memory_mb or 0) for each in some]
+    _each(tx, _CHARGE, [{"uuid": uuid, "cores": cores, "ram": ram} for uuid, cores, ram in charged_for])
     deleted = drop(tx, stamp, [each.source for each in some if each.source is not None], _request_ids(some), now)
     growth: dict[str, QuotaUsage] = {}
     for each in some:
