@@ -12,6 +12,7 @@ from api.accept import Acceptor
 from api.actions import Actions
 from api.boot_secrets import BootSecretsPolicy
 from api.catalog import Catalog
+from api.console import ConsoleActions
 from api.doorbell import Bell, Doorbell
 from api.explanation import Explanation, RequestExplanation
 from api.finding import Finder
@@ -43,7 +44,15 @@ from service.vault import Vault
 App = falcon.App[falcon.Request, falcon.Response]
 
 
-def make_app(settings: ApiSettings, database: ApiDatabase, registry: CellRegistry, ledger: Ledger, bell: Bell, vault: Vault) -> App:
+def make_app(  # noqa: PLR0913, RUF100 - the parts of the API
+    settings: ApiSettings,
+    database: ApiDatabase,
+    registry: CellRegistry,
+    ledger: Ledger,
+    bell: Bell,
+    consoles: ConsoleActions,
+    vault: Vault,
+) -> App:
     """The application with these parts. Thread-safe. Raises Misconfigured for an invalid policy file."""
     catalog = Catalog(database)
     watch = HostWatch(registry, settings.service_down_time, settings.cell_timeout)
@@ -63,7 +72,8 @@ def make_app(settings: ApiSettings, database: ApiDatabase, registry: CellRegistr
     quotas = QuotaSets(settings, database)
 
     actions = Actions(finder)
-    server_actions = ServerActions(settings, (*Locks(edits).actions(), *OperationActions(operations, finder, watch).actions()))
+    every = (*Locks(edits).actions(), *OperationActions(operations, finder, watch).actions(), *consoles.actions())
+    server_actions = ServerActions(settings, every)
 
     paths = Paths()
     app: App = falcon.App(middleware=[Intake(settings, PolicyRules(settings.policy_files)), paths])

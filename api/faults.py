@@ -37,6 +37,7 @@ _STATUS: tuple[tuple[type[errors.SuperconductorError], int], ...] = (
     (errors.KeyReused, 422),
     (errors.Conflict, 409),
     (TooFast, 429),
+    (errors.NotOffered, 501),
     (errors.TooCostly, 503),
     (errors.StorageFull, 503),
     (errors.DatabaseUnavailable, 503),

@@ -14,6 +14,7 @@ from typing import Any
 from waitress import wasyncore
 
 from api.app import App, make_app
+from api.console import ConsoleActions
 from api.door import BACKLOG, ConnectionLimits, HttpServer, networks
 from api.keystone import Application
 from api.opts import ApiSettings
@@ -41,7 +42,9 @@ def build_app(
 ) -> App:
     """The WSGI application, for any server. Without a vault with a master key it accepts no user data and no password."""
     ledger = Ledger(api_database, "superconductor-api")
-    return make_app(settings, api_database, registry, ledger, SuperConductorClient(bus), vault or Vault())
+    conductors = SuperConductorClient(bus)
+    consoles = ConsoleActions(settings, api_database, conductors, inline=bus.is_embedded)
+    return make_app(settings, api_database, registry, ledger, conductors, consoles, vault or Vault())
 
 
 class ApiService:

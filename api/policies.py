@@ -78,6 +78,7 @@ EVACUATE = "os_compute_api:os-evacuate"
 RESET_STATE = "os_compute_api:os-admin-actions:reset_state"
 FORCE_DELETE = "os_compute_api:os-deferred-delete:force"
 CROSS_CELL = "compute:servers:resize:cross_cell"
+CONSOLE_OUTPUT = "os_compute_api:os-console-output"
 ATTRIBUTES = "os_compute_api:os-extended-server-attributes"
 ACTIONS = "os_compute_api:os-instance-actions:list"
 ACTION = "os_compute_api:os-instance-actions:show"
@@ -161,6 +162,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
             (CROSS_CELL, ADMIN, "Move servers to hosts of other cells.", "resize, migrate, evacuate"),
         )
     ),
+    _of(CONSOLE_OUTPUT, MEMBER, "Show a server's console output.", "POST /servers/{id}/action (os-getConsoleOutput)"),
     _of(ATTRIBUTES, ADMIN, "See host, node and whole faults of servers.", "GET /servers/{id}", "GET /servers/detail"),
     _of(ACTIONS, READER, "List the actions on a server.", "GET /servers/{id}/os-instance-actions"),
     _of(ACTION, READER, "Show an action on a server.", "GET /servers/{id}/os-instance-actions/{request_id}"),

@@ -217,6 +217,12 @@ _EVACUATION: dict[str, Schema] = {"host": _HOST} | _MOVE
 EVACUATE = _versions(
     ((2, 1), _EVACUATION | {"onSharedStorage": _BOOLEAN}), ((2, 14), _EVACUATION), ((2, 29), _EVACUATION | {"force": _BOOLEAN})
 )
+CONSOLE_OUTPUT = _versions(
+    (
+        (2, 1),
+        {"length": {"type": ["integer", "string", "null"], "pattern": r"^(-1|[0-9]{1,9})\Z", "minimum": -1, "maximum": INT32_MAX}},
+    )
+)
 RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
 REBUILD = _versions(
     ((2, 1), {"imageRef": _UUID, "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]}, "preserve_ephemeral": _BOOLEAN}),

@@ -44,6 +44,8 @@ class Cell:
         self._rows = Bulkhead(what, "database", settings, inline=False, silent=(errors.DatabaseUnavailable,))
         inline = bus is not None and bus.is_embedded
         self._wire = Bulkhead(what, "bus", settings, inline=inline, silent=(Timeout, Unreachable))
+        # Agents that do not answer must not hold up orders to others, nor be taken for a bus that does not.
+        self._questions = Bulkhead(what, "bus", settings, inline=inline, silent=(Unreachable,))
 
     @property
     def mapping(self) -> CellMapping:
@@ -105,6 +107,12 @@ class Cell:
         """``fn(...)``, a call or cast of one of the cell's clients: ``cell.send(cell.compute.order, [...])``."""
         return self._wire.run(partial(fn, *args, **kwargs))
 
+    def ask(self, call: Callable[[], T], timeout: float) -> T:
+        """``call()``, which waits for the answer of one agent, within ``timeout`` seconds. Raises CellUnavailable as ``send`` does,
+        and ``Timeout`` of an agent that does not answer.
+        """
+        return self._questions.run(call, timeout)
+
     def now(self) -> float:
         """What the clock of the cell's database says, in seconds since the epoch. Raises CellUnavailable."""
         return self.database.now() if self.database.knows_time else self._rows.run(self.database.now)
@@ -140,6 +148,7 @@ class Cell:
         """Let go of threads and connections. Calls under way are not interrupted."""
         self._rows.close()
         self._wire.close()
+        self._questions.close()
         self.database.dispose()
         if self._bus is not None:
             self._bus.close()

@@ -17,7 +17,7 @@ from compute.guests import Guests
 from compute.opts import ComputeSettings
 from compute.reports import Answer, Reporter
 from compute.tasks import Tasks, guest_after, is_hold
-from objects import errors, extra_specs
+from objects import console, errors, extra_specs
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
 from objects.context import request_of
 from objects.instance import Failure
@@ -48,7 +48,8 @@ LONGEST_HOLD_RETRY_S = 30.0
 
 
 class Agent:
-    """Everything that one host does for its cell. Every method returns soon; long work runs in separate threads.
+    """Everything that one host does for its cell. Every method but ``console_output`` returns soon; long work runs in separate
+    threads.
 
     An order first makes a claim on the host, then asks the cell. The driver spawns only after the cell has accepted the attempt for
     this start of the agent. A failed or refused guest is destroyed before it is reported, so every report to the cell is true.
@@ -125,6 +126,11 @@ class Agent:
     def restore(self, orders: Sequence[TaskOrder]) -> None:
         """Bring guests back to the power of these tasks, which are over: their host has lost it."""
         self._report_tasks([build for order in orders if (build := self._tasks.take(order, restores=True)) is not None])
+
+    def console_output(self, uuid: str, lines: int | None) -> str:
+        """The end of what a guest has written to its console. It lasts as long as the driver takes. Raises what the driver does."""
+        output = self._driver.console_output(uuid, console.CONSOLE_BYTES)
+        return console.readable(output.decode(errors="replace"), lines)
 
     def found(self, guests: Sequence[Guest]) -> None:
         """Report guests on the host that this start of the agent did not spawn: the cell decides whether they may stay."""

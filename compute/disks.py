@@ -37,7 +37,7 @@ def disks_path(state_path: str, host: str) -> Path:
 
 def read_disk(state_path: str, host: str, uuid: str) -> Disk | None:
     """The disk of this body; None: it has none. Raises OSError or msgspec.MsgspecError if it cannot be read."""
-    return _read(_file(disks_path(state_path, host), uuid))
+    return _read(file_of(disks_path(state_path, host), uuid))
 
 
 def write_to_disk(state_path: str, host: str, uuid: str) -> None:
@@ -59,7 +59,7 @@ class Disks:
 
     def create(self, uuid: str, disk: Disk) -> None:
         """Make the disk of a new guest. Written in place, because a boot must be cheap: a build that did not end is destroyed."""
-        file = os.open(_file(self._path, uuid), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        file = os.open(file_of(self._path, uuid), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             os.write(file, msgspec.json.encode(disk))
         finally:
@@ -67,14 +67,14 @@ class Disks:
 
     def replace(self, uuid: str, disk: Disk) -> None:
         """Replace the disk of a guest."""
-        file = _file(self._path, uuid)
+        file = file_of(self._path, uuid)
         fresh = file.with_name(f"{file.name}.{threading.get_native_id()}.new")
         fresh.write_bytes(msgspec.json.encode(disk))
         fresh.replace(file)
 
     def write(self, uuid: str) -> None:
         """The guest writes. A guest that an older release spawned has no disk."""
-        if (disk := _read(_file(self._path, uuid))) is not None:
+        if (disk := _read(file_of(self._path, uuid))) is not None:
             self.replace(uuid, msgspec.structs.replace(disk, writes=disk.writes + 1))
 
     def copy(self, uuid: str, source_state_path: str, host: str, source: str, delay: float, cancel: threading.Event) -> None:
@@ -82,7 +82,7 @@ class Disks:
 
         Raises ``errors.BuildFailed`` if the disk cannot be read from start to end, or if the copy is cancelled.
         """
-        file, origin = _file(self._path, uuid), _file(disks_path(source_state_path, host), source)
+        file, origin = file_of(self._path, uuid), file_of(disks_path(source_state_path, host), source)
         before = _read_origin(origin)
         part = file.with_name(file.name + _PART)
         part.write_bytes(msgspec.json.encode(before))
@@ -94,12 +94,12 @@ class Disks:
 
     def remove(self, uuid: str) -> None:
         """Remove the disk and a copy of it that is under way. An unknown uuid is no error."""
-        file = _file(self._path, uuid)
+        file = file_of(self._path, uuid)
         file.unlink(missing_ok=True)
         file.with_name(file.name + _PART).unlink(missing_ok=True)
 
 
-def _file(folder: Path, uuid: str) -> Path:
+def file_of(folder: Path, uuid: str) -> Path:
     """The file of this body. A uuid that is no plain name is hashed: it must not name a file elsewhere."""
     plain = _SAFE_NAME.fullmatch(uuid) is not None
     return folder / (uuid if plain else hashlib.sha256(uuid.encode(errors="surrogatepass")).hexdigest())

@@ -66,6 +66,8 @@ class ComputeDriver(Protocol):
     """A hypervisor. Called from several threads, but never by two at once for one uuid (``destroy`` comes after ``spawn``
     or a task returned).
 
+    ``console_output`` may come at any time, also during a task of the same guest.
+
     While a driver is open, no other agent may hold the same host. Its data survives the agent's death.
     """
 
@@ -104,6 +106,14 @@ class ComputeDriver(Protocol):
 
     def rebuild(self, guest: Guest) -> None:
         """Replace the guest's disk by a new one from ``guest.image_id`` under the same uuid, and bring it to ``guest.power``."""
+        ...
+
+    def console_output(self, uuid: str, max_bytes: int) -> bytes:
+        """The last ``max_bytes`` of what the guest has written to its console. It is passed on without control characters.
+
+        Raises ``errors.NotFound`` for an unknown uuid, and ``errors.NotOffered`` if the driver keeps no consoles; a driver without
+        this method counts as such.
+        """
         ...
 
     def guests(self) -> list[Guest]:

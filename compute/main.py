@@ -40,8 +40,10 @@ from service.release import release
 
 LOG = logging.getLogger(__name__)
 
-VERSION = 1
-"""The agent's service version. Raise it when the agent sends something that older cell conductors or conductors do not know."""
+VERSION = 2
+"""The agent's service version. Raise it when the agent sends something that older cell conductors or conductors do not know, or
+answers something that older agents do not. 2: it answers calls (``rpc.compute.ANSWERING_VERSION``).
+"""
 
 FINAL_REPORTS_TIMEOUT_S = 2.0
 """Seconds, beyond the drain time-out, that the last reports of a stopping agent may take."""
@@ -67,6 +69,11 @@ class AgentEndpoint:
         """Carry out these tasks on guests here, those that the cell grants."""
         del context
         self._agent.do_tasks(orders)
+
+    def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
+        """Return the end of a guest's console output."""
+        del context
+        return self._agent.console_output(uuid, lines)
 
 
 class ComputeService:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from compute import opts
+from compute.consoles import Consoles
 from compute.disks import Disk, Disks
 from compute.driver import Guest
 from compute.journal import Journal, Received, has_guests
@@ -82,6 +83,7 @@ class SimulatedDriver:
         path = _machines_journal(self._settings, self._host)
         self._hold = _hold(path)
         self._disks = Disks(path.with_suffix(".disks"))
+        self._consoles = Consoles(path.with_suffix(".consoles"))
         try:
             self._disks.open()
             self._journal = Journal(path)
@@ -113,6 +115,7 @@ class SimulatedDriver:
     def destroy(self, uuid: str) -> None:
         self._journal.remove(uuid)
         self._disks.remove(uuid)
+        self._consoles.remove(uuid)
 
     def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
         guest = self._guest(uuid)
@@ -121,19 +124,29 @@ class SimulatedDriver:
         self._check_task(uuid, hard=hard)
         if guest.power.runs is not power.runs:
             self._disks.write(uuid)
+        self._consoles.write(guest, f"{guest.name}: is {power}")
         self._journal.change(msgspec.structs.replace(guest, power=power))
 
     def reboot(self, uuid: str, *, hard: bool) -> None:
         guest = self._guest(uuid)
         self._check_task(uuid, hard=hard)
         self._disks.write(uuid)
+        self._consoles.write(guest, f"{guest.name}: reboots{' hard' if hard else ''}", f"{guest.name}: ready")
         self._journal.change(msgspec.structs.replace(guest, power=Power.ON))
 
     def rebuild(self, guest: Guest) -> None:
         found = self._guest(guest.uuid)
         self._check_task(guest.uuid, hard=False)
         self._disks.replace(guest.uuid, _new_disk(guest))
-        self._journal.change(msgspec.structs.replace(found, image_id=guest.image_id, power=guest.power))
+        after = msgspec.structs.replace(found, image_id=guest.image_id, power=guest.power)
+        self._consoles.write(found, f"{guest.name}: is rebuilt from image {guest.image_id or 'none'}")
+        self._journal.change(after)
+
+    def console_output(self, uuid: str, max_bytes: int) -> bytes:
+        found = [guest for guest in self._journal.guests() if guest.uuid == uuid]
+        if not found:
+            raise errors.NotFound(f"Host {self._host} has no guest of instance {uuid}.")
+        return self._consoles.read(found[-1], max_bytes)
 
     def guests(self) -> list[Guest]:
         return self._journal.guests()

@@ -1,11 +1,16 @@
-"""The RPC endpoint of the API level's conductor. Its methods are doorbells: what they announce is already in the database."""
+"""The RPC endpoint of the API level's conductor. Its methods are doorbells: what they announce is already in the database.
+
+``console_output`` is the only question.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from conductor.build import Builder
+from conductor.console import ConsoleReader
 from conductor.delete import Deleter
+from objects import errors
 from objects.context import RequestContext
 
 
@@ -18,10 +23,12 @@ class SuperConductor:
         deleter: Deleter,
         build: Callable[[Sequence[str]], None] | None = None,
         operate: Callable[[Sequence[str]], None] = lambda operations: None,
+        consoles: ConsoleReader | None = None,
     ) -> None:
         self._build = build or builder.schedule_and_build
         self._deleter = deleter
         self._operate = operate
+        self._consoles = consoles
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """A batch was accepted: build it now rather than at the next sweep."""
@@ -38,3 +45,9 @@ class SuperConductor:
     def operate(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Operations wait for their next steps: take them now rather than at the next sweep."""
         self._operate(uuids)
+
+    def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
+        """Return the end of a server's console output. Raises what ``ConsoleReader.read`` does."""
+        if self._consoles is None:
+            raise errors.Unsupported("This super conductor reads no consoles.")
+        return self._consoles.read(context, uuid, lines, timeout)

@@ -74,6 +74,10 @@ class Unsupported(SuperconductorError):
     """A peer speaks a version of a message that this process does not."""
 
 
+class NotOffered(SuperconductorError):
+    """The hypervisor driver cannot do what was asked; another one might."""
+
+
 class Misconfigured(SuperconductorError):
     """The configuration cannot work; the text says which option, and which values would."""
 

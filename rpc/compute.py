@@ -1,4 +1,4 @@
-"""Orders to the agent on a host. They have no answer: the agent reports to its cell's conductor."""
+"""Orders to the agent on a host, and questions. Orders have no answer: the agent reports to its cell's conductor."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from objects.build import BuildOrders, DeleteOrder
 from objects.context import RequestContext
 from objects.task import TaskOrder
 from rpc.agents import TOPIC as TOPIC  # of agents, whose queues it names too
-from rpc.arguments import ITEMS_LIMIT
+from rpc.arguments import ITEMS_LIMIT, Id
 from rpc.client import MethodCall
 from rpc.server import TopicServer
 from rpc.transport import Bus
+
+ANSWERING_VERSION = 2
+"""Service version of the first agents that answer questions. An older one must not be asked: with a broker user of its own it may
+not send answers.
+"""
+
+Lines = Annotated[int, msgspec.Meta(ge=0)]
+"""A number of lines."""
 
 
 class ComputeEndpoint(Protocol):
@@ -36,6 +44,10 @@ class ComputeEndpoint(Protocol):
         """Carry out these tasks on running guests, those that the cell grants."""
         ...
 
+    def console_output(self, context: RequestContext, uuid: Id, lines: Lines | None) -> str:
+        """See ``ComputeClient.console_output``."""
+        ...
+
 
 class HostOrders(NamedTuple):
     """What one host is ordered to do, in whose name: orders of one kind."""
@@ -53,10 +65,12 @@ class HostOrders(NamedTuple):
 
 
 class ComputeClient:
-    """Sends orders over a cell's bus."""
+    """Sends orders over a cell's bus, and asks."""
 
     def __init__(self, bus: Bus) -> None:
+        self._bus = bus
         self._client = bus.client(TOPIC)
+        bus.take_answers_of_agents()
 
     def order(self, orders: Sequence[HostOrders]) -> None:
         """Order hosts to build or to destroy: one cast for each, all of them sent in one go.
@@ -66,7 +80,15 @@ class ComputeClient:
         """
         self._client.cast_each([(each.context, each.host, each.message) for each in orders])
 
+    def console_output(self, context: RequestContext, host: str, uuid: str, lines: int | None, timeout: float) -> str:
+        """The end of what the guest of a body has written to its console: so many lines, or all that is kept if None.
+
+        Raises what ``Client.call`` does, NotFound if the host has no such guest, NotOffered if its driver keeps no consoles.
+        """
+        client = self._bus.client(TOPIC, timeout=timeout).on(host)
+        return client.call(context, "console_output", str, uuid=uuid, lines=lines)
+
 
 def serve(bus: Bus, host: str, endpoint: ComputeEndpoint, *, threads: int = 2) -> TopicServer:
     """Serve ``host``'s part of the compute topic with ``endpoint``."""
-    return bus.serve(TOPIC, host, [endpoint], threads=threads, interface=ComputeEndpoint)
+    return bus.serve(TOPIC, host, [endpoint], threads=threads, interface=ComputeEndpoint, apart=("console_output",))

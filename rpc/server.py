@@ -29,6 +29,7 @@ from rpc.threads import Threads
 from service import health, logs, metrics
 from service.health import UnderWay
 from service.rate_limited_log import RateLimitedLog
+from service.worker_pool import WorkerPool
 
 LOG = logging.getLogger(__name__)
 
@@ -39,6 +40,9 @@ START_TIMEOUT_S = 5.0
 
 PREFETCH_PER_THREAD, MIN_PREFETCH = 2, 16
 """Messages of one queue that a broker sends ahead: for each thread of the server, and at least."""
+
+APART_THREADS, APART_QUEUE_LIMIT = 4, 16
+"""Threads for the methods that take longer, and how many of their messages may wait for one. Further ones are refused."""
 
 LONGEST_LAG_S = 60.0
 """Seconds for which a message may wait for a thread. Its caller has given up by then."""
@@ -144,14 +148,16 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
     """oslo.messaging's server, but for what it does at each message that serves nobody here.
 
     ``in_listener``: messages are handled by the thread that receives them, one after the other, and those that wait meanwhile stay
-    with the broker. For endpoints whose methods return at once.
+    with the broker. For endpoints whose methods return at once, except those named in ``apart``.
     """
 
     in_listener = False
+    apart: frozenset[str] = frozenset()
 
     def __init__(self, transport: Any, target: Any, dispatcher: Any, executor: Any = None) -> None:
         super().__init__(transport, target, Dispatcher(dispatcher), executor)
         self._complaints = RateLimitedLog(LOG)
+        self._apart = WorkerPool(f"{target.topic}.{target.server} apart", APART_THREADS)
         self._executor_cls = functools.partial(Threads, thread_name_prefix=f"{target.topic}.{target.server}")
 
     @property
@@ -174,20 +180,39 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
             self._work_executor.submit(self._process_incoming, incoming, size=incoming[0].size)
 
     def _process_incoming(self, incoming: list[Any]) -> None:
-        """Handle one message. Never raises: what went wrong is the answer, and a line in the log."""
-        [message] = incoming
+        """Handle one message, or have it handled apart."""
+        self._guarded(self._take, *incoming)
+
+    def _take(self, message: Any) -> None:
+        message.acknowledge()
+        if message.message.method not in self.apart:
+            self._answer(message, self.dispatcher.dispatch)
+        elif self._apart.waiting < APART_QUEUE_LIMIT:
+            self._apart.post(self._guarded, self._answer, message, self.dispatcher.dispatch)
+        else:
+            self._answer(message, _too_many)
+
+    def _answer(self, message: Any, dispatch: Callable[[Any], Any]) -> None:
         try:
-            message.acknowledge()
-            try:
-                message.reply(self.dispatcher.dispatch(message))
-            except om.ExpectedException as error:
-                message.reply(failure=error.exc_info)
-            except errors.Invalid as error:  # the answer is larger than a broker accepts
-                message.reply(failure=(RemoteFault, RemoteFault(f"The answer could not be sent: {error}"), None))
+            message.reply(dispatch(message))
+        except om.ExpectedException as error:
+            message.reply(failure=error.exc_info)
+        except errors.Invalid as error:  # the answer is larger than a broker accepts
+            message.reply(failure=(RemoteFault, RemoteFault(f"The answer could not be sent: {error}"), None))
+
+    def _guarded(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Never raises: what went wrong is the answer, or a line in the log."""
+        try:
+            step(*arguments)
         except UNDELIVERED as error:
             self._complaints(str(error), logging.WARNING, "An answer could not be sent; its caller will ask again: %s", error)
         except Exception as error:  # noqa: BLE001 - a message must not end the thread that handles messages; the error is logged
             self._complaints(type(error).__name__, logging.ERROR, "A message could not be handled", exc_info=error)
+
+
+def _too_many(message: Any) -> Any:
+    """In place of a dispatch."""
+    raise expected(errors.Conflict(f"{APART_QUEUE_LIMIT} calls of {message.message.method} wait already: try again later."))
 
 
 class TopicServer:

@@ -1,14 +1,20 @@
-"""Doorbells of the super conductor: they say that there is work in the API database, and lose nothing if they are lost."""
+"""Doorbells of the super conductor: they say that there is work in the API database, and lose nothing if they are lost.
+
+One method is a question: for the console output of a server.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
+
+import msgspec
 
 from objects import errors
 from objects.context import RequestContext
 from rpc.arguments import Id, Ids
+from rpc.compute import Lines
 from rpc.server import TopicServer
 from rpc.transport import Bus
 from service.rate_limited_log import RateLimitedLog
@@ -17,9 +23,14 @@ LOG = logging.getLogger(__name__)
 
 TOPIC = "super-conductor"
 
+CONDUCTOR_SHARE = 0.8
+"""Share of a caller's time that the conductor has, so that what it says arrives in time."""
+
+Seconds = Annotated[float, msgspec.Meta(gt=0.0, le=3600.0)]
+
 
 class SuperConductorEndpoint(Protocol):
-    """What a super conductor serves. All are hints: they may come never, twice, or late."""
+    """What a super conductor serves. All without an answer are hints: they may come never, twice, or late."""
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: Id) -> None:
         """The batch was accepted and waits in the build queue."""
@@ -37,11 +48,16 @@ class SuperConductorEndpoint(Protocol):
         """These operations were accepted, or are to go on."""
         ...
 
+    def console_output(self, context: RequestContext, uuid: Id, lines: Lines | None, timeout: Seconds) -> str:
+        """See ``SuperConductorClient.console_output``. ``timeout``: when the answer is of no use any more."""
+        ...
+
 
 class SuperConductorClient:
-    """Rings. No method raises: whoever rings has committed already, and a sweep finds what was not heard."""
+    """Rings. No ring raises: whoever rings has committed already, and a sweep finds what was not heard."""
 
     def __init__(self, bus: Bus) -> None:
+        self._bus = bus
         self._client = bus.client(TOPIC)
         self._complaints = RateLimitedLog(LOG)
 
@@ -61,6 +77,15 @@ class SuperConductorClient:
         """Operations wait for their next steps."""
         self._ring(context, "operate", uuids=list(uuids))
 
+    def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
+        """The end of a server's console output: so many lines, or all that is kept if None.
+
+        The answer is waited for up to ``timeout`` seconds. Raises what ``Client.call`` does, errors.NotFound, errors.Conflict if it
+        cannot be read, errors.NotOffered if no console is kept.
+        """
+        client = self._bus.client(TOPIC, timeout=timeout)
+        return client.call(context, "console_output", str, uuid=uuid, lines=lines, timeout=timeout * CONDUCTOR_SHARE)
+
     def _ring(self, context: RequestContext, method: str, **arguments: object) -> None:
         try:
             self._client.cast(context, method, **arguments)
@@ -73,4 +98,6 @@ class SuperConductorClient:
 
 def serve(bus: Bus, server: str, endpoint: SuperConductorEndpoint, *, threads: int = 16) -> TopicServer:
     """Serve the super conductor's topic with ``endpoint``."""
-    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint, shared_name=True)
+    return bus.serve(
+        TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint, shared_name=True, apart=("console_output",)
+    )

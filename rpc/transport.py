@@ -91,13 +91,15 @@ class Bus:
         interface: type | None = None,
         shared_name: bool = False,
         from_agents: bool = False,
+        apart: Sequence[str] = (),
     ) -> TopicServer:
         """Listen on ``topic`` as ``server`` and let up to ``threads`` threads call the endpoints' methods.
 
         A method gets the RequestContext and the arguments by name. ``interface`` (a Protocol) says which methods are offered;
         without it, all public ones are. Servers of one topic share what is sent to it. ``shared_name``: several of them may be
         called ``server``. ``threads`` 0: the thread that receives messages handles them itself, for methods that return at once.
-        ``from_agents``: the topic is also reached through the exchange of confined users.
+        ``from_agents``: the topic is also reached through the exchange of confined users. ``apart``: methods that take longer. They
+        run in threads of their own, so that no other message waits for them.
         """
         if from_agents and not self.is_embedded:
             self._transport._driver.bind_beside(topic, agents.EXCHANGE)
@@ -116,9 +118,15 @@ class Bus:
         rpc.in_listener = (
             not threads and not self.is_embedded
         )  # on the embedded bus, messages arrive in the threads of their senders
+        rpc.apart = frozenset(apart)
         made = TopicServer(rpc, f"{topic}.{server} on {self.name}", threads, self._link, pulse)
         self._servers.append(made)
         return made.start()
+
+    def take_answers_of_agents(self) -> None:
+        """From the first call on, let answers of agents with broker users of their own arrive, too."""
+        if not self.is_embedded:
+            self._transport._driver.answers_beside = agents.EXCHANGE
 
     def deliver(
         self, target: om.Target, context: RequestContext, message: MethodCall, timeout: float | None = None

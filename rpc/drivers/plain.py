@@ -96,6 +96,8 @@ class PlainDriver(base.BaseDriver):  # type: ignore[misc]  # the library ships n
     def __init__(self, conf: Any, url: Any, default_exchange: str, allowed_remote_exmods: list[str]) -> None:
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
         self._library = impl_rabbit.RabbitDriver(conf, url, default_exchange, allowed_remote_exmods)
+        self.answers_beside: str | None = None
+        """Not used: agents with broker users of their own cannot answer a process with this driver."""
 
     def require_features(self, requeue: bool = False) -> None:
         """Raises NotImplementedError as the library's does."""

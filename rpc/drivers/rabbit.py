@@ -227,6 +227,8 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         self._confined = self._connection_pool.confined = confined
         if confined is not None:
             self.bind_beside(confined.queue, confined.queue)
+        self.answers_beside: str | None = None
+        """An exchange that answers to calls come through, too. Set before the first call."""
         self._closing = threading.Event()
         self._declaring = RateLimitedLog(LOG)
         self._refused = self._connection_pool.refused = RefusedMessages(self._put_aside)
@@ -309,7 +311,7 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         if not wait_for_reply:
             self._publish(target, wire, timeout, retry, kept=True)
             return None
-        msg_id = wire["_unique_id"]
+        msg_id = uuid.uuid4().hex  # not to be guessed: one agent must not answer what another is asked
         wire |= {"_msg_id": msg_id, "_reply_q": self._reply_q or self._get_reply_q(), "_timeout": None}
         waiter = self._waiter
         waiter.listen(msg_id)
@@ -323,7 +325,10 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         """The queue that answers come to, made with the first call, with who waits for them."""
         with self._reply_q_lock:
             if self._reply_q is None:
-                name, context = self._get_reply_queue_name(), self._get_connection(common.PURPOSE_LISTEN)
+                name = self._get_reply_queue_name()
+                if self.answers_beside is not None:
+                    self.bind_beside(name, self.answers_beside)
+                context = self._get_connection(common.PURPOSE_LISTEN)
                 self._waiter = ReplyWaiter(name, context, self._allowed_remote_exmods)
                 self._reply_q, self._reply_q_conn = name, context
             return self._reply_q

@@ -16,6 +16,7 @@ import msgspec
 import oslo_messaging as om
 from amqp.exceptions import MessageNacked, PreconditionFailed  # type: ignore[import-untyped]  # the library ships no types
 
+from rpc import agents
 from rpc.agents import Confined
 from rpc.drivers import refused_messages, wire
 from rpc.drivers.frames import Delivery, frame_handler
@@ -91,7 +92,7 @@ class BorderConsumer(impl_rabbit.Consumer):  # type: ignore[misc]  # the library
         beside = conn.beside.get(self.queue_name)
         if beside is not None:
             conn.channel.exchange_declare(exchange=beside, type="topic", durable=True, auto_delete=False)
-            self.queue.bind_to(beside, self.routing_key, channel=conn.channel)
+            self.queue.bind_to(beside, self.routing_key or self.queue_name, channel=conn.channel)
 
     def _declare_fallback_nondurable(self, err: Exception, conn: Any, consumer_arguments: object) -> None:
         """The library would do with a queue that is lost with its broker, which newer brokers refuse."""
@@ -211,10 +212,14 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
             self.ensure(partial(self._put_all, exchange, messages), retry=retry)
 
     def direct_send(self, msg_id: str, msg: bytes) -> None:
-        """Send an answer to the queue ``msg_id``. Raises om.MessageUndeliverable where there is no such queue."""
+        """Send an answer to the queue ``msg_id``. Raises om.MessageUndeliverable where there is no such queue.
+
+        A confined user may not send to queues: its answers take the exchange that callers of agents have bound theirs to.
+        """
+        exchange = "" if self.confined is None else agents.EXCHANGE
         outgoing = OutgoingMessage(topic=msg_id, body=msg, kept=False)
         with self._connection_lock:
-            self.ensure(partial(self._put, "", outgoing, self.direct_mandatory_flag))
+            self.ensure(partial(self._put, exchange, outgoing, self.direct_mandatory_flag))
 
     def put_aside(self, dead: RefusedMessage) -> None:
         """Put a refused message into the dead-letter queue."""

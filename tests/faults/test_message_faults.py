@@ -250,6 +250,8 @@ OF_MOVES = (
     "cell-conductor.report done",
 )
 """All that is sent for a move."""
+QUESTIONS = ("super-conductor.console_output", "compute.console_output")
+"""They change nothing, and who asks is told if there is no answer: ``tests/functional/api/test_api_console.py``."""
 CASTS = ("super-conductor.", "compute.", "cell-conductor.report_state")
 """They have no answer to be lost."""
 
@@ -272,7 +274,7 @@ def world() -> Iterator[SteppedWorld]:
 
 
 def test_every_message_has_a_case() -> None:
-    assert set(messages()) == set(CASES)
+    assert set(messages()) == {*CASES, *QUESTIONS}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -15,6 +15,8 @@ from api.main import build_app
 from api.opts import ApiSettings
 from cells.cell import Cell
 from cells.registry import CellRegistry, RegistrySettings
+from compute.main import VERSION
+from conductor.console import ConsoleReader
 from db.api import builds, cell_mappings, events, flavors, leases, mappings
 from db.api.claims import Ledger
 from db.cell import feed, instances, services, staging
@@ -46,9 +48,10 @@ TESTING_HOST = "falconframework.org"
 
 
 class Doorbells:
-    """Where a super conductor would listen: what it was told, in order."""
+    """Where a super conductor would listen: what it was told, in order. ``consoles``: a real one's part that reads consoles."""
 
-    def __init__(self) -> None:
+    def __init__(self, consoles: ConsoleReader) -> None:
+        self.consoles = consoles
         self.heard: queue.Queue[tuple[str, object]] = queue.Queue()
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
@@ -60,6 +63,9 @@ class Doorbells:
 
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         self.heard.put(("delete", tuple(uuids)))
+
+    def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
+        return self.consoles.read(context, uuid, lines, timeout)
 
     def next(self) -> tuple[str, object]:
         """Raises queue.Empty where nobody rings within seconds."""
@@ -84,7 +90,7 @@ class Front:
             self.database.write(flavors.create, flavor)
         self.registry = CellRegistry(self.database, RegistrySettings())
         self.bus = Bus(self.ground.bus("api"))
-        self.doorbells = Doorbells()
+        self.doorbells = Doorbells(ConsoleReader(self.database, self.registry, self.settings.service_down_time))
         self.bus.serve("super-conductor", "test", [self.doorbells], threads=1)
         self.ledger = Ledger(self.database, "test")
         self.app = build_app(self.settings, self.registry, self.database, self.bus, vault)
@@ -210,7 +216,7 @@ class Front:
 
     def heartbeat(self, host: str, at: float | None = None) -> None:
         """Its agent is alive, or was."""
-        self.cell.write(services.heartbeat, host, "superconductor-compute", 1, time.time() if at is None else at)
+        self.cell.write(services.heartbeat, host, "superconductor-compute", VERSION, time.time() if at is None else at)
 
     def _transition(self, server: str, decide: Any) -> None:
         outcome: Outcome = self.cell.write(instances.transition, [server], decide, time.time())[server]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from compute.main import VERSION
 from objects import errors, lifecycle
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Holding, Report, ReportKind, Verdict
 from objects.compute_node import ComputeNode
@@ -89,7 +90,7 @@ class MemoryCell:
         self.stats.append(node)
 
     def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
-        assert (binary, version) == ("superconductor-compute", 1)
+        assert (binary, version) == ("superconductor-compute", VERSION)
         self.heartbeats[host] += 1
         self.stopping[host] = stopping
 

@@ -50,6 +50,9 @@ class Host:
     def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
         self.tasks += [(order.instance_uuid, order.number) for order in orders]
 
+    def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
+        return f"{uuid} {lines}"
+
 
 class Site:
     """One cell, on the ground given; on a SQLite file where a folder is given. ``bus``: another than the ground's."""

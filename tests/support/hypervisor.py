@@ -9,6 +9,7 @@ import msgspec
 from compute.driver import Guest
 from compute.main import ComputeService
 from compute.opts import ComputeSettings, SimulatedSettings
+from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
@@ -43,6 +44,9 @@ class Hypervisor:
 
     def rebuild(self, guest: Guest) -> None:
         self.running[guest.uuid] = guest
+
+    def console_output(self, uuid: str, max_bytes: int) -> bytes:
+        raise errors.NotOffered("no console")
 
     def guests(self) -> list[Guest]:
         return list(self.running.values())

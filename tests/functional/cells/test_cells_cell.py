@@ -41,6 +41,9 @@ class Agent:
     def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
         raise AssertionError("no task was ordered")
 
+    def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
+        raise AssertionError("no console was asked for")
+
 
 @pytest.fixture(params=USUAL)
 def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:

@@ -17,6 +17,7 @@ from api.main import ApiService
 from api.opts import ApiSettings
 from cli.http import ApiClient
 from cli.server import POLL_INTERVAL_S
+from conductor.console import ConsoleReader
 from conductor.roll_back import BatchSweep
 from db import dead_letters, processes, secrets
 from db.api import cell_mappings, decisions, mappings, operation_accept, silences
@@ -25,6 +26,7 @@ from db.api.silences import Silence
 from db.cell.tables import cell_processes
 from objects import errors
 from objects.cell import CellMapping
+from objects.context import RequestContext
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
 from objects.instance import FailureClass
 from objects.operation import OperationKind
@@ -65,6 +67,21 @@ def test_what_is_shown_as_last_known_is_told_beside_the_rows(front: Front, opera
     listed = operator("server list -f json")
     assert (listed.status, len(json.loads(listed.out))) == (0, 7)
     assert listed.err == "Shown as last known: servers in cell1 since 2023-11-14T22:13:20Z\n"
+
+
+class WrittenConsoles(ConsoleReader):
+    """Every guest has written two lines, one of them in order to mislead."""
+
+    def read(self, context: RequestContext, server_uuid: str, lines: int | None, timeout: float) -> str:
+        return "ready\nlogin: \u202eroot\x1b[2J\n"
+
+
+def test_a_console_is_printed_without_what_controls_a_terminal(front: Front, operator: Operator) -> None:
+    front.doorbells.consoles = WrittenConsoles(front.database, front.registry, 60.0)
+    front.boot()
+    assert operator.done("server console web") == "ready\nlogin: \\u202eroot[2J\n"
+    assert operator.done("server console web --lines 1") == "login: \\u202eroot[2J\n"
+    assert operator("server console web --lines 0").status == 2
 
 
 def test_boot_shows_every_server_of_the_request(front: Front, operator: Operator, tmp_path: Path) -> None:

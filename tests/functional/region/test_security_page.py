@@ -37,6 +37,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{BORDER}::test_answers_to_another_agent_cannot_be_read",
         f"{BORDER}::test_an_answer_goes_to_nobody_but_who_asked",
     ),
+    "It cannot answer what a conductor asks": (f"{BORDER}::test_it_answers_what_its_conductors_ask",),
     "It cannot speak in the name of another broker user": (f"{BORDER}::test_the_broker_refuses_a_hosts_user",),
     "It cannot offer more": (
         f"{CONDUCTOR}::test_a_host_that_claims_more_is_refused_by_the_name_of_the_option",

@@ -66,6 +66,19 @@ class TestAnAgentWithItsOwnUser:
         assert wait_until(lambda: ("o1", 1) in victim.orders, LONG)
         assert victim.server.trouble() == ""
 
+    def test_it_answers_what_its_conductors_ask(self, cell: BrokerCell, victim: Host) -> None:
+        """By ids that another agent, which was asked before, cannot guess."""
+        channel = amqp_of_tests(cell)
+        name, _, _ = channel.queue_declare("", exclusive=True)
+        channel.queue_bind(name, agents.SHARED_EXCHANGE, f"compute.{cell.hosts[1]}")
+        client = ComputeClient(cell.bus)
+        for lines in (1, 2):
+            assert client.console_output(CONTEXT, cell.hosts[1], "i1", lines, LONG) == f"i1 {lines}"
+        asked = [msgspec.json.decode(msgspec.json.decode(channel.basic_get(name).body)["oslo.message"]) for _ in range(2)]
+        first, second = (message["_msg_id"] for message in asked)
+        assert first[:8] != second[:8]
+        channel.connection.close()
+
     def test_every_message_names_its_sender(self, cell: BrokerCell) -> None:
         """Of conductors as well, in every way to send."""
         channel = amqp_of_tests(cell)

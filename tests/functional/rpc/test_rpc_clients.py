@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -23,6 +25,7 @@ from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.cell_conductor import CellConductorClient
 from rpc.compute import ComputeClient, HostOrders
 from rpc.scheduler import SchedulerClient
+from rpc.server import APART_QUEUE_LIMIT, APART_THREADS
 from rpc.super_conductor import SuperConductorClient
 from rpc.transport import Bus
 from service.periodic import wait_until
@@ -98,8 +101,18 @@ class Conductor(Recorder):
     def operate(self, context: RequestContext, uuids: Sequence[str]) -> None:
         self.calls.append(("operate", context, uuids))
 
+    def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
+        self.calls.append(("console_output", context, uuid, lines, timeout))
+        return "login:"
+
 
 class Agent(Recorder):
+    """``let_go``: console output is had from then on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+
     def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
         self.calls.append(("build_instances", context, orders))
 
@@ -108,6 +121,11 @@ class Agent(Recorder):
 
     def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
         self.calls.append(("do_tasks", context, *orders))
+
+    def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
+        if not self.let_go.wait(PATIENCE):
+            raise errors.NotFound("Nobody let go.")
+        return f"{uuid} {lines}"
 
 
 @pytest.fixture(params=KINDS)
@@ -174,6 +192,35 @@ def test_the_super_conductor_hears_the_doorbells(bus: Bus) -> None:
         ("schedule_and_build_batches", CONTEXT, "b2", "b3"),
         ("delete_instances", CONTEXT, ["i1", "i2"]),
         ("operate", CONTEXT, ["o1"]),
+    ]
+
+
+def test_a_super_conductor_has_less_time_to_read_a_console_than_who_asks(bus: Bus) -> None:
+    endpoint = Conductor()
+    super_conductor.serve(bus, "c1", endpoint, threads=1)
+    assert SuperConductorClient(bus).console_output(CONTEXT, "i1", None, 20.0) == "login:"
+    assert endpoint.calls == [("console_output", CONTEXT, "i1", None, 16.0)]
+
+
+def test_an_agent_that_waits_for_a_console_carries_out_orders(bus: Bus) -> None:
+    """It takes orders in one thread; and it does not keep questions without end."""
+    agent = Agent()
+    compute.serve(bus, "h1", agent, threads=0)
+    client = ComputeClient(bus)
+    gone = DeleteOrder(instance_uuid="i1", attempt=1)
+    asked = 2 * (APART_THREADS + APART_QUEUE_LIMIT)
+    with ThreadPoolExecutor(asked) as pool:
+        answers = [pool.submit(client.console_output, CONTEXT, "h1", "i1", n, PATIENCE) for n in range(asked)]
+        try:
+            assert wait_until(lambda: any(answer.done() for answer in answers), PATIENCE)
+            client.order([HostOrders(CONTEXT, "h1", [gone])])
+            assert wait_until(lambda: agent.calls == [("delete_instances", CONTEXT, gone)], PATIENCE)
+        finally:
+            agent.let_go.set()
+    refused = [error for answer in answers if (error := answer.exception()) is not None]
+    assert {str(error) for error in refused} == {f"{APART_QUEUE_LIMIT} calls of console_output wait already: try again later."}
+    assert [answer.result() for answer in answers if answer.exception() is None] == [
+        f"i1 {n}" for n, answer in enumerate(answers) if answer.exception() is None
     ]
 
 

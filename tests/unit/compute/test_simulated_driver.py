@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from compute.consoles import FILE_LIMIT, Consoles
 from compute.driver import Guest
 from compute.journal import read_guests
 from compute.opts import ComputeSettings, SimulatedSettings
@@ -155,3 +156,31 @@ def test_hosts_that_share_a_folder_have_guests_of_their_own(tmp_path: Path) -> N
     second = a_driver(tmp_path, host="h2", shared_folder=True)
     assert second.guests() == []
     second.close()
+
+
+def test_a_boot_writes_no_console_and_a_destroy_leaves_none(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    driver.spawn(a_guest(image_id="i-1"), None, threading.Event())
+    assert driver.console_output("uuid-1", 1000).decode() == "uuid-1: boots from image i-1 on h1\nuuid-1: ready\n"
+    assert driver.console_output("uuid-1", 6) == b"ready\n"
+    assert not (tmp_path / "h1.consoles").exists()
+
+    driver.rebuild(a_guest(image_id="i-2"))
+    driver.reboot("uuid-1", hard=True)
+    log = driver.console_output("uuid-1", 1000).decode().splitlines()
+    assert log[0] == "uuid-1: boots from image i-1 on h1"
+    assert log[2:] == ["uuid-1: is rebuilt from image i-2", "uuid-1: reboots hard", "uuid-1: ready"]
+
+    driver.destroy("uuid-1")
+    assert list((tmp_path / "h1.consoles").iterdir()) == []
+    with pytest.raises(errors.NotFound, match="no guest"):
+        driver.console_output("uuid-1", 1000)
+
+
+def test_a_console_log_does_not_grow_without_end(tmp_path: Path) -> None:
+    log = Consoles(tmp_path / "logs")
+    for _ in range(5):
+        log.write(a_guest(), "x" * (FILE_LIMIT // 2))
+    log.write(a_guest(), "last")
+    assert log.read(a_guest(), 10 * FILE_LIMIT).endswith(b"x\nlast\n")
+    assert len(log.read(a_guest(), 10 * FILE_LIMIT)) < 2 * FILE_LIMIT

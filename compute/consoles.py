@@ -1,0 +1,55 @@
+"""The console logs of simulated guests. A guest that no task has changed has no file: its log is derived, so a boot writes none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from compute.disks import file_of
+from compute.driver import Guest
+
+FILE_LIMIT = 64 * 1024
+"""Bytes after which a log keeps its last half."""
+
+
+class Consoles:
+    """The logs in one folder, a file per body, which the first task makes. One thread at a time changes the log of one body."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, guest: Guest, *lines: str) -> None:
+        """Append these lines. ``guest``: as it was before, if there is no file yet."""
+        file = file_of(self._path, guest.uuid)
+        self._path.mkdir(exist_ok=True)
+        new = b"".join(line.encode(errors="replace") + b"\n" for line in lines)
+        if not file.exists():
+            new = boot_lines(guest) + new
+        elif file.stat().st_size > FILE_LIMIT:
+            kept = file.with_name(f"{file.name}.new")
+            kept.write_bytes(file.read_bytes()[-FILE_LIMIT // 2 :])
+            kept.replace(file)
+        with file.open("ab") as log:
+            log.write(new)
+
+    def read(self, guest: Guest, max_bytes: int) -> bytes:
+        """The last bytes of the log."""
+        try:
+            with file_of(self._path, guest.uuid).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - max_bytes))
+                return log.read(max_bytes)
+        except FileNotFoundError:
+            return boot_lines(guest)[-max_bytes:]
+
+    def remove(self, uuid: str) -> None:
+        """Remove the log. An unknown uuid is no error."""
+        file_of(self._path, uuid).unlink(missing_ok=True)
+
+
+def boot_lines(guest: Guest) -> bytes:
+    """What a guest writes when it is spawned; nothing if it is not to run."""
+    if not guest.power.runs:
+        return b""
+    return f"{guest.name}: boots from image {guest.image_id or 'none'} on {guest.node}\n{guest.name}: ready\n".encode(
+        errors="replace"
+    )

@@ -1,0 +1,189 @@
+"""Console output over HTTP: from a real agent, by a real super conductor's reader, and what is answered if a part is not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import pytest
+import sqlalchemy as sa
+
+from api.main import build_app
+from api.opts import ApiSettings
+from compute.driver import Guest
+from compute.simulated import SimulatedDriver
+from conductor.console import ConsoleReader
+from db.cell import services
+from db.cell.tables import services as table
+from objects import console, errors
+from objects.process import AGENT_BINARY
+from objects.task import Power
+from rpc.compute import ANSWERING_VERSION
+from rpc.transport import Bus
+from tests.support.agents import Agents
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.bus import embedded_url
+
+ADMIN = NEWEST | {"X-Project-Id": "operators", "X-Roles": "admin"}
+READER = TENANT | {"X-Roles": "reader"}
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[Front]:
+    front = Front(tmp_path, ApiSettings(cell_timeout=1.0))
+    yield front
+    front.close()
+
+
+@pytest.fixture
+def server(front: Front) -> str:
+    """A server that is ACTIVE on host h1, whose agent is alive, or seems so."""
+    uuid = front.boot("web", TENANT)
+    front.hand_over()
+    front.activate(uuid)
+    front.follow_feed()
+    front.heartbeat("h1")
+    return uuid
+
+
+@pytest.fixture
+def driver(front: Front, server: str, tmp_path: Path) -> Iterator[SimulatedDriver]:
+    """The hypervisor of that host, with the server's guest, and an agent."""
+    bus = Bus(front.ground.bus("cell1"))
+    agents = Agents(bus, tmp_path)
+    agents.start("h1")
+    guest = Guest(uuid=server, name="web", node="h1", fence=1, attempt=1, builder="h1:a", vcpus=1, memory_mb=1, disk_gb=1)
+    driver = agents.drivers["h1"]
+    driver._journal.add(guest)
+    yield driver
+    agents.stop()
+    bus.close()
+
+
+def ask(front: Front, server: str, value: Any, headers: dict[str, str] = TENANT) -> falcon.testing.Result:
+    path = f"/v2.1/servers/{server}/action"
+    return front.client.simulate_post(path, headers=headers, json={"os-getConsoleOutput": value})
+
+
+def output(front: Front, server: str, **value: Any) -> str:
+    answer = ask(front, server, value)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json["output"])
+
+
+def refusal(answer: falcon.testing.Result, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    (fault,) = json.loads(answer.text).values()
+    return str(fault["message"])
+
+
+def test_the_end_of_the_output_is_had_in_lines(front: Front, server: str, driver: SimulatedDriver) -> None:
+    boot = ["web: boots from image none on h1", "web: ready"]
+    assert output(front, server).splitlines() == boot
+    driver.set_power(server, Power.OFF, hard=False)
+    driver.set_power(server, Power.ON, hard=False)
+    every = [*boot, "web: is off", "web: is on"]
+    for length in (None, -1, "-1", 100):
+        assert output(front, server, length=length).splitlines() == every
+    assert output(front, server, length="3") == "web: ready\nweb: is off\nweb: is on\n"
+    assert output(front, server, length=0) == ""
+
+
+def test_what_the_guest_writes_breaks_nothing(front: Front, server: str, driver: SimulatedDriver) -> None:
+    log = driver._consoles._path / server
+    log.parent.mkdir()
+    log.write_bytes(b"x" * console.CONSOLE_BYTES + b"\xff\x1b]0;you\x07\r\n\x9b\xc2\x9b31m\ttab\n")
+    shown = output(front, server)
+    assert shown.endswith("x\ufffd]0;you\n\ufffd31m\ttab\n")
+    assert len(shown) < console.CONSOLE_BYTES
+
+
+def test_members_read_consoles_of_their_own_servers(front: Front, server: str, driver: SimulatedDriver) -> None:
+    assert ask(front, server, {}, ADMIN).status_code == 200
+    assert "os-console-output" in refusal(ask(front, server, {}, READER), 403)
+    unknown = "3d4f8c5e-0000-4000-8000-000000000000"
+    for uuid, headers in ((server, OTHER_TENANT), (unknown, TENANT), ("no-uuid", TENANT)):
+        assert "could not be found" in refusal(ask(front, uuid, {}, headers), 404)
+
+
+@pytest.mark.parametrize("value", [None, {"length": -2}, {"length": "many"}, {"length": 1.5}, {"length": True}, {"lines": 1}])
+def test_a_length_that_is_none_is_refused(front: Front, server: str, value: Any) -> None:
+    assert "os-getConsoleOutput" in refusal(ask(front, server, value), 400)
+
+
+def test_a_server_without_a_guest_has_no_console(front: Front) -> None:
+    """Queued, handed over, buried."""
+    queued = front.boot("web", TENANT)
+    assert "has no guest" in refusal(ask(front, queued, {}), 409)
+    assert "has no guest" in refusal(ask(front, queued, {}, ADMIN), 409)
+    front.hand_over()
+    assert "has no guest" in refusal(ask(front, queued, {}), 409)
+    buried = front.boot("web", TENANT)
+    front.bury("no room")
+    assert "has no guest" in refusal(ask(front, buried, {}), 409)
+
+
+def test_a_host_that_does_not_answer_is_named_to_administrators(front: Front, server: str) -> None:
+    """It counts for the host alone: orders to the others of its cell are sent."""
+    for _ in range(4):
+        assert "Host 'h1' of cell 'cell1' gives no console output: compute did not" in refusal(ask(front, server, {}, ADMIN), 409)
+    assert front.cell.bus_silent_since is None
+    assert front.cell.ask(lambda: "asked", 1.0) == "asked"
+    told = refusal(ask(front, server, {}), 409)
+    assert "its host does not answer" in told
+    assert "h1" not in told
+
+
+@pytest.mark.parametrize(
+    ("about_agent", "reason"),
+    [
+        ({"forced_down": True}, "is down"),
+        ({"stopping": True}, "is down"),
+        ({"last_seen": 0.0}, "is down"),
+        ({"version": ANSWERING_VERSION - 1}, "older release"),
+    ],
+)
+def test_an_agent_that_could_not_answer_is_not_asked(
+    front: Front, server: str, driver: SimulatedDriver, about_agent: dict[str, Any], reason: str
+) -> None:
+    front.cell.write(lambda tx: tx.execute(sa.update(table).values(**about_agent)))
+    assert reason in refusal(ask(front, server, {}, ADMIN), 409)
+
+
+def test_a_host_that_never_reported_is_down(front: Front, server: str) -> None:
+    front.cell.write(services.delete, "h1", AGENT_BINARY)
+    assert "is down" in refusal(ask(front, server, {}, ADMIN), 409)
+
+
+def test_a_driver_without_consoles(front: Front, server: str, driver: SimulatedDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that was written for an earlier release."""
+    monkeypatch.delattr(SimulatedDriver, "console_output")
+    assert "keeps no console output" in refusal(ask(front, server, {}), 501)
+
+
+def test_a_super_conductor_of_an_older_release_or_none(front: Front, server: str) -> None:
+    front.doorbells.consoles = NoConsoles(front.database, front.registry, 60.0)
+    assert "offers no consoles" in refusal(ask(front, server, {}, ADMIN), 409)
+    bus = Bus(embedded_url())  # nobody listens there
+    front.bus.close()
+    alone = falcon.testing.TestClient(build_app(front.settings, front.registry, front.database, bus))
+    answer = alone.simulate_post(f"/v2.1/servers/{server}/action", headers=TENANT, json={"os-getConsoleOutput": {}})
+    assert answer.status_code == 503
+    bus.close()
+
+
+class NoConsoles(ConsoleReader):
+    """A super conductor that does not know the method."""
+
+    def read(self, *arguments: object) -> str:
+        raise errors.Unsupported("This release offers no consoles.")
+
+
+def test_a_cell_that_does_not_answer_is_named_to_administrators(front: Front, server: str, tmp_path: Path) -> None:
+    front.cell.database.dispose()
+    (tmp_path / "cell1.db").rename(tmp_path / "away.db")
+    assert "cell 'cell1'" in refusal(ask(front, server, {}, ADMIN), 409)
+    assert "cell1" not in refusal(ask(front, server, {}), 409)
