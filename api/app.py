@@ -33,6 +33,7 @@ from api.server_metadata import MetadataItems
 from api.server_operations import OperationActions
 from api.server_tags import Tags
 from api.servers import BootServers, OneServer, Servers
+from api.services import Services
 from api.silence import Silences
 from api.status import Status
 from api.versions import ComputeVersion, Extensions, IdentityVersion, NoImages, Versions
@@ -114,6 +115,9 @@ def make_app(  # noqa: PLR0913, RUF100 - the parts of the API
     add("/v2.1/flavors/detail", flavors, "detail", get=may.FLAVORS)
     add("/v2.1/flavors/{flavor_id}", flavor, get=may.FLAVORS)
     add("/v2.1/flavors/{flavor_id}/os-extra_specs", flavor, "extra_specs", get=may.EXTRA_SPECS)
+    services = Services(settings, database, registry, watch, silences)
+    add("/v2.1/os-services", services, get=may.SERVICES)
+    add("/v2.1/os-services/{service_id}", services, "one", put=may.SERVICE_UPDATE)
     add("/v2.1/limits", ProjectLimits(settings, database), get=may.LIMITS)
     add("/v2.1/os-quota-sets/{project_id}", quotas, get=may.QUOTA_SHOW, put=may.QUOTA_UPDATE, delete=may.QUOTA_DELETE)
     add("/v2.1/os-quota-sets/{project_id}/detail", quotas, "detail", get=may.QUOTA_DETAIL)

@@ -23,6 +23,7 @@ class Since(enum.Enum):
 
     SERVER_ATTRIBUTES = (2, 3)  # hostname, reservation_id and so on; volumes show delete_on_termination
     LOCKED = (2, 9)
+    FORCED_DOWN = (2, 11)  # of services
     HOST_STATUS = (2, 16)
     DESCRIPTION = (2, 19)
     ACTIONS_OF_DELETED = (2, 21)
@@ -34,6 +35,7 @@ class Since(enum.Enum):
     FLAVOR_EMBEDDED = (2, 47)
     ACTION_EVENTS = (2, 51)  # for everyone; administrators had them before
     TAGS_AT_CREATE = (2, 52)
+    SERVICE_UUIDS = (2, 53)  # services are named by them; before, by host and binary
     DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are UNKNOWN, with constant fields only
     LOCKED_REASON = (2, 73)
     QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error

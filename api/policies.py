@@ -89,6 +89,8 @@ PRIVATE_FLAVORS = "os_compute_api:flavors:get_all"
 EXTRA_SPECS = "os_compute_api:os-flavor-extra-specs:index"
 LIMITS = "os_compute_api:limits"
 OTHER_LIMITS = "os_compute_api:limits:other_project"
+SERVICES = "os_compute_api:os-services:list"
+SERVICE_UPDATE = "os_compute_api:os-services:update"
 QUOTA_SHOW = "os_compute_api:os-quota-sets:show"
 QUOTA_DEFAULTS = "os_compute_api:os-quota-sets:defaults"
 QUOTA_DETAIL = "os_compute_api:os-quota-sets:detail"
@@ -178,6 +180,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(EXTRA_SPECS, READER, "Show a flavor's extra specs.", "GET /flavors/{id}/os-extra_specs"),
     _of(LIMITS, READER, "Show the own project's limits.", "GET /limits"),
     _of(OTHER_LIMITS, ADMIN, "Show another project's limits.", "GET /limits?tenant_id={project_id}"),
+    _of(SERVICES, ADMIN, "List services.", "GET /os-services"),
+    _of(SERVICE_UPDATE, ADMIN, "Enable and disable hosts, and call them dead.", "PUT /os-services/{service_id}"),
     _of(QUOTA_SHOW, READER, "Show a project's quotas.", "GET /os-quota-sets/{project_id}"),
     _of(QUOTA_DEFAULTS, READER, "Show the default quotas.", "GET /os-quota-sets/{project_id}/defaults"),
     _of(QUOTA_DETAIL, READER, "Show a project's quotas and uses.", "GET /os-quota-sets/{project_id}/detail"),

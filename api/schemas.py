@@ -173,6 +173,25 @@ NO_VALUE: tuple[tuple[Version, Schema], ...] = (((2, 1), _NOTHING),)
 """The value of actions that need none."""
 
 
+SERVICE_ACTION_CHANGES: tuple[Version, ...] = ((2, 1), Since.FORCED_DOWN.value)
+"""Versions that changed the body of an action on a service."""
+
+_REASON: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "format": "printable"}
+
+
+def service_action(version: Version) -> Schema:
+    """The body of ``PUT /os-services/{action}`` before 2.53."""
+    properties = {"host": _HOST, "binary": {"type": "string", "minLength": 1, "maxLength": 255}, "disabled_reason": _REASON}
+    if Since.FORCED_DOWN.holds(version):
+        properties["forced_down"] = _BOOLEAN
+    return _object(properties) | {"required": ["host", "binary"]}
+
+
+def service_change() -> Schema:
+    """The body of ``PUT /os-services/{service_id}`` from 2.53 on."""
+    return _object({"status": {"enum": ["enabled", "disabled"]}, "disabled_reason": _REASON, "forced_down": _BOOLEAN})
+
+
 def action(name: str, value: Schema) -> Schema:
     """The body of ``POST /servers/{id}/action`` for the action of this name."""
     return _required(name, value)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from math import inf
 from typing import NamedTuple
 
+from cells import host_service
 from cells.cell import Cell
 from cells.discovery import discover, in_two_cells
 from cells.emptying import Emptier, Emptying, HostCondition, MoveOrder
 from cells.fan_out import Answered, Unanswered, fan_out
+from cells.host_service import HostChange
 from cli import liveness
 from cli.base import ASTRAY, TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, name
 from cli.move import user_name
@@ -56,15 +58,9 @@ class _HostCommand(Admin):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("hosts", metavar="HOST", nargs="+", help="name of the host")
 
-    def _tell(self, hosts: Iterable[str], write: Callable[..., bool], *values: object) -> None:
-        """``write(tx, host, binary, *values, now)`` in the cell of each host."""
+    def _tell(self, hosts: Iterable[str], asked: HostChange) -> None:
         registry = self.deployment.registry
-
-        def tell(host: str) -> object:
-            cell = registry.of_host(host)
-            return cell.write(write, host, AGENT_BINARY, *values, cell.now())
-
-        self.each(hosts, tell)
+        self.each(hosts, lambda host: host_service.change(registry.of_host(host), host, asked))
 
 
 class HostEnable(_HostCommand):
@@ -74,7 +70,7 @@ class HostEnable(_HostCommand):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self._tell(parsed_args.hosts, services.set_disabled, False, None)
+        self._tell(parsed_args.hosts, HostChange(disabled=False))
 
 
 class HostDisable(_HostCommand):
@@ -88,7 +84,7 @@ class HostDisable(_HostCommand):
         parser.add_argument("--reason", metavar="TEXT", type=name, help="why; shown to administrators")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self._tell(parsed_args.hosts, services.set_disabled, True, parsed_args.reason)
+        self._tell(parsed_args.hosts, HostChange(disabled=True, reason=parsed_args.reason))
 
 
 class HostSet(_HostCommand):
@@ -112,7 +108,7 @@ class HostSet(_HostCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         if parsed_args.evacuate and not parsed_args.down:
             raise errors.Invalid("--evacuate needs --down")
-        self._tell(parsed_args.hosts, services.set_forced_down, parsed_args.down)
+        self._tell(parsed_args.hosts, HostChange(forced_down=parsed_args.down))
         if parsed_args.evacuate:
             self.each(parsed_args.hosts, self._evacuate)
 

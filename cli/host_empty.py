@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from cells import host_service
 from cells.cell import Cell
 from cells.emptying import HostCondition, MoveOrder, conditions, destination
+from cells.host_service import HostChange
 from cli.base import Table
 from cli.empty import COLUMNS, EmptyingCommand
 from cli.move import user_name
@@ -68,7 +70,7 @@ class HostEvacuate(_OfOneHost):
         host, cell = parsed_args.host, self.deployment.registry.of_host(parsed_args.host)
         order = self.order(cell, HostCondition.DEAD, OperationKind.EVACUATE, parsed_args)
         if parsed_args.dead:
-            cell.write(services.set_forced_down, host, AGENT_BINARY, True, cell.now())
+            host_service.change(cell, host, HostChange(forced_down=True))
         condition = self.condition(cell, parsed_args)
         if condition is not HostCondition.DEAD:
             so = "up" if condition is HostCondition.UP else "silent, as all hosts of its cell are"
@@ -99,5 +101,5 @@ class HostDrain(_OfOneHost):
         if condition is HostCondition.SILENT:
             raise errors.Conflict(f"Host {host!r} is silent, as all hosts of its cell are: see 'cell check'")
         if not cell.read(services.get, host, AGENT_BINARY).disabled:
-            cell.write(services.set_disabled, host, AGENT_BINARY, True, "draining", cell.now())
+            host_service.change(cell, host, HostChange(disabled=True, reason="draining"))
         return COLUMNS, self.empty(f"Host '{host}'", cell, [host], order, parsed_args)

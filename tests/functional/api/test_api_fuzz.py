@@ -60,6 +60,8 @@ PATHS = [
     "/v2.1/flavors/{}",
     "/v2.1/flavors/{}/os-extra_specs",
     "/v2.1/limits",
+    "/v2.1/os-services",
+    "/v2.1/os-services/{}",
     "/v2.1/os-quota-sets/{}",
     "/v2.1/os-quota-sets/{}/detail",
     "/v2.1/os-quota-sets/{}/defaults",

@@ -22,6 +22,7 @@ PARAMETERS = {
     "project_id": "p1",
     "request_id": f"req-{UUID}",
     "image_id": UUID,
+    "service_id": UUID,
     "key": "k",
     "tag": "t",
 }

@@ -1,0 +1,230 @@
+"""``/os-services``: the processes of the deployment, and what operators and fencing systems say of hosts.
+
+Binaries have the Compute API's names, by which its clients ask.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import falcon
+
+from api import call as calls
+from api import schemas
+from api.call import Call
+from api.hosts import HostWatch
+from api.microversions import Since
+from api.opts import ApiSettings
+from api.server_view import micro
+from api.silence import Silences
+from api.validation import Validator, VersionedValidator, is_uuid, read_body
+from api.versions import answer
+from cells import host_service
+from cells.cell import Cell
+from cells.fan_out import Answered, Unanswered, fan_out_within
+from cells.host_service import HostChange
+from cells.registry import CellRegistry
+from db import processes
+from db.api import aggregates
+from db.cell import services
+from db.cell.services import SeenService
+from db.sql.connection import ApiTransaction, CellTransaction
+from db.sql.engine import ApiDatabase
+from objects import errors
+from objects.process import AGENT_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
+
+LOG = logging.getLogger(__name__)
+
+COMPUTE = "nova-compute"
+BINARIES = {AGENT_BINARY: COMPUTE, CONDUCTOR_BINARY: "nova-conductor", SCHEDULER_BINARY: "nova-scheduler"}
+"""The Compute API's names of binaries. Like there, APIs are not listed."""
+
+INTERNAL_ZONE = "internal"
+"""The zone of all services but agents."""
+
+ACTIONS = ("enable", "disable", "disable-log-reason")
+FORCE_DOWN = "force-down"
+
+
+class CellServices(NamedTuple):
+    """What one cell tells."""
+
+    conductors: list[Process]
+    agents: list[SeenService]
+
+
+class Services:
+    """Lists the services of all cells, and changes those of hosts: before 2.53 by host and binary, then by their IDs."""
+
+    def __init__(
+        self, settings: ApiSettings, database: ApiDatabase, registry: CellRegistry, watch: HostWatch, silences: Silences
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._registry = registry
+        self._watch = watch
+        self._silences = silences
+        self._change = Validator(schemas.service_change())
+        self._action = VersionedValidator((since, schemas.service_action(since)) for since in schemas.SERVICE_ACTION_CHANGES)
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """A cell that does not answer is left out, and named in a header."""
+        call = calls.of(req)
+        level, zones = self._database.read(_api_level)
+        answers = fan_out_within(self._settings.cell_timeout, self._registry.cells(), _cell_services)
+        entries = [
+            *self._processes(level, call),
+            *(entry for each in answers if isinstance(each, Answered) for entry in self._of_cell(each.value, zones, call)),
+        ]
+        silent = [each.cell for each in answers if isinstance(each, Unanswered)]
+        self._silences.tell(resp, call, {cell.uuid: cell.database_silent_since or time.time() for cell in silent})
+        wanted = {name: value for name in ("host", "binary") if (value := req.get_param(name))}
+        answer(resp, {"services": [entry for entry in entries if wanted.items() <= entry.items()]})
+
+    def on_put_one(self, req: falcon.Request, resp: falcon.Response, service_id: str) -> None:
+        call = calls.of(req)
+        document = read_body(req, self._settings.max_body_size)
+        if call.has(Since.SERVICE_UUIDS):
+            answer(resp, {"service": self._put(call, service_id, document)})
+        else:
+            answer(resp, {"service": self._act(call, service_id, document)})
+
+    # -- from 2.53 on ------------------------------------------------------------------------------------------------------------
+
+    def _put(self, call: Call, service_id: str, document: dict[str, Any]) -> dict[str, Any]:
+        if not is_uuid(service_id):
+            raise errors.Invalid(f"Invalid uuid {service_id[:80]}")
+        self._change.check(document)
+        change = _change_of(document)
+        cell, host = self._find(service_id)
+        _, zones = self._database.read(_api_level)
+        return self._agent(self._tell(call, cell, host, change), zones, call)
+
+    def _find(self, service_id: str) -> tuple[Cell, str]:
+        """The agent with this ID, by its cell and host. Raises errors.NotFound, errors.Invalid for another kind of service."""
+        others = self._database.read(processes.list_all, "api")
+        answers = fan_out_within(self._settings.cell_timeout, self._registry.cells(), _cell_services)
+        for each in answers:
+            if isinstance(each, Answered):
+                found = next((agent for agent in each.value.agents if agent.service.uuid == service_id), None)
+                if found is not None:
+                    return each.cell, found.service.host
+                others += each.value.conductors
+        other = next((process for process in others if process.uuid == service_id), None)
+        if other is not None:
+            raise _not_compute(BINARIES.get(other.binary, other.binary))
+        silent = [*(each.reason for each in answers if isinstance(each, Unanswered)), *self._registry.broken().values()]
+        if silent:
+            raise errors.CellUnavailable(f"Service {service_id} was not found in the cells that answer: {silent[0]}")
+        raise errors.NotFound(f"Service {service_id} could not be found.")
+
+    # -- before ------------------------------------------------------------------------------------------------------------------
+
+    def _act(self, call: Call, action: str, document: dict[str, Any]) -> dict[str, Any]:
+        if action not in (*ACTIONS, FORCE_DOWN) or (action == FORCE_DOWN and not call.has(Since.FORCED_DOWN)):
+            raise errors.NotFound("Unknown action")
+        self._action.check(call.version, document)
+        change, told = _action_of(action, document)
+        if document["binary"] != COMPUTE:
+            raise _not_compute(document["binary"])
+        host: str = document["host"]
+        try:
+            cell = self._registry.of_host(host)
+        except errors.HostNotMapped:
+            raise errors.NotFound(f"Compute host {host} could not be found.") from None
+        self._tell(call, cell, host, change)
+        return {"host": host, "binary": COMPUTE} | told
+
+    # -- inside ------------------------------------------------------------------------------------------------------------------
+
+    def _tell(self, call: Call, cell: Cell, host: str, change: HostChange) -> SeenService:
+        agent = host_service.change(cell.within(self._settings.cell_timeout), host, change)
+        said = {"disabled": change.disabled, "forced_down": change.forced_down}
+        LOG.info("host %s of cell %s: %s, by user %s", host, cell.name, said, call.context.user_id)
+        return agent
+
+    def _of_cell(self, told: CellServices, zones: Mapping[str, str], call: Call) -> Iterator[dict[str, Any]]:
+        yield from self._processes(told.conductors, call)
+        yield from (self._agent(agent, zones, call) for agent in told.agents)
+
+    def _agent(self, agent: SeenService, zones: Mapping[str, str], call: Call) -> dict[str, Any]:
+        service = agent.service
+        entry = {
+            "id": _id(service.uuid, call),
+            "binary": COMPUTE,
+            "host": service.host,
+            "zone": zones.get(service.host, self._settings.default_availability_zone),
+            "status": "disabled" if service.disabled else "enabled",
+            "state": "up" if self._watch.judge(agent) in ("UP", "MAINTENANCE") else "down",
+            "updated_at": micro(service.last_seen),
+            "disabled_reason": service.disabled_reason,
+        }
+        return entry | ({"forced_down": service.forced_down} if call.has(Since.FORCED_DOWN) else {})
+
+    def _processes(self, found: Iterable[Process], call: Call) -> Iterator[dict[str, Any]]:
+        for process in found:
+            if process.binary in BINARIES:
+                entry = {
+                    "id": _id(process.uuid, call),
+                    "binary": BINARIES[process.binary],
+                    "host": process.host,
+                    "zone": INTERNAL_ZONE,
+                    "status": "enabled",
+                    "state": "up" if process.age <= self._settings.service_down_time else "down",
+                    "updated_at": micro(process.last_seen),
+                    "disabled_reason": None,
+                }
+                yield entry | ({"forced_down": False} if call.has(Since.FORCED_DOWN) else {})
+
+
+def _api_level(tx: ApiTransaction) -> tuple[list[Process], dict[str, str]]:
+    """The processes of the API level, and the zones of hosts that are not in the default one."""
+    zones = {host: zone for each in aggregates.list_all(tx) if (zone := each.availability_zone) for host in each.hosts}
+    return processes.list_all(tx, "api"), zones
+
+
+def _cell_services(tx: CellTransaction) -> CellServices:
+    return CellServices(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT_BINARY))
+
+
+def _change_of(document: dict[str, Any]) -> HostChange:
+    """What a body of 2.53 asks for. Raises errors.Invalid."""
+    disabled = {"disabled": True, "enabled": False}.get(document.get("status", ""))
+    reason = document.get("disabled_reason")
+    if disabled is False and reason is not None:
+        raise errors.Invalid("Specifying 'disabled_reason' with status 'enabled' is invalid.")
+    forced_down = schemas.BOOLEANS[document["forced_down"]] if "forced_down" in document else None
+    if disabled is None and forced_down is None:
+        raise errors.Invalid("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
+    return HostChange(disabled=disabled, reason=reason, forced_down=forced_down)
+
+
+def _action_of(action: str, document: dict[str, Any]) -> tuple[HostChange, dict[str, Any]]:
+    """What an action asks for, and what is answered. Raises errors.Invalid."""
+    match action:
+        case "enable":
+            return HostChange(disabled=False), {"status": "enabled"}
+        case "disable":
+            return HostChange(disabled=True), {"status": "disabled"}
+        case "disable-log-reason":
+            if (reason := document.get("disabled_reason")) is None:
+                raise errors.Invalid("Missing disabled reason field")
+            return HostChange(disabled=True, reason=reason), {"status": "disabled", "disabled_reason": reason}
+        case _:
+            if "forced_down" not in document:
+                raise errors.Invalid("Missing forced_down field")
+            forced_down = schemas.BOOLEANS[document["forced_down"]]
+            return HostChange(forced_down=forced_down), {"forced_down": forced_down}
+
+
+def _not_compute(binary: str) -> errors.Invalid:
+    return errors.Invalid(f"Updating a {binary} service is not supported. Only {COMPUTE} services can be updated.")
+
+
+def _id(uuid: str, call: Call) -> str | int:
+    """Before 2.53 a number, which no request takes."""
+    return uuid if call.has(Since.SERVICE_UUIDS) else zlib.crc32(uuid.encode()) >> 1
