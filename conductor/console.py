@@ -69,7 +69,7 @@ class ConsoleReader:
 
     def _ask(self, context: RequestContext, cell: Cell, host: str, body: str, lines: int | None, left: float) -> str:
         if cell.compute is None or left <= 0:
-            raise errors.Conflict(f"The console of instance {body} on host '{host}' was not read: there was no time left.")
+            raise errors.Conflict(f"Host '{host}' of cell {cell.name!r} was not asked: no time was left, or the cell has no bus.")
         ask = partial(cell.compute.console_output, context, host, body, lines, left * ANSWER_SHARE)
         try:
             return cell.ask(ask, left)

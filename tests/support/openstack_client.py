@@ -75,7 +75,7 @@ def check_everything(client: OpenStack, flavor: str = "m1.small", group: str | N
     """All that is promised to users of the client, on a deployment that has this flavor and two hosts or more with room for it.
 
     ``group``: uuid of an empty anti-affinity group of the project ``admin``. Servers are called by a name of their own and are gone
-    at the end, so that it may run beside other work. About 26 runs of the client.
+    at the end, so that it may run beside other work. About 30 runs of the client.
     """
     name = f"osc-{uuid.uuid4().hex[:8]}"
     _check_flavors(client, flavor)
@@ -84,6 +84,7 @@ def check_everything(client: OpenStack, flavor: str = "m1.small", group: str | N
     _check_lists(client, name, [first, *several])
     _check_refusals(client, name, flavor)
     _check_power(client, name)
+    _check_services(client, name)
     _check_no_valid_host(client, name, flavor)
     _check_delete(client, name, first, several)
 
@@ -202,6 +203,15 @@ def _check_power(client: OpenStack, name: str) -> None:
         assert wait_until(lambda: client.json("server", "show", name)["status"] == status, 120)  # noqa: B023 - waited for in the loop
     events = client.json("server", "event", "list", name)
     assert [event["Action"] for event in events] == ["start", "stop", "create"]
+
+
+def _check_services(client: OpenStack, name: str) -> None:
+    """The console of a server, and the service of its host; saying that it is up changes nothing."""
+    assert name in client.done("console", "log", "show", "--lines", "1", name)
+    host = client.done("server", "show", name, "-f", "value", "-c", "OS-EXT-SRV-ATTR:host").strip()
+    assert client.done("compute", "service", "set", "--up", host, "nova-compute") == ""
+    [service] = client.json("compute", "service", "list", "--service", "nova-compute", "--host", host)
+    assert (service["Host"], service["Status"], service["State"]) == (host, "enabled", "up")
 
 
 def _check_no_valid_host(client: OpenStack, name: str, flavor: str) -> None:

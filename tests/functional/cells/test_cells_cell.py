@@ -1,4 +1,4 @@
-"""A Cell: its two bulkheads, orders over its bus, and many cells asked at once."""
+"""A Cell: its bulkheads, orders over its bus, and many cells asked at once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from cells.bulkhead import BulkheadSettings
+from cells.cell import Cell
 from cells.fan_out import Answered, Unanswered, fan_out
 from cells.registry import CellRegistry
 from db.cell import services
 from db.sql.connection import Connection
+from db.sql.engine import CellDatabase
 from objects import errors
 from objects.build import BuildOrders, DeleteOrder
+from objects.cell import CellMapping
 from objects.context import RequestContext
 from objects.task import TaskOrder
 from rpc.compute import HostOrders, serve
 from rpc.errors import Unreachable
+from rpc.transport import Bus
 from tests.support.cell_databases import Cells, cells_on
 from tests.support.ground import USUAL
 
@@ -55,6 +60,28 @@ def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
 def registry(cells: Cells) -> Iterator[CellRegistry]:
     with cells.registry() as registry:
         yield registry
+
+
+def test_an_agent_that_does_not_answer_holds_up_no_order(tmp_path: Path) -> None:
+    """Even if every thread for questions waits for it."""
+    patience = BulkheadSettings(threads=1, timeout=30.0)
+    mapping = CellMapping(uuid="c1", name="east", database_url=f"sqlite:///{tmp_path}/c.db", transport_url="rabbit://127.0.0.1:1/")
+    cell = Cell(mapping, CellDatabase(mapping.database_url, name="east"), Bus(mapping.transport_url), patience)
+    asked, let_go = threading.Event(), threading.Event()
+
+    def answer() -> bool:
+        asked.set()
+        return let_go.wait(30.0)
+
+    asking = threading.Thread(target=cell.ask, args=(answer, 30.0))
+    asking.start()
+    try:
+        assert asked.wait(30.0)
+        assert cell.send(lambda: not let_go.is_set())
+    finally:
+        let_go.set()
+        asking.join()
+        cell.close()
 
 
 def test_orders_reach_the_agents_of_the_cell_and_of_no_other(cells: Cells, registry: CellRegistry) -> None:
