@@ -74,6 +74,7 @@ UNPAUSE = "os_compute_api:os-pause-server:unpause"
 SUSPEND = "os_compute_api:os-suspend-server:suspend"
 RESUME = "os_compute_api:os-suspend-server:resume"
 MIGRATE = "os_compute_api:os-migrate-server:migrate"
+LIVE_MIGRATE = "os_compute_api:os-migrate-server:migrate_live"
 EVACUATE = "os_compute_api:os-evacuate"
 RESET_STATE = "os_compute_api:os-admin-actions:reset_state"
 FORCE_DELETE = "os_compute_api:os-deferred-delete:force"
@@ -158,10 +159,11 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
             (SUSPEND, MEMBER, "Suspend a server.", "suspend"),
             (RESUME, MEMBER, "Resume a server.", "resume"),
             (MIGRATE, ADMIN, "Migrate a server to another host.", "migrate"),
+            (LIVE_MIGRATE, ADMIN, "Migrate a running server live to another host.", "os-migrateLive"),
             (EVACUATE, ADMIN, "Evacuate a server from a dead host.", "evacuate"),
             (RESET_STATE, ADMIN, "Bring a server in ERROR after a failed task back to its power on record.", "os-resetState"),
             (FORCE_DELETE, MEMBER, "Delete a server in any state.", "forceDelete"),
-            (CROSS_CELL, ADMIN, "Move servers to hosts of other cells.", "resize, migrate, evacuate"),
+            (CROSS_CELL, ADMIN, "Move servers to hosts of other cells.", "resize, migrate, os-migrateLive, evacuate"),
         )
     ),
     _of(CONSOLE_OUTPUT, MEMBER, "Show a server's console output.", "POST /servers/{id}/action (os-getConsoleOutput)"),

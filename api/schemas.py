@@ -242,6 +242,13 @@ CONSOLE_OUTPUT = _versions(
         {"length": {"type": ["integer", "string", "null"], "pattern": r"^(-1|[0-9]{1,9})\Z", "minimum": -1, "maximum": INT32_MAX}},
     )
 )
+_LIVE: dict[str, Schema] = {"host": _HOST | {"type": ["string", "null"]}, "block_migration": {"enum": [*BOOLEANS, "auto"]}} | _MOVE
+LIVE_MIGRATE = _versions(
+    ((2, 1), _LIVE | {"block_migration": _BOOLEAN, "disk_over_commit": _BOOLEAN}),
+    ((2, 25), _LIVE),
+    ((2, 30), _LIVE | {"force": _BOOLEAN}),
+    required=["host", "block_migration"],
+)
 RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
 REBUILD = _versions(
     ((2, 1), {"imageRef": _UUID, "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]}, "preserve_ephemeral": _BOOLEAN}),

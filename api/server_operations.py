@@ -46,6 +46,7 @@ class OperationActions:
             ("confirmResize", policies.CONFIRM_RESIZE, schemas.NO_VALUE, self._confirm),
             ("revertResize", policies.REVERT_RESIZE, schemas.NO_VALUE, self._revert),
             ("migrate", policies.MIGRATE, schemas.MIGRATE, self._migrate),
+            ("os-migrateLive", policies.LIVE_MIGRATE, schemas.LIVE_MIGRATE, self._migrate_live),
             ("evacuate", policies.EVACUATE, schemas.EVACUATE, self._evacuate),
             ("os-resetState", policies.RESET_STATE, schemas.RESET_STATE, self._reset),
             ("forceDelete", policies.FORCE_DELETE, schemas.NO_VALUE, self._force_delete),
@@ -98,6 +99,17 @@ class OperationActions:
         asked = value or {}
         args = OperationArgs(host=asked.get("host"), cross_cell=_cross_cell(call, asked))
         self._operations.accept(call, server_id, Kind.MIGRATE, args)
+        resp.status = 202
+
+    def _migrate_live(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
+        """The disk goes with the guest, whatever ``disk_over_commit`` says; the scheduler is always asked."""
+        if value["block_migration"] != "auto" and not schemas.BOOLEANS[value["block_migration"]]:
+            raise errors.Invalid("os-migrateLive.block_migration: only true and auto are served: disks are not shared")
+        for name in ("force", "disk_over_commit"):
+            if schemas.BOOLEANS[value.get(name, False)]:
+                raise errors.Invalid(f"os-migrateLive.{name}: only false is served")
+        args = OperationArgs(host=value["host"], cross_cell=_cross_cell(call, value))
+        self._operations.accept(call, server_id, Kind.LIVE_MIGRATE, args)
         resp.status = 202
 
     def _evacuate(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:

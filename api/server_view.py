@@ -27,6 +27,7 @@ STATUSES = {
     ServerPhase.PAUSED: "PAUSED",
     ServerPhase.SUSPENDED: "SUSPENDED",
     ServerPhase.RESIZING: "RESIZE",
+    ServerPhase.MIGRATING: "MIGRATING",
     ServerPhase.VERIFYING: "VERIFY_RESIZE",
     ServerPhase.REVERTING: "REVERT_RESIZE",
     ServerPhase.REBUILDING: "REBUILD",
@@ -74,7 +75,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
         "OS-EXT-AZ:availability_zone": server.availability_zone or "",
         "OS-EXT-STS:vm_state": _vm_state(server),
         "OS-EXT-STS:task_state": phase.task_of(server),
-        "OS-EXT-STS:power_state": _power(server),
+        "OS-EXT-STS:power_state": phase.power_state_of(server),
         "OS-SRV-USG:launched_at": micro(server.launched_at),
         "OS-SRV-USG:terminated_at": micro(server.terminated_at),
         "os-extended-volumes:volumes_attached": [],
@@ -177,10 +178,6 @@ def micro(at: float | None) -> str | None:
 
 def _vm_state(server: Server) -> str:
     return phase.vm_state_of(server) if phase.phase_of(server) is not None else UNKNOWN_STATUS.lower()
-
-
-def _power(server: Server) -> int:
-    return phase.POWER_STATES[server.power] if server.state in ("active", "deleting") else 0
 
 
 def _host_id(server: Server) -> str:

@@ -107,7 +107,8 @@ class Occupant(Object, frozen=True, kw_only=True):
 class MoveOrder(Object, frozen=True, kw_only=True):
     """How servers are to be moved. ``kinds``: by the condition of their hosts; servers of other hosts are left there.
 
-    ``to``: the destination, in the cell ``to_cell``; None: any. ``confirm``: confirm resizes that wait for their users.
+    ``live``: migrate servers live that run. ``to``: the destination, in the cell ``to_cell``; None: any. ``confirm``: confirm
+    resizes that wait for their users.
     """
 
     kinds: Mapping[HostCondition, OperationKind]
@@ -116,6 +117,7 @@ class MoveOrder(Object, frozen=True, kw_only=True):
     to: str | None = None
     to_cell: str | None = None
     cross_cell: bool = False
+    live: bool = False
     confirm: bool = False
     down_after: float = 60.0
 
@@ -133,7 +135,9 @@ def judge(row: DueRow, body: Body | None, operation: Operation | None, condition
     found = Occupant(body_uuid=row.uuid, server_uuid=row.uuid, host=row.host or "", need=Need.STUCK, kind=kind, operation=operation)
     if body is None:
         return msgspec.structs.replace(found, reason="only its cell knows it: see 'superconductor verify'")
-    found = msgspec.structs.replace(found, server_uuid=body.server.uuid, name=body.server.name)
+    if order.live and kind is OperationKind.MIGRATE and allows(OperationKind.LIVE_MIGRATE, body.server.power):
+        kind = OperationKind.LIVE_MIGRATE
+    found = msgspec.structs.replace(found, server_uuid=body.server.uuid, name=body.server.name, kind=kind)
     need, reason = (Need.STUCK, _LEFT[condition]) if kind is None else _need(row, body, operation, kind, order)
     return msgspec.structs.replace(found, need=need, reason=reason)
 
@@ -143,7 +147,7 @@ def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationK
     if operation is not None and operation.state is OperationState.VERIFY:
         text = f"its {operation.kind} waits for its user: 'move confirm' or 'move revert' {operation.uuid}"
         return (Need.CONFIRM, text) if order.confirm else (Need.STUCK, text)
-    if operation is not None and kind is OperationKind.EVACUATE and _waits_for_source(operation, body):
+    if operation is not None and kind is OperationKind.EVACUATE and _waits_for(operation, body):
         return Need.GIVE_UP, _under_way(operation)
     if operation is not None and (kind is not OperationKind.EVACUATE or operation.state is not OperationState.TASK):
         return Need.WAIT, _under_way(operation)
@@ -158,8 +162,10 @@ def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationK
     return Need.MOVE, ""
 
 
-def _waits_for_source(operation: Operation, body: Body) -> bool:
+def _waits_for(operation: Operation, body: Body) -> bool:
     """Whether the operation goes on only after the host of this body has answered."""
+    if operation.state is OperationState.SENDING:
+        return True
     before_copy = operation.state in (OperationState.PLACING, OperationState.HOLDING)
     return before_copy and not operation.forced and operation.source_uuid == body.uuid
 
@@ -273,6 +279,7 @@ class Emptier:
         """Give up a move that waits for a dead host; nothing if it does not any more. The server can be evacuated afterwards."""
         fault = {operation.uuid: "The server's host was called dead."}
         self._ledger.write(operation_steps.give_up, fault, self.database.now())
+        self.database.write(operation_steps.recall, list(fault), self.database.now())
 
     def confirm(self, operation: Operation) -> None:
         """Confirm a resize that waits for its user; nothing if it does not any more."""

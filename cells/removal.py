@@ -84,6 +84,13 @@ def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = 
         return account.entries()
     if mapping.state is CellState.ENABLED:
         change_cell(database, mapping.uuid, CellChange(state=CellState.DISABLED))
+    if leaving := [r.operation for r in estate.residents if r.operation is not None and _leaves_live(r)]:
+        for start in range(0, len(leaving), cell_removal.SERVERS_PER_TRANSACTION):
+            ledger.write(cell_removal.ask_twins, mapping.uuid, leaving[start : start + cell_removal.SERVERS_PER_TRANSACTION])
+        raise errors.Conflict(
+            f"{len(leaving)} servers of cell {mapping.name!r} were being migrated live to other cells, which are now asked whether "
+            "they have arrived: run the command again once 'move list' does not show them any more"
+        )
     for last in (*[False] * (EMPTYING_ROUNDS_LIMIT - 1), True):
         _empty(ledger, mapping.uuid, estate)
         try:
@@ -139,6 +146,7 @@ class RemovalFate(enum.StrEnum):
     GIVEN_UP = "its operation is given up"
     REPLACED = "replaced by the body that its operation made"
     TURNED_BACK = "its server is again what it was before its operation"
+    ASKED = "the cell that it is migrated to live is asked first"
 
 
 _STEPS = {
@@ -160,6 +168,16 @@ def fate_of(resident: Resident) -> RemovalFate:
     return RemovalFate.DELETED
 
 
+def _leaves_live(resident: Resident) -> bool:
+    """Whether its guest may have gone over to another cell: only that cell can say."""
+    each = resident.operation
+    if each is None or resident.deleted or each.operation.state is not OperationState.SENDING or each.twin is None:
+        return False
+    return (
+        each.source is not None and each.source.uuid == resident.uuid and each.source.server.cell_uuid != each.twin.server.cell_uuid
+    )
+
+
 def _fate_of_move(resident: Resident) -> RemovalFate | None:
     """What becomes of one of the two bodies of an operation, if the other one is elsewhere and may be the server."""
     each = resident.operation
@@ -168,8 +186,10 @@ def _fate_of_move(resident: Resident) -> RemovalFate | None:
     source, twin, state = each.source.server, each.twin.server, each.operation.state
     if source.cell_uuid == twin.cell_uuid:
         return None
+    if _leaves_live(resident):
+        return RemovalFate.ASKED
     if each.twin.uuid == resident.uuid:
-        if state is OperationState.BUILDING:
+        if state in (OperationState.BUILDING, OperationState.SENDING):
             return RemovalFate.GIVEN_UP
         return RemovalFate.TURNED_BACK if state in _WAITING and not source.deleted else None
     is_made = twin.state == "active" and not twin.deleted

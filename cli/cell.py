@@ -179,6 +179,7 @@ class CellDrain(_SetState, EmptyingCommand):
         super().add_arguments(parser)
         self.add_moving(parser)
         parser.add_argument("--confirm", action="store_true", help="with --wait: confirm resizes that wait for their users")
+        parser.add_argument("--live", action="store_true", help="with --wait: migrate running servers live")
         parser.add_argument("--wait", action="store_true", help="move all servers to other cells, and wait for that")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
@@ -200,6 +201,7 @@ class CellDrain(_SetState, EmptyingCommand):
             kinds={HostCondition.UP: OperationKind.MIGRATE, HostCondition.DEAD: OperationKind.EVACUATE},
             user_id=user_name(),
             cross_cell=True,
+            live=parsed_args.live,
             confirm=parsed_args.confirm,
             down_after=parsed_args.down_after,
         )

@@ -33,7 +33,14 @@ class _OfOneHost(EmptyingCommand):
         return found
 
     def order(
-        self, cell: Cell, condition: HostCondition, kind: OperationKind, parsed_args: argparse.Namespace, *, confirm: bool = False
+        self,
+        cell: Cell,
+        condition: HostCondition,
+        kind: OperationKind,
+        parsed_args: argparse.Namespace,
+        *,
+        live: bool = False,
+        confirm: bool = False,
     ) -> MoveOrder:
         """Raises errors.Invalid for a destination that cannot be."""
         to_cell = None
@@ -47,6 +54,7 @@ class _OfOneHost(EmptyingCommand):
             to=parsed_args.to,
             to_cell=to_cell,
             cross_cell=parsed_args.cross_cell,
+            live=live,
             confirm=confirm,
             down_after=parsed_args.down_after,
         )
@@ -79,7 +87,7 @@ class HostEvacuate(_OfOneHost):
 
 
 class HostDrain(_OfOneHost):
-    """Disable a host, and migrate its servers to other hosts. A migrated server is off for as long as its disk is copied.
+    """Disable a host, and migrate its servers to other hosts. A server is off while its disk is copied, unless --live is given.
 
     Locked servers are migrated too. Paused and suspended servers cannot be migrated, and resized servers wait for their users
     unless --confirm is given. They are listed with the reason, and the exit status is 1. If the command was interrupted, run it
@@ -90,11 +98,13 @@ class HostDrain(_OfOneHost):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
+        parser.add_argument("--live", action="store_true", help="migrate running servers live")
         parser.add_argument("--confirm", action="store_true", help="confirm resizes that wait for their users")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         host, cell = parsed_args.host, self.deployment.registry.of_host(parsed_args.host)
-        order = self.order(cell, HostCondition.UP, OperationKind.MIGRATE, parsed_args, confirm=parsed_args.confirm)
+        wishes = {"live": parsed_args.live, "confirm": parsed_args.confirm}
+        order = self.order(cell, HostCondition.UP, OperationKind.MIGRATE, parsed_args, **wishes)
         condition = self.condition(cell, parsed_args)
         if condition is HostCondition.DEAD:
             raise errors.Conflict(f"Host {host!r} is dead, and cannot send its servers: use 'host evacuate'")

@@ -127,16 +127,20 @@ class _DecideMoves(Admin):
 class MoveAbort(_DecideMoves):
     """Give moves up. Their servers stay on the hosts where they are, and are started there again if they were stopped for it.
 
-    A move is refused if its server has arrived. Conductors carry it out within seconds; 'move show' tells when it has ended.
+    A move is refused if its server has arrived. Conductors carry it out within seconds; 'move show' tells when it has ended. A live
+    migration may still arrive meanwhile.
 
     Example: superconductor move abort 0b9c1c5e-7d3c-4d0e-9b57-2f7d7d6f3a10
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database, ledger, why = self.deployment.api_database, self.ledger, f"Given up by the operator {user_name()}."
-        self.decide(
-            parsed_args.operations, lambda uuid: ledger.write(operation_steps.give_up, {uuid: why}, database.now()), _not_abortable
-        )
+
+        def abort(uuid: str) -> Stepped:
+            given_up = ledger.write(operation_steps.give_up, {uuid: why}, database.now())
+            return given_up if given_up.operations else database.write(operation_steps.recall, [uuid], database.now())
+
+        self.decide(parsed_args.operations, abort, _not_abortable)
 
 
 class MoveConfirm(_DecideMoves):

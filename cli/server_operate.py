@@ -186,12 +186,22 @@ class _Move(_Action):
 
 
 class ServerMigrate(_Move):
-    """Move servers to other hosts. They are off while their disks are copied.
+    """Move servers to other hosts. They are off while their disks are copied, unless --live is given.
 
     Example: superconductor server migrate web-1 --to east-h2 --wait
     """
 
-    action = "migrate"
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--live", action="store_true", help="while they run, if the drivers of both hosts can")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self.action = "os-migrateLive" if parsed_args.live else "migrate"
+        super().take_action(parsed_args)
+
+    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+        live = {"host": parsed_args.to, "block_migration": "auto"} if parsed_args.live else {}
+        return super().value(parsed_args) | live
 
 
 class ServerEvacuate(_Move):

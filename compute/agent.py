@@ -347,7 +347,7 @@ class Agent:
         self._step(f"{order.kind} begins", build, f"power {order.power}")
         failure: Failure | None = None
         try:
-            self._carry_out(guest, work)
+            self._carry_out(build, guest, work)
         except Exception as error:  # noqa: BLE001 - a driver may raise anything; failures.classify handles every error
             failure = failures.classify(error, time.time())
             what = "will be tried again" if is_hold(order) else "failed"
@@ -359,7 +359,7 @@ class Agent:
         else:
             self._destroy(build)
 
-    def _carry_out(self, guest: Guest, work: Work) -> None:
+    def _carry_out(self, build: Build, guest: Guest, work: Work) -> None:
         match work.order.kind:
             case TaskKind.POWER:
                 self._driver.set_power(guest.uuid, work.order.power, hard=work.hard)
@@ -367,6 +367,10 @@ class Agent:
                 self._driver.reboot(guest.uuid, hard=work.hard)
             case TaskKind.REBUILD:
                 self._driver.rebuild(guest_after(guest, work.order))
+            case TaskKind.SEND:
+                if work.order.args.target is None:
+                    raise errors.TaskFailed("The order does not say where the guest is to go.")
+                self._driver.send(guest.uuid, work.order.args.target, build.cancel)
 
     def _retry_at(self, tries: int) -> float:
         return time.monotonic() + pause_after(tries, FIRST_RETRY_S, LONGEST_HOLD_RETRY_S, spread=0.5)

@@ -11,15 +11,16 @@ transaction behind a report always decides whether a guest may stay:
 When the agent starts, it reports every guest, confirmed or not.
 
 A guest may have another power than its latest task gave it, because its host lost power or its own system stopped it. At the first
-audit of an agent's start, every such guest is brought back to the power on record. Later only a guest that runs and must not: one
-that is off may have been stopped by its own system. In both cases the cell has to grant it (``compute/tasks.py``). After a task
-that failed, nobody knows which power is right, so the guest stays as it is.
+audit of an agent's start, every such guest is brought back to the power on record, or at the first one after a task that was under
+way. Later only a guest that runs and must not: one that is off may have been stopped by its own system. In both cases the cell has
+to grant it (``compute/tasks.py``). After a task that failed, only a guest that is to be on is brought back: nobody knows which
+power of the others is right.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from compute.agent import Agent
 from compute.build import Phase
@@ -78,15 +79,19 @@ def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterabl
 
 class PowerFindings(Object, frozen=True, kw_only=True):
     """``restored``: tasks that are over, to whose power their guests are to be brought back. ``off``: uuids of guests that do not
-    run, although the cell's records say that they do.
+    run, although the cell's records say that they do. ``undecided``: uuids of those still to be compared, as a task is under way.
     """
 
     restored: tuple[TaskOrder, ...] = ()
     off: frozenset[str] = frozenset()
+    undecided: frozenset[str] = frozenset()
 
 
-def compare_power(guests: Iterable[Guest], holdings: Iterable[Holding], *, starting: bool) -> PowerFindings:
-    """The guests that have another power than their record, with no task under way. ``starting``: the agent has just started."""
+def compare_power(guests: Sequence[Guest], holdings: Iterable[Holding], *, uncompared: Collection[str]) -> PowerFindings:
+    """The guests that have another power than their record, with no task under way.
+
+    ``uncompared``: uuids of guests that this start of the agent has not compared yet.
+    """
     records = {holding.instance_uuid: holding for holding in holdings}
     lost = [
         (guest, record)
@@ -95,7 +100,7 @@ def compare_power(guests: Iterable[Guest], holdings: Iterable[Holding], *, start
         and confirms(record, guest, State.ACTIVE)
         and record.state == State.ACTIVE
         and (record.task_state == TaskState.DONE or (record.task_state == TaskState.FAILED and record.power == Power.ON))
-        and record.power in set(Power)
+        and record.power in set(Power) - {Power.INCOMING}  # it may have received its guest, which then runs
         and record.power != guest.power
     ]
     return PowerFindings(
@@ -109,10 +114,20 @@ def compare_power(guests: Iterable[Guest], holdings: Iterable[Holding], *, start
                 power=Power(record.power),
             )
             for guest, record in lost
-            if record.task_state == TaskState.DONE and (starting or (guest.power.runs and record.power != Power.ON))
+            if guest.uuid in uncompared or (record.task_state == TaskState.DONE and guest.power.runs and record.power != Power.ON)
         ),
-        off=frozenset(guest.uuid for guest, record in lost if not starting and not guest.power.runs and Power(record.power).runs),
+        off=frozenset(
+            guest.uuid
+            for guest, record in lost
+            if guest.uuid not in uncompared and not guest.power.runs and Power(record.power).runs
+        ),
+        undecided=frozenset(
+            uuid for uuid in uncompared if (found := records.get(uuid)) is not None and found.task_state not in _TASK_OVER
+        ),
     )
+
+
+_TASK_OVER = (TaskState.DONE, TaskState.FAILED)
 
 
 class GuestAudit:
@@ -129,7 +144,7 @@ class GuestAudit:
         self._missing: frozenset[str] = frozenset()
         self._off: frozenset[str] = frozenset()
         self._said_off: frozenset[str] = frozenset()
-        self._starting = True
+        self._undecided: frozenset[str] | None = None  # None: this start has compared no guest yet
 
     def run(self) -> None:
         """Ask the cell once. Raises the errors of the call: without an answer nothing is concluded and every guest stays."""
@@ -145,10 +160,11 @@ class GuestAudit:
         for holding in findings.handed_back:
             self._agent.hand_back(holding.instance_uuid, holding.fence, holding.attempt, holding.builder or "")
         self._say_missing(findings.missing)
-        powers = compare_power(guests, holdings, starting=self._starting)
+        uncompared = self._undecided if self._undecided is not None else {guest.uuid for guest in guests}
+        powers = compare_power(guests, holdings, uncompared=uncompared)
         self._agent.restore(powers.restored)
         self._say_off(powers.off)
-        self._starting = False
+        self._undecided = powers.undecided
 
     def _say_off(self, off: frozenset[str]) -> None:
         """Log a guest once that is found off for the second time in a row: at first, a task may have begun meanwhile."""

@@ -10,7 +10,7 @@ from objects import errors, stats, text
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
-from objects.task import Power
+from objects.task import Power, SendTarget
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -35,6 +35,9 @@ class CheckedDriver:
 
     def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
         self._driver.set_power(uuid, power, hard=hard)
+
+    def send(self, uuid: str, target: SendTarget, cancel: threading.Event) -> None:
+        self._driver.send(uuid, target, cancel)
 
     def reboot(self, uuid: str, *, hard: bool) -> None:
         self._driver.reboot(uuid, hard=hard)

@@ -2,6 +2,10 @@
 
 A host's disks are in the folder ``HOST.disks``, one file per body. A guest's disk is replaced as a whole. A copy that is under way
 is ``NAME.part``, so a copy that never ended is visible. ``remove`` and a start of the agent remove it.
+
+A guest that is migrated live goes over when its target's ``NAME.incoming`` is renamed to ``NAME``: the file is there once, so this
+happens once at most, and not after the target has closed or was destroyed. ``NAME.sending`` beside the source's disk says where it
+goes, so that an agent that died in between sees whether it has gone.
 """
 
 from __future__ import annotations
@@ -16,18 +20,23 @@ import msgspec
 
 from objects import errors, typed
 from objects.base import Object
+from objects.task import SendTarget
 
-_PART = ".part"
+_PART, _INCOMING, _SENDING = ".part", ".incoming", ".sending"
 _SAFE_NAME = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 class Disk(Object, frozen=True, kw_only=True):
-    """The contents. ``writes``: how often the guest has written. ``torn``: the guest wrote while this copy was made."""
+    """The contents. ``writes``: how often the guest has written. ``torn``: the guest wrote while this copy was made.
+
+    ``received_from``: the body whose guest came here live.
+    """
 
     server_uuid: str
     image_id: str | None = None
     writes: int = 0
     torn: bool = False
+    received_from: str | None = None
 
 
 def disks_path(state_path: str, host: str) -> Path:
@@ -84,7 +93,7 @@ class Disks:
         """
         file, origin = file_of(self._path, uuid), file_of(disks_path(source_state_path, host), source)
         before = _read_origin(origin)
-        part = file.with_name(file.name + _PART)
+        part = _beside(file, _PART)
         part.write_bytes(msgspec.json.encode(before))
         if cancel.wait(delay) if delay else cancel.is_set():
             raise errors.BuildFailed("The copy of the disk was cancelled.")
@@ -92,17 +101,67 @@ class Disks:
             part.write_bytes(msgspec.json.encode(msgspec.structs.replace(before, torn=True)))
         part.replace(file)
 
-    def remove(self, uuid: str) -> None:
-        """Remove the disk and a copy of it that is under way. An unknown uuid is no error."""
+    # -- live migration ----------------------------------------------------------------------------------------------------------
+
+    def listen(self, uuid: str) -> None:
+        """A disk may come to this body."""
+        _beside(file_of(self._path, uuid), _INCOMING).touch(mode=0o600)
+
+    def close(self, uuid: str) -> bool:
+        """No disk may come to this body any more; returns whether one has come."""
         file = file_of(self._path, uuid)
-        file.unlink(missing_ok=True)
-        file.with_name(file.name + _PART).unlink(missing_ok=True)
+        _beside(file, _INCOMING).unlink(missing_ok=True)
+        return file.exists()
+
+    def has(self, uuid: str) -> bool:
+        """Whether the body has a disk."""
+        return file_of(self._path, uuid).exists()
+
+    def hand_over(self, uuid: str, target_state_path: str, target: SendTarget) -> None:
+        """Give the disk's contents to the target, if that listens. Raises ``errors.TaskFailed``, and then it has nothing."""
+        file, there = file_of(self._path, uuid), file_of(disks_path(target_state_path, target.host), target.instance_uuid)
+        disk = _read(file)
+        if disk is None:
+            raise errors.TaskFailed(f"The guest of {uuid} has no disk.")
+        _beside(file, _SENDING).write_bytes(msgspec.json.encode(target))
+        incoming = _beside(there, _INCOMING)
+        try:
+            with incoming.open("r+b") as contents:  # it is not made anew: then nobody listens
+                contents.write(msgspec.json.encode(msgspec.structs.replace(disk, received_from=uuid)))
+                contents.truncate()
+            incoming.rename(there)
+        except FileNotFoundError:
+            self.sent(uuid)
+            raise errors.TaskFailed(f"Host {target.host} does not listen for the guest any more.") from None
+
+    def went_over(self, uuid: str, target_state_path: str) -> bool:
+        """Whether the body's guest went over in a transfer whose end nobody has seen."""
+        try:
+            target = typed.decode(_beside(file_of(self._path, uuid), _SENDING).read_bytes(), SendTarget)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return False
+        there = _read(file_of(disks_path(target_state_path, target.host), target.instance_uuid))
+        return there is not None and there.received_from == uuid
+
+    def sent(self, uuid: str) -> None:
+        """The end of the transfer is known."""
+        _beside(file_of(self._path, uuid), _SENDING).unlink(missing_ok=True)
+
+    def remove(self, uuid: str) -> None:
+        """Remove the disk and all that is beside it. An unknown uuid is no error."""
+        file = file_of(self._path, uuid)
+        for each in (file, *(_beside(file, kind) for kind in (_PART, _INCOMING, _SENDING))):
+            each.unlink(missing_ok=True)
 
 
 def file_of(folder: Path, uuid: str) -> Path:
     """The file of this body. A uuid that is no plain name is hashed: it must not name a file elsewhere."""
     plain = _SAFE_NAME.fullmatch(uuid) is not None
     return folder / (uuid if plain else hashlib.sha256(uuid.encode(errors="surrogatepass")).hexdigest())
+
+
+def _beside(file: Path, kind: str) -> Path:
+    return file.with_name(file.name + kind)
 
 
 def _read(file: Path) -> Disk | None:

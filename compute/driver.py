@@ -13,7 +13,7 @@ from objects.base import Object
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
-from objects.task import Power
+from objects.task import Power, SendTarget
 
 
 class Guest(Object, frozen=True, kw_only=True):
@@ -75,7 +75,8 @@ class ComputeDriver(Protocol):
         """Make the guest's disk, bring the guest to ``guest.power``, and return when it is so. Must return or raise soon after
         ``cancel`` is set.
 
-        The disk is a complete copy of the disk of ``origin``; None: it is made from the image.
+        The disk is a complete copy of the disk of ``origin``; None: it is made from the image. An INCOMING guest gets its disk with
+        its memory: return when it listens.
 
         ``secrets`` are for the guest alone: never write them to a log, nor to a file that outlives the guest's start.
 
@@ -96,7 +97,20 @@ class ComputeDriver(Protocol):
     def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
         """Bring the guest to this power, and return when it is so. Idempotent. ``hard``: do not ask its system to stop by itself.
 
-        Raises ``errors.TaskFailed`` if it cannot; the agent treats any other error alike. So do ``reboot`` and ``rebuild``.
+        A guest that was spawned INCOMING is only brought to ``power`` if it has received all. Otherwise close it first, so that
+        nothing can go over to it any more, then raise ``errors.TaskFailed``. So it stays for every later call.
+
+        Raises ``errors.TaskFailed`` if it cannot; the agent treats any other error alike. So do ``reboot``, ``rebuild`` and
+        ``send``.
+        """
+        ...
+
+    def send(self, uuid: str, target: SendTarget, cancel: threading.Event) -> None:
+        """Migrate the running guest live to ``target``, an INCOMING guest, and return when it is off here: its power is then HELD.
+
+        In one step it stops here and runs there. Until then it runs here, also if this call raises, is cancelled or dies. Called
+        again for a guest that has gone over, it returns. Must return or raise soon after ``cancel`` is set. A driver that cannot
+        migrate live raises ``errors.TaskFailed``.
         """
         ...
 
@@ -117,7 +131,7 @@ class ComputeDriver(Protocol):
         ...
 
     def guests(self) -> list[Guest]:
-        """Every guest that was spawned and not destroyed, by any start of the agent."""
+        """Every guest that was spawned and not destroyed, by any start of the agent. One that has received all is not INCOMING."""
         ...
 
     def nodes(self) -> list[ComputeNode]:

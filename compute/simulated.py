@@ -25,7 +25,7 @@ from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
-from objects.task import Power
+from objects.task import Power, SendTarget
 
 METADATA_KEY = "simulated:outcome"
 """Server metadata key that scripts the outcome on every host: a value of ``SpawnOutcome``. ``fail:h1,h2``: on these hosts only."""
@@ -105,7 +105,9 @@ class SimulatedDriver:
         if outcome in RAISED:
             error, text = RAISED[outcome]
             raise error(text)
-        if origin is None:
+        if guest.power is Power.INCOMING:
+            self._disks.listen(guest.uuid)
+        elif origin is None:
             self._disks.create(guest.uuid, _new_disk(guest))
         else:
             self._copy(guest, origin, cancel)
@@ -118,14 +120,20 @@ class SimulatedDriver:
         self._consoles.remove(uuid)
 
     def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
-        guest = self._guest(uuid)
-        if guest.power is power:
+        found = self._guest(uuid)
+        if found.power is Power.INCOMING and not self._disks.close(uuid):
+            raise errors.TaskFailed("The guest has received nothing, and listens no more.")
+        guest = self._now(found)
+        if guest.power is power and guest is found:
             return
-        self._check_task(uuid, hard=hard)
+        if guest.power is not power:
+            self._check_task(uuid, hard=hard)
         if guest.power.runs is not power.runs:
             self._disks.write(uuid)
-        self._consoles.write(guest, f"{guest.name}: is {power}")
+        self._consoles.write(guest, f"{guest.name}: {'has come live' if found.power is Power.INCOMING else f'is {power}'}")
         self._journal.change(msgspec.structs.replace(guest, power=power))
+        if guest is not found:
+            self._disks.sent(uuid)
 
     def reboot(self, uuid: str, *, hard: bool) -> None:
         guest = self._guest(uuid)
@@ -133,6 +141,19 @@ class SimulatedDriver:
         self._disks.write(uuid)
         self._consoles.write(guest, f"{guest.name}: reboots{' hard' if hard else ''}", f"{guest.name}: ready")
         self._journal.change(msgspec.structs.replace(guest, power=Power.ON))
+
+    def send(self, uuid: str, target: SendTarget, cancel: threading.Event) -> None:
+        guest = self._now(self._guest(uuid))
+        if guest.power is Power.HELD:
+            self._gone_over(guest)
+            return
+        if guest.power is not Power.ON:
+            raise errors.TaskFailed(f"The guest does not run: its power is {guest.power}.")
+        self._check_task(uuid, hard=False)
+        if cancel.wait(self._settings.copy_delay) if self._settings.copy_delay else cancel.is_set():
+            raise errors.TaskFailed("The migration was cancelled.")
+        self._disks.hand_over(uuid, self._settings.state_path, target)
+        self._gone_over(guest)
 
     def rebuild(self, guest: Guest) -> None:
         found = self._guest(guest.uuid)
@@ -149,7 +170,7 @@ class SimulatedDriver:
         return self._consoles.read(found[-1], max_bytes)
 
     def guests(self) -> list[Guest]:
-        return self._journal.guests()
+        return [self._now(guest) for guest in self._journal.guests()]
 
     def nodes(self) -> list[ComputeNode]:
         s = self._settings
@@ -172,6 +193,19 @@ class SimulatedDriver:
         self._disks.copy(guest.uuid, path, origin.host, origin.instance_uuid, delay, cancel)
         if guest.power.runs:
             self._disks.write(guest.uuid)
+
+    def _now(self, guest: Guest) -> Guest:
+        """The guest as it is: the journal does not know yet that it has come, or gone over, if an agent died then."""
+        power = guest.power
+        if power is Power.INCOMING and self._disks.has(guest.uuid):
+            power = Power.ON
+        elif power is Power.ON and self._disks.went_over(guest.uuid, self._settings.state_path):
+            power = Power.HELD
+        return guest if power is guest.power else msgspec.structs.replace(guest, power=power)
+
+    def _gone_over(self, guest: Guest) -> None:
+        self._journal.change(msgspec.structs.replace(guest, power=Power.HELD))
+        self._disks.sent(guest.uuid)
 
     def _guest(self, uuid: str) -> Guest:
         found = [guest for guest in self._journal.guests() if guest.uuid == uuid]

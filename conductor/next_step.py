@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from db.api.operation_steps import has_closed, has_received
 from db.api.operations import Body, OpenOperation
 from objects.operation import Operation, OperationKind, OperationState
 
@@ -14,6 +15,7 @@ class Next(enum.StrEnum):
     WAIT = "wait"
     ASK = "ask"  # a cell is to be told of a task
     DUE = "due"
+    SEND = "send"
     SWITCH = "switch"
     CONFIRM = "confirm"
     POINT_BACK = "point back"
@@ -35,7 +37,9 @@ def next_step(each: OpenOperation, now: float, auto_confirm: float = 0.0) -> Nex
         case OperationState.HOLDING:
             return _of_holding(operation, source, late=late)
         case OperationState.BUILDING:
-            return _of_building(twin, late=late)
+            return _of_building(operation, twin, late=late)
+        case OperationState.SENDING:
+            return _of_sending(each, late=late)
         case OperationState.VERIFY:
             return Next.CONFIRM if auto_confirm and operation.updated_at + auto_confirm < now else Next.WAIT
         case OperationState.REVERTING:
@@ -61,19 +65,46 @@ def _of_task(operation: Operation, source: Body | None, *, late: bool) -> Next:
 def _of_holding(operation: Operation, source: Body | None, *, late: bool) -> Next:
     if late:
         return Next.GIVE_UP
-    if operation.kind is OperationKind.RESPAWN:
+    if not operation.kind.holds:
         return Next.DUE
     if source is not None and source.is_held(operation.number, forced=operation.forced):
         return Next.DUE
     return _ask_unless_told(source, operation.number)
 
 
-def _of_building(twin: Body | None, *, late: bool) -> Next:
+def _of_building(operation: Operation, twin: Body | None, *, late: bool) -> Next:
     if twin is None or twin.server.deleted or twin.server.state in ("error", "deleted"):
         return Next.GIVE_UP
     if twin.server.state == "active":
-        return Next.SWITCH
+        if operation.kind is not OperationKind.LIVE_MIGRATE:
+            return Next.SWITCH
+        return Next.GIVE_UP if late else Next.SEND
     return Next.GIVE_UP if late else Next.WAIT
+
+
+def _of_sending(each: OpenOperation, *, late: bool) -> Next:
+    """The source is asked to go over. When it has answered, or the time is over, the twin is asked: its answer decides."""
+    operation, twin = each.operation, each.twin
+    if has_received(each):
+        return Next.SWITCH
+    if has_closed(each):
+        return Next.GIVE_UP
+    if twin is not None and twin.was_told(operation.number + 2):
+        return Next.GIVE_UP if late else Next.WAIT  # the step looks whether its host is dead
+    return Next.ASK if body_to_ask(each, late=late) is not None else Next.WAIT
+
+
+def body_to_ask(each: OpenOperation, *, late: bool = False) -> Body | None:
+    """The body whose cell is to be told of the task that the operation's state calls for; None: none yet.
+
+    ``late``: the deadline of the operation has passed.
+    """
+    operation, source, twin = each.operation, each.source, each.twin
+    if operation.state is OperationState.REVERTING:
+        return twin
+    if operation.state is not OperationState.SENDING or source is None or not source.was_told(operation.number):
+        return source
+    return twin if source.answer is not None or late else None
 
 
 def _ask_unless_told(body: Body | None, number: int) -> Next:

@@ -14,13 +14,13 @@ from functools import partial
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.delete import Deleter
-from conductor.next_step import Next, next_step
+from conductor.next_step import Next, body_to_ask, next_step
 from conductor.orders import send_tasks
 from conductor.set_aside import SetAside
 from db.api import operation_steps, operations
 from db.api.claims import Ledger
-from db.api.operation_steps import Stepped
-from db.api.operations import OpenOperation
+from db.api.operation_steps import Stepped, has_closed
+from db.api.operations import Body, OpenOperation
 from db.cell import services, tasks
 from db.cell.tasks import DueTask, TaskFor
 from objects import errors
@@ -29,7 +29,7 @@ from objects.instance import Instance
 from objects.lifecycle import Change
 from objects.operation import WANTED, OperationState, task_kind
 from objects.process import AGENT_BINARY
-from objects.task import Power, Task, TaskArgs, TaskKind, TaskOrder
+from objects.task import Power, SendTarget, Task, TaskArgs, TaskKind, TaskOrder, TaskState
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 
@@ -119,7 +119,7 @@ class Operator:
         if wanted is Next.WAIT:
             return []
         if wanted is Next.ASK:
-            self._ask(some)
+            self._ask(some, now)
             return []
         done = self._aside.run(STEP, lambda chunk: self._write(wanted, chunk, now), some, key=_uuid)
         changed: list[str] = []
@@ -139,6 +139,8 @@ class Operator:
         match wanted:
             case Next.DUE:
                 return self._database.write(operation_steps.due, uuids, now)
+            case Next.SEND:
+                return self._database.write(operation_steps.send, uuids, now)
             case Next.SWITCH:
                 return self._ledger.write(operation_steps.switch, uuids, now)
             case Next.CONFIRM:
@@ -146,7 +148,8 @@ class Operator:
             case Next.POINT_BACK:
                 return self._ledger.write(operation_steps.point_back, uuids, self._on_dead_hosts(some), now)
             case Next.GIVE_UP:
-                return self._ledger.write(operation_steps.give_up, {each.operation.uuid: _why(each, now) for each in some}, now)
+                faults = {each.operation.uuid: _why(each, now) for each in some}
+                return self._ledger.write(operation_steps.give_up, faults, now, dead=self._on_dead_hosts(some))
             case Next.GIVEN_UP:
                 return self._database.write(operation_steps.given_up, uuids, now)
             case Next.TIME_OUT:
@@ -155,11 +158,11 @@ class Operator:
                 return self._database.write(operation_steps.finish, uuids, now)
 
     def _on_dead_hosts(self, some: Sequence[OpenOperation]) -> list[str]:
-        """The operations among these whose twins have not told that they are off, and are on hosts that are called dead.
+        """The operations among these whose twins have not carried out what they were asked, and are on hosts that are called dead.
 
         Of a cell that does not answer that is not known, and its twins wait. Other operations must not wait with them.
         """
-        waiting = [each for each in some if each.twin is not None and not each.twin.is_held(each.operation.number + 2)]
+        waiting = [each for each in some if _waits_for_twin(each)]
         dead: list[str] = []
         for cell_uuid in {each.twin.server.cell_uuid for each in waiting if each.twin is not None}:
             try:
@@ -172,13 +175,13 @@ class Operator:
 
     # -- tasks for cells -----------------------------------------------------------------------------------------------------------
 
-    def _ask(self, some: Sequence[OpenOperation]) -> None:
+    def _ask(self, some: Sequence[OpenOperation], now: float) -> None:
         """Write tasks into the rows of their cells, one transaction for each cell, and send the orders."""
         by_cell: dict[str, list[tuple[OpenOperation, TaskFor]]] = defaultdict(list)
         for each in some:
-            body = each.twin if each.operation.state is OperationState.REVERTING else each.source
+            body = body_to_ask(each, late=each.operation.deadline < now)
             if body is not None and body.server.cell_uuid is not None:
-                by_cell[body.server.cell_uuid].append((each, TaskFor(instance_uuid=body.uuid, task=_task(each))))
+                by_cell[body.server.cell_uuid].append((each, TaskFor(instance_uuid=body.uuid, task=_task(each, body))))
         for cell_uuid, asked in by_cell.items():
             try:
                 cell = self._registry.get(cell_uuid)
@@ -200,12 +203,23 @@ def _uuid(each: OpenOperation) -> str:
     return each.operation.uuid
 
 
-def _task(each: OpenOperation) -> Task:
-    operation = each.operation
+def _waits_for_twin(each: OpenOperation) -> bool:
+    if each.twin is None or each.operation.state not in (OperationState.REVERTING, OperationState.SENDING):
+        return False
+    return not (each.twin.was_told(each.operation.number + 2) and each.twin.answer is TaskState.DONE)
+
+
+def _task(each: OpenOperation, body: Body) -> Task:
+    """The task that the operation's state calls for. ``body``: the one that gets it."""
+    operation, twin = each.operation, each.twin
     number, kind, power, args = operation.number, TaskKind.POWER, Power.HELD, TaskArgs()
     if operation.state is OperationState.TASK:
         kind, power = task_kind(operation.kind), WANTED.get(operation.kind, operation.power_before)
         args = TaskArgs(hard=operation.args.hard, image_id=operation.args.image_id)
+    elif operation.state is OperationState.SENDING and body is each.source and twin is not None:
+        kind, args = TaskKind.SEND, TaskArgs(target=SendTarget(instance_uuid=twin.uuid, host=twin.server.host or ""))
+    elif operation.state is OperationState.SENDING:
+        number, power = number + 2, operation.power_before
     elif operation.state is OperationState.REVERTING:
         number += 2
     elif operation.state is OperationState.STARTING:
@@ -231,6 +245,9 @@ def _why(each: OpenOperation, now: float) -> str:
     operation, twin = each.operation, each.twin
     if twin is not None and twin.server.state == "error" and twin.server.fault:
         return twin.server.fault
+    if has_closed(each):
+        fault = each.source.server.task_fault if each.source is not None else None
+        return f"The server did not go over: {fault or 'its host has not answered in time.'}"
     if operation.deadline < now:
         return f"The {operation.kind} timed out in state {operation.state}."
     return f"The {operation.kind} lost its new host."

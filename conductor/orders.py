@@ -14,7 +14,7 @@ from objects import errors
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Origin
 from objects.context import RequestContext
 from objects.move import MoveKind
-from objects.task import TaskOrder
+from objects.task import Power, TaskOrder
 from objects.text import FAULT_SIZE, NAME_LENGTH, clean
 from rpc.compute import ComputeClient, HostOrders
 from service import metrics
@@ -138,7 +138,8 @@ def _cast_all(to: OrderSender, casts: Sequence[HostOrders]) -> dict[str, Excepti
 def _build_order(order: Order) -> BuildOrder:
     row, move = order.instance, order.spec.move
     # the disk of an evacuated server cannot be reached: its twin gets a new one from the image
-    copied = move is not None and move.kind is not MoveKind.EVACUATE
+    # and that of a server that is migrated live comes with it
+    copied = move is not None and move.kind is not MoveKind.EVACUATE and row.power is not Power.INCOMING
     return BuildOrder(
         instance_uuid=row.uuid,
         name=order.name,

@@ -74,9 +74,14 @@ class Action(Object, frozen=True, kw_only=True):
 _STAGES = {
     OperationKind.MIGRATE: "cold_migrate",
     OperationKind.RESIZE: "compute_resize_instance",
+    OperationKind.LIVE_MIGRATE: "compute_live_migration",
     OperationKind.EVACUATE: "rebuild_server",
 }
 """The names of the events of moves. Of other operations they are made of the kind."""
+
+
+_NAMES = {OperationKind.LIVE_MIGRATE: "live-migration"}
+"""The names of actions that are not those of their kinds."""
 
 
 def of_operation(operation: Operation) -> Action:
@@ -91,7 +96,7 @@ def of_operation(operation: Operation) -> Action:
         message=operation.fault,
     )
     return Action(
-        kind=operation.kind,
+        kind=_NAMES.get(operation.kind, operation.kind),
         request_id=operation.request_id,
         started_at=operation.created_at,
         finished_at=operation.ended_at,

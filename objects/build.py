@@ -32,7 +32,7 @@ class BuildOrder(Message, frozen=True, kw_only=True):
     ``origin``: copy this disk; None: make the disk from the image.
     """
 
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
 
     instance_uuid: str
     name: str
@@ -49,7 +49,7 @@ class BuildOrder(Message, frozen=True, kw_only=True):
 class BuildOrders(Message, frozen=True, kw_only=True):
     """All orders of one batch for one host, in one cast. It holds no secrets, because a broker may store a cast on disk."""
 
-    VERSION: ClassVar[str] = "2.3"
+    VERSION: ClassVar[str] = "2.4"
 
     spec: RequestSpec
     orders: tuple[BuildOrder, ...]

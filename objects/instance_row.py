@@ -43,7 +43,7 @@ class InstanceRow(Object, frozen=True, kw_only=True):
     @property
     def may_run(self) -> bool:
         """Whether its guest may run, or may be started by its user."""
-        return self.state is State.ACTIVE and self.power != Power.HELD
+        return self.state is State.ACTIVE and self.power not in (Power.HELD, Power.INCOMING)
 
 
 class Stray(Object, frozen=True, kw_only=True):

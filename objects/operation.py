@@ -25,13 +25,30 @@ class OperationKind(enum.StrEnum):
     RESET = "reset"  # after a failed task: bring the guest to the power on record
     MIGRATE = "migrate"
     RESIZE = "resize"
+    LIVE_MIGRATE = "live-migrate"
     EVACUATE = "evacuate"
     RESPAWN = "respawn"  # a build that no host of its cell could take, in another cell; nobody asks for it
 
     @property
     def moves(self) -> bool:
         """Whether it boots another body. The others are tasks for the server's host."""
-        return self in (OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.EVACUATE, OperationKind.RESPAWN)
+        return self in _MOVES
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is a move whose source must be off before the twin may run."""
+        return self in (OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.EVACUATE)
+
+
+_MOVES = frozenset(
+    {
+        OperationKind.MIGRATE,
+        OperationKind.RESIZE,
+        OperationKind.LIVE_MIGRATE,
+        OperationKind.EVACUATE,
+        OperationKind.RESPAWN,
+    }
+)
 
 
 class OperationState(enum.StrEnum):
@@ -41,6 +58,7 @@ class OperationState(enum.StrEnum):
     PLACING = "placing"  # the twin waits for a host, or is being staged there
     HOLDING = "holding"  # the twin is staged; the source is asked to be off
     BUILDING = "building"  # the twin is handed over to its cell
+    SENDING = "sending"  # a live migration: the twin listens, and the source is asked to go over to it
     VERIFY = "verify"  # a resize: the twin is the server and waits for the user
     REVERTING = "reverting"  # the twin is asked to be off
     UNDOING = "undoing"  # the twin is deleted, and its end is awaited
@@ -73,8 +91,9 @@ class OperationArgs(Object, frozen=True, kw_only=True):
 class Operation(Object, frozen=True, kw_only=True):
     """``number``: the first of its four task numbers. ``source_uuid``, ``twin_uuid``: the two bodies; a task has no twin.
 
-    ``power_before``: what the user had wanted of the source. ``held``: whether the source was ever asked to be off, or may still be
-    changed by a task that was ended. ``forced``: the source's host is called dead. ``vcpus``, ``memory_mb`` (MiB): the twin's size.
+    ``power_before``: what the user had wanted of the source. ``held``: whether the source was ever asked to be off or to go over,
+    or may still be changed by a task that was ended. ``forced``: the source's host is called dead. ``vcpus``, ``memory_mb`` (MiB):
+    the twin's size.
     ``outcome`` None: it is open. ``unreadable``: the columns of its row that cannot be read, if any; their fields mean nothing.
     Times in seconds since the epoch.
     """
@@ -128,6 +147,7 @@ ALLOWED: dict[OperationKind, frozenset[Power]] = {
     OperationKind.REBUILD: frozenset({Power.ON, Power.OFF}),  # and it stays so
     OperationKind.MIGRATE: frozenset({Power.ON, Power.OFF}),
     OperationKind.RESIZE: frozenset({Power.ON, Power.OFF}),
+    OperationKind.LIVE_MIGRATE: frozenset({Power.ON}),
     OperationKind.EVACUATE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
     OperationKind.RESET: frozenset(),
     OperationKind.RESPAWN: frozenset(),

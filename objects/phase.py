@@ -15,7 +15,8 @@ class ServerPhase(enum.StrEnum):
     STOPPED = "stopped"
     PAUSED = "paused"
     SUSPENDED = "suspended"
-    RESIZING = "resizing"  # or migrating
+    RESIZING = "resizing"  # or migrated
+    MIGRATING = "migrating"  # while it runs
     VERIFYING = "verifying"
     REVERTING = "reverting"
     REBUILDING = "rebuilding"  # or evacuated
@@ -31,6 +32,7 @@ OF_POWER = {
     Power.HELD: ServerPhase.STOPPED,
     Power.PAUSED: ServerPhase.PAUSED,
     Power.SUSPENDED: ServerPhase.SUSPENDED,
+    Power.INCOMING: ServerPhase.ACTIVE,
 }
 """The phases of ACTIVE servers without an operation that shows, by their power."""
 
@@ -60,6 +62,8 @@ def _phase_in(operation: Operation) -> ServerPhase:
         return ServerPhase.VERIFYING
     if operation.state is OperationState.REVERTING:
         return ServerPhase.REVERTING
+    if operation.kind is OperationKind.LIVE_MIGRATE:
+        return ServerPhase.MIGRATING
     if operation.kind is OperationKind.REBUILD or (operation.kind is OperationKind.EVACUATE and operation.state in MOVING_STATES):
         return ServerPhase.REBUILDING
     if operation.kind is OperationKind.REBOOT:
@@ -86,6 +90,7 @@ TASKS = {
     OperationKind.REBUILD: "rebuilding",
     OperationKind.RESET: "powering-on",
     OperationKind.EVACUATE: "rebuilding",
+    OperationKind.LIVE_MIGRATE: "migrating",
 }
 MOVE_TASKS = {
     OperationState.PLACING: "resize_prep",
@@ -97,8 +102,16 @@ MOVE_TASKS = {
 }
 
 
-POWER_STATES = {Power.ON: 1, Power.PAUSED: 3, Power.OFF: 4, Power.HELD: 4, Power.SUSPENDED: 4}
+POWER_STATES = {Power.ON: 1, Power.PAUSED: 3, Power.OFF: 4, Power.HELD: 4, Power.SUSPENDED: 4, Power.INCOMING: 1}
 """The numbers of powers in the Compute API. 0: nothing is known."""
+
+
+def power_state_of(server: Server) -> int:
+    """The power as the Compute API numbers it. A server runs while it is migrated live."""
+    if server.state not in ("active", "deleting"):
+        return 0
+    is_live = server.operation is not None and server.operation.kind is OperationKind.LIVE_MIGRATE
+    return POWER_STATES[Power.ON if is_live else server.power]
 
 
 def vm_state_of(server: Server) -> str:

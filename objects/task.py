@@ -13,13 +13,18 @@ from objects.base import Message, Number, Object
 
 
 class Power(enum.StrEnum):
-    """What a guest is to be, or is. ``HELD``: off, and may not run until a later task says so, because another body may run."""
+    """What a guest is to be, or is.
+
+    ``HELD``: off, and may not run until a later task says so, because another body may run. ``INCOMING``: it listens for the memory
+    and disk of another body's guest, and runs once it has received them.
+    """
 
     ON = "on"
     OFF = "off"
     PAUSED = "paused"
     SUSPENDED = "suspended"
     HELD = "held"
+    INCOMING = "incoming"
 
     @property
     def runs(self) -> bool:
@@ -28,15 +33,19 @@ class Power(enum.StrEnum):
 
 
 class TaskKind(enum.StrEnum):
-    """``POWER``: bring the guest to the row's power. Such a task may be repeated; the others are carried out once at most."""
+    """``POWER``: bring the guest to the row's power. ``SEND``: live migration of the running guest to a body that is INCOMING.
+
+    These may be repeated; the others are carried out once at most.
+    """
 
     POWER = "power"
     REBOOT = "reboot"
     REBUILD = "rebuild"
+    SEND = "send"
 
     @property
     def once(self) -> bool:
-        return self is not TaskKind.POWER
+        return self not in (TaskKind.POWER, TaskKind.SEND)
 
 
 class TaskState(enum.StrEnum):
@@ -50,11 +59,22 @@ class TaskState(enum.StrEnum):
         return self in (TaskState.DONE, TaskState.FAILED)
 
 
+class SendTarget(Object, frozen=True, kw_only=True):
+    """The INCOMING body that a guest is sent to, and its host."""
+
+    instance_uuid: str
+    host: str
+
+
 class TaskArgs(Object, frozen=True, kw_only=True):
-    """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild; None: the image that it has."""
+    """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild; None: the image that it has.
+
+    ``target``: where a guest is sent.
+    """
 
     hard: bool = False
     image_id: str | None = None
+    target: SendTarget | None = None
 
 
 class Task(Object, frozen=True, kw_only=True):
@@ -71,7 +91,7 @@ class Task(Object, frozen=True, kw_only=True):
 class TaskOrder(Message, frozen=True, kw_only=True):
     """Carry out this task, if the cell grants it. The agent ignores doubled and stale orders."""
 
-    VERSION: ClassVar[str] = "1.0"
+    VERSION: ClassVar[str] = "1.1"
 
     instance_uuid: str
     fence: Number

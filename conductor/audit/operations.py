@@ -15,6 +15,7 @@ from db.audit import operations, servers
 from db.audit.operations import BodyRole
 from db.audit.servers import Record
 from objects.operation import OperationState
+from objects.task import Power
 
 SPARE = "body that no server and no operation needs"
 POINTER = "server that is a body which is gone"
@@ -54,7 +55,10 @@ def _judge(places: Places, each: BodyRole) -> Iterator[Finding]:
         advice = "'superconductor db restored --api' points it to the body that runs, if it has one"
         yield make(kind=POINTER, what=f"{each.server}, whose body {body.uuid} is on record", advice=advice)
     elif not each.is_needed:
-        if shown.server.state == "active":
+        if body.server.power is Power.INCOMING:
+            advice = "left as it is: its server may have been migrated to it live; look which of the two guests runs"
+            yield make(kind=SPARE, what=what, advice=advice)
+        elif shown.server.state == "active":
             yield make(kind=SPARE, what=what, repair="deleted, with its guest", ends_guest=True)
         else:
             yield make(kind=SPARE, what=what, advice=f"left as it is: its server is {shown.uuid}, which is not ACTIVE")

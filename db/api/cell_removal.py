@@ -266,7 +266,8 @@ _OFF = (
 
 def give_up(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:
     """Give up operations whose twins are in the cell, and confirm the ends of these."""
-    done = operation_steps.give_up(tx, stamp, {each.operation.uuid: why for each in some}, now)
+    faults = {each.operation.uuid: why for each in some}
+    done = operation_steps.give_up(tx, stamp, faults, now, dead=faults)
     confirm_deletes(tx, stamp, cell_uuid, done.deleted, now)
 
 
@@ -278,6 +279,16 @@ def go_on(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenO
     ended = [*switched.deleted, *confirmed.deleted]
     tx.execute(_SAY_WHY, {"uuids": ended, "why": why})
     confirm_deletes(tx, stamp, cell_uuid, ended, now)
+
+
+def ask_twins(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation]) -> None:
+    """Let the twins of live migrations be asked whether the guests have gone over to them; the sources are in the cell.
+
+    The cell cannot tell any more that the sources are off; the operator who removes it says so.
+    """
+    for each in some:
+        tx.execute(_OFF, {"uuid": each.operation.source_uuid, "cell": cell_uuid, "number": each.operation.number})
+    operation_steps.recall(tx, [each.operation.uuid for each in some], 0.0)
 
 
 def turn_back(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:

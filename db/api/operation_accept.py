@@ -30,7 +30,7 @@ from objects.spec import Image, RequestSpec
 from objects.task import Power, TaskState
 
 NUMBERS = 4
-"""Task numbers of one operation: its task or hold, one that no task has, the hold of its twin, and the start at its end."""
+"""Task numbers of one operation: its task or hold, one that no task has, the task of its twin, and the start at its end."""
 
 
 class NewOperation(Object, frozen=True, kw_only=True):
@@ -222,6 +222,7 @@ def _refuse_unless_interrupts(asked: NewOperation, earlier: Operation) -> None:
 _KINDS = {
     OperationKind.MIGRATE: MoveKind.MIGRATE,
     OperationKind.RESIZE: MoveKind.RESIZE,
+    OperationKind.LIVE_MIGRATE: MoveKind.MIGRATE,
     OperationKind.EVACUATE: MoveKind.EVACUATE,
 }
 _INSERT_SPEC, _INSERT_REQUEST, _INSERT_MAPPING = (sa.insert(each) for each in (request_specs, build_requests, instance_mappings))
@@ -349,10 +350,16 @@ def _mapping_of_twin(twin: Twin, now: float) -> dict[str, Any]:
         "server_uuid": operation.server_uuid,
         "turn": turn_of(operation.number),
         "hidden": True,
-        "power": Power.OFF if operation.power_before is Power.OFF else Power.ON,
+        "power": _power_of_twin(operation),
         "vcpus": vcpus,
         "memory_mb": memory_mb,
     }
+
+
+def _power_of_twin(operation: Operation) -> Power:
+    if operation.kind is OperationKind.LIVE_MIGRATE:
+        return Power.INCOMING
+    return Power.OFF if operation.power_before is Power.OFF else Power.ON
 
 
 def _row(operation: Operation) -> Mapping[str, Any]:

@@ -53,6 +53,8 @@ def _is_spare(each: BodyRole) -> bool:
     shown, body = each.shown, each.body
     if shown is None or shown.server.deleted or shown.server.state != "active":
         return False
+    if body.server.power is Power.INCOMING:  # its guest may have gone over to it
+        return False
     return not body.server.deleted and not each.is_needed
 
 

@@ -53,6 +53,12 @@ _SET = by_index(
     table,
 )
 _HELD = by_index(sa.update(table).where(table.c.uuid.in_(dialect.uuids())).values(held=sa.true()), table)
+_DUE_NOW = by_index(
+    sa.update(table)
+    .where(table.c.uuid.in_(dialect.uuids()), table.c.deadline > sa.bindparam("now"))
+    .values(deadline=sa.bindparam("now")),
+    table,
+)
 _FAULT = sa.update(table).where(table.c.uuid == sa.bindparam("op")).values(fault=sa.bindparam("why"))
 _TARGET = sa.update(table).where(table.c.uuid == sa.bindparam("op")).values(target_host=sa.bindparam("to_host"))
 _SHOW = by_index(
@@ -111,7 +117,7 @@ def hold(tx: ApiTransaction, fences: Mapping[str, int], until: Mapping[str, floa
     fresh = [each.operation.uuid for each in locked.operations if each.operation.state is State.PLACING]
     if fresh:
         tx.execute(_SET, {"uuids": fresh, "to": State.HOLDING, "now": now})
-        guests = [each.operation.uuid for each in locked.operations if each.operation.kind is not OperationKind.RESPAWN]
+        guests = [each.operation.uuid for each in locked.operations if each.operation.kind.holds]
         tx.execute(_HELD, {"uuids": [uuid for uuid in fresh if uuid in guests]})
     waiting = [each.twin.uuid for each in locked.operations if each.twin is not None and not _is_source_held(each)]
     if waiting:
@@ -143,8 +149,8 @@ def _leased(tx: ApiTransaction, fences: Mapping[str, int]) -> list[str]:
 
 def _is_source_held(each: OpenOperation) -> bool:
     operation = each.operation
-    if operation.kind is OperationKind.RESPAWN:
-        return each.source is not None and not each.source.server.deleted  # it is in ERROR: there is no guest
+    if not operation.kind.holds:  # there is no guest, or it goes over while it runs
+        return each.source is not None and not each.source.server.deleted
     return each.source is not None and each.source.is_held(operation.number, forced=operation.forced)
 
 
@@ -164,9 +170,26 @@ def due(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     return Stepped(operations=ready)
 
 
+def send(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+    """The twins of live migrations listen: from now on their sources are asked to go over to them."""
+    locked = operations.lock(tx, uuids, (State.BUILDING,))
+    ready = tuple(each for each in locked.operations if each.operation.kind is OperationKind.LIVE_MIGRATE and _listens(each))
+    _set(tx, ready, State.SENDING, now)
+    if ready:
+        tx.execute(_HELD, {"uuids": [each.operation.uuid for each in ready]})
+    return Stepped(operations=ready)
+
+
+def _listens(each: OpenOperation) -> bool:
+    source, twin = each.source, each.twin
+    if source is None or twin is None or source.server.deleted or twin.server.deleted:
+        return False
+    return twin.server.state == "active"
+
+
 def switch(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
     """The twins are ACTIVE: they are the servers now. A resize waits for its user; of all others the sources are deleted."""
-    locked = operations.lock(tx, uuids, (State.BUILDING,))
+    locked = operations.lock(tx, uuids, (State.BUILDING, State.SENDING))
     ready = [each for each in locked.operations if _may_switch(each)]
     _point(tx, [(each, each.twin, each.source) for each in ready], now)
     waiting = [each for each in ready if each.operation.kind is OperationKind.RESIZE]
@@ -180,7 +203,24 @@ def _may_switch(each: OpenOperation) -> bool:
     source, twin = each.source, each.twin
     if source is None or twin is None or source.server.deleted or source.hidden:
         return False
+    if each.operation.kind is OperationKind.LIVE_MIGRATE and not has_received(each):
+        return False
     return twin.server.state == "active" and not twin.server.deleted and twin.hidden
+
+
+def has_received(each: OpenOperation) -> bool:
+    """Whether the twin of a live migration has answered that the guest has gone over to it. Only the twin's answer counts."""
+    return _answer_of_twin(each) is TaskState.DONE
+
+
+def has_closed(each: OpenOperation) -> bool:
+    """Whether the twin has answered that it has received nothing. It has closed before that, so nothing goes over any more."""
+    return _answer_of_twin(each) is TaskState.FAILED
+
+
+def _answer_of_twin(each: OpenOperation) -> TaskState | None:
+    asked = each.operation.state is State.SENDING and each.twin is not None
+    return each.twin.answer if asked and each.twin is not None and each.twin.was_told(each.operation.number + 2) else None
 
 
 def confirm(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
@@ -219,13 +259,19 @@ def give_up(
     faults: Mapping[str, str],
     now: float,
     fences: Mapping[str, int] | None = None,
+    dead: Collection[str] = (),
 ) -> Stepped:
     """End these operations without their twins; their servers stay where they are. ``faults``: the reasons, by operation.
 
-    ``fences``: only those whose twins' requests are leased under these, by twin: what a conductor may give up.
+    ``fences``: only those whose twins' requests are leased under these, by twin: what a conductor may give up. ``dead``: operations
+    whose twins' hosts are called dead. A live migration that sends is otherwise given up only after its twin has closed.
     """
-    locked = _lock_with_requests(tx, faults, (State.PLACING, State.HOLDING, State.BUILDING))
-    some = locked.operations
+    locked = _lock_with_requests(tx, faults, (State.PLACING, State.HOLDING, State.BUILDING, State.SENDING))
+    some = tuple(
+        each
+        for each in locked.operations
+        if each.operation.state is not State.SENDING or has_closed(each) or each.operation.uuid in dead
+    )
     if fences is not None:
         mine = set(_leased(tx, fences))
         some = tuple(each for each in some if each.operation.twin_uuid in mine)
@@ -233,6 +279,14 @@ def give_up(
     _set(tx, some, State.UNDOING, now)
     _each(tx, _FAULT, [_reason(each.operation.uuid, faults) for each in some])
     return Stepped(operations=some, deleted=tuple(deleted))
+
+
+def recall(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+    """End live migrations that send, as at their deadlines: their twins are asked whether the guests have gone over."""
+    locked = operations.lock(tx, uuids, (State.SENDING,))
+    if locked.operations:
+        tx.execute(_DUE_NOW, {"uuids": [each.operation.uuid for each in locked.operations], "now": now})
+    return Stepped(operations=locked.operations)
 
 
 def given_up(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:

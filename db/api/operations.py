@@ -40,6 +40,15 @@ class Body(Object, frozen=True, kw_only=True):
     def uuid(self) -> str:
         return self.server.body_uuid
 
+    @property
+    def answer(self) -> TaskState | None:
+        """How its latest task ended, as its cell has told; None: it is under way."""
+        return self.server.task_state if self.server.task_state.over else None
+
+    def was_told(self, number: int) -> bool:
+        """Whether its cell has told that it has the task of this number, or a later one."""
+        return self.server.task_number >= number
+
     def is_held(self, number: int, *, forced: bool = False) -> bool:
         """Whether its cell has told that it may not run, under this task number, and that its guest is off.
 

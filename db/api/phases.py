@@ -27,6 +27,7 @@ _KIND, _STATE, _BEFORE = _of_open(_O.kind), _of_open(_O.state), _of_open(_O.powe
 _HARD = _of_open(sa.case((_O.args.contains('"hard":true'), 1), else_=0)) == sa.literal(1)
 _MOVES = [kind for kind in OperationKind if kind.moves]
 _IS_REBUILT = sa.or_(_KIND == OperationKind.REBUILD, sa.and_(_KIND == OperationKind.EVACUATE, _STATE.in_(MOVING_STATES)))
+_IS_LIVE = _KIND == OperationKind.LIVE_MIGRATE
 _FAILED = sa.and_(_KIND.is_(None), _C.task_state == TaskState.FAILED)
 
 
@@ -45,6 +46,7 @@ PHASE: sa.ColumnElement[Any] = sa.case(
     (_UNTOUCHED, ServerPhase.ACTIVE),
     (_STATE == OperationState.VERIFY, ServerPhase.VERIFYING),
     (_STATE == OperationState.REVERTING, ServerPhase.REVERTING),
+    (_IS_LIVE, ServerPhase.MIGRATING),
     (_IS_REBUILT, ServerPhase.REBUILDING),
     (sa.and_(_KIND == OperationKind.REBOOT, _HARD), ServerPhase.HARD_REBOOTING),
     (_KIND == OperationKind.REBOOT, ServerPhase.REBOOTING),
@@ -80,5 +82,7 @@ TASK_STATE: sa.ColumnElement[Any] = sa.case(
 )
 """``OS-EXT-STS:task_state``, as far as the API database knows."""
 
-POWER_STATE: sa.ColumnElement[Any] = sa.case((_C.state != "active", 0), *_by_power(_C.power, POWER_STATES), else_=0)
+POWER_STATE: sa.ColumnElement[Any] = sa.case(
+    (_C.state != "active", 0), (_IS_LIVE, POWER_STATES[Power.ON]), *_by_power(_C.power, POWER_STATES), else_=0
+)
 """``OS-EXT-STS:power_state``."""

@@ -17,7 +17,7 @@ from compute.simulated import SimulatedDriver, journal_path
 from objects import errors
 from objects.build import Origin
 from objects.spec import BootSecrets
-from objects.task import Power
+from objects.task import Power, SendTarget
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.cell_conductor import PATIENCE
@@ -54,6 +54,10 @@ class GatedDriver(SimulatedDriver):
     def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
         self._at_task(power, hard=hard)
         super().set_power(uuid, power, hard=hard)
+
+    def send(self, uuid: str, target: SendTarget, cancel: threading.Event) -> None:
+        self._at_task("send", hard=False)
+        super().send(uuid, target, cancel)
 
     def reboot(self, uuid: str, *, hard: bool) -> None:
         self._at_task("reboot", hard=hard)

@@ -13,7 +13,7 @@ from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
-from objects.task import Power
+from objects.task import Power, SendTarget
 from rpc.transport import Bus
 
 QUICK = {"report_interval": 0.2, "stats_interval": 0.2, "audit_interval": 0.2, "report_retry_max": 0.3, "call_timeout": 2.0}
@@ -38,6 +38,9 @@ class Hypervisor:
 
     def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
         self.running[uuid] = msgspec.structs.replace(self.running[uuid], power=power)
+
+    def send(self, uuid: str, target: SendTarget, cancel: threading.Event) -> None:
+        raise errors.TaskFailed("This machine cannot migrate guests live.")
 
     def reboot(self, uuid: str, *, hard: bool) -> None:
         self.set_power(uuid, Power.ON, hard=hard)

@@ -36,6 +36,21 @@ STEPS = (
 )
 """How far a conductor gets with a move, in this order."""
 
+LIVE_STEPS = (
+    *STEPS[: STEPS.index("held") + 1],
+    "handed over",
+    "ordered",
+    "active",  # the twin listens, and its cell has told
+    "sending",
+    "send asked",  # the source's cell knows; the order is lost
+    "sent",  # the guest has gone over, and the source's cell has told
+    "twin asked",  # the twin's cell knows; the order is lost
+    "received",  # the twin has answered, and its cell has told
+    "switched",
+    "deleted",
+)
+"""The same of a live migration."""
+
 
 def boot(cloud: World, host: str = "a1") -> str:
     """A server that is ACTIVE on this host. Its cell and its agent run; of the API level only the scheduler does."""
@@ -85,6 +100,11 @@ class MoveDrive:
             "handed over": self.hand_over,
             "ordered": self.order,
             "active": self.wait_active,
+            "sending": self.send,
+            "send asked": self.ask,
+            "sent": lambda: self.wait_over(self.source, self.operation.number),
+            "twin asked": self.ask,
+            "received": lambda: self.wait_over(self.twin, self.operation.number + 2),
             "switched": self.switch,
             "deleted": lambda: self.conductor.deleter.sweep(),
         }
@@ -95,8 +115,9 @@ class MoveDrive:
         return self._drive
 
     def upto(self, last: str) -> MoveDrive:
-        """Itself, driven up to one of STEPS."""
-        for step in STEPS[1 : STEPS.index(last) + 1]:
+        """Itself, driven up to one of STEPS, or of LIVE_STEPS."""
+        steps = LIVE_STEPS if self.operation.kind is OperationKind.LIVE_MIGRATE else STEPS
+        for step in steps[1 : steps.index(last) + 1]:
             self._steps[step]()
         return self
 
@@ -151,6 +172,20 @@ class MoveDrive:
         assert wait_until(lambda: self.row(self.twin).state is State.ACTIVE, PATIENCE)
         self.cloud.keeper.keep()
 
+    def send(self) -> bool:
+        return bool(self.conductor.database.write(operation_steps.send, [self.operation.uuid], self.cloud.api.now()).operations)
+
+    def wait_over(self, body: str, number: int) -> None:
+        """The body's host has carried out this task."""
+
+        def is_over() -> bool:
+            row = self.row(body)
+            return row.task_number == number and row.task_state.over
+
+        self.cloud.keeper.keep()
+        assert wait_until(is_over, PATIENCE)
+        self.cloud.keeper.keep()
+
     def switch(self) -> bool:
         found = self.conductor.ledger.write(operation_steps.switch, [self.operation.uuid], self.cloud.api.now())
         return bool(found.operations)
@@ -167,6 +202,7 @@ class MoveDrive:
         ledger, database = self.conductor.ledger, self.conductor.database
         tries: dict[str, Callable[[], bool]] = {
             "due": self.due,
+            "send": self.send,
             "switch": self.switch,
             "give up": self.give_up,
             "given up": lambda: bool(database.write(operation_steps.given_up, uuids, now).operations),

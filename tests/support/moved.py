@@ -57,10 +57,18 @@ class Moved(Ground):
         driven.claim(excluded_cells=tuple(self.uuid_of(name) for name in self.cloud.cells if name != to))
         driven.stage()
         self.cloud.api.write(operation_steps.hold, driven.fences, dict.fromkeys(driven.fences, 0.0), self.cloud.api.now())
-        self.held(uuid, operation.number)
+        if kind.holds:
+            self.held(uuid, operation.number)
         twins = [placed.hand_over for placed in driven.placed]
         assert self.cloud.api.write(builds.hand_over_twins, twins, self.cloud.api.now()) == driven.uuids
         self.keep()
+        return operation
+
+    def listening(self, uuid: str, to: str) -> Operation:
+        """A live migration whose twin listens in this cell, and whose source is to go over."""
+        operation = self.building(uuid, OperationKind.LIVE_MIGRATE, to)
+        self.built(operation)
+        self.cloud.api.write(operation_steps.send, [operation.uuid], self.cloud.api.now())
         return operation
 
     def built(self, operation: Operation) -> None:

@@ -34,7 +34,7 @@ from objects.build import Origin
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
 from objects.process import AGENT_BINARY
 from objects.spec import BootSecrets
-from objects.task import Power
+from objects.task import Power, SendTarget
 from service.worker_pool import WorkerPool
 from tests.support import fleet
 from tests.support.databases import api_database, cell_database
@@ -157,6 +157,11 @@ class SteppedHypervisor(SimulatedDriver):
             raise errors.TaskFailed("The test lets tasks fail.")
         super().set_power(uuid, power, hard=hard)
         pause("power set")
+
+    def send(self, uuid: str, target: SendTarget, cancel: threading.Event) -> None:
+        pause("send")
+        super().send(uuid, target, SteppedCancel(cancel))
+        pause("sent")
 
     def reboot(self, uuid: str, *, hard: bool) -> None:
         pause("reboot")

@@ -30,6 +30,7 @@ NEW = TENANT | NEWEST
 ADMIN = NEWEST | {"X-Project-Id": "operators", "X-Roles": "admin"}
 READER = NEW | {"X-Roles": "reader"}
 LARGE = Flavor(flavor_id="9", name="large", vcpus=8, memory_mb=4096, root_gb=10)
+LIVE = {"host": None, "block_migration": "auto"}
 
 
 @pytest.fixture(params=USUAL)
@@ -111,13 +112,26 @@ def test_a_member_operates_its_servers(front: Front, server: str, action: str, v
 
 
 def test_migrations_and_evacuations_are_for_administrators(front: Front, server: str) -> None:
-    for action, value in (("migrate", None), ("evacuate", {}), ("os-resetState", {"state": "active"})):
+    for action, value in (("migrate", None), ("os-migrateLive", LIVE), ("evacuate", {}), ("os-resetState", {"state": "active"})):
         assert act(front, server, action, value).status_code == 403
     assert act(front, server, "migrate", {"superconductor:cross_cell": True}, ADMIN).status_code == 202
     operation = the_operation(front, server)
     assert (operation.kind, operation.args.cross_cell, operation.source_host) == (OperationKind.MIGRATE, True, "h1")
     assert shown(front, server)["status"] == "RESIZE"
     assert len(listed(front)) == 1, "the twin is hidden"
+
+
+def test_a_live_migration_is_shown_as_a_server_that_runs(front: Front, server: str) -> None:
+    assert act(front, server, "os-migrateLive", LIVE, ADMIN).status_code == 202
+    assert the_operation(front, server).kind is OperationKind.LIVE_MIGRATE
+    write(front, server, power=Power.HELD)  # while the guest goes over
+    found = shown(front, server, ADMIN)
+    assert (found["status"], found["OS-EXT-STS:task_state"], found["OS-EXT-STS:power_state"]) == ("MIGRATING", "migrating", 1)
+    assert found["OS-EXT-STS:vm_state"] == "active"
+    for name, value in (("status", "MIGRATING"), ("task_state", "migrating"), ("power_state", "1"), ("vm_state", "active")):
+        assert listed(front, **{name: value}) == [server], name
+    actions = front.get(f"/v2.1/servers/{server}/os-instance-actions", NEW).json["instanceActions"]
+    assert [entry["action"] for entry in actions] == ["live-migration", "create"]
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------------
@@ -141,6 +155,11 @@ def test_migrations_and_evacuations_are_for_administrators(front: Front, server:
         ("migrate", {"host": "nowhere"}, ADMIN, 400, "Compute host nowhere could not be found"),
         ("migrate", {"host": "no such name"}, ADMIN, 400, "host"),
         ("evacuate", {"force": True, "host": "h2"}, ADMIN, 400, "only false"),
+        ("os-migrateLive", {"host": "h1", "block_migration": "auto"}, ADMIN, 400, "host"),
+        ("os-migrateLive", {"host": None, "block_migration": False}, ADMIN, 400, "only true and auto"),
+        ("os-migrateLive", {"host": None, "block_migration": "auto", "force": True}, ADMIN, 400, "only false"),
+        ("os-migrateLive", {"host": None, "block_migration": "auto", "disk_over_commit": False}, ADMIN, 400, "disk_over_commit"),
+        ("os-migrateLive", None, ADMIN, 400, "os-migrateLive"),
         ("os-resetState", {"state": "error"}, ADMIN, 400, "only active"),
         ("os-resetState", {"state": "active"}, ADMIN, 409, "Cannot 'reset'"),
         ("os-stop", None, READER, 403, ""),

@@ -10,6 +10,7 @@ import pytest
 from cells.administration import find_cell
 from cells.removal import RemovalFate, remove
 from db.api import operation_steps
+from objects import errors
 from objects.flavor import Flavor
 from objects.operation import Operation, OperationKind, OperationState, Outcome
 from objects.task import Power, Task, TaskKind
@@ -83,6 +84,32 @@ def test_a_twin_that_runs_elsewhere_is_the_server(site: Moved, kind: OperationKi
     assert lose(site, HOME) == {uuid: RemovalFate.REPLACED}
     assert (site.server(uuid).body_uuid, site.server(uuid).state) == (operation.twin_uuid, "active")
     assert site.state(operation)[1] is Outcome.DONE
+    agrees(site)
+
+
+def test_a_live_migration_out_of_the_cell_is_decided_by_its_twin(site: Moved) -> None:
+    """The removal is refused until the twin has answered."""
+    [uuid] = site.active()
+    operation = site.listening(uuid, to=OTHER)
+    with pytest.raises(errors.Conflict, match=f"1 servers of cell '{HOME}' were being migrated live"):
+        lose(site, HOME)
+    site.cloud.databases[HOME].away = False  # for those who look at everything
+    site.conductor.operator.sweep()
+    site.tasked(operation.twin_uuid or "", Task(number=operation.number + 2, kind=TaskKind.POWER, power=Power.ON))
+    site.conductor.operator.sweep()
+    assert lose(site, HOME) == {uuid: RemovalFate.CONFIRMED}
+    assert (site.server(uuid).body_uuid, site.server(uuid).power) == (operation.twin_uuid, Power.ON)
+    assert site.state(operation)[1] is Outcome.DONE
+    agrees(site)
+
+
+def test_a_live_migration_into_the_cell_is_given_up(site: Moved) -> None:
+    [uuid] = site.active()
+    operation = site.listening(uuid, to=OTHER)
+    assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.GIVEN_UP}
+    started(site, operation)
+    assert site.state(operation)[1] is Outcome.GIVEN_UP
+    assert (site.server(uuid).body_uuid, site.server(uuid).state, site.server(uuid).power) == (uuid, "active", Power.ON)
     agrees(site)
 
 

@@ -147,6 +147,41 @@ def test_a_migration_to_another_cell_is_the_same(cloud: World) -> None:
     cloud.settle()
 
 
+@pytest.mark.parametrize("to", ["a2", "b1"])
+def test_a_live_migration_takes_the_guest_along_while_it_runs(cloud: World, to: str) -> None:
+    uuid = boot(cloud)
+    writes(cloud, uuid, 5)
+    before = disk(cloud, uuid)
+    found = done(cloud, uuid, OperationKind.LIVE_MIGRATE, host=to, cross_cell=True)
+    assert (found.source_host, found.target_host) == ("a1", to)
+    assert (server(cloud, uuid).host, server(cloud, uuid).power, power(cloud, uuid)) == (to, Power.ON, Power.ON)
+    after = disk(cloud, uuid)
+    assert before is not None
+    assert after is not None
+    assert (after.server_uuid, after.torn, after.received_from) == (uuid, False, uuid)
+    assert after.writes == before.writes, "a start writes once more"
+    cloud.settle()
+    assert cloud.agents["cell1"].guests("a1") == []
+    done(cloud, uuid, OperationKind.STOP)
+    done(cloud, uuid, OperationKind.START)
+    cloud.settle()
+
+
+def test_a_live_migration_that_its_driver_refuses_leaves_the_guest_running(cloud: World) -> None:
+    uuid = boot(cloud)
+    before = disk(cloud, uuid)
+    cloud.agents["cell1"].services["a1"].stop(0.0)
+    cloud.agents["cell1"].services.pop("a1")
+    cloud.start_agent("a1", simulated={"task_failure_rate": 1.0})
+    found = cloud.ended(cloud.operate(uuid, OperationKind.LIVE_MIGRATE))
+    assert found.outcome is Outcome.GIVEN_UP
+    assert "did not go over" in (found.fault or "")
+    assert "told to fail the tasks" in (found.fault or "")
+    assert (server(cloud, uuid).host, server(cloud, uuid).state, power(cloud, uuid)) == ("a1", "active", Power.ON)
+    assert disk(cloud, uuid) == before
+    cloud.settle()
+
+
 def test_a_migration_without_a_host_leaves_the_server_running_with_the_reason(cloud: World) -> None:
     uuid = boot(cloud, "b1")
     found = cloud.ended(cloud.operate(uuid, OperationKind.MIGRATE))

@@ -72,7 +72,7 @@ def test_servers_of_a_host_that_has_come_back_are_not_evacuated() -> None:
 def test_what_may_not_be_moved_has_a_reason(power: Power) -> None:
     migrated, evacuated = (judge(ROW, body(power=power), None, condition, BOTH) for condition in (UP, DEAD))
     assert (migrated.need is Need.MOVE) == (power in (Power.ON, Power.OFF))
-    assert (evacuated.need is Need.MOVE) == (power is not Power.HELD)
+    assert (evacuated.need is Need.MOVE) == (power not in (Power.HELD, Power.INCOMING))
     assert bool(migrated.reason) == (migrated.need is Need.STUCK)
 
 
@@ -81,16 +81,28 @@ def test_an_open_operation_is_waited_for(state: OperationState) -> None:
     """But a resize in *verify* has no end of its own, and an evacuation ends a task that a dead host will not carry out."""
     verify, task = state is OperationState.VERIFY, state is OperationState.TASK
     assert judge(ROW, body(), operation(state), UP, BOTH).need is (Need.STUCK if verify else Need.WAIT)
-    assert judge(ROW, body(), operation(state), DEAD, BOTH).need is (Need.STUCK if verify else Need.MOVE if task else Need.WAIT)
+    if state is not OperationState.SENDING:
+        assert judge(ROW, body(), operation(state), DEAD, BOTH).need is (Need.STUCK if verify else Need.MOVE if task else Need.WAIT)
 
 
 @pytest.mark.parametrize("state", [each for each in OperationState if each is not OperationState.ENDED])
 def test_a_move_that_waits_for_a_dead_host_is_given_up(state: OperationState) -> None:
     from_here = msgspec.structs.replace(operation(state), source_uuid="b")
-    waits = state in (OperationState.PLACING, OperationState.HOLDING)
+    waits = state in (OperationState.PLACING, OperationState.HOLDING, OperationState.SENDING)
     assert (judge(ROW, body(), from_here, DEAD, BOTH).need is Need.GIVE_UP) == waits
     assert judge(ROW, body(), from_here, UP, BOTH).need is not Need.GIVE_UP
-    assert judge(ROW, body(), msgspec.structs.replace(from_here, forced=True), DEAD, BOTH).need is not Need.GIVE_UP
+    assert judge(ROW, body(), msgspec.structs.replace(from_here, forced=True), DEAD, BOTH).need is not Need.GIVE_UP or (
+        state is OperationState.SENDING
+    )
+
+
+@pytest.mark.parametrize("power", list(Power))
+def test_running_servers_are_migrated_live_if_that_is_wanted(power: Power) -> None:
+    order = msgspec.structs.replace(BOTH, live=True)
+    kinds = {Power.ON: OperationKind.LIVE_MIGRATE, Power.OFF: OperationKind.MIGRATE}
+    found = judge(ROW, body(power=power), None, UP, order)
+    assert (found.kind if found.need is Need.MOVE else None) == kinds.get(power)
+    assert judge(ROW, body(power=power), None, DEAD, order).kind is OperationKind.EVACUATE
 
 
 def test_a_resize_is_confirmed_if_that_is_wanted_also_from_the_side_of_its_hidden_body() -> None:

@@ -13,8 +13,8 @@ from rpc.codec import all_messages
 
 FINGERPRINTS = {
     "About": "1.0-1601323694bc",
-    "BuildOrder": "1.2-3749874692a0",
-    "BuildOrders": "2.3-426038ce5ff7",
+    "BuildOrder": "1.3-4a9fa9f1b815",
+    "BuildOrders": "2.4-7495cd8ba19e",
     "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.1-6beaf32218e3",
     "Decision": "1.2-ae6533818412",
@@ -22,12 +22,12 @@ FINGERPRINTS = {
     "Failure": "1.1-84d533ba651e",
     "FeedEvent": "1.1-b2550ef937ac",
     "Holding": "1.1-1ec0b4b95e88",
-    "InstanceSummary": "1.2-7987918a439b",
+    "InstanceSummary": "1.3-358d0b3e2b8a",
     "Origin": "1.0-e151eb9bd671",
     "Report": "1.5-a0ecc4b3eee7",
     "RequestSpec": "2.2-88a98ad9daf5",
     "Selection": "1.1-1cfc9cd9b237",
-    "TaskOrder": "1.0-1b2895904715",
+    "TaskOrder": "1.1-7d9779d29c67",
     "UnknownGuest": "1.1-c90124cd34eb",
     "Verdict": "1.3-4865c6edd256",
 }

@@ -1,0 +1,45 @@
+"""The guards of a live migration are enough in small worlds, and the check of them would notice a missing one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.live_model import GUARDS, Model, search, without
+
+
+def test_with_all_guards_no_state_of_a_live_migration_is_wrong() -> None:
+    found = search(Model(), limit=150_000)
+
+    assert found.broken is None
+
+
+def test_with_all_guards_a_live_migration_comes_to_rest() -> None:
+    found = search(Model(deletes=False))
+
+    assert (found.broken, found.complete) == (None, True)
+    assert set(found.ends) == {"done", "given up"}
+
+
+WHY = {
+    "held-row": 5,
+    "twin-decides": 13,
+    "closes": 23,
+    "switch-received": 6,
+    "looks-later": 18,
+    "incoming-stays": 12,
+    "undo-waits": 19,
+    "ask-number": 35,
+}
+"""The shortest violation without each guard, in steps."""
+
+
+@pytest.mark.parametrize(("guard", "length"), WHY.items())
+def test_without_a_guard_of_live_migrations_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
+    found = search(without(guard), limit=100_000)
+
+    assert found.broken is not None, GUARDS[guard]
+    assert len(found.trace) == length
+
+
+def test_every_guard_of_live_migrations_is_looked_for() -> None:
+    assert WHY.keys() == GUARDS.keys()
