@@ -56,7 +56,9 @@ class Operators:
         return self.api.read(mappings.list_, mappings.ServerQuery(name=f"^{name}", limit=100_000))
 
     def act(self, uuid: str, action: str) -> None:
-        answer = self.bench.session().post(f"{self.bench.region.endpoint}/servers/{uuid}/action", json={action: None})
+        body = {action: {"host": None, "block_migration": "auto"} if action == "os-migrateLive" else None}
+        url = f"{self.bench.region.endpoint}/servers/{uuid}/action"
+        answer = self.bench.session().post(url, json=body, headers={"OpenStack-API-Version": "compute 2.53"})
         assert answer.status_code == 202, answer.text
 
     def wait(self, uuids: Sequence[str]) -> None:
@@ -136,7 +138,7 @@ def main() -> None:
     hosts, count, each = (8, 1, 1) if options.smoke else (48, 10, 50)
     with deployment(hosts, 0, DeploymentTimes(stats_interval=3600.0)) as bench, operators(bench) as at:
         clock, _ = idle(bench, 2.0 if options.smoke else 12.0)
-        cost(at, console, ("os-stop", "os-start", "migrate"), count, clock)
+        cost(at, console, ("os-stop", "os-start", "migrate", "os-migrateLive"), count, clock)
         cell = next(cell for cell in at.registry.cells() if cell.name == "cell1")
         mine = sorted(at.registry.hosts_of(cell.uuid))
         for number in range(each):

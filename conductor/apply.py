@@ -47,14 +47,17 @@ class Applier:
         *,
         page: int = FEED_PAGE_SIZE,
         operate: Callable[[Sequence[str]], None] = lambda servers: None,
+        changed_services: Callable[[], object] = lambda: None,
         other_cell_timeout: float = 0.0,
     ) -> None:
         """``map_new_hosts``: called with hosts of the cell that are not mapped to it, before the cursor moves past their events.
 
         ``page``: number of events that are read and applied at once. ``operate``: called with servers of which an event tells what
-        their operations may wait for. ``other_cell_timeout``: see ``db.api.events.apply``.
+        their operations may wait for. ``changed_services``: see ``FeedFollower``. ``other_cell_timeout``: see
+        ``db.api.events.apply``.
         """
         self._operate = operate
+        self._changed_services = changed_services
         self._other_cell_timeout = other_cell_timeout
         self._aside = aside or SetAside(api_database, "api")
         self._page = page
@@ -92,6 +95,8 @@ class Applier:
         self._write(cursor, page.last, self._checked(page.events), nodes)
         self.pages += 1
         self._note(page.head, page.last)
+        if any(event.kind is EventKind.SERVICE for event in page.events):
+            self._changed_services()
         return page.count == self._page
 
     def retry(self) -> None:

@@ -22,14 +22,15 @@ LOG = logging.getLogger(__name__)
 LOOK_INTERVAL_S = 10.0
 RETRY_AFTER_S = 600.0
 """Seconds after an evacuation that was given up in which its server is left alone."""
-AT_ONCE = 100
-"""Servers of one cell that are evacuated at the same time: each copies a disk."""
+AT_ONCE = 1000
+"""Servers of one cell that are evacuated at the same time, as many as one request may boot."""
 USER = "conductor"
 """Who asks for these operations, as 'move show' has it."""
 
 
 class DeadHostSweep:
-    """Accepts the evacuations. While no host is called dead, a look costs one statement in each cell.
+    """Accepts the evacuations. While no host is called dead, a look costs one statement in each cell. A cell's feed asks for a look
+    when a host was called dead.
 
     Hosts that are only silent stay: whether their guests run is unknown, and nobody has said that they do not. Several conductors
     may look at once: a server has one open operation at most.

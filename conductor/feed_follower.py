@@ -45,13 +45,15 @@ class FeedFollower:
         pause_rounds: int = 0,
         aside: SetAside | None = None,
         operate: Callable[[Sequence[str]], None] = lambda servers: None,
+        changed_services: Callable[[], object] = lambda: None,
         other_cell_timeout: float = 0.0,
     ) -> None:
         """``map_hosts``: map the hosts that report in the cell; otherwise 'host discover' does it.
 
         ``identified_only``: map only hosts whose identity the broker confirms. ``pause_rounds``: rounds to pause after another
         follower was quicker or has left nothing to do. ``operate``: called with servers whose operations may go on.
-        ``other_cell_timeout``: see ``db.api.events.apply``.
+        ``changed_services``: called when operators have changed services, as when they call a host dead. ``other_cell_timeout``:
+        see ``db.api.events.apply``.
         """
         self._database = api_database
         self._registry = registry
@@ -59,7 +61,14 @@ class FeedFollower:
         host_mapper = HostMapper(api_database, registry, cell, identified_only=identified_only) if map_hosts else None
         self._aside = aside or SetAside(api_database, "api")
         self._applier = Applier(
-            api_database, ledger, cell, host_mapper, self._aside, operate=operate, other_cell_timeout=other_cell_timeout
+            api_database,
+            ledger,
+            cell,
+            host_mapper,
+            self._aside,
+            operate=operate,
+            changed_services=changed_services,
+            other_cell_timeout=other_cell_timeout,
         )
         self._epoch: int | None = None
         self._second = False

@@ -96,6 +96,8 @@ class SuperConductorService:
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)
         self._waiting = QueueMetrics(api_database), OperationMetrics(api_database)
 
+        dead_hosts = Periodic("dead hosts", LOOK_INTERVAL_S, DeadHostSweep(ledger, registry).look)
+
         def make_follower(cell: Cell) -> FeedFollower:
             return FeedFollower(
                 api_database,
@@ -108,6 +110,7 @@ class SuperConductorService:
                 pause_rounds=PAUSE_ROUNDS,
                 aside=aside,
                 operate=self._told.add,
+                changed_services=dead_hosts.wake,
                 other_cell_timeout=settings.other_cell_timeout,
             )
 
@@ -130,7 +133,7 @@ class SuperConductorService:
             audit = BackgroundAudit(Places(api_database, ledger, registry, overdue=settings.step_time), settings.step_time)
             self._sweeps.append(Periodic("audit", settings.audit_interval, audit.round, at_once=False))
         if settings.evacuate_dead_hosts:
-            self._sweeps.append(Periodic("dead hosts", LOOK_INTERVAL_S, DeadHostSweep(ledger, registry).look))
+            self._sweeps.append(dead_hosts)
         if settings.purge_age:
             forget = partial(forget_deleted, registry, api_database, settings.purge_age)
             self._sweeps.append(Periodic("purge", TIDY_INTERVAL_S, forget, at_once=False))

@@ -170,6 +170,16 @@ def test_a_drained_host_has_no_servers_and_takes_none(cloud: World, shell: Shell
     assert hosts(cloud) == dict.fromkeys(uuids, "b1")
 
 
+def test_running_servers_are_migrated_live_if_that_is_wanted(cloud: World, shell: Shell) -> None:
+    runs, stopped = boot(cloud, count=2)
+    done(cloud, stopped, OperationKind.STOP)
+    assert shell("host drain a1 --live").status == 0
+    assert hosts(cloud) == {runs: "a2", stopped: "a2"}
+    kinds = {each.server_uuid: each.kind for each in history(cloud) if each.kind.moves}
+    assert kinds == {runs: OperationKind.LIVE_MIGRATE, stopped: OperationKind.MIGRATE}
+    cloud.settle()
+
+
 def test_what_cannot_be_migrated_is_left_with_the_reason(cloud: World, shell: Shell) -> None:
     paused, resized, plain = boot(cloud, count=3)
     done(cloud, paused, OperationKind.PAUSE)

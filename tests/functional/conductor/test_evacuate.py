@@ -10,6 +10,7 @@ import pytest
 
 from cells.emptying import Emptier, HostCondition, MoveOrder, Need
 from conductor.evacuate import DeadHostSweep
+from conductor.feed_follower import FeedFollower
 from db.api import mappings, operations
 from db.api.mappings import ServerQuery
 from db.api.operations import OperationQuery
@@ -101,6 +102,22 @@ def test_what_could_not_be_evacuated_is_left_alone_for_a_while(cloud: World, mon
     again = history(cloud)
     assert [each.server_uuid for each in again] == [stays, stays]
     assert all(cloud.ended(each).outcome is Outcome.GIVEN_UP for each in again)
+
+
+def test_the_feed_tells_at_once_that_a_host_was_called_dead(cloud: World) -> None:
+    cloud.start_cells()
+    cloud.start_agent("a1")
+    cell, looks = cloud.keeper.cell("cell1"), list[str]()
+    ground = (cloud.api, cloud.keeper.ledger, cloud.keeper.registry, cell)
+    follower = FeedFollower(*ground, 60.0, changed_services=lambda: looks.append("look"))
+    assert wait_until(lambda: bool(cell.read(services.hosts, AGENT_BINARY)), PATIENCE)
+    while follower.keep():
+        pass
+    assert looks == []
+    call_dead(cloud, "a1")
+    while follower.keep():
+        pass
+    assert looks == ["look"]
 
 
 def test_a_migration_that_waits_for_the_dead_host_is_given_up(cloud: World) -> None:
