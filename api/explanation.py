@@ -6,7 +6,7 @@ moved has decisions about each of its bodies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +30,7 @@ EXPLAINED_BODIES = 20
 QUEUED = "The request is accepted and waits for its scheduling decision."
 DECIDED = "The server was given a host."
 WAITS = "The request waits for hosts that cannot take it now, and is tried again until its deadline."
+SHELVED = "The server is shelved: it is on no host."
 UNDECIDED = "No scheduling decision is on record for this server."
 
 
@@ -44,7 +45,7 @@ class Explanation:
         call = calls.of(req)
         found = self._finder.find(server_id, call)
         by_body = self._database.read(_decisions, found.server)
-        made = by_body.get(found.server.body_uuid, [])
+        made = _latest(found.server, by_body)
         document = _summary(found.server, made, call) | {"would_have_fitted": _words(made, call)}
         if call.may(policies.EXPLAIN_ALL):
             document |= _everything(found, [decision for some in by_body.values() for decision in some])
@@ -90,6 +91,12 @@ def _decisions(tx: ApiTransaction, server: Server) -> dict[str, list[Decision]]:
     }
 
 
+def _latest(server: Server, by_body: Mapping[str, list[Decision]]) -> list[Decision]:
+    """The decisions about the body that is shown. A shelved one has none; of it they are about its last unshelve, if any."""
+    latest = list(by_body)[-1] if server.is_shelved else server.body_uuid
+    return by_body.get(latest, [])
+
+
 def batch_of(request_id: str) -> str | None:
     """The batch of a request ID (``req-UUID``), a reservation ID (``r-HEX``) or a batch uuid."""
     try:
@@ -114,7 +121,11 @@ def _message(server: Server, made: Sequence[Decision], call: Call) -> str:
         return WAITS
     if made:
         found = any(choice.host for choice in made[-1].choices)
+        if found and server.is_shelved:
+            return SHELVED
         return DECIDED if found else server_view.tenant_fault(made[-1].message, call)
+    if server.is_shelved:
+        return SHELVED
     return QUEUED if server.cell_uuid is None else UNDECIDED
 
 

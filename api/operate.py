@@ -14,10 +14,11 @@ from api.hosts import HostWatch
 from api.opts import ApiSettings
 from api.validation import is_uuid
 from cells.registry import CellRegistry
-from db.api import builds, edits, mappings, operation_accept, operation_steps, operations
+from db.api import builds, edits, mappings, operation_accept, operation_steps, operations, shelving
 from db.api.claims import Ledger
 from db.api.operation_accept import NewOperation
 from db.cell import services
+from images.store import NOT_CONFIGURED
 from objects import errors
 from objects.flavor import Flavor
 from objects.instance import Server
@@ -52,7 +53,7 @@ class Operations:
         destination_cell = self._cell_of(args.host)
         if kind is OperationKind.EVACUATE:
             self._refuse_unless_dead(server)
-        is_long = kind.moves or kind is OperationKind.REBUILD
+        is_long = kind.moves or kind in (OperationKind.REBUILD, OperationKind.SHELVE)
         patience = self._settings.move_timeout if is_long else self._settings.task_timeout
         now = self._database.now()
         asked = NewOperation(
@@ -80,6 +81,30 @@ class Operations:
         else:
             self._doorbell.operation(call.context, operation.uuid)
         return operation
+
+    def shelve(self, call: Call, server_id: str) -> None:
+        """The server leaves its host once a snapshot of it is complete. Raises errors.Conflict if nobody could store that."""
+        if not self._settings.images_folder:
+            self._server(call, server_id)
+            raise errors.Conflict(f"Cannot 'shelve' instance {server_id}: {NOT_CONFIGURED}")
+        self.accept(call, server_id, OperationKind.SHELVE)
+
+    def offload(self, call: Call, server_id: str) -> None:
+        """The shelved server leaves its host now. Raises errors.Conflict if it is not shelved on a host."""
+        operation = self._in_state(call, server_id, OperationState.SHELVED)
+        done = self._ledger.write(shelving.offload, [operation.uuid], self._database.now()) if operation else None
+        if done is None or not done.operations:
+            raise errors.Conflict(f"Cannot 'shelveOffload' instance {server_id}: it is not shelved on a host")
+        self._doorbell.deleted(call.context, done.deleted)
+
+    def unshelve(self, call: Call, server_id: str) -> None:
+        """The server is started on its host if it is still there, else it comes to a host that is chosen."""
+        operation = self._in_state(call, server_id, OperationState.SHELVED)
+        if operation is None or not self._database.write(shelving.start_again, [operation.uuid], self._database.now()).operations:
+            self.accept(call, server_id, OperationKind.UNSHELVE)
+            return
+        step(LOG, "unshelve accepted", server_id, call.context.request_id)
+        self._doorbell.operation(call.context, operation.uuid)
 
     def confirm(self, call: Call, server_id: str) -> None:
         """The user keeps the resized server. Raises errors.Conflict if it does not wait for that."""
@@ -131,12 +156,17 @@ class Operations:
         return server
 
     def _waiting(self, call: Call, server_id: str, what: str) -> Operation:
+        operation = self._in_state(call, server_id, OperationState.VERIFY)
+        if operation is None:
+            raise _not_waiting(server_id, what)
+        return operation
+
+    def _in_state(self, call: Call, server_id: str, state: OperationState) -> Operation | None:
+        """The server's open operation, if it is in this state. Raises errors.Conflict for a locked server."""
         server = self._server(call, server_id)
         edits.check_lock(server_id, server.locked_by, ignored=call.may(policies.IGNORE_LOCK))
         operation = self._database.read(operations.open_for, [server_id]).get(server_id)
-        if operation is None or operation.state is not OperationState.VERIFY:
-            raise _not_waiting(server_id, what)
-        return operation
+        return operation if operation is not None and operation.state is state else None
 
     def _cell_of(self, host: str | None) -> str | None:
         """The cell of a destination. Raises errors.Invalid for a host that is in none."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+from images import opts as images_opts
 from objects import errors, text
 from objects.base import INT32_MAX, Object
 from objects.ids import checked_identifier
@@ -239,6 +240,7 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     service_down_time: float = 60.0
     quota: QuotaLimits = QuotaLimits()
     policy_files: tuple[str, ...] = ()
+    images_folder: str = ""
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
@@ -263,6 +265,7 @@ def settings(conf: cfg.ConfigOpts) -> ApiSettings:
         "trusted_proxies": tuple(group.trusted_proxies),
         "quota": default_limits(conf),
         "policy_files": policy_files(conf),
+        "images_folder": images_opts.folder(conf),
     }
     return ApiSettings(**values | more)
 

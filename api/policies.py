@@ -73,6 +73,9 @@ PAUSE = "os_compute_api:os-pause-server:pause"
 UNPAUSE = "os_compute_api:os-pause-server:unpause"
 SUSPEND = "os_compute_api:os-suspend-server:suspend"
 RESUME = "os_compute_api:os-suspend-server:resume"
+SHELVE = "os_compute_api:os-shelve:shelve"
+SHELVE_OFFLOAD = "os_compute_api:os-shelve:shelve_offload"
+UNSHELVE = "os_compute_api:os-shelve:unshelve"
 MIGRATE = "os_compute_api:os-migrate-server:migrate"
 LIVE_MIGRATE = "os_compute_api:os-migrate-server:migrate_live"
 EVACUATE = "os_compute_api:os-evacuate"
@@ -158,6 +161,9 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
             (UNPAUSE, MEMBER, "Unpause a server.", "unpause"),
             (SUSPEND, MEMBER, "Suspend a server.", "suspend"),
             (RESUME, MEMBER, "Resume a server.", "resume"),
+            (SHELVE, MEMBER, "Shelve a server.", "shelve"),
+            (SHELVE_OFFLOAD, ADMIN, "Let a shelved server leave its host.", "shelveOffload"),
+            (UNSHELVE, MEMBER, "Unshelve a server.", "unshelve"),
             (MIGRATE, ADMIN, "Migrate a server to another host.", "migrate"),
             (LIVE_MIGRATE, ADMIN, "Migrate a running server live to another host.", "os-migrateLive"),
             (EVACUATE, ADMIN, "Evacuate a server from a dead host.", "evacuate"),

@@ -19,6 +19,7 @@ from cells import api_level
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel
 from cells.presence import Presence
+from images import opts as images_opts
 from objects.process import API_BINARY
 from service import process
 from service.process import Plan
@@ -74,7 +75,7 @@ def check_callers(conf: cfg.ConfigOpts) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the command."""
-    return process.main(API_BINARY, argv, [opts.list_opts(), cells_opts.list_opts()], plan)
+    return process.main(API_BINARY, argv, [opts.list_opts(), cells_opts.list_opts(), images_opts.list_opts()], plan)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,9 @@ class OperationActions:
             ("rebuild", policies.REBUILD, schemas.REBUILD, self._rebuild),
             ("confirmResize", policies.CONFIRM_RESIZE, schemas.NO_VALUE, self._confirm),
             ("revertResize", policies.REVERT_RESIZE, schemas.NO_VALUE, self._revert),
+            ("shelve", policies.SHELVE, schemas.NO_VALUE, self._shelve),
+            ("shelveOffload", policies.SHELVE_OFFLOAD, schemas.NO_VALUE, self._offload),
+            ("unshelve", policies.UNSHELVE, schemas.NO_VALUE, self._unshelve),
             ("migrate", policies.MIGRATE, schemas.MIGRATE, self._migrate),
             ("os-migrateLive", policies.LIVE_MIGRATE, schemas.LIVE_MIGRATE, self._migrate_live),
             ("evacuate", policies.EVACUATE, schemas.EVACUATE, self._evacuate),
@@ -93,6 +96,18 @@ class OperationActions:
 
     def _revert(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
         self._operations.revert(call, server_id)
+        resp.status = 202
+
+    def _shelve(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.shelve(call, server_id)
+        resp.status = 202
+
+    def _offload(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.offload(call, server_id)
+        resp.status = 202
+
+    def _unshelve(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.unshelve(call, server_id)
         resp.status = 202
 
     def _migrate(self, call: Call, server_id: str, value: dict[str, Any] | None, resp: falcon.Response) -> None:

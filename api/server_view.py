@@ -33,6 +33,8 @@ STATUSES = {
     ServerPhase.REBUILDING: "REBUILD",
     ServerPhase.REBOOTING: "REBOOT",
     ServerPhase.HARD_REBOOTING: "HARD_REBOOT",
+    ServerPhase.SHELVED: "SHELVED",
+    ServerPhase.SHELVED_OFFLOADED: "SHELVED_OFFLOADED",
     ServerPhase.ERROR: "ERROR",
     ServerPhase.DELETED: "DELETED",
 }

@@ -78,6 +78,7 @@ class Status:
                 each.name: {"count": each.count, "oldest_seconds": round(max(0.0, level.now - each.oldest), 3)}
                 for each in level.operations
             },
+            "shelved": servers[None].pop("shelved", 0),
             "queue": {
                 "depth": level.queue.depth,
                 "oldest_seconds": None if level.queue.oldest is None else round(max(0.0, level.now - level.queue.oldest), 3),

@@ -18,7 +18,7 @@ import msgspec
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db.api import operation_accept, operation_steps, operations
+from db.api import operation_accept, operation_steps, operations, shelving
 from db.api.claims import Ledger
 from db.api.operation_accept import NewOperation
 from db.api.operations import Body
@@ -83,6 +83,7 @@ class Need(enum.StrEnum):
 
     MOVE = "move"
     CONFIRM = "confirm"  # its resize
+    OFFLOAD = "offload"  # it is shelved, and its host may forget it
     GIVE_UP = "give up"  # its migration or resize from a dead host, which cannot be asked to be off
     WAIT = "wait"  # until what is under way has ended
     STUCK = "stuck"  # somebody else must do something first
@@ -147,6 +148,8 @@ def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationK
     if operation is not None and operation.state is OperationState.VERIFY:
         text = f"its {operation.kind} waits for its user: 'move confirm' or 'move revert' {operation.uuid}"
         return (Need.CONFIRM, text) if order.confirm else (Need.STUCK, text)
+    if operation is not None and operation.state is OperationState.SHELVED:
+        return Need.OFFLOAD, _under_way(operation)
     if operation is not None and kind is OperationKind.EVACUATE and _waits_for(operation, body):
         return Need.GIVE_UP, _under_way(operation)
     if operation is not None and (kind is not OperationKind.EVACUATE or operation.state is not OperationState.TASK):
@@ -157,7 +160,7 @@ def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationK
         return Need.WAIT, f"it is in state {server.state if server.state != 'active' else row.state}"
     if body.hidden or server.host != row.host:  # what its cell did has not been read yet
         return Need.WAIT, "its server is elsewhere: see 'superconductor verify' if it stays"
-    if not allows(kind, server.power):
+    if not allows(kind, operation_accept.wanted_power(body, operation)):
         return Need.STUCK, f"it is {vm_state_of(server)}: a server is migrated while it is active or stopped"
     return Need.MOVE, ""
 
@@ -281,6 +284,10 @@ class Emptier:
         self._ledger.write(operation_steps.give_up, fault, self.database.now())
         self.database.write(operation_steps.recall, list(fault), self.database.now())
 
+    def offload(self, operation: Operation) -> None:
+        """Let a shelved server leave its host; nothing if it does not wait for that any more."""
+        self._ledger.write(shelving.offload, [operation.uuid], self.database.now())
+
     def confirm(self, operation: Operation) -> None:
         """Confirm a resize that waits for its user; nothing if it does not any more."""
         self._ledger.write(operation_steps.confirm, [operation.uuid], self.database.now())
@@ -358,6 +365,9 @@ class Emptying:
             return msgspec.structs.replace(each, need=need, reason=reason)
         if each.need is Need.CONFIRM and each.operation is not None:
             self._emptier.confirm(each.operation)
+            return msgspec.structs.replace(each, need=Need.WAIT)
+        if each.need is Need.OFFLOAD and each.operation is not None:
+            self._emptier.offload(each.operation)
             return msgspec.structs.replace(each, need=Need.WAIT)
         if each.need is Need.GIVE_UP and each.operation is not None:
             self._emptier.give_up(each.operation)

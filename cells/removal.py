@@ -145,6 +145,7 @@ class RemovalFate(enum.StrEnum):
     CONFIRMED = "its delete is confirmed"
     GIVEN_UP = "its operation is given up"
     REPLACED = "replaced by the body that its operation made"
+    SHELVED = "it is shelved, and leaves its host"
     TURNED_BACK = "its server is again what it was before its operation"
     ASKED = "the cell that it is migrated to live is asked first"
 
@@ -152,6 +153,7 @@ class RemovalFate(enum.StrEnum):
 _STEPS = {
     RemovalFate.GIVEN_UP: cell_removal.give_up,
     RemovalFate.REPLACED: cell_removal.go_on,
+    RemovalFate.SHELVED: cell_removal.offload,
     RemovalFate.TURNED_BACK: cell_removal.turn_back,
 }
 _WAITING = (OperationState.VERIFY, OperationState.REVERTING)
@@ -181,7 +183,11 @@ def _leaves_live(resident: Resident) -> bool:
 def _fate_of_move(resident: Resident) -> RemovalFate | None:
     """What becomes of one of the two bodies of an operation, if the other one is elsewhere and may be the server."""
     each = resident.operation
-    if each is None or resident.deleted or each.source is None or each.twin is None:
+    if each is None or resident.deleted or each.source is None:
+        return None
+    if each.operation.state is OperationState.SHELVED:
+        return RemovalFate.SHELVED
+    if each.twin is None:
         return None
     source, twin, state = each.source.server, each.twin.server, each.operation.state
     if source.cell_uuid == twin.cell_uuid:

@@ -68,7 +68,7 @@ class SimulatedHost(Object, frozen=True, kw_only=True):
 
 
 class StateFolder:
-    """One deployment's folder: its databases, ``hosts/`` with the guests, ``secrets.key``, a log and a lock.
+    """One deployment's folder: its databases, ``hosts/`` with the guests, ``images/``, ``secrets.key``, a log and a lock.
 
     Only its owner may enter it, since its databases hold tenants' metadata in the clear.
 
@@ -79,7 +79,8 @@ class StateFolder:
         self.path = path.resolve()
         try:
             private_files.own_folder(self.path)
-            (self.path / "hosts").mkdir(exist_ok=True, mode=private_files.FOLDER_MODE)
+            for name in ("hosts", "images"):
+                (self.path / name).mkdir(exist_ok=True, mode=private_files.FOLDER_MODE)
             self._lock = private_files.open_own(self.path / "lock", os.O_RDWR | os.O_APPEND, "a+")
         except OSError as error:
             text = f"{self.path} cannot be used as a state folder: {error.strerror}; give another with --state."
@@ -102,6 +103,11 @@ class StateFolder:
     def bus_url(self, name: str) -> str:
         """An embedded bus that no other folder's deployment in this process shares."""
         return f"embedded://{hashlib.blake2b(bytes(self.path), digest_size=4).hexdigest()}/{name}"
+
+    @property
+    def images(self) -> Path:
+        """The folder of the image store."""
+        return self.path / "images"
 
     @property
     def log_file(self) -> Path:
@@ -177,6 +183,7 @@ class AllInOne:
             settle_age=pace.settle_age,
             resend_age=pace.settle_age,
             service_down_time=pace.down_time,
+            images_folder=str(folder.images),
         )
         self._closing: list[Bus | ApiDatabase | CellDatabase] = [self._bus, self._api_database]
         self._services: list[RoleService] = []
@@ -188,6 +195,7 @@ class AllInOne:
         self._services.append(of_api_level(self._notify, folder.bus_url("api"), self._api_database, self.registry))
         self._services += [Presence(self._api_database, "api", binary) for binary in (SCHEDULER_BINARY, CONDUCTOR_BINARY)]
         self._api_presence = Presence(self._api_database, "api", API_BINARY)
+        api = msgspec.structs.replace(api, images_folder=str(folder.images))
         self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault)
         self._api_host = api.host
         database = self._api_database
@@ -219,6 +227,7 @@ class AllInOne:
             report_interval=self._pace.report_interval,
             stats_interval=self._pace.stats_interval,
             audit_interval=10.0,
+            images_folder=str(self._folder.images),
             simulated=SimulatedSettings(
                 state_path=str(self._folder.path / "hosts"),
                 shared_folder=True,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # imported where they are used: a usage error or a help text 
     from cells.registry import CellRegistry
     from cells.template import Local
     from db.sql.engine import ApiDatabase
+    from images.store import FolderStore
 
 CONFIG_VARIABLE = "SUPERCONDUCTOR_CONFIG"
 """Environment variable that names configuration files or folders of them, separated as in PATH."""
@@ -80,6 +81,14 @@ class Deployment:
         return settings if self.state is None else replace(settings, local=Local(database_url=self.api_url))
 
     @property
+    def images(self) -> FolderStore | None:
+        """The image store; None if there is none."""
+        from images import opts
+        from images.store import open_store
+
+        return open_store(str(self.state / "images") if self.state is not None else opts.folder(self.conf))
+
+    @property
     def local(self) -> Local:
         """What URL templates of cells are filled in from."""
         return self.registry_settings.local
@@ -89,11 +98,12 @@ class Deployment:
         """The configuration. Raises Misconfigured."""
         from api.opts import QUOTA_GROUP, QUOTAS
         from cells import opts
+        from images import opts as image_opts
         from service import config
         from service.opts import API_BUS, API_DATABASE, BUS
 
         ours = [(None, [BUS, API_BUS]), ("api_database", [API_DATABASE]), (QUOTA_GROUP, QUOTAS)]
-        return config.load(self.arguments, ours, opts.list_opts(), files=[] if self.state else None)
+        return config.load(self.arguments, ours, opts.list_opts(), image_opts.list_opts(), files=[] if self.state else None)
 
     def close(self) -> None:
         """Close what was opened."""

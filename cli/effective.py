@@ -18,6 +18,7 @@ import api.opts
 import cells.opts
 import compute.opts
 import conductor.opts
+import images.opts
 import scheduler.opts
 import service.opts
 from objects import errors
@@ -29,10 +30,16 @@ from service.config import Listing
 _VARIABLE = re.compile(r"OS_([A-Z0-9_]+?)__([A-Z0-9_]+)")
 
 ROLES: dict[str, tuple[Listing, ...]] = {
-    "api": (service.opts.list_opts(), api.opts.list_opts(), cells.opts.list_opts(), api.keystone.list_opts()),
-    "conductor": (service.opts.list_opts(), conductor.opts.list_opts(), cells.opts.list_opts()),
+    "api": (
+        service.opts.list_opts(),
+        api.opts.list_opts(),
+        cells.opts.list_opts(),
+        images.opts.list_opts(),
+        api.keystone.list_opts(),
+    ),
+    "conductor": (service.opts.list_opts(), conductor.opts.list_opts(), cells.opts.list_opts(), images.opts.list_opts()),
     "scheduler": (service.opts.list_opts(), scheduler.opts.list_opts(), cells.opts.list_opts()),
-    "compute": (service.opts.list_opts(), compute.opts.list_opts()),
+    "compute": (service.opts.list_opts(), compute.opts.list_opts(), images.opts.list_opts()),
 }
 """The options that the processes of each role read, besides those of logging."""
 

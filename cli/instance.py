@@ -78,8 +78,7 @@ class InstanceVerify(ActionShow):
         if record is None:
             return self._say(UNMAPPED, "has no mapping", uuid)
         if record.cell_uuid is None:
-            what = "deleted before it had a cell" if record.deleted else "being built" if record.requested else "not queued"
-            return self._say(NO_CELL, f"is mapped to no cell: {what}", uuid)
+            return self._say(NO_CELL, f"is mapped to no cell: {_without_cell(record)}", uuid)
         try:
             cell = self.deployment.registry.get(record.cell_uuid)
             row = cell.read(cell_rows.rows, [uuid]).rows.get(uuid)
@@ -99,6 +98,14 @@ class InstanceVerify(ActionShow):
         self.status = status
         values = (cell.name if cell else None, str(row.state) if row else None, row.host if row else None)
         return ("ID", "Verdict", "Cell", "State", "Host"), (uuid, verdict, *values)
+
+
+def _without_cell(record: Record) -> str:
+    if record.deleted:
+        return "deleted before it had a cell"
+    if record.state == "shelved":
+        return "it is shelved"
+    return "being built" if record.requested else "not queued"
 
 
 def _disagreements(record: Record, row: InstanceRow) -> list[str]:

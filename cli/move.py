@@ -182,6 +182,7 @@ def _state(each: Operation) -> str:
 
 _ADVICE = {
     OperationState.TASK: "its host carries it out, or the operation ends at its deadline",
+    OperationState.SHELVED: "the server is shelved: unshelve it",
     OperationState.VERIFY: "the server has arrived: confirm or revert it",
     OperationState.REVERTING: "it is being reverted",
     OperationState.UNDOING: "it is being given up already",

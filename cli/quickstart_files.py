@@ -29,6 +29,10 @@ port = {port}
 
 [conductor]
 roles = super
+
+[images]
+# The snapshots of shelved servers. Agents have the same folder.
+folder = {images}
 """
 
 CELL = """\
@@ -65,6 +69,10 @@ driver = simulated
 # A guest is a line in a file here; several hosts may have their files here.
 state_path = {hosts}
 shared_folder = true
+
+[images]
+# The snapshots of shelved servers, as in api.conf.
+folder = {images}
 """
 
 
@@ -80,7 +88,7 @@ class Access(Object, frozen=True, kw_only=True):
 
 
 class QuickstartFolder:
-    """The folder of a quick start: ``etc`` with its files, ``db`` for databases in files, ``hosts`` for simulated guests."""
+    """The folder of a quick start: ``etc`` with its files, ``db`` for databases, ``hosts`` for guests, ``images`` for snapshots."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -103,13 +111,13 @@ class QuickstartFolder:
         """Make the folders. Raises Misconfigured where that cannot be done."""
         try:
             private_files.own_folder(self.path)
-            for name in ("etc", "db", "hosts"):
+            for name in ("etc", "db", "hosts", "images"):
                 private_files.own_folder(self.path / name)
         except OSError as error:
             raise errors.Misconfigured(f"{self.path} cannot be used: {error.strerror}; give another folder") from None
 
     def write_api(self, access: Access, port: int) -> None:
-        self._write(self.api, API, access, etc=self.etc, port=port)
+        self._write(self.api, API, access, etc=self.etc, port=port, images=self.path / "images")
 
     def write_cell(self, name: str, access: Access) -> None:
         """The files of a cell's conductors and of its first agent."""
@@ -120,7 +128,7 @@ class QuickstartFolder:
             agent_files.write_private(self.users(name), agent_files.users_text(login))
         self._write(self.cell(name), CELL, access, cell=name, users="required" if login else "shared")
         agents = access if login is None else Access(bus=login.bus, database="", keys="")
-        self._write(self.agent(name), AGENT, agents, cell=name, hosts=self.path / "hosts")
+        self._write(self.agent(name), AGENT, agents, cell=name, hosts=self.path / "hosts", images=self.path / "images")
 
     def _write(self, file: Path, template: str, access: Access, **words: object) -> None:
         """Only its owner may read it, from its first byte on; whoever reads it meanwhile sees the old file or the new one."""

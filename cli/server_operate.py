@@ -132,6 +132,32 @@ class ServerReboot(_Action):
         return {"type": "HARD" if parsed_args.hard else "SOFT"}
 
 
+class ServerShelve(_Action):
+    """Shelve servers: their disks are kept in the image store, and they leave their hosts. Their quota stays charged.
+
+    Examples:
+      superconductor server shelve web-1 --wait
+      superconductor server shelve web-1 --offload
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--offload", action="store_true", help="servers that are shelved on their hosts leave them now")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self.action = "shelveOffload" if parsed_args.offload else "shelve"
+        super().take_action(parsed_args)
+
+
+class ServerUnshelve(_Action):
+    """Bring shelved servers back, on any host that can take them.
+
+    Example: superconductor server unshelve web-1 --wait
+    """
+
+    action = "unshelve"
+
+
 class ServerRebuild(_Action):
     """Give servers new disks from an image. What is on the old ones is lost.
 

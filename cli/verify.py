@@ -66,7 +66,13 @@ class Verify(AdminLister):
         from db.api.claims import Ledger
 
         database = self.deployment.api_database
-        places = Places(database, Ledger(database, "verify"), self.deployment.registry, overdue=parsed_args.overdue)
+        places = Places(
+            database,
+            Ledger(database, "verify"),
+            self.deployment.registry,
+            overdue=parsed_args.overdue,
+            images=self.deployment.images,
+        )
         places.end_unproven = parsed_args.end_unproven
         audit = Audit(places)
         found: Found = {}

@@ -371,6 +371,9 @@ class Agent:
                 if work.order.args.target is None:
                     raise errors.TaskFailed("The order does not say where the guest is to go.")
                 self._driver.send(guest.uuid, work.order.args.target, build.cancel)
+            case TaskKind.SNAPSHOT:
+                self._driver.set_power(guest.uuid, work.order.power, hard=work.hard)
+                self._driver.snapshot(guest.uuid, work.order.args.image_id or "")
 
     def _retry_at(self, tries: int) -> float:
         return time.monotonic() + pause_after(tries, FIRST_RETRY_S, LONGEST_HOLD_RETRY_S, spread=0.5)

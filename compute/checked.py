@@ -50,6 +50,9 @@ class CheckedDriver:
             raise errors.NotOffered("The hypervisor driver of this host keeps no console output.")
         return self._driver.console_output(uuid, max_bytes)[-max_bytes:]
 
+    def snapshot(self, uuid: str, image_id: str) -> None:
+        self._driver.snapshot(uuid, image_id)
+
     def guests(self) -> list[Guest]:
         return [guest for guest in self._driver.guests() if self._is_readable(guest)]
 

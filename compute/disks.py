@@ -147,6 +147,23 @@ class Disks:
         """The end of the transfer is known."""
         _beside(file_of(self._path, uuid), _SENDING).unlink(missing_ok=True)
 
+    def image(self, uuid: str, *, torn: bool) -> bytes:
+        """A copy of the disk for the image store. ``torn``: its guest may write meanwhile. Raises errors.TaskFailed."""
+        disk = _read(file_of(self._path, uuid))
+        if disk is None:
+            raise errors.TaskFailed(f"The disk of instance {uuid} does not exist.")
+        return msgspec.json.encode(msgspec.structs.replace(disk, torn=disk.torn or torn))
+
+    def restore(self, uuid: str, image: bytes) -> None:
+        """Make the disk of a new guest from such a copy. Raises errors.BuildFailed for one that is not complete."""
+        try:
+            disk = typed.decode(image, Disk)
+        except msgspec.MsgspecError as error:
+            raise errors.BuildFailed(f"The snapshot cannot be copied: {error}") from error
+        if disk.torn:
+            raise errors.BuildFailed("The snapshot cannot be copied: it was taken of a guest that wrote meanwhile.")
+        self.replace(uuid, disk)
+
     def remove(self, uuid: str) -> None:
         """Remove the disk and all that is beside it. An unknown uuid is no error."""
         file = file_of(self._path, uuid)

@@ -75,8 +75,8 @@ class ComputeDriver(Protocol):
         """Make the guest's disk, bring the guest to ``guest.power``, and return when it is so. Must return or raise soon after
         ``cancel`` is set.
 
-        The disk is a complete copy of the disk of ``origin``; None: it is made from the image. An INCOMING guest gets its disk with
-        its memory: return when it listens.
+        The disk is a complete copy of the disk of ``origin``, which may be a snapshot in the image store; None: it is made from
+        the image. An INCOMING guest gets its disk with its memory: return when it listens.
 
         ``secrets`` are for the guest alone: never write them to a log, nor to a file that outlives the guest's start.
 
@@ -127,6 +127,13 @@ class ComputeDriver(Protocol):
 
         Raises ``errors.NotFound`` for an unknown uuid, and ``errors.NotOffered`` if the driver keeps no consoles; a driver without
         this method counts as such.
+        """
+        ...
+
+    def snapshot(self, uuid: str, image_id: str) -> None:
+        """Copy the disk of the guest, which is off, to the image store, and return when the copy is complete and durable.
+
+        Idempotent: a copy of this name is replaced as a whole. Raises ``errors.TaskFailed`` if it cannot.
         """
         ...
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from oslo_config import cfg
 
+from images import opts as images_opts
 from objects import errors, extra_specs, typed
 from objects.base import Object
 from objects.text import checked_name
@@ -190,7 +191,10 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
 
 
 class ComputeSettings(Object, frozen=True, kw_only=True):
-    """``[compute]`` with the settings of the simulated driver; times in seconds. The defaults are those of the options."""
+    """``[compute]`` with the settings of the simulated driver and the image store's folder; times in seconds.
+
+    The defaults are those of the options.
+    """
 
     host: str
     simulated: SimulatedSettings
@@ -215,6 +219,7 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
     disk_allocation_ratio: float = 1.0
     reserved_memory_mb: int = 0
     reserved_disk_gb: int = 0
+    images_folder: str = ""
 
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
@@ -233,4 +238,7 @@ def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
     simulated.offered()
     if simulated.spawn_delay_max < simulated.spawn_delay_min:
         raise errors.Misconfigured("[simulated] spawn_delay_max must not be less than spawn_delay_min.")
-    return ComputeSettings(simulated=simulated, **{option.dest: conf.compute[option.dest] for option in COMPUTE})
+    folder = images_opts.folder(conf)
+    return ComputeSettings(
+        simulated=simulated, images_folder=folder, **{option.dest: conf.compute[option.dest] for option in COMPUTE}
+    )

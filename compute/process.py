@@ -10,6 +10,7 @@ from oslo_config import cfg
 
 from compute import drivers, opts
 from compute.main import FINAL_REPORTS_TIMEOUT_S, ComputeService
+from images import opts as images_opts
 from objects.process import AGENT_BINARY
 from rpc import agents
 from rpc.transport import Bus, user_of
@@ -63,7 +64,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the command."""
-    return process.main(AGENT_BINARY, argv, [opts.list_opts()], plan)
+    return process.main(AGENT_BINARY, argv, [opts.list_opts(), images_opts.list_opts()], plan)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from compute.consoles import Consoles
 from compute.disks import Disk, Disks
 from compute.driver import Guest
 from compute.journal import Journal, Received, has_guests
+from images.store import NOT_CONFIGURED, open_store
 from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
@@ -80,6 +81,7 @@ class SimulatedDriver:
     def __init__(self, settings: opts.ComputeSettings) -> None:
         self._host = settings.host
         self._settings = settings.simulated
+        self._images = open_store(settings.images_folder)
         path = _machines_journal(self._settings, self._host)
         self._hold = _hold(path)
         self._disks = Disks(path.with_suffix(".disks"))
@@ -169,6 +171,13 @@ class SimulatedDriver:
             raise errors.NotFound(f"Host {self._host} has no guest of instance {uuid}.")
         return self._consoles.read(found[-1], max_bytes)
 
+    def snapshot(self, uuid: str, image_id: str) -> None:
+        guest = self._guest(uuid)
+        self._check_task(uuid, hard=False)
+        if self._images is None:
+            raise errors.TaskFailed(NOT_CONFIGURED)
+        self._images.save(image_id, self._disks.image(uuid, torn=guest.power.runs))
+
     def guests(self) -> list[Guest]:
         return [self._now(guest) for guest in self._journal.guests()]
 
@@ -189,8 +198,11 @@ class SimulatedDriver:
 
     def _copy(self, guest: Guest, origin: Origin, cancel: threading.Event) -> None:
         """Copy the origin's disk. All simulated hosts of a region share one state path."""
-        path, delay = self._settings.state_path, self._settings.copy_delay
-        self._disks.copy(guest.uuid, path, origin.host, origin.instance_uuid, delay, cancel)
+        if origin.image_id is not None:
+            self._disks.restore(guest.uuid, self._snapshot(origin.image_id))
+        else:
+            path, delay = self._settings.state_path, self._settings.copy_delay
+            self._disks.copy(guest.uuid, path, origin.host, origin.instance_uuid, delay, cancel)
         if guest.power.runs:
             self._disks.write(guest.uuid)
 
@@ -206,6 +218,14 @@ class SimulatedDriver:
     def _gone_over(self, guest: Guest) -> None:
         self._journal.change(msgspec.structs.replace(guest, power=Power.HELD))
         self._disks.sent(guest.uuid)
+
+    def _snapshot(self, image_id: str) -> bytes:
+        if self._images is None:
+            raise errors.BuildFailed(NOT_CONFIGURED)
+        try:
+            return self._images.read(image_id)
+        except errors.NotFound as error:  # the hosts share the store
+            raise errors.BuildAborted(str(error)) from error
 
     def _guest(self, uuid: str) -> Guest:
         found = [guest for guest in self._journal.guests() if guest.uuid == uuid]

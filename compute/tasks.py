@@ -159,5 +159,5 @@ def guest_after(guest: Guest, order: TaskOrder) -> Guest:
             return msgspec.structs.replace(guest, power=Power.ON)
         case TaskKind.REBUILD:
             return msgspec.structs.replace(guest, power=order.power, image_id=order.args.image_id or guest.image_id)
-        case TaskKind.POWER | TaskKind.SEND:
+        case TaskKind.POWER | TaskKind.SEND | TaskKind.SNAPSHOT:
             return msgspec.structs.replace(guest, power=order.power)

@@ -53,6 +53,8 @@ class DeadHostSweep:
         for each in found:
             if each.need is Need.GIVE_UP and each.operation is not None:
                 emptier.give_up(each.operation)
+            if each.need is Need.OFFLOAD and each.operation is not None:
+                emptier.offload(each.operation)
         movable = [each for each in found if each.need is Need.MOVE]
         if not movable:
             return

@@ -32,11 +32,12 @@ from conductor.silence import SilenceWatch
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
-from conductor.tidy import erase_decided, forget_deleted, reap, tidy
+from conductor.tidy import erase_decided, forget_deleted, reap, remove_images, tidy
 from conductor.waiting import CellQueue, OperationMetrics, QueueMetrics
 from db.api import incarnation
 from db.api.claims import Ledger
 from db.sql.engine import ApiDatabase, CellDatabase
+from images.store import open_store
 from objects import errors
 from rpc import cell_conductor, super_conductor
 from rpc.compute import ComputeClient
@@ -85,8 +86,17 @@ class SuperConductorService:
             operate=lambda found: operator.advance(found),
         )
         deleter = Deleter(api_database, registry, settings.resend_age, aside)
-        operator = Operator(ledger, registry, deleter, builder.schedule_and_build, auto_confirm=settings.auto_confirm, aside=aside)
+        operator = Operator(
+            ledger,
+            registry,
+            deleter,
+            builder.schedule_and_build,
+            auto_confirm=settings.auto_confirm,
+            shelved_offload_time=settings.shelved_offload_time,
+            aside=aside,
+        )
         self._told = RoundBatcher("operate", operator.advance_servers, pace=OPERATE_PACE_S)
+        images = open_store(settings.images_folder)
         batches = BatchSweep(api_database, registry, idle=settings.sweep_interval, aside=aside)
         self._bus = bus
         self._settings = settings
@@ -126,11 +136,13 @@ class SuperConductorService:
             Periodic("cells", settings.sweep_interval, self._followers.follow),
             Periodic("silences", settings.sweep_interval, SilenceWatch(api_database, registry).look),
             Periodic("tidy", TIDY_INTERVAL_S, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
+            Periodic("images", settings.reap_interval, lambda: remove_images(api_database, images)),
             Periodic("secrets", settings.sweep_interval, lambda: erase_decided(api_database)),
             Periodic("reaper", settings.reap_interval, lambda: reap(api_database, ledger, aside)),
         ]
         if settings.audit_interval:
-            audit = BackgroundAudit(Places(api_database, ledger, registry, overdue=settings.step_time), settings.step_time)
+            places = Places(api_database, ledger, registry, overdue=settings.step_time, images=images)
+            audit = BackgroundAudit(places, settings.step_time)
             self._sweeps.append(Periodic("audit", settings.audit_interval, audit.round, at_once=False))
         if settings.evacuate_dead_hosts:
             self._sweeps.append(dead_hosts)

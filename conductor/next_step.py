@@ -23,15 +23,22 @@ class Next(enum.StrEnum):
     GIVEN_UP = "given up"
     TIME_OUT = "time out"
     FINISH = "finish"
+    OFFLOAD = "offload"
 
 
-def next_step(each: OpenOperation, now: float, auto_confirm: float = 0.0) -> Next:
-    """The next step. ``auto_confirm``: seconds after which a resize is confirmed; 0: only its user does."""
+def next_step(each: OpenOperation, now: float, auto_confirm: float = 0.0, shelved_offload_time: float = 0.0) -> Next:
+    """The next step. ``auto_confirm``: seconds after which a resize is confirmed; 0: only its user does.
+
+    ``shelved_offload_time``: seconds after which a shelved server leaves its host; -1: never.
+    """
     operation, source, twin = each.operation, each.source, each.twin
     late = operation.deadline < now
     match operation.state:
         case OperationState.TASK:
             return _of_task(operation, source, late=late)
+        case OperationState.SHELVED:
+            is_due = shelved_offload_time >= 0 and operation.updated_at + shelved_offload_time <= now
+            return Next.OFFLOAD if is_due else Next.WAIT
         case OperationState.PLACING:
             return Next.GIVE_UP if late else Next.WAIT
         case OperationState.HOLDING:

@@ -17,7 +17,7 @@ from conductor.delete import Deleter
 from conductor.next_step import Next, body_to_ask, next_step
 from conductor.orders import send_tasks
 from conductor.set_aside import SetAside
-from db.api import operation_steps, operations
+from db.api import operation_steps, operations, shelving
 from db.api.claims import Ledger
 from db.api.operation_steps import Stepped, has_closed
 from db.api.operations import Body, OpenOperation
@@ -55,11 +55,12 @@ class Operator:
         build: Callable[[Sequence[str]], None],
         *,
         auto_confirm: float = 0.0,
+        shelved_offload_time: float = 0.0,
         aside: SetAside | None = None,
         page: int = OPERATION_PAGE_SIZE,
     ) -> None:
         """``build``: called with the batches of twins that may be handed over. ``auto_confirm``: seconds after which a resize is
-        confirmed; 0: only its user does.
+        confirmed; 0: only its user does. ``shelved_offload_time``: those after which a shelved server leaves its host; -1: never.
         """
         self._ledger = ledger
         self._database = ledger.database
@@ -67,6 +68,7 @@ class Operator:
         self._deleter = deleter
         self._build = build
         self._auto_confirm = auto_confirm
+        self._shelved_offload_time = shelved_offload_time
         self._aside = aside or SetAside(ledger.database, "api")
         self._page = page
         self._complaints = RateLimitedLog(LOG)
@@ -96,7 +98,7 @@ class Operator:
             now = self._database.now()
             by_step: dict[Next, list[OpenOperation]] = defaultdict(list)
             for each in due:
-                by_step[next_step(each, now, self._auto_confirm)].append(each)
+                by_step[next_step(each, now, self._auto_confirm, self._shelved_offload_time)].append(each)
             changed: list[str] = []
             for wanted, some in by_step.items():
                 changed += self._take(wanted, some, now)
@@ -152,6 +154,8 @@ class Operator:
                 return self._ledger.write(operation_steps.give_up, faults, now, dead=self._on_dead_hosts(some))
             case Next.GIVEN_UP:
                 return self._database.write(operation_steps.given_up, uuids, now)
+            case Next.OFFLOAD:
+                return self._ledger.write(shelving.offload, uuids, now)
             case Next.TIME_OUT:
                 return self._database.write(operation_steps.time_out, uuids, now)
             case _:
@@ -215,7 +219,8 @@ def _task(each: OpenOperation, body: Body) -> Task:
     number, kind, power, args = operation.number, TaskKind.POWER, Power.HELD, TaskArgs()
     if operation.state is OperationState.TASK:
         kind, power = task_kind(operation.kind), WANTED.get(operation.kind, operation.power_before)
-        args = TaskArgs(hard=operation.args.hard, image_id=operation.args.image_id)
+        image_id = operation.uuid if kind is TaskKind.SNAPSHOT else operation.args.image_id
+        args = TaskArgs(hard=operation.args.hard, image_id=image_id)
     elif operation.state is OperationState.SENDING and body is each.source and twin is not None:
         kind, args = TaskKind.SEND, TaskArgs(target=SendTarget(instance_uuid=twin.uuid, host=twin.server.host or ""))
     elif operation.state is OperationState.SENDING:

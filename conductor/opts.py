@@ -6,6 +6,7 @@ import enum
 
 from oslo_config import cfg, types
 
+from images import opts as images_opts
 from objects import errors
 from objects.base import Object
 from objects.host_limits import HostLimits
@@ -152,6 +153,13 @@ CONDUCTOR_OPTS = [
         help="Seconds after which a resize that waits for its user is confirmed. 0: only its user confirms it.",
     ),
     cfg.FloatOpt(
+        "shelved_offload_time",
+        default=0.0,
+        min=-1.0,
+        help="Seconds after which a shelved server leaves its host. 0: as soon as its snapshot is complete. -1: only when an "
+        "administrator sends shelveOffload.",
+    ),
+    cfg.FloatOpt(
         "other_cell_timeout",
         default=0.0,
         min=0.0,
@@ -188,6 +196,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     map_hosts: str = "auto"
     purge_age: float = 0.0
     auto_confirm: float = 0.0
+    shelved_offload_time: float = 0.0
     other_cell_timeout: float = 0.0
     evacuate_dead_hosts: bool = False
     agent_users: str = "shared"
@@ -197,6 +206,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     host_max_disk_gb: int = 10 * 2**20
     host_max_resource: int = 1_000_000
     host_max_allocation_ratio: float = 256.0
+    images_folder: str = ""
 
     def users(self, vhost: str) -> AgentUsers:
         """Which broker users may speak for a host on this virtual host."""
@@ -225,4 +235,5 @@ def settings(conf: cfg.ConfigOpts) -> ConductorSettings:
     conf.register_opts(CONDUCTOR_OPTS, group="conductor")
     if 0.0 < conf.conductor.purge_age < DAY_S:
         raise errors.Misconfigured("[conductor] purge_age must be 0, or at least 86400: a delete must be remembered for a day")
-    return ConductorSettings(**{name: conf.conductor[name] for name in ConductorSettings.__struct_fields__})
+    values = {option.dest: conf.conductor[option.dest] for option in CONDUCTOR_OPTS}
+    return ConductorSettings(images_folder=images_opts.folder(conf), **values)

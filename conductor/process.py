@@ -17,6 +17,7 @@ from cells.presence import Presence
 from conductor import notify, opts
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.notify import NotificationService
+from images import opts as images_opts
 from objects import errors
 from objects.process import CONDUCTOR_BINARY
 from service import notifications, process
@@ -151,7 +152,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command."""
-    return process.main(CONDUCTOR_BINARY, argv, [opts.list_opts(), cells_opts.list_opts()], plan)
+    return process.main(CONDUCTOR_BINARY, argv, [opts.list_opts(), cells_opts.list_opts(), images_opts.list_opts()], plan)
 
 
 if __name__ == "__main__":

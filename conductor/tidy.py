@@ -1,4 +1,4 @@
-"""Remove outdated records: old decisions, client tokens, dead processes, orphaned claims, deleted servers."""
+"""Remove outdated records: old decisions, client tokens, dead processes, orphaned claims, deleted servers, snapshots."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from cells.presence import RECORD_LIFETIME_S
 from cells.registry import CellRegistry
 from conductor.set_aside import SetAside
 from db import processes, secrets
-from db.api import builds, claims, decisions
+from db.api import builds, claims, decisions, image_removals
 from db.api import purge as api_purge
 from db.cell import purge as cell_purge
 from db.sql.engine import ApiDatabase, CellDatabase
+from images.store import FolderStore
 from objects import errors
 from service.periodic import Steps
+from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
+COMPLAINTS = RateLimitedLog(LOG)
+
+IMAGES_PAGE_SIZE = 500
 
 REAP = "reap"
 """The step of dead letters about claims that cannot be released. Their keys are the UUIDs of the instances."""
@@ -44,6 +49,24 @@ def _forget_decisions(api_database: ApiDatabase, before: float) -> int:
         gone, after = api_database.write(decisions.trim, before, after)
         forgotten += gone
     return forgotten
+
+
+def remove_images(api_database: ApiDatabase, images: FolderStore | None) -> None:
+    """Remove snapshots that nothing needs any more. One that cannot be removed waits for a later round, and holds up no other."""
+    after = ""
+    while images is not None and (due := api_database.read(image_removals.due, IMAGES_PAGE_SIZE, after)):
+        api_database.write(image_removals.forget, [image_id for image_id in due if _is_removed(images, image_id)])
+        after = due[-1]
+
+
+def _is_removed(images: FolderStore, image_id: str) -> bool:
+    try:
+        images.remove(image_id)
+    except errors.ServiceUnavailable as error:
+        COMPLAINTS("images", logging.WARNING, "snapshot %s is not removed yet: %s", image_id, error)
+        return False
+    LOG.info("removed snapshot %s, which nothing needs any more", image_id)
+    return True
 
 
 def reap(api_database: ApiDatabase, ledger: claims.Ledger, aside: SetAside | None = None) -> None:

@@ -16,13 +16,17 @@ from objects.task import Power, TaskState
 
 
 class Origin(Message, frozen=True, kw_only=True):
-    """The disk to copy for a new guest: that of ``instance_uuid`` on ``host``, whose agent serves it at ``address``."""
+    """The disk to copy for a new guest: that of ``instance_uuid`` on ``host``, whose agent serves it at ``address``.
 
-    VERSION: ClassVar[str] = "1.0"
+    ``image_id``: copy this snapshot in the image store instead.
+    """
+
+    VERSION: ClassVar[str] = "1.1"
 
     instance_uuid: str
     host: str
     address: str = ""
+    image_id: str | None = None
 
 
 class BuildOrder(Message, frozen=True, kw_only=True):

@@ -125,8 +125,9 @@ class Instance(Object, frozen=True, kw_only=True):
 class Server(Object, frozen=True, kw_only=True):
     """One server at the API level: its instance mapping and summary.
 
-    ``cell_uuid`` None: it is still a build request. ``state`` comes from the summary: building, active, error or deleted. If its
-    cell was asked, it may also be deleting or rolling-back.
+    ``cell_uuid`` None: it is still a build request, or shelved. ``state`` comes from the summary: building, active, shelved (its
+    disk is in the image store, and no cell has it), error or deleted. If its cell was asked, it may also be deleting or
+    rolling-back.
 
     ``own_uuid``: the uuid of the body that is shown, of its row here and in its cell; None: the server's. ``turn``: which body it
     is, from 0. ``power``, ``task_number``, ``task_state``, ``task_fault``: see ``Instance``. The last fields are the tenant's
@@ -173,6 +174,11 @@ class Server(Object, frozen=True, kw_only=True):
     def body_uuid(self) -> str:
         """The uuid of the body that is shown."""
         return self.own_uuid or self.uuid
+
+    @property
+    def is_shelved(self) -> bool:
+        """Whether its disk is in the image store only, and no cell has it."""
+        return self.state == "shelved"
 
     def properties(self, asked: ServerProperties) -> ServerProperties:
         """What was asked for at the boot, with the tenant's changes since. An empty description means that it was cleared."""

@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 from objects.base import Object
 from objects.compute_node import Service
 from objects.decision import Decision
-from objects.instance import Instance, State
+from objects.instance import Instance, Server, State
 from objects.task import Power
 
 _NAMESPACE = UUID("7d3f0c52-8f5b-4b52-9c39-2f6f6c0d0a2e")
@@ -167,9 +167,10 @@ def of_queued_delete(uuid: str, now: float) -> list[Notice]:
     return [Notice(event_type=kind, subject=uuid, key="queued", at=now, facts=gone) for kind in kinds]
 
 
-def of_switch(server_uuid: str, operation_uuid: str, host: str | None, node: str | None, now: float) -> Notice:
-    """The server is another body now, on another host: a move came to its goal, or was reverted."""
-    facts = Facts(state="active", old_state="active", host=host, node=node)
+def of_switch(server_uuid: str, operation_uuid: str, shown: Server, old_state: str, now: float) -> Notice:
+    """The server is another body now: a move came to its goal, or was reverted, or the server left its host as it is shelved."""
+    host, node = shown.host, shown.node
+    facts = Facts(state=shown.state, old_state=old_state, host=host, node=node)
     return Notice(event_type=EventType.UPDATE, subject=server_uuid, key=f"{operation_uuid} {host}", at=now, facts=facts)
 
 

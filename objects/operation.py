@@ -28,10 +28,12 @@ class OperationKind(enum.StrEnum):
     LIVE_MIGRATE = "live-migrate"
     EVACUATE = "evacuate"
     RESPAWN = "respawn"  # a build that no host of its cell could take, in another cell; nobody asks for it
+    SHELVE = "shelve"  # a snapshot of the server, which then leaves its host
+    UNSHELVE = "unshelve"  # a shelved server that is on no host comes to one
 
     @property
     def moves(self) -> bool:
-        """Whether it boots another body. The others are tasks for the server's host."""
+        """Whether it boots another body. The others begin with a task for the server's host."""
         return self in _MOVES
 
     @property
@@ -47,6 +49,7 @@ _MOVES = frozenset(
         OperationKind.LIVE_MIGRATE,
         OperationKind.EVACUATE,
         OperationKind.RESPAWN,
+        OperationKind.UNSHELVE,
     }
 )
 
@@ -55,6 +58,7 @@ class OperationState(enum.StrEnum):
     """States of an open operation, and in the last but one, ``ENDED``, of all others."""
 
     TASK = "task"  # a task is with the source's cell
+    SHELVED = "shelved"  # the snapshot is complete, and the source is off; it waits to be offloaded or unshelved
     PLACING = "placing"  # the twin waits for a host, or is being staged there
     HOLDING = "holding"  # the twin is staged; the source is asked to be off
     BUILDING = "building"  # the twin is handed over to its cell
@@ -91,10 +95,10 @@ class OperationArgs(Object, frozen=True, kw_only=True):
 class Operation(Object, frozen=True, kw_only=True):
     """``number``: the first of its four task numbers. ``source_uuid``, ``twin_uuid``: the two bodies; a task has no twin.
 
-    ``power_before``: what the user had wanted of the source. ``held``: whether the source was ever asked to be off or to go over,
-    or may still be changed by a task that was ended. ``forced``: the source's host is called dead. ``vcpus``, ``memory_mb`` (MiB):
-    the twin's size.
-    ``outcome`` None: it is open. ``unreadable``: the columns of its row that cannot be read, if any; their fields mean nothing.
+    ``power_before``: what the source gets back where it is started again. ``held``: whether the source was ever asked to be off
+    or to go over, or may still be changed by a task that was ended. ``forced``: the source's host is called dead. ``vcpus``,
+    ``memory_mb`` (MiB): the twin's size. ``outcome`` None: it is open. ``unreadable``: the columns of its row that cannot be read,
+    if any; their fields mean nothing.
     Times in seconds since the epoch.
     """
 
@@ -133,6 +137,7 @@ WANTED: dict[OperationKind, Power] = {
     OperationKind.UNPAUSE: Power.ON,
     OperationKind.SUSPEND: Power.SUSPENDED,
     OperationKind.RESUME: Power.ON,
+    OperationKind.SHELVE: Power.HELD,  # it may run elsewhere before its host hears of that
 }
 """What a guest is to be after an operation in place. Others leave it as it is."""
 
@@ -151,15 +156,22 @@ ALLOWED: dict[OperationKind, frozenset[Power]] = {
     OperationKind.EVACUATE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
     OperationKind.RESET: frozenset(),
     OperationKind.RESPAWN: frozenset(),
+    OperationKind.SHELVE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
+    OperationKind.UNSHELVE: frozenset({Power.OFF}),  # of the shelved body
 }
 """The powers of a server for which an operation is accepted. A hard reboot is accepted for each but HELD."""
 
 
 def task_kind(kind: OperationKind) -> TaskKind:
     """The task that an operation in place is."""
-    if kind is OperationKind.REBOOT:
-        return TaskKind.REBOOT
-    return TaskKind.REBUILD if kind is OperationKind.REBUILD else TaskKind.POWER
+    return _TASKS.get(kind, TaskKind.POWER)
+
+
+_TASKS = {
+    OperationKind.REBOOT: TaskKind.REBOOT,
+    OperationKind.REBUILD: TaskKind.REBUILD,
+    OperationKind.SHELVE: TaskKind.SNAPSHOT,
+}
 
 
 AFTER_FAILURE = frozenset({OperationKind.RESET, OperationKind.START, OperationKind.STOP, OperationKind.REBUILD})

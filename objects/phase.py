@@ -22,6 +22,8 @@ class ServerPhase(enum.StrEnum):
     REBUILDING = "rebuilding"  # or evacuated
     REBOOTING = "rebooting"
     HARD_REBOOTING = "hard-rebooting"
+    SHELVED = "shelved-on-host"  # its disk is in the image store, and on its host
+    SHELVED_OFFLOADED = "shelved"  # in the image store only
     ERROR = "error"
     DELETED = "deleted"
 
@@ -58,6 +60,8 @@ def phase_of(server: Server) -> ServerPhase | None:
 
 
 def _phase_in(operation: Operation) -> ServerPhase:
+    if operation.state is OperationState.SHELVED:
+        return ServerPhase.SHELVED
     if operation.state is OperationState.VERIFY:
         return ServerPhase.VERIFYING
     if operation.state is OperationState.REVERTING:
@@ -73,6 +77,7 @@ def _phase_in(operation: Operation) -> ServerPhase:
 
 _OTHERS = {
     "building": ServerPhase.BUILDING,
+    "shelved": ServerPhase.SHELVED_OFFLOADED,
     "error": ServerPhase.ERROR,
     "deleted": ServerPhase.DELETED,
     "deleting": ServerPhase.ACTIVE,  # as the Compute API shows it
@@ -102,16 +107,23 @@ MOVE_TASKS = {
 }
 
 
+SHELVE_TASKS = {OperationState.TASK: "shelving", OperationState.STARTING: "unshelving"}
+"""The task states of a server that is being shelved on its host."""
+
+
 POWER_STATES = {Power.ON: 1, Power.PAUSED: 3, Power.OFF: 4, Power.HELD: 4, Power.SUSPENDED: 4, Power.INCOMING: 1}
 """The numbers of powers in the Compute API. 0: nothing is known."""
 
 
 def power_state_of(server: Server) -> int:
     """The power as the Compute API numbers it. A server runs while it is migrated live."""
-    if server.state not in ("active", "deleting"):
+    if server.state not in ("active", "deleting", "shelved"):
         return 0
     is_live = server.operation is not None and server.operation.kind is OperationKind.LIVE_MIGRATE
     return POWER_STATES[Power.ON if is_live else server.power]
+
+
+_VM_STATES = {OperationState.VERIFY: "resized", OperationState.SHELVED: "shelved"}
 
 
 def vm_state_of(server: Server) -> str:
@@ -120,9 +132,9 @@ def vm_state_of(server: Server) -> str:
     if phase_of(server) is ServerPhase.BUILDING:
         return "building"
     if server.state != "active":
-        return {"deleting": "active"}.get(server.state, server.state)
-    if operation is not None and operation.state is OperationState.VERIFY:
-        return "resized"
+        return {"deleting": "active", "shelved": "shelved_offloaded"}.get(server.state, server.state)
+    if operation is not None and operation.state in _VM_STATES:
+        return _VM_STATES[operation.state]
     if operation is None and server.task_state is TaskState.FAILED:
         return "error"
     return OF_POWER[operation.power_before if operation is not None else server.power]
@@ -135,8 +147,12 @@ def task_of(server: Server) -> str | None:
     if server.state in ("deleting", "rolling-back"):
         return "deleting"
     operation = server.operation
+    if operation is not None and server.is_shelved:
+        return "unshelving"
     if operation is None or server.state != "active":
         return None
+    if operation.kind is OperationKind.SHELVE:
+        return SHELVE_TASKS.get(operation.state)
     if operation.kind is OperationKind.REBOOT:
         return "rebooting_hard" if operation.args.hard else "rebooting"
     if operation.kind in TASKS:

@@ -33,19 +33,21 @@ class Power(enum.StrEnum):
 
 
 class TaskKind(enum.StrEnum):
-    """``POWER``: bring the guest to the row's power. ``SEND``: live migration of the running guest to a body that is INCOMING.
+    """``POWER``: bring the guest to the row's power. ``SNAPSHOT``: the same, and copy its disk to the image store. ``SEND``: live
+    migration of the running guest to a body that is INCOMING.
 
-    These may be repeated; the others are carried out once at most.
+    These three may be repeated; the others are carried out once at most.
     """
 
     POWER = "power"
     REBOOT = "reboot"
     REBUILD = "rebuild"
+    SNAPSHOT = "snapshot"
     SEND = "send"
 
     @property
     def once(self) -> bool:
-        return self not in (TaskKind.POWER, TaskKind.SEND)
+        return self in (TaskKind.REBOOT, TaskKind.REBUILD)
 
 
 class TaskState(enum.StrEnum):
@@ -67,9 +69,8 @@ class SendTarget(Object, frozen=True, kw_only=True):
 
 
 class TaskArgs(Object, frozen=True, kw_only=True):
-    """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild; None: the image that it has.
-
-    ``target``: where a guest is sent.
+    """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild, None: the image that it has; of a
+    snapshot its name in the image store. ``target``: where a guest is sent.
     """
 
     hard: bool = False

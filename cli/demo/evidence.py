@@ -118,7 +118,7 @@ def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[st
 def unfinished(evidence: Evidence) -> list[str]:
     """What is still to come to an end: requests, servers, operations and rows. Empty at rest.
 
-    A resize that waits for its user is at rest.
+    A resize that waits for its user is at rest, and so is a server that is shelved on its host.
     """
     return [
         *([f"{evidence.requests} build requests are left"] if evidence.requests else []),
@@ -130,7 +130,7 @@ def unfinished(evidence: Evidence) -> list[str]:
         *(
             f"{operation.server_uuid}: {operation.kind} is {operation.state}"
             for operation in evidence.operations
-            if operation.state is not OperationState.VERIFY
+            if operation.state not in (OperationState.VERIFY, OperationState.SHELVED)
         ),
         *(f"{row.instance.uuid}: {row.instance.state} in {row.cell}" for row in evidence.rows if row.instance.state not in FINAL),
     ]

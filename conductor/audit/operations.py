@@ -10,13 +10,15 @@ from conductor.audit import mend
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from db.api import operation_repair, operation_steps
-from db.api.operations import OpenOperation
+from db.api.operations import Body, OpenOperation
 from db.audit import operations, servers
 from db.audit.operations import BodyRole
 from db.audit.servers import Record
+from objects import errors
 from objects.operation import OperationState
 from objects.task import Power
 
+UNSAVED = "shelved server without its snapshot"
 SPARE = "body that no server and no operation needs"
 POINTER = "server that is a body which is gone"
 HIDDEN = "body shown or hidden against its server's pointer"
@@ -26,6 +28,8 @@ LATE = "operation past its deadline"
 
 PLACING = (OperationState.PLACING, OperationState.HOLDING, OperationState.BUILDING)
 """The states in which an operation can be given up."""
+WAITING = (OperationState.VERIFY, OperationState.SHELVED)
+"""The states that have no deadline."""
 LOST = "The record of its new body was lost."
 
 
@@ -36,6 +40,7 @@ def pages(places: Places) -> Iterator[AuditPage]:
 def look(places: Places, page: AuditPage) -> list[Finding]:
     roles = places.api.read(operations.roles, page.keys)
     found = [finding for each in roles for finding in _judge(places, each)]
+    found += _judge_snapshots(places, [each.body for each in roles if each.body.server.is_shelved and not each.body.server.deleted])
     # of each operation once: beside the home row
     open_ones = [each.operation for each in roles if each.operation is not None and each.home == each.body]
     bodies = places.api.read(operations.with_bodies, open_ones)
@@ -68,13 +73,32 @@ def _judge(places: Places, each: BodyRole) -> Iterator[Finding]:
         yield make(kind=HELD, what=what, repair="started, once its other bodies have ended")
 
 
+def _judge_snapshots(places: Places, shelved: Sequence[Body]) -> Iterator[Finding]:
+    """Nothing is known of a store that cannot be used."""
+    if places.images is None or not shelved:
+        return
+    snapshots = places.api.read(operation_steps.snapshots_of, shelved)
+    for body in shelved:
+        snapshot = snapshots.get(body.uuid)
+        try:
+            if snapshot is not None and places.images.exists(snapshot):
+                continue
+        except errors.ServiceUnavailable as error:
+            places.unknown["images"] = str(error)
+            return
+        advice = "restore it in the image store; without it the server cannot be unshelved, only deleted"
+        yield Finding(
+            kind=UNSAVED, key=body.uuid, what=f"{body.server.uuid}, whose snapshot is {snapshot or 'not known'}", advice=advice
+        )
+
+
 def _judge_operation(places: Places, each: OpenOperation, twin: Record | None) -> Iterator[Finding]:
     operation = each.operation
     make = partial(Finding, key=operation.server_uuid)
     what = f"{operation.uuid}, the {operation.kind} of {operation.server_uuid} in state {operation.state}"
     if operation.state in PLACING and _is_lost(places, operation.twin_uuid, twin):
         yield make(kind=TWINLESS, what=what, repair="given up", safe=True, facts=(operation.uuid,))
-    elif operation.state is not OperationState.VERIFY and operation.deadline < places.late:
+    elif operation.state not in WAITING and operation.deadline < places.late:
         due = datetime.fromtimestamp(operation.deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         advice = "make sure that a super conductor and its cells run; see their logs and 'superconductor dead-letter list'"
         yield make(kind=LATE, what=f"{what}, should have ended at {due}", advice=advice)

@@ -12,6 +12,7 @@ from conductor.apply import Applier
 from db.api.claims import Ledger
 from db.sql.connection import CellTransaction
 from db.sql.engine import ApiDatabase
+from images.store import FolderStore
 from objects import errors
 
 P = ParamSpec("P")
@@ -24,13 +25,22 @@ HEARD_WITHIN_S = 180.0
 class Places:
     """The databases of one audit. A cell that fails to answer once is not asked again: its part is unknown.
 
-    ``overdue``: seconds after which work that a sweep should have done counts as undone.
+    ``overdue``: seconds after which work that a sweep should have done counts as undone. ``images``: the image store, if any.
     """
 
-    def __init__(self, api_database: ApiDatabase, ledger: Ledger, registry: CellRegistry, *, overdue: float) -> None:
+    def __init__(
+        self,
+        api_database: ApiDatabase,
+        ledger: Ledger,
+        registry: CellRegistry,
+        *,
+        overdue: float,
+        images: FolderStore | None = None,
+    ) -> None:
         self.api = api_database
         self.ledger = ledger
         self.overdue = overdue
+        self.images = images
         self.heard_within = HEARD_WITHIN_S
         """Seconds for which a host counts as up after its agent's last report."""
         self.end_unproven = False

@@ -22,6 +22,7 @@ from objects.cell import CELL0_UUID, HostMapping
 from objects.instance import State
 from objects.instance_row import InstanceRow
 from objects.lifecycle import LIVE
+from objects.task import Power
 
 NOWHERE = "server neither queued nor anywhere"
 NO_CELL = "server in a cell that does not exist"
@@ -100,7 +101,7 @@ def _rows(places: Places, uuids: Sequence[str]) -> Mapping[str, Rows]:
 
 def _is_lost(record: Record, rows: Mapping[str, Rows]) -> bool:
     """Whether the server should have a row and has none."""
-    if record.deleted or record.requested:
+    if record.deleted or record.requested or record.state == "shelved":
         return False
     return record.cell_uuid is None or (record.cell_uuid in rows and record.uuid not in rows[record.cell_uuid].rows)
 
@@ -164,6 +165,9 @@ def _judge_tombstone(places: Places, make: partial[Finding], record: Record, row
     operation = places.api.read(operations.open_for, [record.server]).get(record.server)
     if operation is not None:
         advice = f"its {operation.kind}, operation {operation.uuid}, has to end first"
+        yield make(kind=CELL_ONLY, what=what, advice=advice, facts=(row.version,))
+    elif not record.hidden and row.power == Power.HELD:
+        advice = "left as it is: it may have been shelved after a backup, and be in the image store; or delete the server"
         yield make(kind=CELL_ONLY, what=what, advice=advice, facts=(row.version,))
     elif not record.hidden:
         yield make(kind=CELL_ONLY, what=what, repair="deleted at the API level too", facts=(row.version,))

@@ -21,6 +21,7 @@ from db.api import (
     operation_repair,
     operation_steps,
     operations,
+    shelving,
     tables,
 )
 from db.api.cell_mappings import UnfinishedWork
@@ -289,6 +290,13 @@ def ask_twins(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[O
     for each in some:
         tx.execute(_OFF, {"uuid": each.operation.source_uuid, "cell": cell_uuid, "number": each.operation.number})
     operation_steps.recall(tx, [each.operation.uuid for each in some], 0.0)
+
+
+def offload(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:
+    """Let shelved servers leave their hosts, which are in the cell: their snapshots are complete."""
+    done = shelving.offload(tx, stamp, [each.operation.uuid for each in some], now)
+    tx.execute(_SAY_WHY, {"uuids": list(done.deleted), "why": why})
+    confirm_deletes(tx, stamp, cell_uuid, done.deleted, now)
 
 
 def turn_back(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:

@@ -232,7 +232,11 @@ def _life(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     return [sa.or_(wanted, deleted) if "deleted" in query.phases else wanted]
 
 
-_STATES_OF: dict[str, tuple[str, ...]] = {ServerPhase.BUILDING: ("building", "error"), ServerPhase.ERROR: ("error", "active")}
+_STATES_OF: dict[str, tuple[str, ...]] = {
+    ServerPhase.BUILDING: ("building", "error"),
+    ServerPhase.SHELVED_OFFLOADED: ("shelved",),
+    ServerPhase.ERROR: ("error", "active"),
+}
 """The states of mappings that a phase is possible in; of all other phases of live servers it is active."""
 
 

@@ -73,9 +73,10 @@ def accept_all(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) ->
     """
     servers = lock_servers(tx, {each.server_uuid: each.scope for each in asked})
     bodies = {uuid: body for uuid, (_, body) in servers.items()}
-    _refuse_unless_ready(tx, asked, bodies)
-    interrupted = _end_interrupted(tx, asked, now)
-    accepted = [_operation(each, *servers[each.server_uuid], each.server_uuid in interrupted, now) for each in asked]
+    found = operations.open_for(tx, bodies)
+    _refuse_unless_ready(tx, asked, bodies, found)
+    _end_interrupted(tx, asked, found, now)
+    accepted = [_operation(each, *servers[each.server_uuid], found.get(each.server_uuid), now) for each in asked]
     moves = [pair for pair in zip(asked, accepted, strict=True) if pair[0].kind.moves]
     if moves:
         sized = _accept_moves(tx, moves, bodies, now)
@@ -84,14 +85,16 @@ def accept_all(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) ->
     return accepted
 
 
-def _operation(asked: NewOperation, home: Body, body: Body, interrupts: bool, now: float) -> Operation:
+def _operation(asked: NewOperation, home: Body, body: Body, interrupted: Operation | None, now: float) -> Operation:
+    """``interrupted``: the operation that this one has ended."""
+    power = Power.ON if asked.kind is OperationKind.UNSHELVE else wanted_power(body, interrupted)
     return Operation(
         uuid=asked.uuid,
         server_uuid=asked.server_uuid,
         kind=asked.kind,
         state=OperationState.PLACING if asked.kind.moves else OperationState.TASK,
         number=last_number(home, body) + NUMBERS,
-        power_before=body.server.power,
+        power_before=power,
         project_id=body.server.project_id,
         user_id=asked.user_id,
         request_id=asked.request_id,
@@ -99,12 +102,17 @@ def _operation(asked: NewOperation, home: Body, body: Body, interrupts: bool, no
         updated_at=now,
         deadline=asked.deadline,
         args=asked.args,
-        held=interrupts,
+        held=interrupted is not None or asked.kind is OperationKind.SHELVE,
         forced=asked.kind is OperationKind.EVACUATE,
         source_uuid=body.uuid,
         twin_uuid=asked.twin_uuid,
         source_host=body.server.host,
     )
+
+
+def wanted_power(body: Body, opened: Operation | None) -> Power:
+    """What the user wants of the server, whose guest is held while it is being shelved. ``opened``: its open operation."""
+    return opened.power_before if opened is not None and opened.kind is OperationKind.SHELVE else body.server.power
 
 
 def store(tx: ApiTransaction, some: Sequence[Operation]) -> None:
@@ -169,10 +177,12 @@ _NUMBER = (
 _OPEN_BATCHES = sa.select(all_or_nothing.c.batch_id).where(all_or_nothing.c.batch_id.in_(dialect.uuids("batches")))
 
 
-def _refuse_unless_ready(tx: ApiTransaction, asked: Sequence[NewOperation], bodies: Mapping[str, Body]) -> None:
+def _refuse_unless_ready(
+    tx: ApiTransaction, asked: Sequence[NewOperation], bodies: Mapping[str, Body], found: Mapping[str, Operation]
+) -> None:
     """Raise errors.Conflict unless each server can take its operation now, apart from another open one."""
     for each in asked:
-        _refuse_unless_allowed(each, bodies[each.server_uuid])
+        _refuse_unless_allowed(each, bodies[each.server_uuid], found.get(each.server_uuid))
     batches = sorted({body.server.batch_id for body in bodies.values()})
     unfinished = set(tx.execute(_OPEN_BATCHES, {"batches": batches}).scalars())
     for each in asked:
@@ -181,30 +191,29 @@ def _refuse_unless_ready(tx: ApiTransaction, asked: Sequence[NewOperation], bodi
             raise errors.Conflict(f"{text} before all servers of its all-or-nothing request are ACTIVE")
 
 
-def _refuse_unless_allowed(asked: NewOperation, body: Body) -> None:
-    server, what = body.server, asked.kind.value
+def _refuse_unless_allowed(asked: NewOperation, body: Body, opened: Operation | None) -> None:
+    server, what = msgspec.structs.replace(body.server, operation=opened), asked.kind.value
     if asked.body_uuid not in (None, body.uuid):
         raise errors.Conflict(f"Cannot '{what}' instance {server.uuid}: it has just been moved to host {server.host}")
     edits.check_lock(server.uuid, server.locked_by, ignored=asked.overrides_lock)
-    if server.state != "active" or server.cell_uuid in (None, CELL0_UUID):
+    has_body = server.is_shelved if asked.kind is OperationKind.UNSHELVE else server.state == "active"
+    if not has_body or server.cell_uuid == CELL0_UUID:
         raise errors.Conflict(f"Cannot '{what}' instance {server.uuid} while it is in vm_state {vm_state_of(server)}")
     failed = server.task_state is TaskState.FAILED
-    if not allows(asked.kind, server.power, hard=asked.args.hard, failed=failed):
+    if not allows(asked.kind, wanted_power(body, opened), hard=asked.args.hard, failed=failed):
         raise errors.Conflict(f"Cannot '{what}' instance {server.uuid} while it is in vm_state {vm_state_of(server)}")
 
 
-def _end_interrupted(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) -> set[str]:
+def _end_interrupted(tx: ApiTransaction, asked: Sequence[NewOperation], found: Mapping[str, Operation], now: float) -> None:
     """Refuse second operations. Only an evacuation ends an open task: the host that should carry it out is called dead.
 
-    Returns the servers whose tasks were ended. A task may still be carried out late: if the evacuation is given up, the power is
-    written again.
+    A task may still be carried out late: if the evacuation is given up, the power is written again. ``found``: open operations by
+    server.
     """
-    found = operations.open_for(tx, [each.server_uuid for each in asked])
     for each in asked:
         if each.server_uuid in found:
             _refuse_unless_interrupts(each, found[each.server_uuid])
     operations.end(tx, list(found.values()), Outcome.GIVEN_UP, now, "The server's host was called dead.")
-    return set(found)
 
 
 def _refuse_unless_interrupts(asked: NewOperation, earlier: Operation) -> None:
@@ -226,12 +235,12 @@ _KINDS = {
     OperationKind.EVACUATE: MoveKind.EVACUATE,
 }
 _INSERT_SPEC, _INSERT_REQUEST, _INSERT_MAPPING = (sa.insert(each) for each in (request_specs, build_requests, instance_mappings))
-_COPIED = (
+COPIED = (
     "project_id", "user_id", "name", "launch_index", "created_at", "locked_by", "locked_reason", "description", "metadata", "tags",
     "user_version",
 )  # fmt: skip
 """Columns of the source's mapping that its twin has too, so that lists show it in the same place and with the same texts."""
-_COPY = sa.select(instance_mappings.c.instance_uuid, *(instance_mappings.c[name] for name in _COPIED)).where(
+_COPY = sa.select(instance_mappings.c.instance_uuid, *(instance_mappings.c[name] for name in COPIED)).where(
     instance_mappings.c.instance_uuid.in_(dialect.uuids())
 )
 
@@ -259,12 +268,7 @@ def _accept_moves(
         growth[operation.project_id] = QuotaUsage(cores=before.cores + cores, ram=before.ram + ram)
         sized = msgspec.structs.replace(operation, vcpus=spec.flavor.vcpus, memory_mb=spec.flavor.memory_mb)
         twins.append(Twin(operation=sized, spec=spec, source=source))
-    rows = [
-        {"batch_id": each.spec.batch_id, "spec": stored.dump(each.spec), "created_at": now} | spec_fields.columns(each.spec)
-        for each in twins
-    ]
-    tx.execute(_INSERT_SPEC, rows)
-    spec_fields.label(tx, {each.spec.batch_id: each.spec for each in twins})
+    insert_specs(tx, [each.spec for each in twins], now)
     insert_twins(tx, twins, now)
     limits = {operation.project_id: asked.limits for asked, operation in moves}
     for project_id, more in sorted(growth.items()):
@@ -296,11 +300,22 @@ def insert_twins(tx: ApiTransaction, twins: Sequence[Twin], now: float) -> None:
         for each in twins
     ]
     tx.execute(_INSERT_REQUEST, requests)
-    rows = {row.instance_uuid: row for row in tx.execute(_COPY, {"uuids": sorted({each.source.uuid for each in twins})})}
-    copied = {uuid: {name: getattr(row, name) for name in _COPIED} for uuid, row in rows.items()}
-    tx.execute(_INSERT_MAPPING, [_mapping_of_twin(each, now) | copied[each.source.uuid] for each in twins])
-    for each in twins:
-        _copy_labels(tx, each.source.server, each.operation.twin_uuid or "")
+    insert_mappings(tx, [(each.source, _mapping_of_twin(each, now)) for each in twins])
+
+
+def insert_specs(tx: ApiTransaction, specs: Sequence[RequestSpec], now: float) -> None:
+    rows = [{"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now} | spec_fields.columns(spec) for spec in specs]
+    tx.execute(_INSERT_SPEC, rows)
+    spec_fields.label(tx, {spec.batch_id: spec for spec in specs})
+
+
+def insert_mappings(tx: ApiTransaction, new: Sequence[tuple[Body, dict[str, Any]]]) -> None:
+    """Insert mappings of later bodies, each with what it has of the body that its server is now."""
+    rows = {row.instance_uuid: row for row in tx.execute(_COPY, {"uuids": sorted({source.uuid for source, _ in new})})}
+    copied = {uuid: {name: getattr(row, name) for name in COPIED} for uuid, row in rows.items()}
+    tx.execute(_INSERT_MAPPING, [values | copied[source.uuid] for source, values in new])
+    for source, values in new:
+        _copy_labels(tx, source.server, values["instance_uuid"])
 
 
 def _copy_labels(tx: ApiTransaction, server: Server, twin: str) -> None:
@@ -318,6 +333,8 @@ def _spec_of_twin(asked: NewOperation, source: Body, spec: RequestSpec | None) -
         raise errors.Conflict(f"Instance {server.uuid} cannot be moved: its request cannot be read")
     if asked.twin_uuid is None or asked.batch_id is None:
         raise ValueError("a move needs uuids for its twin and for its request")
+    if asked.kind is OperationKind.UNSHELVE:
+        return _unshelving(asked, source, spec, asked.batch_id)
     if server.host is None or server.cell_uuid is None:
         raise errors.Conflict(f"Instance {server.uuid} cannot be moved: it is on no host")
     if asked.kind is OperationKind.RESIZE and asked.flavor is not None and asked.flavor.flavor_id == spec.flavor.flavor_id:
@@ -333,6 +350,15 @@ def _spec_of_twin(asked: NewOperation, source: Body, spec: RequestSpec | None) -
     moving = spec.moving(move, asked.batch_id, asked.flavor, destination)
     # its user data and password were erased when the first body was built
     return msgspec.structs.replace(moving, request_id=asked.request_id, has_secrets=False)
+
+
+def _unshelving(asked: NewOperation, source: Body, spec: RequestSpec, batch_id: str) -> RequestSpec:
+    """``spec``: that of the shelved body, which is on no host and so may go to any cell."""
+    if spec.move is None or spec.move.image_id is None:
+        raise errors.Conflict(f"Instance {source.server.uuid} cannot be unshelved: its snapshot is not on record")
+    move = msgspec.structs.replace(spec.move, instance_uuid=source.uuid)
+    moving = spec.moving(move, batch_id, destination=Destination(allow_cross_cell_move=True))
+    return msgspec.structs.replace(moving, request_id=asked.request_id)
 
 
 def _mapping_of_twin(twin: Twin, now: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
 from db import outbox
-from db.api import claims, edits, operations, quotas
+from db.api import claims, edits, image_removals, mappings, operations, quotas
 from db.api.operations import Body, Locked, OpenOperation
 from db.api.tables import build_requests, instance_mappings
 from db.api.tables import operations as table
@@ -191,7 +191,7 @@ def switch(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now:
     """The twins are ACTIVE: they are the servers now. A resize waits for its user; of all others the sources are deleted."""
     locked = operations.lock(tx, uuids, (State.BUILDING, State.SENDING))
     ready = [each for each in locked.operations if _may_switch(each)]
-    _point(tx, [(each, each.twin, each.source) for each in ready], now)
+    point(tx, [(each, each.twin, each.source) for each in ready], now)
     waiting = [each for each in ready if each.operation.kind is OperationKind.RESIZE]
     if waiting:
         tx.execute(_SET, {"uuids": [each.operation.uuid for each in waiting], "to": State.VERIFY, "now": now})
@@ -240,7 +240,7 @@ def point_back(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], 
     """The twins are off: their sources are the servers again. ``dead``: operations whose twins' hosts are called dead."""
     locked = _lock_with_requests(tx, uuids, (State.REVERTING,))
     ready = [each for each in locked.operations if _may_point_back(each, forced=each.operation.uuid in dead)]
-    _point(tx, [(each, each.source, each.twin) for each in ready], now)
+    point(tx, [(each, each.source, each.twin) for each in ready], now)
     deleted = drop(tx, stamp, [each.twin for each in ready if each.twin is not None], _request_ids(ready), now)
     _set(tx, ready, State.STARTING, now)
     return Stepped(operations=tuple(ready), deleted=tuple(deleted))
@@ -320,7 +320,10 @@ def time_out(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
 
 
 def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
-    """End operations in *task* whose tasks are over, and those in *starting* whose cells have the start."""
+    """End operations in *task* whose tasks are over, and those in *starting* whose cells have the start.
+
+    A server whose snapshot is complete is shelved. If the snapshot has failed, the server is started again as it was.
+    """
     locked = operations.lock(tx, uuids, (State.TASK, State.STARTING))
     done, failed, back = list[OpenOperation](), list[OpenOperation](), list[OpenOperation]()
     for each in locked.operations:
@@ -332,13 +335,23 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
         elif told.task_number == each.operation.number and told.task_state.over:
             (failed if told.task_state is TaskState.FAILED else done).append(each)
     _each(tx, _FAULT, [{"op": each.operation.uuid, "why": _fault_of_task(each)} for each in failed])
+    done, shelved = _parted(done)
+    failed, unshelved = _parted(failed)
+    _set(tx, shelved, State.SHELVED, now)
+    _set(tx, unshelved, State.STARTING, now)
     rebuilt = [each.operation for each in done if each.operation.kind is OperationKind.REBUILD]
     _each(tx, _IMAGE, [{"uuid": operation.source_uuid, "to_image": operation.args.image_id} for operation in rebuilt])
     operations.end(tx, [each.operation for each in done], Outcome.DONE, now)
     operations.end(tx, [each.operation for each in failed], Outcome.FAILED, now)
     operations.end(tx, [each.operation for each in back if each.operation.fault], Outcome.GIVEN_UP, now)
     operations.end(tx, [each.operation for each in back if not each.operation.fault], Outcome.REVERTED, now)
-    return Stepped(operations=(*done, *failed, *back))
+    return Stepped(operations=(*done, *shelved, *failed, *unshelved, *back))
+
+
+def _parted(some: Sequence[OpenOperation]) -> tuple[list[OpenOperation], list[OpenOperation]]:
+    """Those that end with their task, and the others: those that shelve a server."""
+    shelving = [each for each in some if each.operation.kind is OperationKind.SHELVE]
+    return [each for each in some if each not in shelving], shelving
 
 
 def _fault_of_task(each: OpenOperation) -> str:
@@ -374,21 +387,23 @@ def _reason(uuid: str, faults: Mapping[str, str]) -> dict[str, str]:
     return {"op": uuid, "why": text.clean(faults[uuid], text.FAULTS_SIZE)}
 
 
-def _point(tx: ApiTransaction, turns: Sequence[tuple[OpenOperation, Body | None, Body | None]], now: float) -> None:
+def point(tx: ApiTransaction, turns: Sequence[tuple[OpenOperation, Body | None, Body | None]], now: float) -> None:
     """Point each server to another body: (operation, body to show, body to hide). All rows are locked."""
     if not turns:
         return
     tx.execute(_SHOW, {"uuids": [shown.uuid for _, shown, _ in turns if shown is not None]})
     tx.execute(_HIDE, {"uuids": [hidden.uuid for _, _, hidden in turns if hidden is not None]})
-    pointed = [(each.operation, shown) for each, shown, _ in turns if shown is not None]
-    tx.execute(_POINT, [{"home": operation.server_uuid, "body": shown.uuid} for operation, shown in pointed])
+    pointed = [(each.operation, shown, hidden) for each, shown, hidden in turns if shown is not None]
+    tx.execute(_POINT, [{"home": operation.server_uuid, "body": shown.uuid} for operation, shown, _ in pointed])
     if outbox.kept(tx):
         outbox.put(
             tx,
             "api",
             [
-                notification.of_switch(operation.server_uuid, operation.uuid, shown.server.host, shown.server.node, now)
-                for operation, shown in pointed
+                notification.of_switch(
+                    operation.server_uuid, operation.uuid, shown.server, hidden.server.state if hidden else "active", now
+                )
+                for operation, shown, hidden in pointed
             ],
         )
 
@@ -435,6 +450,7 @@ def drop(
     gone = sorted(body.uuid for body in live if body.server.cell_uuid is None)
     if gone:
         tx.execute(_GONE, {"uuids": gone, "now": now})
+    image_removals.add(tx, dict.fromkeys(snapshots_of(tx, [body for body in live if body.server.is_shelved]).values()), now)
     freed: dict[str, QuotaUsage] = {}
     for body in live:
         before = freed.get(body.server.project_id, QuotaUsage())
@@ -443,6 +459,13 @@ def drop(
         quotas.release(tx, project_id, less)
     claims.release(tx, stamp, gone)
     return [body.uuid for body in live if body.uuid not in gone]
+
+
+def snapshots_of(tx: ApiTransaction, shelved: Collection[Body]) -> dict[str, str]:
+    """The snapshots of these shelved bodies, by body. One whose spec cannot be read is left out."""
+    specs = mappings.specs(tx, {body.server.batch_id for body in shelved}) if shelved else {}
+    moves = {body.uuid: spec.move for body in shelved if (spec := specs.get(body.server.batch_id)) is not None}
+    return {uuid: move.image_id for uuid, move in moves.items() if move is not None and move.image_id is not None}
 
 
 def delete(

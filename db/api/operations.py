@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from db.api import image_removals
 from db.api.listing import server_of
 from db.api.tables import instance_mappings, operations
 from db.sql import dialect
@@ -317,12 +318,17 @@ _WHY = (
 
 
 def end(tx: ApiTransaction, some: Sequence[Operation], outcome: Outcome, now: float, fault: str | None = None) -> None:
-    """End these operations, which the caller has locked. ``fault``: the reason, where none is known yet."""
+    """End these operations, which the caller has locked. ``fault``: the reason, where none is known yet.
+
+    The snapshot of a server that does not stay shelved is of no use any more.
+    """
     if not some:
         return
     tx.execute(_END, {"uuids": [each.uuid for each in some], "how": outcome, "now": now})
     if fault is not None:
         tx.execute(_WHY, [{"op": each.uuid, "why": fault} for each in some])
+    if outcome is not Outcome.DONE:
+        image_removals.add(tx, {each.uuid: each.source_uuid for each in some if each.kind is OperationKind.SHELVE}, now)
     at_commit(tx, partial(_count, [each.kind for each in some], outcome))
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from db.api.tables import instance_mappings, operations
 from objects.operation import OperationKind, OperationState
-from objects.phase import MOVE_TASKS, MOVING_STATES, OF_POWER, POWER_STATES, TASKS, ServerPhase
+from objects.phase import MOVE_TASKS, MOVING_STATES, OF_POWER, POWER_STATES, SHELVE_TASKS, TASKS, ServerPhase
 from objects.task import Power, TaskState
 
 _C, _O = instance_mappings.c, operations.c
@@ -39,11 +39,13 @@ def _when(value: sa.ColumnElement[Any], names: Mapping[Any, str]) -> list[tuple[
     return [(value.in_([each]), name) for each, name in names.items()]
 
 
+_IS_SHELVED = _C.state == "shelved"
 _IS_RESPAWNED = sa.and_(_C.state == "error", _KIND == OperationKind.RESPAWN)
 PHASE: sa.ColumnElement[Any] = sa.case(
     (_IS_RESPAWNED, ServerPhase.BUILDING),
     (_C.state != "active", _C.state),
     (_UNTOUCHED, ServerPhase.ACTIVE),
+    (_STATE == OperationState.SHELVED, ServerPhase.SHELVED),
     (_STATE == OperationState.VERIFY, ServerPhase.VERIFYING),
     (_STATE == OperationState.REVERTING, ServerPhase.REVERTING),
     (_IS_LIVE, ServerPhase.MIGRATING),
@@ -60,8 +62,10 @@ PHASE: sa.ColumnElement[Any] = sa.case(
 _VM_STATES = {power: str(phase) for power, phase in OF_POWER.items()}
 VM_STATE: sa.ColumnElement[Any] = sa.case(
     (_IS_RESPAWNED, "building"),
+    (_IS_SHELVED, "shelved_offloaded"),
     (_C.state != "active", _C.state),
     (_UNTOUCHED, "active"),
+    (_STATE == OperationState.SHELVED, "shelved"),
     (_STATE == OperationState.VERIFY, "resized"),
     (_FAILED, "error"),
     *_by_power(sa.func.coalesce(_BEFORE, _C.power), _VM_STATES),
@@ -73,7 +77,10 @@ TASK_STATE: sa.ColumnElement[Any] = sa.case(
     (_C.deleted == sa.true(), sa.null()),
     (sa.and_(_C.state == "building", _C.cell_uuid.is_(None)), "scheduling"),
     (sa.or_(_C.state == "building", _IS_RESPAWNED), "spawning"),
+    (sa.and_(_IS_SHELVED, _KIND.is_not(None)), "unshelving"),
     (sa.or_(_C.state != "active", _UNTOUCHED), sa.null()),
+    *_when(sa.case((_KIND == OperationKind.SHELVE, _STATE)), SHELVE_TASKS),
+    (_KIND == OperationKind.SHELVE, sa.null()),
     (sa.and_(_KIND == OperationKind.REBOOT, _HARD), "rebooting_hard"),
     (_KIND == OperationKind.REBOOT, "rebooting"),
     *_when(_KIND, TASKS),
@@ -83,6 +90,10 @@ TASK_STATE: sa.ColumnElement[Any] = sa.case(
 """``OS-EXT-STS:task_state``, as far as the API database knows."""
 
 POWER_STATE: sa.ColumnElement[Any] = sa.case(
-    (_C.state != "active", 0), (_IS_LIVE, POWER_STATES[Power.ON]), *_by_power(_C.power, POWER_STATES), else_=0
+    (_IS_SHELVED, POWER_STATES[Power.OFF]),
+    (_C.state != "active", 0),
+    (_IS_LIVE, POWER_STATES[Power.ON]),
+    *_by_power(_C.power, POWER_STATES),
+    else_=0,
 )
 """``OS-EXT-STS:power_state``."""

@@ -165,7 +165,7 @@ instance_mappings = table(
     metadata,
     sa.Column("instance_uuid", Uuid, primary_key=True),
     sa.Column("batch_id", Uuid, nullable=False, index=True),
-    sa.Column("cell_uuid", Uuid),  # NULL: still a build request; written once
+    sa.Column("cell_uuid", Uuid),  # NULL: still a build request, or shelved; written once
     sa.Column("deleted", sa.Boolean, nullable=False, default=False),  # never false again
     sa.Column("fence", sa.BigInteger, nullable=False, default=0),
     sa.Column("seen", sa.BigInteger, nullable=False, default=0),  # row version of the last feed event applied
@@ -180,7 +180,7 @@ instance_mappings = table(
     sa.Column("deleted_at", Time),
     sa.Column("deleted_by", Name),  # the request that asked for it
     # the summary: what lists show without querying the cell
-    sa.Column("state", sa.String(16), nullable=False),  # building | active | error | deleted
+    sa.Column("state", sa.String(16), nullable=False),  # building | active | shelved (in no cell) | error | deleted
     sa.Column("host", Name),
     sa.Column("node", Name),
     sa.Column("availability_zone", Name),
@@ -302,6 +302,15 @@ cell_silences = table(
     sa.Column("cell_uuid", Uuid, primary_key=True),
     sa.Column("since", Time, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
+)
+
+image_removals = table(
+    "image_removals",
+    metadata,
+    # Snapshots that nothing needs any more, until they are removed from the image store
+    sa.Column("image_id", Uuid, primary_key=True),
+    sa.Column("written_by", Uuid),  # the body whose host may still be at it; NULL: none
+    sa.Column("since", Time, nullable=False),
 )
 
 # -- claims: written only by claiming.py, claims.py, claim_repair.py, inventories.py and resources.py of db/api -------------------

@@ -55,6 +55,7 @@ class Folder:
         self.log = self.path / "log"
         self.run = self.path / "run"
         self.hosts = self.path / "hosts"
+        self.images = self.path / "images"
 
     def notes(self) -> Notes:
         """Raises errors.NotFound where no region was ever begun, errors.Misconfigured for notes that cannot be read."""
@@ -71,14 +72,14 @@ class Folder:
 
     def clear(self) -> None:
         """Remove what a region that was never made has left."""
-        for name in ("etc", "log", "run", "hosts", BROKER, DATABASE):
+        for name in ("etc", "log", "run", "hosts", "images", BROKER, DATABASE):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def prepare(self) -> None:
         """Make the folders that are missing. Raises errors.Misconfigured where that cannot be done."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for folder in (self.etc, self.log, self.run, self.hosts):
+            for folder in (self.etc, self.log, self.run, self.hosts, self.images):
                 private_files.own_folder(folder)
         except OSError as error:
             raise errors.Misconfigured(f"{self.path} cannot hold a region: {error.strerror}; choose another folder.") from None

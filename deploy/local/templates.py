@@ -27,7 +27,7 @@ class Access(Object, frozen=True, kw_only=True):
 
 def write_api(folder: Folder, notes: Notes, access: Access) -> None:
     """The files of the API level."""
-    _write(folder, "api.conf", "api.conf", {"folder": folder.path, **_words(access)})
+    _write(folder, "api.conf", "api.conf", {"folder": folder.path, "images": folder.images, **_words(access)})
     for number, port in enumerate(notes.api_ports, start=1):
         name = f"api-{number}"
         _write(folder, "api-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitoring().get(name, 0)})
@@ -37,7 +37,7 @@ def write_cell(folder: Folder, notes: Notes, cell: str, access: Access, agents: 
     """The files of one cell: of its conductors, of its agents, and of each agent. ``agents``: their URLs of the bus, by host."""
     shortest, longest = SPAWN_DELAY_S if notes.shape.demo else SHORT_SPAWN_DELAY_S
     _write(folder, "cell.conf", f"{cell}.conf", {"cell": cell, **_words(access)})
-    common = {"cell": cell, "hosts": folder.hosts, "shortest": shortest, "longest": longest}
+    common = {"cell": cell, "hosts": folder.hosts, "images": folder.images, "shortest": shortest, "longest": longest}
     _write(folder, "compute.conf", f"{cell}-compute.conf", common)
     for host in notes.shape.hosts():
         if host.cell == cell:

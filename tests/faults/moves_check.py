@@ -57,6 +57,7 @@ class World(NamedTuple):
 EVERYTHING = "+".join((*MOVES, *TASKS))
 ONE, TWO, THREE = "a1:A", "a1:A,b1:B", "a1:A,a2:A,b1:B"
 MIGRATION = World("migrate", TWO, 0)
+SHELVE = World("shelve", ONE, 1, bodies=2)
 WORLDS = [
     MIGRATION,
     World("migrate", THREE, 0),
@@ -64,9 +65,11 @@ WORLDS = [
     World("stop+start+reboot", ONE, 1, bodies=1),
     World("evacuate", TWO, 1),
     World("migrate", TWO, 1),
+    SHELVE,
 ]
 """Worlds that are searched to their end. With ``--no-delete`` this is possible for two operations in place, too."""
 SOONEST = {
+    World("shelve+unshelve", ONE, 0, operations=2, bodies=3): ("snapshot-first", "snapshot-off", "snapshot-kept"),
     World("stop+start", ONE, 0, operations=2, bodies=1): ("ask-number",),
     World("stop+start", ONE, 1, operations=2, bodies=1): ("done-number", "begin"),
     World("reboot", ONE, 1, bodies=1): ("begin-over", "resume-failed"),
@@ -118,8 +121,11 @@ def unsafe_books(s: State) -> str | None:
 def unsafe_server(s: State) -> str | None:
     if s.gone:
         return None
-    if s.mapping(s.pointer).deleted:
+    shown = s.mapping(s.pointer)
+    if shown.deleted:
         return "M5 the server is a deleted body"
+    if shown.told == "shelved":
+        return None if (shown.image, "full") in s.images else "M7 no complete snapshot is left of a shelved server"
     row = s.rows[s.pointer]
     if row is None or row.state != "ACTIVE":
         return f"M6 the server is a body that is {row and row.state}"
@@ -164,6 +170,8 @@ def left_behind(s: State, body: int, row: Row | None, here: list[Guest]) -> str 
 
 
 def not_settled(s: State, body: int, row: Row | None, here: list[Guest]) -> str | None:
+    if s.mapping(body).told == "shelved":
+        return f"E2 body {body} is shelved, and on a host: {here}" if here or s.claims[body] else None
     on = body == s.pointer and s.want == "on"
     settled = row and not s.mapping(body).deleted and row.state == "ACTIVE" and s.claims[body] == row.host
     if not row or not settled or [guest.host for guest in here] != [row.host]:
@@ -181,6 +189,8 @@ def outcome(s: State) -> str:
         return "deleted"
     if s.operation:
         return "waits for confirm or revert"
+    if s.mapping(s.pointer).told == "shelved":
+        return "shelved"
     return f"body {s.pointer} {'on' if runs(s.row(s.pointer).power) else 'off'}, size {s.sizes[s.pointer]}"
 
 

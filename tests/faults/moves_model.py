@@ -1,6 +1,6 @@
 """An explicit-state model of operations after the boot: a second body is booted, and one pointer says which body is the server.
 
-Modelled (``docs/moves.md``): operations in place (stop, start, reboot) and moves (migrate, resize, evacuate) of one server. The
+Modelled (``docs/moves.md``): operations in place (stop, start, reboot), moves (migrate, resize, evacuate) and shelving. The
 API database has the operation, the pointer, and for each body a request, a mapping, a claim and its charge. Cell databases have
 rows with tasks, and feeds. Then there are super conductors, cell conductors, agents and their guests, and a user who deletes,
 confirms and reverts. One transaction in one database is one atomic step, and anything may happen between two. There is no clock:
@@ -58,6 +58,9 @@ GUARDS = {
     "new-size": "confirm charges the new size",
     "keys-stay": "the pointer moves, keys do not: no event looks for a row under a key that is just being swapped",
     "restart": "a move that is given up, or a task whose deadline passed, writes the source's old power back",
+    "snapshot-first": "a shelved server leaves its host only after the cell has told that its snapshot is complete",
+    "snapshot-off": "an agent turns the guest off before it copies its disk to the image store",
+    "snapshot-kept": "an unshelve that is given up leaves the shelved body and its snapshot",
     "ended-task": "an evacuation that ended an open task writes the power back even if it never asked its source to be off",
 }
 """Every guard of operations; a model may be built without some of them, to see what they are for."""
@@ -65,6 +68,9 @@ GUARDS = {
 MOVES = ("migrate", "resize", "evacuate")
 TASKS = {"stop": "off", "start": "on", "reboot": "reboot"}
 """Operations in place, and the power that each writes. ``reboot`` stands for: on, after a reboot."""
+
+SHELVING = ("shelve", "unshelve")
+"""Shelve is a task with the power ``save``: off, after a snapshot. Unshelve is a move whose source has no guest."""
 
 NO_TWIN = -1
 
@@ -89,7 +95,10 @@ class Operation(NamedTuple):
 
 
 class Mapping(NamedTuple):
-    """A body's row in the API database. ``told``, ``number``, ``power`` and ``task`` are what events have told."""
+    """A body's row in the API database. ``told``, ``number``, ``power`` and ``task`` are what events have told.
+
+    ``image``: the snapshot of a body that is shelved, by the number of the operation that made it.
+    """
 
     mapped: bool = False
     deleted: bool = False
@@ -100,6 +109,7 @@ class Mapping(NamedTuple):
     number: int = 0
     power: str = "on"
     task: str = "done"
+    image: int = 0
 
 
 class Row(NamedTuple):
@@ -180,7 +190,8 @@ class State(NamedTuple):
     ``pointer``: the body that is the server. ``left``: how many operations may still be asked for. ``gone``: the user has deleted
     the server. ``want``: the power that the user wants. ``quota``: what the project is charged. ``dead`` is a ghost: (body, host)
     of hosts that were called dead, so an old guest may still run. ``failed``: a driver failed some task. ``rebooted``: numbers of
-    reboots that were carried out. ``broken``: an invariant that broke inside a step.
+    reboots that were carried out. ``images``: the snapshots in the store, full or torn; ``removals``: those that nothing needs.
+    ``broken``: an invariant that broke inside a step.
     """
 
     operation: Operation | None
@@ -204,6 +215,8 @@ class State(NamedTuple):
     dead: frozenset[tuple[int, str]] = frozenset()
     rebooted: frozenset[int] = frozenset()
     failed: bool = False
+    images: frozenset[tuple[int, str]] = frozenset()
+    removals: frozenset[int] = frozenset()
     broken: str = ""
 
     def mapping(self, body: int) -> Mapping:
@@ -319,8 +332,14 @@ class Model:
         if kind in TASKS:
             want = {"stop": "off", "start": "on"}.get(kind, s.want)
             return s._replace(operation=Operation(kind, "task", source, NO_TWIN, number, s.want), want=want)
+        if kind == "shelve":
+            return s._replace(operation=Operation(kind, "task", source, NO_TWIN, number, s.want))
+        if kind == "unshelve":
+            s = s._replace(want="on")
         ends_task = s.operation is not None and s.operation.state == "task"
-        if ends_task:  # an evacuation: what the cell has told is what is wanted
+        if s.operation is not None and s.operation.kind == "shelve":
+            s = s._replace(want=s.operation.before, removals=s.removals | {s.operation.number})
+        elif ends_task:  # an evacuation: what the cell has told is what is wanted
             s = s._replace(want="on" if runs(s.mapping(source).power) else "off")
         twin = s.mappings.index(None)
         size = 3 - s.sizes[source] if kind == "resize" else s.sizes[source]
@@ -340,11 +359,16 @@ class Model:
         for body, mapping in enumerate(s.mappings):
             if mapping and not mapping.deleted and (self.on("delete-all") or body == s.pointer):
                 s = self.end_body(s, body, with_request=self.on("delete-op"))
+        if s.operation and s.operation.kind == "shelve":
+            s = s._replace(removals=s.removals | {s.operation.number})
         return s._replace(gone=True, operation=None if self.on("delete-op") else s.operation)
 
     def end_body(self, s: State, body: int, *, with_request: bool = True) -> State:
         """Mark one body deleted and free its charge; a body that is still a request is gone at once."""
-        s = self.set_mapping(s._replace(quota=s.quota - s.mapping(body).charge), body, deleted=True)
+        mapping = s.mapping(body)
+        s = self.set_mapping(s._replace(quota=s.quota - mapping.charge), body, deleted=True)
+        if mapping.told == "shelved":
+            return self.set_mapping(s._replace(removals=s.removals | {mapping.image}), body, told="deleted")
         if s.requests[body] and with_request:
             s = s._replace(requests=put(s.requests, body, None), claims=put(s.claims, body, None))
             s = self.set_mapping(s, body, told="deleted")
@@ -352,7 +376,21 @@ class Model:
 
     def give_up(self, s: State, operation: Operation) -> State:
         s = self.end_body(s, operation.twin, with_request=self.on("undo-request"))
+        if operation.kind == "unshelve" and not self.on("snapshot-kept"):
+            s = s._replace(removals=s.removals | {s.mapping(operation.source).image})
         return s._replace(operation=operation._replace(state="undoing"))
+
+    def offload(self, s: State, operation: Operation) -> State:
+        """The server is a shelved body from now on, which is charged as its source was."""
+        body, source = s.mappings.index(None), operation.source
+        shelved = Mapping(charge=s.mapping(source).charge, told="shelved", image=operation.number)
+        s = s._replace(
+            mappings=put(s.mappings, body, shelved),
+            sizes=put(s.sizes, body, s.sizes[source]),
+            quota=s.quota + shelved.charge,
+            operation=None,
+        )
+        return self.end_body(self.point(s, body, source), source)
 
     def switch(self, s: State, operation: Operation) -> State:
         s = self.point(s, operation.twin, operation.source)
@@ -370,7 +408,7 @@ class Model:
     def source_is_held(self, s: State, operation: Operation) -> bool:
         """hand_over's condition for a twin: its source may not run any more."""
         evacuates = operation.kind == "evacuate"
-        if not self.on("hold-first") or (evacuates and not self.on("hold-row")):
+        if operation.kind == "unshelve" or not self.on("hold-first") or (evacuates and not self.on("hold-row")):
             return True
         source = s.mapping(operation.source)
         if source.power != "held" or (source.number != operation.number and self.on("hold-number")):

@@ -17,15 +17,21 @@ BEFORE_SWITCH = ("placing", "holding", "building")
 def asking(model: Model, s: State, operation: Operation) -> Iterator[Step]:
     """The task that the operation's state calls for goes to the cell, until the cell has told its number."""
     asks = {
-        "task": (operation.source, 0, TASKS.get(operation.kind, "")),
+        "task": (operation.source, 0, TASKS.get(operation.kind, "save")),
         "holding": (operation.source, 0, "held"),
         "reverting": (operation.twin, 2, "held"),
         "starting": (operation.source, 3, s.want),
     }
-    if operation.state not in asks or (asks[operation.state][2], operation.kind, model.on("hold-row")) == (
-        "held",
-        "evacuate",
-        False,
+    no_source = operation.state == "holding" and operation.kind == "unshelve"
+    if (
+        no_source
+        or operation.state not in asks
+        or (asks[operation.state][2], operation.kind, model.on("hold-row"))
+        == (
+            "held",
+            "evacuate",
+            False,
+        )
     ):
         return
     body, more, power = asks[operation.state]
@@ -38,7 +44,9 @@ def asking(model: Model, s: State, operation: Operation) -> Iterator[Step]:
 def advancing(model: Model, s: State, operation: Operation) -> Iterator[Step]:
     """What the sweep writes when it reads what the cells have told."""
     source, number = s.mapping(operation.source), operation.number
-    if operation.state == "task" and source.number == number and source.task in ("done", "failed"):
+    if operation.kind == "shelve":
+        yield from shelving(model, s, operation)
+    elif operation.state == "task" and source.number == number and source.task in ("done", "failed"):
         yield ("operation ends", operation.kind, source.task), PROTOCOL, s._replace(operation=None)
     elif operation.state == "starting" and source.number == number + 3:
         yield ("operation ends: the cell has the start",), PROTOCOL, s._replace(operation=None)
@@ -54,6 +62,21 @@ def advancing(model: Model, s: State, operation: Operation) -> Iterator[Step]:
         yield ("given up", "source starts" if back else ""), PROTOCOL, s._replace(operation=after)
     elif operation.state == "reverting":
         yield from pointing_back(model, s, operation)
+
+
+def shelving(model: Model, s: State, operation: Operation) -> Iterator[Step]:
+    source, number = s.mapping(operation.source), operation.number
+    if operation.state == "task" and source.number == number and source.task in ("done", "failed"):
+        if source.task == "done":
+            yield ("snapshot told",), PROTOCOL, s._replace(operation=operation._replace(state="shelved"))
+        else:
+            after = s._replace(operation=operation._replace(state="starting"), want=operation.before)
+            yield ("snapshot failed: source starts",), PROTOCOL, after
+    if operation.state == "starting" and source.number == number + 3:
+        after = s._replace(operation=None, removals=s.removals | {number})
+        yield ("operation ends: the server is not shelved",), PROTOCOL, after
+    if (operation.state == "shelved" or not model.on("snapshot-first")) and ("offload", number) not in s.bag:
+        yield ("sweep offloads", number), PROTOCOL, model.send(s, ("offload", number))
 
 
 def pointing_back(model: Model, s: State, operation: Operation) -> Iterator[Step]:
@@ -89,6 +112,11 @@ def switched(model: Model, s: State, operation: Operation) -> list[State]:
         return [t]
     # an UPDATE by the key that is being swapped matches no row, and the cursor goes on
     return [t, *(t._replace(feed=put(s.feed, i, events[1:])) for i, events in enumerate(s.feed) if events)]
+
+
+def offloaded(model: Model, s: State, operation: Operation) -> State:
+    waits = operation.state == "shelved" or not model.on("snapshot-first")
+    return model.offload(s, operation) if waits else s
 
 
 def decided(model: Model, s: State, operation: Operation, kind: str) -> State:

@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.faults.model_search import ENVIRONMENT, FAULT, PROTOCOL
-from tests.faults.moves_model import MOVES, Agent, AgentTask, Build, Conductor, Guest, Message, Model, Operation, Row, State, runs
-from tests.faults.moves_operations import BEFORE_SWITCH, Step, advancing, asking, decided, switched, undone
+from tests.faults.moves_model import (
+    MOVES,
+    SHELVING,
+    Agent,
+    AgentTask,
+    Build,
+    Conductor,
+    Guest,
+    Message,
+    Model,
+    Operation,
+    Row,
+    State,
+    runs,
+)
+from tests.faults.moves_operations import BEFORE_SWITCH, Step, advancing, asking, decided, offloaded, switched, undone
 from tests.faults.protocol_model import put
 
 CONDUCTORS = 2
@@ -46,11 +60,16 @@ def user_steps(model: Model, s: State) -> Iterator[Step]:
         return
     if model.deletes:
         yield ("user deletes",), ENVIRONMENT, model.delete(s)
-    if s.left and not shown.deleted and shown.told == "active":
+    if s.left and not shown.deleted:
         for kind in model.kinds:
+            if shown.told != ("shelved" if kind == "unshelve" else "active"):
+                continue
             alive = kind == "evacuate" and model.agent(s, s.row(s.pointer).host).up
             if may_ask(model, s, kind):
                 yield ("accept", kind, "of a living host" if alive else ""), FAULT if alive else ENVIRONMENT, model.accept(s, kind)
+    if operation and operation.state == "shelved":
+        started = s._replace(operation=operation._replace(state="starting"), want="on")
+        yield ("user unshelves",), ENVIRONMENT, started
     if operation and operation.state == "verify":
         yield ("user confirms",), ENVIRONMENT, model.send(s, ("confirm", operation.number))
         yield ("user reverts",), ENVIRONMENT, model.send(s, ("revert", operation.number))
@@ -62,7 +81,7 @@ def may_ask(model: Model, s: State, kind: str) -> bool:
     ends_task = kind == "evacuate" and s.operation is not None and s.operation.state == "task"
     if s.operation is not None and not ends_task and model.on("one-op"):
         return False
-    if kind in MOVES:
+    if kind in (*MOVES, *SHELVING):
         return None in s.mappings
     return kind != "reboot" or s.want == "on"
 
@@ -96,7 +115,7 @@ def conductor_steps(model: Model, s: State, rest: State, conductor: Conductor) -
         yield staging(model, s, rest, conductor)
     elif conductor.step == "hold" and leased and operation:
         if operation.state == "placing":
-            rest = rest._replace(operation=operation._replace(state="holding", held=True))
+            rest = rest._replace(operation=operation._replace(state="holding", held=operation.kind != "unshelve"))
         yield ("the source is to be held", body), PROTOCOL, goes_on(rest, conductor, "hand")
     elif conductor.step == "hand" and leased and may_hand_over(model, operation):
         if not operation or model.source_is_held(s, operation):
@@ -110,12 +129,18 @@ def goes_on(s: State, conductor: Conductor, step: str, host: str = "") -> State:
     return s._replace(conductors=tuple(sorted((*s.conductors, after))))
 
 
+def source_host(s: State) -> str:
+    """Where the server is now; empty: it is shelved."""
+    row = s.rows[s.pointer]
+    return row.host if row else ""
+
+
 def claiming(model: Model, s: State, rest: State, conductor: Conductor) -> Iterator[Step]:
     body, operation, claim = conductor.body, operation_of(s, conductor.body), s.claims[conductor.body]
     if claim:
         yield ("claim adopted", *conductor), PROTOCOL, goes_on(rest, conductor, "stage", claim)
         return
-    source = s.row(s.pointer).host
+    source = source_host(s)
     for host in model.names:
         if host != source or (operation and operation.kind == "resize"):
             claimed = rest._replace(claims=put(rest.claims, body, host))
@@ -131,7 +156,7 @@ def may_stage(s: State, conductor: Conductor) -> bool:
 
 def staging(model: Model, s: State, rest: State, conductor: Conductor) -> Step:
     _, body, fence, host = conductor
-    source = s.row(s.pointer).host
+    source = source_host(s)
     others = tuple(x for x in model.names if x not in (host, source) and model.cell_of[x] == model.cell_of[host])
     row = Row("STAGED", fence, 1, host, others[:1], power=s.want)
     return ("stage", body, host), PROTOCOL, goes_on(rest._replace(rows=put(rest.rows, body, row)), conductor, "hold")
@@ -168,6 +193,9 @@ def sweep_steps(model: Model, s: State) -> Iterator[Step]:
                 yield ("reaper", body), PROTOCOL, s._replace(claims=put(s.claims, body, None))
         if mapping.deleted and mapping.mapped and mapping.told != "deleted":
             yield ("delete carried to the cell", body), PROTOCOL, model.delete_in_cell(s, body)
+    for number in s.removals:
+        images = frozenset(image for image in s.images if image[0] != number)
+        yield ("snapshot removed", number), PROTOCOL, s._replace(images=images, removals=s.removals - {number})
     if s.operation:
         yield from asking(model, s, s.operation)
         yield from advancing(model, s, s.operation)
@@ -269,6 +297,8 @@ def copied(model: Model, s: State, twin: int) -> str:
         return ""
     if operation.kind == "evacuate":
         return "full"
+    if operation.kind == "unshelve":
+        return next((disk for number, disk in s.images if number == s.mapping(operation.source).image), "")
     origin = next((guest for guest in s.guests if guest.body == operation.source and model.agent(s, guest.host).up), None)
     return "" if origin is None else "torn" if origin.on else "full"
 
@@ -281,6 +311,9 @@ def act(model: Model, s: State, host: str, body: int, task: AgentTask) -> State:
     if task.power == "reboot":
         twice = "R1 one reboot was carried out twice" if task.number in s.rebooted else ""
         s = s._replace(broken=twice, rebooted=s.rebooted | {task.number})
+    if task.power == "save":
+        disk = "torn" if guest.on and not model.on("snapshot-off") else guest.disk
+        s = s._replace(images=frozenset({*(image for image in s.images if image[0] != task.number), (task.number, disk)}))
     s = model.replace_guest(s, guest, guest._replace(on=runs(task.power)))
     return model.send(s, ("done", host, body, task.number))
 
@@ -338,6 +371,8 @@ def deliver(model: Model, s: State, m: Message) -> list[State]:
         return [s]
     if kind == "switch":
         return switched(model, s, s.operation)
+    if kind == "offload":
+        return [offloaded(model, s, s.operation)]
     return [undone(model, s, s.operation) if kind == "undo" else decided(model, s, s.operation, kind)]
 
 

@@ -18,6 +18,7 @@ from db.api.tables import build_requests
 from db.api.tables import operations as table
 from db.cell import services
 from db.sql.connection import Connection
+from images.store import FolderStore
 from objects.flavor import Flavor
 from objects.instance import State
 from objects.lifecycle import INTERRUPTED
@@ -26,7 +27,16 @@ from objects.process import AGENT_BINARY
 from objects.task import Power, TaskState
 from service.periodic import wait_until
 from tests.support.ground import CHOSEN
-from tests.support.move_drive import STEPS, MoveDrive, boot, cross_cell, server
+from tests.support.move_drive import (
+    SHELVE_STEPS,
+    STEPS,
+    UNSHELVE_STEPS,
+    MoveDrive,
+    ShelveDrive,
+    boot,
+    cross_cell,
+    server,
+)
 from tests.support.world import PATIENCE, World, world
 
 HOSTS = {"cell1": ["a1", "a2", "a3"], "cell2": ["b1"]}
@@ -464,6 +474,204 @@ class TestResize:
         cloud.start_conductor()
         assert ended(cloud, move.operation).outcome is Outcome.REVERTED
         rests(cloud, uuid, {"a1"})
+
+
+class TestShelve:
+    """The server comes back with its disk, and its snapshot is removed."""
+
+    @pytest.mark.parametrize("step", SHELVE_STEPS)
+    def test_after_each_step_others_finish(self, cloud: World, uuid: str, step: str) -> None:
+        shelve = ShelveDrive(cloud, uuid).upto(step)
+        cloud.start_conductor()
+        assert ended(cloud, shelve.operation).outcome is Outcome.DONE
+        is_shelved(cloud, uuid)
+        assert snapshots(cloud) == [shelve.operation.uuid]
+        comes_back(cloud, uuid)
+
+    @pytest.mark.parametrize("step", SHELVE_STEPS)
+    def test_after_each_step_and_then_the_user_deletes(self, cloud: World, uuid: str, step: str) -> None:
+        shelve = ShelveDrive(cloud, uuid).upto(step)
+        assert cloud.delete(uuid) is not None
+        cloud.start_conductor()
+        evidence = cloud.settle()
+        assert shelve.state().outcome is (Outcome.DONE if step in ("offloaded", "deleted") else Outcome.DELETED)
+        assert (evidence.claims, evidence.operations) == ({}, ())
+        assert not any(evidence.guests.values())
+        no_snapshot_is_left(cloud)
+
+    @pytest.mark.parametrize("step", ["accepted", "asked", "saved", "shelved"])
+    def test_wakes_too_late_when_the_server_is_back(self, cloud: World, uuid: str, step: str) -> None:
+        shelve = ShelveDrive(cloud, uuid).upto(step)
+        late = cloud.api.read(operations.with_bodies, [shelve.operation.uuid])
+        cloud.start_conductor()
+        ended(cloud, shelve.operation)
+        comes_back(cloud, uuid)
+        before = cloud.settle()
+        assert shelve.late() == []
+        shelve.conductor.operator._run(late)  # as it had read them
+        assert cloud.settle() == before
+
+    @pytest.mark.parametrize("told", [True, False])
+    def test_its_agent_is_killed_while_it_saves(self, cloud: World, uuid: str, told: bool) -> None:
+        """The next start is granted the snapshot again, and makes it again as a whole. ``told``: the first was complete."""
+        driver = cloud.agents["cell1"].drivers["a1"]
+        driver.gate.clear()
+        shelve = ShelveDrive(cloud, uuid).upto("asked")
+        assert wait_until(lambda: driver.tasks == [("held", "soft")], PATIENCE)
+        kill_agent(cloud, "a1")
+        if told:
+            FolderStore(cloud.images).save(shelve.operation.uuid, b"an earlier one")
+        cloud.start_agent("a1")
+        cloud.start_conductor()
+        assert ended(cloud, shelve.operation).outcome is Outcome.DONE
+        comes_back(cloud, uuid)
+
+    def test_fails_on_its_host_and_the_server_is_as_it_was(self, cloud: World, uuid: str) -> None:
+        cloud.agents["cell1"].drivers["a1"].task_errors = 1
+        shelve = cloud.operate(uuid, OperationKind.SHELVE)
+        cloud.start_conductor()
+        found = ended(cloud, shelve)
+        assert (found.outcome, found.fault) == (Outcome.GIVEN_UP, "the guest does not react")
+        rests(cloud, uuid, {"a1"})
+        no_snapshot_is_left(cloud)
+
+    def test_is_not_carried_out_in_time_and_comes_late(self, cloud: World, uuid: str) -> None:
+        kill_agent(cloud, "a1")
+        shelve = ShelveDrive(cloud, uuid).upto("asked")
+        cloud.start_conductor()
+        cloud.api.write(expire, shelve.operation.uuid)
+        assert ended(cloud, shelve.operation).outcome is Outcome.GIVEN_UP
+        cloud.start_agent("a1")
+        rests(cloud, uuid, {"a1"}, copied=False)
+        no_snapshot_is_left(cloud)
+
+    def test_is_given_up_while_its_host_is_at_the_snapshot(self, cloud: World, uuid: str) -> None:
+        """The host starts the server when it is done with that, and only then is the snapshot removed."""
+        driver = cloud.agents["cell1"].drivers["a1"]
+        driver.gate.clear()
+        shelve = cloud.operate(uuid, OperationKind.SHELVE)
+        cloud.start_conductor()
+        assert wait_until(lambda: driver.tasks == [("held", "soft")], PATIENCE)
+        cloud.api.write(expire, shelve.uuid)
+        assert ended(cloud, shelve).outcome is Outcome.GIVEN_UP
+        assert snapshots(cloud) == []
+        driver.gate.set()
+        assert wait_until(lambda: cloud.row(uuid).task_state is TaskState.DONE, PATIENCE)
+        rests(cloud, uuid, {"a1"})
+        no_snapshot_is_left(cloud)
+
+    def test_its_host_is_called_dead_meanwhile(self, cloud: World, uuid: str) -> None:
+        """An evacuation ends it, and the server is on elsewhere, as its user had it."""
+        kill_agent(cloud, "a1")
+        shelve = ShelveDrive(cloud, uuid).upto("asked")
+        cloud.keeper.keep()
+        call_dead(cloud, "a1")
+        evacuation = cloud.operate(uuid, OperationKind.EVACUATE)
+        cloud.start_conductor()
+        assert ended(cloud, evacuation).outcome is Outcome.DONE
+        assert shelve.state().outcome is Outcome.GIVEN_UP
+        call_dead(cloud, "a1", False)
+        cloud.start_agent("a1")
+        rests(cloud, uuid, {"a2", "a3"}, copied=False)
+        no_snapshot_is_left(cloud)
+
+    def test_is_unshelved_before_it_has_left_its_host(self, cloud: World, uuid: str) -> None:
+        """Also a server that was off is on then. Whoever comes second to offload it finds that it is not shelved."""
+        keep_going(cloud, cloud.operate(uuid, OperationKind.STOP))
+        shelve = ShelveDrive(cloud, uuid).upto("shelved")
+        assert shelve.start_again()
+        assert not shelve.offload()
+        cloud.start_conductor()
+        assert ended(cloud, shelve.operation).outcome is Outcome.REVERTED
+        rests(cloud, uuid, {"a1"})
+        no_snapshot_is_left(cloud)
+
+
+class TestUnshelve:
+    @pytest.fixture
+    def shelved(self, cloud: World, uuid: str) -> str:
+        ShelveDrive(cloud, uuid).upto("deleted")
+        assert wait_until(lambda: cloud.agents["cell1"].guests("a1") == [], PATIENCE)
+        cloud.keeper.keep()
+        return uuid
+
+    @pytest.mark.parametrize("step", UNSHELVE_STEPS)
+    def test_after_each_step_others_finish(self, cloud: World, shelved: str, step: str) -> None:
+        move = unshelving(cloud, shelved, step)
+        cloud.start_conductor()
+        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        rests(cloud, shelved, {"a1", "a2", "a3", "b1"})
+        no_snapshot_is_left(cloud)
+
+    @pytest.mark.parametrize("step", UNSHELVE_STEPS)
+    def test_after_each_step_and_then_the_user_deletes(self, cloud: World, shelved: str, step: str) -> None:
+        unshelving(cloud, shelved, step)
+        assert cloud.delete(shelved) is not None
+        cloud.start_conductor()
+        evidence = cloud.settle()
+        assert (evidence.claims, evidence.operations) == ({}, ())
+        assert not any(evidence.guests.values())
+        no_snapshot_is_left(cloud)
+
+    @pytest.mark.parametrize("step", UNSHELVE_STEPS[:-2])
+    def test_is_given_up_and_the_server_is_still_shelved(self, cloud: World, shelved: str, step: str) -> None:
+        move = unshelving(cloud, shelved, step)
+        if step == "ordered":
+            assert move.give_up()
+        cloud.api.write(expire, move.operation.uuid)
+        cloud.start_conductor()
+        assert ended(cloud, move.operation).outcome is Outcome.GIVEN_UP
+        is_shelved(cloud, shelved)
+        comes_back(cloud, shelved)
+
+    def test_without_its_snapshot_it_stays_shelved(self, cloud: World, shelved: str) -> None:
+        [snapshot] = snapshots(cloud)
+        kept = FolderStore(cloud.images).read(snapshot)
+        FolderStore(cloud.images).remove(snapshot)
+        cloud.start_conductor()
+        found = ended(cloud, cloud.operate(shelved, OperationKind.UNSHELVE))
+        assert found.outcome is Outcome.GIVEN_UP
+        assert f"Image {snapshot} is not in the image store" in (found.fault or "")
+        FolderStore(cloud.images).save(snapshot, kept)
+        comes_back(cloud, shelved)
+
+    def test_what_is_written_between_is_kept(self, cloud: World, shelved: str) -> None:
+        """Each snapshot is one of its own."""
+        cloud.start_conductor()
+        comes_back(cloud, shelved)
+        before = disk(cloud, shelved).writes
+        again = cloud.operate(shelved, OperationKind.SHELVE)
+        assert ended(cloud, again).outcome is Outcome.DONE
+        comes_back(cloud, shelved)
+        assert disk(cloud, shelved).writes == before + 2  # once as it stops, and as it starts
+
+
+def unshelving(cloud: World, uuid: str, step: str) -> MoveDrive:
+    return MoveDrive(cloud, uuid, OperationKind.UNSHELVE).take(UNSHELVE_STEPS[: UNSHELVE_STEPS.index(step) + 1])
+
+
+def is_shelved(cloud: World, uuid: str) -> None:
+    """No host has it, no quota is freed."""
+    evidence = cloud.settle()
+    found = server(cloud, uuid)
+    assert (found.state, found.host, found.cell_uuid) == ("shelved", None, None)
+    assert (evidence.claims, evidence.operations, any(evidence.guests.values())) == ({}, (), False)
+
+
+def comes_back(cloud: World, uuid: str) -> None:
+    """It is unshelved, and a conductor runs."""
+    assert ended(cloud, cloud.operate(uuid, OperationKind.UNSHELVE)).outcome is Outcome.DONE
+    rests(cloud, uuid, {"a1", "a2", "a3", "b1"})
+    no_snapshot_is_left(cloud)
+
+
+def snapshots(cloud: World) -> list[str]:
+    return sorted(path.name for path in cloud.images.glob("*"))
+
+
+def no_snapshot_is_left(cloud: World) -> None:
+    FolderStore(cloud.images).save("any", b"")  # so that there is a folder
+    assert wait_until(lambda: snapshots(cloud) == ["any"], PATIENCE)
 
 
 class TestTasks:

@@ -10,6 +10,7 @@ from tests.faults.moves_check import EVERYTHING, MIGRATION, ONE, THREE, World, s
 from tests.faults.moves_model import GUARDS
 
 IN_PLACE = World("stop+start+reboot", ONE, 0, bodies=1)
+SHELVE = World("shelve", ONE, 0, bodies=2)
 TWO_IN_A_ROW = World("stop", ONE, 0, operations=2, bodies=1)
 """The second stop is asked for after the first is done, or after its deadline passed and the server was to be on again."""
 
@@ -19,9 +20,10 @@ TWO_IN_A_ROW = World("stop", ONE, 0, operations=2, bodies=1)
     [
         (MIGRATION, True, 20_139, {"body 0 on, size 1", "body 1 on, size 1", "deleted"}),
         (IN_PLACE, True, 9_561, {"body 0 on, size 1", "body 0 off, size 1", "deleted"}),
+        (SHELVE, True, 9_505, {"body 0 on, size 1", "shelved", "deleted"}),
         (TWO_IN_A_ROW, False, 72_349, {"body 0 on, size 1", "body 0 off, size 1"}),
     ],
-    ids=["migration", "in place", "two in a row"],
+    ids=["migration", "in place", "shelve", "two in a row"],
 )
 def test_with_all_guards_no_state_after_a_boot_is_wrong(world: World, deletes: bool, states: int, ends: set[str]) -> None:
     found = search(world.model(deletes=deletes))
@@ -35,6 +37,14 @@ def test_with_all_guards_random_walks_through_four_operations_come_to_rest() -> 
     model, rng = World(EVERYTHING, THREE, 4, operations=4, bodies=4).model(), random.Random(7)
 
     assert [found.trace for found in (walk(model, rng) for _ in range(100)) if found.broken] == []
+
+
+def test_random_walks_through_shelving_and_moves_come_to_rest() -> None:
+    model, rng = World("shelve+unshelve+stop+migrate+evacuate", THREE, 4, operations=5, bodies=8).model(), random.Random(7)
+
+    found = [walk(model, rng) for _ in range(60)]
+    assert [each.trace for each in found if each.broken] == []
+    assert any("shelved" in each.ends for each in found)
 
 
 WHY = {
@@ -62,6 +72,9 @@ WHY = {
     "one-op": 8,
     "new-size": 27,
     "restart": 18,
+    "snapshot-first": 3,
+    "snapshot-off": 12,
+    "snapshot-kept": 16,
     "ended-task": 13,
 }
 """Every guard, and in how few steps an invariant breaks without it in the world that needs it soonest."""

@@ -67,6 +67,10 @@ class GatedDriver(SimulatedDriver):
         self._at_task("rebuild", hard=False)
         super().rebuild(guest)
 
+    def snapshot(self, uuid: str, image_id: str) -> None:
+        self._at_task("snapshot", hard=False)
+        super().snapshot(uuid, image_id)
+
     def _at_task(self, what: str, *, hard: bool) -> None:
         self.tasks.append((str(what), "hard" if hard else "soft"))
         wait_until(lambda: self.gate.is_set() or self.closed.is_set(), PATIENCE, pause=0.005)
@@ -93,7 +97,7 @@ def settings(path: Path, host: str = "h1", *, simulated: dict[str, float] | None
     quick = {"report_interval": 0.2, "stats_interval": 0.2, "audit_interval": 0.3, "report_retry_max": 0.3, "call_timeout": 2.0}
     quick["outage_retry_max"] = 0.1
     sim = SimulatedSettings(state_path=str(path), shared_folder=True, **(simulated or {}))  # type: ignore[arg-type]  # a test's shorthand
-    return ComputeSettings(host=host, simulated=sim, **{**quick, **changes})
+    return ComputeSettings(host=host, simulated=sim, images_folder=str(path / "images"), **{**quick, **changes})
 
 
 class Agents:

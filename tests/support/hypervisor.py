@@ -51,6 +51,9 @@ class Hypervisor:
     def console_output(self, uuid: str, max_bytes: int) -> bytes:
         raise errors.NotOffered("no console")
 
+    def snapshot(self, uuid: str, image_id: str) -> None:
+        pass
+
     def guests(self) -> list[Guest]:
         return list(self.running.values())
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from db.api import builds, mappings, operation_steps, operations
+from db.api import builds, mappings, operation_steps, operations, shelving
 from db.api.operations import OpenOperation
 from objects.instance import Instance, Server, State
 from objects.operation import Operation, OperationArgs, OperationKind
@@ -121,6 +121,13 @@ class MoveDrive:
             self._steps[step]()
         return self
 
+    def take(self, steps: Sequence[str]) -> MoveDrive:
+        """Itself, driven through these."""
+        for step in steps:
+            if step in self._steps:
+                self._steps[step]()
+        return self
+
     def state(self) -> Operation:
         [found] = self.cloud.api.read(operations.get, [self.operation.uuid])
         return found
@@ -223,6 +230,75 @@ class MoveDrive:
     def row(self, body: str) -> Instance:
         """Its row, wherever it is."""
         [found] = self.cloud.rows(body).values()
+        return found
+
+
+SHELVE_STEPS = ("accepted", "asked", "saved", "shelved", "offloaded", "deleted")
+"""How far a conductor gets with a server that is shelved. ``saved``: the snapshot is complete, and the cell has told."""
+
+UNSHELVE_STEPS = ("accepted", "leased", "claimed", "staged", "held", "handed over", "ordered", "active", "switched")
+"""Those of STEPS that a server takes which no host has."""
+
+
+class ShelveDrive:
+    """A server that a conductor of its own shelves step by step."""
+
+    def __init__(self, cloud: World, uuid: str, **asked: Any) -> None:
+        self.cloud = cloud
+        self.conductor = cloud.conductor("shelves")
+        self.operation = cloud.operate(uuid, OperationKind.SHELVE, **asked)
+        self.source = self.operation.source_uuid or ""
+        self._steps: dict[str, Callable[[], object]] = {
+            "asked": self.ask,
+            "saved": self.wait_saved,
+            "shelved": self.finish,
+            "offloaded": self.offload,
+            "deleted": lambda: self.conductor.deleter.sweep(),
+        }
+
+    def upto(self, last: str) -> ShelveDrive:
+        """Itself, driven up to one of SHELVE_STEPS."""
+        for step in SHELVE_STEPS[1 : SHELVE_STEPS.index(last) + 1]:
+            self._steps[step]()
+        return self
+
+    def ask(self) -> None:
+        """Tell the cell, which learns of it, and no host does."""
+        for bus in self.conductor.buses.values():
+            bus.losing = True
+        self.conductor.operator.advance([self.operation.uuid])
+        for bus in self.conductor.buses.values():
+            bus.losing = False
+
+    def wait_saved(self) -> None:
+        assert wait_until(lambda: self.cloud.row(self.source).task_state.over, PATIENCE)
+        self.cloud.keeper.keep()
+
+    def finish(self) -> bool:
+        uuids, now = [self.operation.uuid], self.cloud.api.now()
+        return bool(self.conductor.database.write(operation_steps.finish, uuids, now).operations)
+
+    def offload(self) -> bool:
+        uuids, now = [self.operation.uuid], self.cloud.api.now()
+        return bool(self.conductor.ledger.write(shelving.offload, uuids, now).operations)
+
+    def start_again(self) -> bool:
+        uuids, now = [self.operation.uuid], self.cloud.api.now()
+        return bool(self.conductor.database.write(shelving.start_again, uuids, now).operations)
+
+    def late(self) -> list[str]:
+        """All steps that a conductor or a user might still take. Those that changed something."""
+        uuids, now, database = [self.operation.uuid], self.cloud.api.now(), self.conductor.database
+        tries: dict[str, Callable[[], bool]] = {
+            "finish": self.finish,
+            "offload": self.offload,
+            "start again": self.start_again,
+            "time out": lambda: bool(database.write(operation_steps.time_out, uuids, now).operations),
+        }
+        return [name for name, step in tries.items() if step()]
+
+    def state(self) -> Operation:
+        [found] = self.cloud.api.read(operations.get, [self.operation.uuid])
         return found
 
 

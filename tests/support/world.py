@@ -108,7 +108,8 @@ class World:
         """``hosts``: the hosts of each cell."""
         self.folder = GroundFolder(place)
         self._pool_size = 3 if place.real else 20
-        self.quick = QUICK_ON_SERVERS if place.real else QUICK
+        self.images = self.folder.path / "hosts" / "images"
+        self.quick = msgspec.structs.replace(QUICK_ON_SERVERS if place.real else QUICK, images_folder=str(self.images))
         self.homes = {host: cell for cell, names in hosts.items() for host in names}
         self.cells = tuple(hosts)
         self.api = Database(self.folder.database_url("api"), name="api", max_pool_size=self._pool_size)

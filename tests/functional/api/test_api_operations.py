@@ -13,7 +13,8 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.api import flavors, mappings, operations
+from api.opts import ApiSettings
+from db.api import flavors, mappings, operation_steps, operations, quotas
 from db.api.listing import ServerQuery
 from db.api.tables import instance_mappings
 from db.api.tables import operations as table
@@ -22,6 +23,7 @@ from objects.flavor import Flavor
 from objects.instance import Server
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState
 from objects.phase import ServerPhase
+from objects.quota import QuotaUsage
 from objects.task import Power, TaskState
 from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground
@@ -29,6 +31,8 @@ from tests.support.ground import USUAL, Ground
 NEW = TENANT | NEWEST
 ADMIN = NEWEST | {"X-Project-Id": "operators", "X-Roles": "admin"}
 READER = NEW | {"X-Roles": "reader"}
+SHELVE_STATES = (OperationState.TASK, OperationState.SHELVED, OperationState.STARTING)
+UNSHELVING = OperationKind.UNSHELVE, OperationState.BUILDING
 LARGE = Flavor(flavor_id="9", name="large", vcpus=8, memory_mb=4096, root_gb=10)
 LIVE = {"host": None, "block_migration": "auto"}
 
@@ -36,7 +40,7 @@ LIVE = {"host": None, "block_migration": "auto"}
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
     place = Ground(request.param, tmp_path)
-    front = Front(place)
+    front = Front(place, ApiSettings(images_folder=str(tmp_path / "images")))
     yield front
     place.end(front.close, place.release)
 
@@ -44,6 +48,10 @@ def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
 @pytest.fixture
 def server(front: Front) -> str:
     """A server that is ACTIVE on host h1."""
+    return booted(front)
+
+
+def booted(front: Front) -> str:
     uuid = front.boot("web", TENANT)
     front.hand_over()
     front.activate(uuid)
@@ -211,6 +219,80 @@ def test_a_forced_delete_takes_the_operation_along(front: Front, server: str) ->
     assert front.database.read(operations.open_for, [server]) == {}
 
 
+# -- shelved -----------------------------------------------------------------------------------------------------------------
+
+
+def saved(front: Front, server: str) -> None:
+    """The cell has told that the snapshot is complete, and a sweep has read it."""
+    operation = the_operation(front, server)
+    write(front, server, power="held", task_number=operation.number, task_state="done")
+    front.database.write(operation_steps.finish, [operation.uuid], 1.0)
+
+
+def test_without_an_image_store_nothing_is_shelved(tmp_path: Path) -> None:
+    bare = Front(tmp_path)
+    server = booted(bare)
+    assert "no image store is configured: set [images] folder" in refusal(act(bare, server, "shelve"), 409)
+    assert bare.database.read(operations.open_for, [server]) == {}
+    assert act(bare, "11111111-1111-4111-8111-111111111111", "shelve").status_code == 404
+    bare.close()
+
+
+def test_a_server_is_shelved_and_unshelved(front: Front, server: str) -> None:
+    project = shown(front, server)["tenant_id"]
+    used = front.database.read(quotas.get, project).used
+    assert act(front, server, "shelve").status_code == 202
+    assert (shown(front, server)["status"], shown(front, server)["OS-EXT-STS:task_state"]) == ("ACTIVE", "shelving")
+    saved(front, server)
+    assert (shown(front, server)["status"], shown(front, server)["OS-EXT-STS:vm_state"]) == ("SHELVED", "shelved")
+    assert listed(front, status="SHELVED") == listed(front, vm_state="shelved") == [server]
+    for action, value in (("reboot", {"type": "HARD"}), ("shelve", None), ("resize", {"flavorRef": "1"})):
+        assert "while its shelve is in state shelved" in refusal(act(front, server, action, value), 409)
+    assert "while it is in vm_state shelved" in refusal(act(front, server, "os-start"), 409)
+    assert act(front, server, "shelveOffload").status_code == 403
+    assert act(front, server, "shelveOffload", None, ADMIN).status_code == 202
+
+    found = shown(front, server, ADMIN)
+    assert (found["status"], found["OS-EXT-STS:vm_state"], found["OS-EXT-STS:power_state"]) == (
+        "SHELVED_OFFLOADED",
+        "shelved_offloaded",
+        4,
+    )
+    assert (found["OS-EXT-SRV-ATTR:host"], found["hostId"], found["OS-EXT-STS:task_state"]) == (None, "", None)
+    assert listed(front, status="SHELVED_OFFLOADED") == listed(front, vm_state="shelved_offloaded", power_state="4") == [server]
+    assert listed(front, status="SHELVED") == []
+    assert front.database.read(quotas.get, project).used == used
+    for action, value in (("os-start", None), ("reboot", {"type": "HARD"}), ("shelve", None), ("evacuate", {})):
+        assert "while it is in vm_state shelved_offloaded" in refusal(act(front, server, action, value, ADMIN), 409)
+    assert "it is not shelved on a host" in refusal(act(front, server, "shelveOffload", None, ADMIN), 409)
+    assert act(front, server, "lock").status_code == 202
+    assert act(front, server, "unshelve").status_code == 409
+    assert act(front, server, "unlock").status_code == 202
+    explained = front.get(f"/v2.1/servers/{server}/explanation", NEW).json["explanation"]
+    assert explained["message"] == "The server is shelved: it is on no host."
+    status = front.get("/v2.1/superconductor/status", ADMIN).json["status"]
+    assert (status["shelved"], status["queue"]["servers"]) == (1, {})
+
+    assert act(front, server, "unshelve").status_code == 202
+    assert (shown(front, server)["status"], shown(front, server)["OS-EXT-STS:task_state"]) == ("SHELVED_OFFLOADED", "unshelving")
+    actions = front.get(f"/v2.1/servers/{server}/os-instance-actions", NEW).json["instanceActions"]
+    assert [entry["action"] for entry in actions] == ["unshelve", "shelve", "create"]
+    assert front.client.simulate_delete(f"/v2.1/servers/{server}", headers=NEW).status_code == 204
+    assert front.get(f"/v2.1/servers/{server}", NEW).status_code == 404
+    assert front.database.read(quotas.get, project).used == QuotaUsage()
+
+
+def test_a_server_that_is_shelved_on_its_host_is_started_there(front: Front, server: str) -> None:
+    assert "while it is in vm_state active" in refusal(act(front, server, "unshelve"), 409)
+    assert act(front, server, "shelve").status_code == 202
+    assert act(front, server, "unshelve").status_code == 409
+    saved(front, server)
+    assert act(front, server, "unshelve").status_code == 202
+    assert (the_operation(front, server).state, the_operation(front, server).power_before) == (OperationState.STARTING, Power.ON)
+    assert shown(front, server)["OS-EXT-STS:task_state"] == "unshelving"
+    assert listed(front, task_state="unshelving") == [server]
+
+
 # -- shown -------------------------------------------------------------------------------------------------------------------
 
 
@@ -235,10 +317,13 @@ def test_lists_and_records_agree_about_every_phase(front: Front, server: str) ->
             (OperationKind.REBOOT, OperationState.TASK, False),
             *((OperationKind.RESIZE, state, False) for state in OperationState if state is not OperationState.ENDED),
             *((OperationKind.EVACUATE, state, False) for state in (OperationState.BUILDING, OperationState.STARTING)),
+            *((OperationKind.SHELVE, state, False) for state in SHELVE_STATES),
         ]
     ]
-    for power, task, kind, state, hard in combinations:
-        write(front, server, last_number=4, power=power, task_state=task)
+    shelved = [(Power.OFF, TaskState.DONE, kind, state, False) for kind, state in ((None, None), UNSHELVING)]
+    for power, task, kind, state, hard in [*combinations, *shelved]:
+        in_state = "shelved" if (power, task, kind, state, hard) in shelved else "active"
+        write(front, server, last_number=4, power=power, task_state=task, state=in_state)
         front.database.write(lambda tx: tx.execute(sa.delete(table)))
         if kind is not None and state is not None:
             front.database.write(_insert, server, kind, state, hard)

@@ -62,6 +62,18 @@ def test_a_twin_that_was_not_there_yet_costs_its_operation_only(site: Moved) -> 
     agrees(site)
 
 
+def test_a_server_that_is_shelved_leaves_the_lost_cell(site: Moved) -> None:
+    """If its snapshot is complete; otherwise it is lost with the cell."""
+    uuid, other = site.active(2)
+    operation, incomplete = (site.cloud.operate(each, OperationKind.SHELVE, timeout=1e9) for each in (uuid, other))
+    site.tasked(uuid, Task(number=operation.number, kind=TaskKind.SNAPSHOT, power=Power.HELD))
+    site.finish()
+    assert lose(site, HOME) == {uuid: RemovalFate.SHELVED, other: RemovalFate.DELETED}
+    assert (site.server(uuid).state, site.server(uuid).cell_uuid) == ("shelved", None)
+    assert (site.state(operation)[1], site.state(incomplete)[1]) == (Outcome.DONE, Outcome.DELETED)
+    agrees(site)
+
+
 def test_a_resized_server_that_is_lost_is_what_it_was_before(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid, OperationKind.RESIZE, to=OTHER, flavor=LARGE)

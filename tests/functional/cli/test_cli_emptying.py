@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from db.api import edits, mappings, operations
@@ -194,6 +195,20 @@ def test_what_cannot_be_migrated_is_left_with_the_reason(cloud: World, shell: Sh
     assert shell("host drain a1 --confirm").status == 0
     assert set(hosts(cloud).values()) == {"a2"}
     cloud.settle()
+
+
+def test_a_server_that_is_shelved_on_its_host_leaves_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A drain does not wait until its time has come."""
+    with world(tmp_path, {"cell1": ["a1", "a2"]}) as cloud:
+        cloud.start(msgspec.structs.replace(cloud.quick, shelved_offload_time=-1.0))
+        [server] = boot(cloud)
+        shelve = cloud.operate(server, OperationKind.SHELVE)
+        assert wait_until(lambda: cloud.api.read(operations.get, [shelve.uuid])[0].state is OperationState.SHELVED, PATIENCE)
+        assert Shell(cloud.folder.path, capsys)("host drain a1 -f json").status == 0
+        assert cloud.ended(shelve).outcome is Outcome.DONE
+        found = cloud.api.read(mappings.get, server)
+        assert found is not None
+        assert found.state == "shelved"
 
 
 def test_a_busy_server_is_waited_for(cloud: World, shell: Shell) -> None:

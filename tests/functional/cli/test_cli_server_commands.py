@@ -341,6 +341,15 @@ def test_status_counts(front: Front, operator: Operator) -> None:
     assert operator.json("status")["operations"]["task"]["count"] == 1
 
 
+def test_servers_that_cannot_be_shelved_are_named(front: Front, operator: Operator) -> None:
+    front.boot()
+    front.hand_over()
+    front.follow_feed()
+    assert "no image store is configured: set [images] folder" in operator.refused("server shelve web")
+    assert "it is not shelved on a host" in operator.refused("server shelve web --offload")
+    assert "while it is in vm_state" in operator.refused("server unshelve web")
+
+
 def test_status_counts_dead_letters_where_there_are_any(front: Front, operator: Operator) -> None:
     front.database.write(dead_letters.put, "api", "build", {"server-1": "why", "server-2": "why"})
     front.cell.database.write(dead_letters.put, "cell", "deadlines", {"server-3": "why"})

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import uuid as uuids
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from conductor.audit import operations, quota, rows, servers
-from db.api import operation_steps
+from db.api import operation_steps, shelving
 from db.api import operations as api_operations
 from db.api.tables import build_requests, instance_mappings
 from db.api.tables import operations as table
 from db.cell import tasks
 from db.cell.tables import instances as instance_table
 from db.cell.tasks import TaskFor
+from images.store import FolderStore
 from objects.instance import State
 from objects.operation import Operation, OperationKind, OperationState, Outcome
 from objects.task import Power, Task, TaskKind, TaskState
@@ -48,6 +50,49 @@ def test_nothing_is_found_of_a_server_that_was_moved(site: Moved) -> None:
     operation = site.moved(uuid)
     assert site.auditor.kinds() == []
     assert (site.server(uuid).body_uuid, site.state(operation)[1]) == (operation.twin_uuid, Outcome.DONE)
+
+
+class TestShelved:
+    def test_nothing_is_found_of_a_shelved_server_but_that_its_snapshot_is_missing(self, site: Moved, tmp_path: Path) -> None:
+        [uuid] = site.active()
+        shelve = site.cloud.operate(uuid, OperationKind.SHELVE, timeout=1e9)
+        site.tasked(uuid, Task(number=shelve.number, kind=TaskKind.SNAPSHOT, power=Power.HELD))
+        site.finish()
+        assert site.auditor.kinds() == [], "it may wait for as long as it likes"
+        site.conductor.ledger.write(shelving.offload, [shelve.uuid], site.cloud.api.now())
+        site.end(uuid)
+        body = site.server(uuid).body_uuid
+        store = site.auditor.places.images = FolderStore(tmp_path / "images")
+        try:
+            assert site.auditor.kinds() == []
+            assert "cannot be used" in site.auditor.places.unknown["images"]
+            store.save("another", b"")
+            [finding] = site.auditor.findings()
+            assert (finding.kind, finding.key) == (operations.UNSAVED, body)
+            assert shelve.uuid in finding.what
+            store.save(shelve.uuid, b"")
+            assert site.auditor.kinds() == []
+        finally:
+            site.auditor.places.images = None
+
+    def test_after_a_restore_a_server_that_had_been_shelved_is_not_deleted(self, site: Moved) -> None:
+        """The API database is older than the shelve: for it the server is ACTIVE, and its row is deleted in its cell."""
+        [uuid] = site.active()
+        shelve = site.cloud.operate(uuid, OperationKind.SHELVE, timeout=1e9)
+        site.tasked(uuid, Task(number=shelve.number, kind=TaskKind.SNAPSHOT, power=Power.HELD))
+        site.finish()
+        before = site.server(uuid)
+        site.conductor.ledger.write(shelving.offload, [shelve.uuid], site.cloud.api.now())
+        site.end(uuid)
+        site.api(sa.delete(table).where(table.c.uuid == shelve.uuid))
+        site.api(sa.delete(instance_mappings).where(instance_mappings.c.server_uuid == uuid))
+        shown = {"body_uuid": None, "deleted": False, "state": "active", "hidden": False, "deleted_at": None, "seen": 0}
+        site.api(mapping(uuid).values(shown))
+        site.auditor.repair()
+        assert (servers.CELL_ONLY, uuid) in site.auditor.repair()
+        assert (site.server(uuid).deleted, site.server(uuid).host) == (False, before.host)
+        site.cloud.delete(uuid)
+        assert site.auditor.repair() == []
 
 
 class TestBodies:

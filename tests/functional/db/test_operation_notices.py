@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from db import outbox
+from db.api import shelving
 from db.sql.engine import Database
 from objects import payload
 from objects.flavor import Flavor
@@ -53,6 +54,21 @@ def test_a_move_is_told_as_an_update_and_its_bodies_are_not(database: Database) 
     assert told(database) == [(EventType.UPDATE, server, host)]
     moves.queue.delete(server)
     assert told(database) == [(EventType.DELETE_START, server, host), (EventType.DELETE_END, server, host)]
+
+
+def test_a_shelved_server_is_told_to_have_left_its_host_and_to_be_deleted_once(database: Database) -> None:
+    moves = Moves(Queue(database))
+    server = moves.active()
+    told(database)
+    shelve = moves.accept(server, OperationKind.SHELVE)
+    moves.tell_held(server, shelve.number)
+    moves.step("finish", shelve)
+    assert told(database) == []
+    moves.queue.ledger.write(shelving.offload, [shelve.uuid], NOW)
+    moves.tell_gone(server)
+    assert told(database) == [(EventType.UPDATE, server, None)]
+    moves.queue.delete(server)
+    assert told(database) == [(EventType.DELETE_START, server, None), (EventType.DELETE_END, server, None)]
 
 
 def test_a_resized_server_is_told_with_its_new_size_and_a_reverted_one_with_its_old_host(database: Database) -> None:

@@ -78,11 +78,14 @@ def test_what_may_not_be_moved_has_a_reason(power: Power) -> None:
 
 @pytest.mark.parametrize("state", [each for each in OperationState if each is not OperationState.ENDED])
 def test_an_open_operation_is_waited_for(state: OperationState) -> None:
-    """But a resize in *verify* has no end of its own, and an evacuation ends a task that a dead host will not carry out."""
-    verify, task = state is OperationState.VERIFY, state is OperationState.TASK
-    assert judge(ROW, body(), operation(state), UP, BOTH).need is (Need.STUCK if verify else Need.WAIT)
-    if state is not OperationState.SENDING:
-        assert judge(ROW, body(), operation(state), DEAD, BOTH).need is (Need.STUCK if verify else Need.MOVE if task else Need.WAIT)
+    """But a resize in *verify* has no end of its own, and an evacuation ends a task that a dead host will not carry out.
+
+    A server that is shelved on its host can leave it. A live migration from or to a dead host is ended.
+    """
+    needs = {OperationState.VERIFY: Need.STUCK, OperationState.SHELVED: Need.OFFLOAD}
+    assert judge(ROW, body(), operation(state), UP, BOTH).need is needs.get(state, Need.WAIT)
+    needs |= {OperationState.TASK: Need.MOVE, OperationState.SENDING: Need.GIVE_UP}
+    assert judge(ROW, body(), operation(state), DEAD, BOTH).need is needs.get(state, Need.WAIT)
 
 
 @pytest.mark.parametrize("state", [each for each in OperationState if each is not OperationState.ENDED])

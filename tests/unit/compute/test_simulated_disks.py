@@ -11,6 +11,7 @@ from compute.disks import Disk, disks_path, read_disk, write_to_disk
 from compute.driver import Guest
 from compute.opts import ComputeSettings, SimulatedSettings
 from compute.simulated import SimulatedDriver
+from images.store import FolderStore
 from objects import errors
 from objects.build import Origin
 from objects.task import Power
@@ -39,6 +40,11 @@ def a_guest(uuid: str = "a", *, power: Power = Power.ON, server_uuid: str = "") 
 def a_driver(path: Path, host: str = "h1", **simulated: float) -> SimulatedDriver:
     made = SimulatedSettings(state_path=str(path), shared_folder=True, **simulated)  # type: ignore[arg-type]  # a test's shorthand
     return SimulatedDriver(ComputeSettings(host=host, simulated=made))
+
+
+def a_driver_with_store(path: Path, host: str = "h1") -> SimulatedDriver:
+    made = SimulatedSettings(state_path=str(path), shared_folder=True)
+    return SimulatedDriver(ComputeSettings(host=host, simulated=made, images_folder=str(path / "images")))
 
 
 def spawn(driver: SimulatedDriver, guest: Guest, origin: Origin | None = None, cancel: threading.Event | None = None) -> None:
@@ -188,3 +194,47 @@ def test_an_odd_uuid_names_no_other_file(tmp_path: Path, uuid: str) -> None:
     ] == [disks_path(str(tmp_path), "h1")]
     driver.destroy(uuid)
     assert list(disks_path(str(tmp_path), "h1").iterdir()) == []
+
+
+SNAPSHOT = Origin(instance_uuid="a", host="", image_id="s")
+
+
+def test_a_snapshot_becomes_the_disk_of_another_guest(tmp_path: Path) -> None:
+    """On a host that shares the store, after the first guest has gone."""
+    driver = a_driver_with_store(tmp_path)
+    spawn(driver, a_guest())
+    driver.set_power("a", Power.HELD, hard=False)
+    driver.snapshot("a", "s")
+    driver.destroy("a")
+    spawn(a_driver_with_store(tmp_path, "h2"), a_guest("b", server_uuid="a"), SNAPSHOT)
+    assert disk(tmp_path, "h2", "b") == Disk(server_uuid="a", image_id="image", writes=3)
+
+
+def test_a_snapshot_of_a_guest_that_runs_is_torn_and_of_no_use(tmp_path: Path) -> None:
+    driver = a_driver_with_store(tmp_path)
+    spawn(driver, a_guest())
+    driver.snapshot("a", "s")
+    with pytest.raises(errors.BuildFailed, match="a guest that wrote meanwhile"):
+        spawn(driver, a_guest("b"), SNAPSHOT)
+
+
+def test_what_is_no_snapshot_fails_the_build_and_where_there_is_none_no_host_can_build(tmp_path: Path) -> None:
+    driver = a_driver_with_store(tmp_path)
+    store = FolderStore(tmp_path / "images")
+    with pytest.raises(errors.ServiceUnavailable):
+        spawn(driver, a_guest("b"), SNAPSHOT)
+    store.save("s", b"half a sna")
+    with pytest.raises(errors.BuildFailed, match="The snapshot cannot be copied"):
+        spawn(driver, a_guest("b"), SNAPSHOT)
+    store.remove("s")
+    with pytest.raises(errors.BuildAborted, match="is not in the image store"):
+        spawn(driver, a_guest("b"), SNAPSHOT)
+
+
+def test_without_an_image_store_there_are_no_snapshots(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    spawn(driver, a_guest())
+    with pytest.raises(errors.TaskFailed, match="no image store is configured"):
+        driver.snapshot("a", "s")
+    with pytest.raises(errors.BuildFailed, match="no image store is configured"):
+        spawn(driver, a_guest("b"), SNAPSHOT)

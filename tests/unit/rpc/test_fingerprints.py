@@ -13,8 +13,8 @@ from rpc.codec import all_messages
 
 FINGERPRINTS = {
     "About": "1.0-1601323694bc",
-    "BuildOrder": "1.3-4a9fa9f1b815",
-    "BuildOrders": "2.4-7495cd8ba19e",
+    "BuildOrder": "1.3-9de57b65fc62",
+    "BuildOrders": "2.4-605fb0e24d41",
     "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.1-6beaf32218e3",
     "Decision": "1.2-ae6533818412",
@@ -23,11 +23,11 @@ FINGERPRINTS = {
     "FeedEvent": "1.1-b2550ef937ac",
     "Holding": "1.1-1ec0b4b95e88",
     "InstanceSummary": "1.3-358d0b3e2b8a",
-    "Origin": "1.0-e151eb9bd671",
+    "Origin": "1.1-7a2a9caecdcd",
     "Report": "1.5-a0ecc4b3eee7",
-    "RequestSpec": "2.2-88a98ad9daf5",
+    "RequestSpec": "2.3-f8c5b412f1b5",
     "Selection": "1.1-1cfc9cd9b237",
-    "TaskOrder": "1.1-7d9779d29c67",
+    "TaskOrder": "1.1-ed4df789af48",
     "UnknownGuest": "1.1-c90124cd34eb",
     "Verdict": "1.3-4865c6edd256",
 }

@@ -1,0 +1,125 @@
+"""What becomes of a server whose snapshot is complete: it leaves its host, or is started there again.
+
+A shelved server that has left its host is a body in no cell, without a build request: a mapping in state *shelved*, and a request
+spec that names the snapshot. ``docs/moves.md`` has the guards.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from db.api import claims, mappings, operation_steps, operations, quotas
+from db.api.operation_accept import insert_mappings, insert_specs, turn_of
+from db.api.operation_steps import Stepped
+from db.api.operations import Body, OpenOperation
+from db.api.tables import operations as table
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import by_index
+from objects import errors
+from objects.base import Object
+from objects.move import Move, MoveKind
+from objects.operation import OperationState, Outcome
+from objects.quota import QuotaUsage
+from objects.spec import Image, RequestSpec
+from objects.task import Power
+
+
+class ShelvedBody(Object, frozen=True, kw_only=True):
+    """A body to be made, of an operation with its source."""
+
+    opened: OpenOperation
+    source: Body
+    spec: RequestSpec
+    uuid: str
+
+
+def offload(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
+    """These servers leave their hosts: each is a shelved body now, and its source is deleted.
+
+    Raises errors.Conflict if a request spec cannot be read; the caller must then roll back.
+    """
+    locked = operations.lock(tx, uuids, (OperationState.SHELVED,))
+    ready = [(each, each.source) for each in locked.operations if each.source is not None and _is_complete(each, each.source)]
+    specs = mappings.specs(tx, {source.server.batch_id for _, source in ready})
+    made = [
+        ShelvedBody(opened=each, source=source, spec=_spec(each, source, specs.get(source.server.batch_id)), uuid=str(uuid.uuid4()))
+        for each, source in ready
+    ]
+    if not made:
+        return operation_steps.NOTHING
+    insert_specs(tx, [each.spec for each in made], now)
+    insert_mappings(tx, [(each.source, _mapping(each, now)) for each in made])
+    bodies = operations.bodies(tx, [each.uuid for each in made])
+    operation_steps.point(tx, [(each.opened, bodies[each.uuid], each.source) for each in made], now)
+    request_ids: dict[str, str | None] = {each.source.server.uuid: each.opened.operation.request_id for each in made}
+    deleted = operation_steps.drop(tx, stamp, [each.source for each in made], request_ids, now)
+    charges: dict[str, QuotaUsage] = {}
+    for each in made:
+        project, (cores, ram) = each.source.server.project_id, each.source.charge
+        before = charges.get(project, QuotaUsage())
+        charges[project] = QuotaUsage(cores=before.cores + cores, ram=before.ram + ram)
+    for project, charge in sorted(charges.items()):
+        quotas.add(tx, project, charge)
+    operations.end(tx, [each.opened.operation for each in made], Outcome.DONE, now)
+    return Stepped(operations=tuple(each.opened for each in made), deleted=tuple(deleted))
+
+
+def _is_complete(each: OpenOperation, source: Body) -> bool:
+    """Whether the cell has told that the snapshot is complete, and that the guest may not run any more."""
+    return source.is_held(each.operation.number) and not source.hidden
+
+
+def _spec(each: OpenOperation, source: Body, spec: RequestSpec | None) -> RequestSpec:
+    """``spec``: that of the source's request."""
+    if spec is None:
+        raise errors.Conflict(f"Instance {source.server.uuid} cannot be offloaded: its request cannot be read")
+    move = Move(
+        kind=MoveKind.UNSHELVE, instance_uuid=source.uuid, source_host="", source_cell_uuid="", image_id=each.operation.uuid
+    )
+    if source.server.image_id is not None:
+        spec = msgspec.structs.replace(spec, image=Image(id=source.server.image_id))
+    shelved = spec.moving(move, str(uuid.uuid4()))
+    return msgspec.structs.replace(shelved, request_id=each.operation.request_id, has_secrets=False)
+
+
+def _mapping(each: ShelvedBody, now: float) -> dict[str, Any]:
+    operation, (cores, ram) = each.opened.operation, each.source.charge
+    return {
+        "instance_uuid": each.uuid,
+        "batch_id": each.spec.batch_id,
+        "deleted": False,
+        "fence": 0,
+        "seen": 0,
+        "state": "shelved",
+        "availability_zone": each.spec.availability_zone,
+        "updated_at": now,
+        "launched_at": each.source.server.launched_at,
+        "server_uuid": operation.server_uuid,
+        "turn": turn_of(operation.number),
+        "hidden": True,
+        "power": Power.OFF,
+        "vcpus": cores,
+        "memory_mb": ram,
+    }
+
+
+_START = by_index(
+    sa.update(table)
+    .where(table.c.uuid.in_(dialect.uuids()))
+    .values(state=OperationState.STARTING, power_before=Power.ON, updated_at=sa.bindparam("now")),
+    table,
+)
+
+
+def start_again(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+    """The users want these servers back before they have left their hosts: they are started there."""
+    locked = operations.lock(tx, uuids, (OperationState.SHELVED,))
+    if locked.operations:
+        tx.execute(_START, {"uuids": [each.operation.uuid for each in locked.operations], "now": now})
+    return Stepped(operations=locked.operations)

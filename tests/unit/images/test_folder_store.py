@@ -1,0 +1,72 @@
+"""The image store in a folder: images are there as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from images.store import FolderStore, open_store
+from objects import errors
+
+LARGE = b"x" * 300_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "images")
+
+
+def test_an_image_is_read_as_it_was_saved_until_it_is_removed(store: FolderStore) -> None:
+    store.save("one", LARGE)
+    store.save("one", b"again")
+
+    assert store.read("one") == b"again"
+    store.remove("one")
+    store.remove("one")
+    assert not store.exists("one")
+    with pytest.raises(errors.NotFound, match="Image one is not in the image store"):
+        store.read("one")
+
+
+def test_a_name_does_not_lead_out_of_the_folder(store: FolderStore, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s")
+    store.save("../secret", b"image")
+
+    assert (tmp_path / "secret").read_text() == "s"
+    assert store.read("../secret") == b"image"
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+def test_a_save_that_dies_leaves_the_earlier_image_and_remove_takes_its_rest(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Killed at each system call: a child process ends there, without cleaning up."""
+    store.save("one", b"before")
+    child = os.fork()
+    if not child:
+        if call == "write":
+            monkeypatch.setattr(os, "fdopen", lambda *_: os._exit(0))
+        elif call == "fsync":
+            monkeypatch.setattr(os, "fsync", lambda *_: os._exit(0))
+        else:
+            monkeypatch.setattr(Path, "replace", lambda *_: os._exit(0))
+        store.save("one", LARGE)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    assert store.read("one") == b"before"
+    assert len(list((tmp_path / "images").iterdir())) == 2
+    store.remove("one")
+    assert list((tmp_path / "images").iterdir()) == []
+
+
+def test_a_folder_that_is_away_is_no_empty_store(store: FolderStore) -> None:
+    for call in (store.exists, store.read, store.remove):
+        with pytest.raises(errors.ServiceUnavailable, match="cannot be used: there is no such folder"):
+            call("one")
+
+
+def test_without_a_folder_there_is_no_store() -> None:
+    assert open_store("") is None
