@@ -1,7 +1,8 @@
 """The disks of simulated guests: small files whose contents show who wrote them, and whether a copy is torn.
 
 A host's disks are in the folder ``HOST.disks``, one file per body. A guest's disk is replaced as a whole. A copy that is under way
-is ``NAME.part``, so a copy that never ended is visible. ``remove`` and a start of the agent remove it.
+is ``NAME.part``, so a copy that never ended is visible. ``remove`` and a start of the agent remove it. The latter removes the
+``NAME.new`` of a write that never ended, too.
 
 A guest that is migrated live goes over when its target's ``NAME.incoming`` is renamed to ``NAME``: the file is there once, so this
 happens once at most, and not after the target has closed or was destroyed. ``NAME.sending`` beside the source's disk says where it
@@ -22,7 +23,7 @@ from objects import errors, typed
 from objects.base import Object
 from objects.task import SendTarget
 
-_PART, _INCOMING, _SENDING = ".part", ".incoming", ".sending"
+_PART, _NEW, _INCOMING, _SENDING = ".part", ".new", ".incoming", ".sending"
 _SAFE_NAME = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
@@ -49,6 +50,12 @@ def read_disk(state_path: str, host: str, uuid: str) -> Disk | None:
     return _read(file_of(disks_path(state_path, host), uuid))
 
 
+def list_disks(state_path: str, host: str) -> list[str]:
+    """The uuids of the disks of this simulated host, and the names of files that are none, such as a copy under way."""
+    path = disks_path(state_path, host)
+    return sorted(file.name for file in path.iterdir()) if path.exists() else []
+
+
 def write_to_disk(state_path: str, host: str, uuid: str) -> None:
     """Act as the running guest: write once to its disk."""
     Disks(disks_path(state_path, host)).write(uuid)
@@ -61,10 +68,10 @@ class Disks:
         self._path = path
 
     def open(self) -> None:
-        """Create the folder, and remove copies that never ended. Raises OSError."""
+        """Create the folder, and remove copies and writes that never ended. Raises OSError."""
         self._path.mkdir(exist_ok=True)
-        for part in self._path.glob(f"*{_PART}"):
-            part.unlink(missing_ok=True)
+        for unfinished in (*self._path.glob(f"*{_PART}"), *self._path.glob(f"*{_NEW}")):
+            unfinished.unlink(missing_ok=True)
 
     def create(self, uuid: str, disk: Disk) -> None:
         """Make the disk of a new guest. Written in place, because a boot must be cheap: a build that did not end is destroyed."""
@@ -77,7 +84,7 @@ class Disks:
     def replace(self, uuid: str, disk: Disk) -> None:
         """Replace the disk of a guest."""
         file = file_of(self._path, uuid)
-        fresh = file.with_name(f"{file.name}.{threading.get_native_id()}.new")
+        fresh = file.with_name(f"{file.name}.{threading.get_native_id()}{_NEW}")
         fresh.write_bytes(msgspec.json.encode(disk))
         fresh.replace(file)
 

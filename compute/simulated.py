@@ -72,6 +72,23 @@ def journal_path(state_path: str, host: str) -> Path:
     return Path(state_path) / f"{host}.guests"
 
 
+def cut_power(state_path: str, host: str) -> None:
+    """Act as a host that loses its power: no guest of it runs any more.
+
+    Raises ``errors.Misconfigured`` if the host's agent runs.
+    """
+    path = journal_path(state_path, host)
+    hold = _hold(path)
+    try:
+        journal = Journal(path)
+        for guest in journal.guests():
+            if guest.power.runs:
+                journal.change(msgspec.structs.replace(guest, power=Power.OFF))
+        journal.close()
+    finally:
+        os.close(hold)
+
+
 class SimulatedDriver:
     """The driver ``simulated``.
 

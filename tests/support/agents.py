@@ -7,13 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from compute.driver import Guest
-from compute.journal import Journal, read_entries, read_guests
+from compute.journal import read_entries, read_guests
 from compute.main import ComputeService
 from compute.opts import ComputeSettings, SimulatedSettings
-from compute.simulated import SimulatedDriver, journal_path
+from compute.simulated import SimulatedDriver, cut_power, journal_path
 from objects import errors
 from objects.build import Origin
 from objects.spec import BootSecrets
@@ -134,11 +132,7 @@ class Agents:
 
     def cut_power(self, host: str = "h1") -> None:
         """The host of an agent that is not there loses power: no guest runs any more."""
-        journal = Journal(journal_path(str(self.path), host))
-        for guest in journal.guests():
-            if guest.power.runs:
-                journal.change(msgspec.structs.replace(guest, power=Power.OFF))
-        journal.close()
+        cut_power(str(self.path), host)
 
     def stop(self) -> None:
         close_all([partial(service.stop, 0.0) for service in self.services.values()])

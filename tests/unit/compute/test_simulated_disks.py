@@ -168,6 +168,7 @@ def test_what_is_left_of_a_copy_goes_when_the_agent_starts(tmp_path: Path) -> No
     driver.close()
     folder = disks_path(str(tmp_path), "h1")
     (folder / "b.part").write_text("{")
+    (folder / "a.1.new").write_text("{")
     a_driver(tmp_path)
     assert [file.name for file in folder.iterdir()] == ["a"]
 

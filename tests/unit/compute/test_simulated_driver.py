@@ -11,8 +11,9 @@ from compute.consoles import FILE_LIMIT, Consoles
 from compute.driver import Guest
 from compute.journal import read_guests
 from compute.opts import ComputeSettings, SimulatedSettings
-from compute.simulated import METADATA_KEY, SimulatedDriver, SpawnOutcome, journal_path, scripted_outcome
+from compute.simulated import METADATA_KEY, SimulatedDriver, SpawnOutcome, cut_power, journal_path, scripted_outcome
 from objects import errors
+from objects.task import Power
 from service.periodic import wait_until
 
 UUIDS = [f"uuid-{n}" for n in range(2000)]
@@ -91,6 +92,17 @@ def test_guests_outlive_the_driver_and_their_metadata_is_not_written(tmp_path: P
     again = a_driver(tmp_path)
     assert again.guests() == [a_guest()]
     assert read_guests(journal_path(str(tmp_path), "h1")) == [a_guest()]
+
+
+def test_after_a_power_cut_no_guest_runs_and_an_agent_at_work_prevents_it(tmp_path: Path) -> None:
+    driver = a_driver(tmp_path)
+    driver.spawn(a_guest(), None, threading.Event())
+    with pytest.raises(errors.Misconfigured, match="Another agent uses"):
+        cut_power(str(tmp_path), "h1")
+    assert [guest.power for guest in driver.guests()] == [Power.ON]
+    driver.close()
+    cut_power(str(tmp_path), "h1")
+    assert [guest.power for guest in a_driver(tmp_path).guests()] == [Power.OFF]
 
 
 def test_one_holder_per_host(tmp_path: Path) -> None:
