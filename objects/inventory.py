@@ -33,12 +33,16 @@ class Inventory(Object, frozen=True, kw_only=True):
 
 
 class Slot(Object, frozen=True, kw_only=True):
-    """A member of a server group on a host. ``held``: an alternate kept free until the member's build ends."""
+    """A member of a server group on a host. ``held``: an alternate kept free until the member's build ends.
+
+    ``moving``: of a body that users do not see, because its server moves or is deleted. Only where placements read it.
+    """
 
     group_uuid: str
     instance_uuid: str
     host: str
     held: bool = False
+    moving: bool = False
 
 
 class Placement(Object, frozen=True, kw_only=True):

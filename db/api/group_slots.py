@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
-from db.api.tables import group_slots, server_groups
+from db.api.tables import group_slots, instance_mappings, server_groups
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete, by_index
@@ -20,7 +20,12 @@ _LOCK = by_index(
     .with_for_update(),
     server_groups,
 )
-_READ = sa.select(group_slots).where(group_slots.c.group_uuid.in_(dialect.uuids()))
+_SHOWN = sa.and_(instance_mappings.c.hidden == sa.false(), instance_mappings.c.deleted == sa.false())
+_READ = (
+    sa.select(group_slots, instance_mappings.c.instance_uuid.label("shown"))
+    .outerjoin(instance_mappings, sa.and_(instance_mappings.c.instance_uuid == group_slots.c.instance_uuid, _SHOWN))
+    .where(group_slots.c.group_uuid.in_(dialect.uuids()))
+)
 _KEY, _INDEX = group_slots.c.instance_uuid, "ix_group_slots_instance_uuid"
 _OF_INSTANCES = KeyedDelete(_KEY, returning=[_KEY], index=_INDEX)
 _HELD = KeyedDelete(_KEY, returning=[_KEY], where=[group_slots.c.held.is_(sa.true())], index=_INDEX)
@@ -33,7 +38,13 @@ def lock_and_read(tx: ApiTransaction, groups: Collection[ServerGroup]) -> list[S
     if not every:
         return []
     return [
-        Slot(group_uuid=row.group_uuid, instance_uuid=row.instance_uuid, host=row.host, held=bool(row.held))
+        Slot(
+            group_uuid=row.group_uuid,
+            instance_uuid=row.instance_uuid,
+            host=row.host,
+            held=bool(row.held),
+            moving=row.shown is None,
+        )
         for row in tx.execute(_READ, {"uuids": every})
     ]
 

@@ -15,7 +15,8 @@ from scheduler.table.hosts import Hosts
 class ServerGroupAffinityFilter(Filter):
     """Passes the host of the group's other members.
 
-    The first member may go anywhere. While members are on several hosts, because one of them is moving, no host passes.
+    The first member may go anywhere. While members are on several hosts, because one of them is moving, no host passes. After an
+    evacuation that has left some of them behind, the hosts of all pass.
     """
 
     reason = "not where the server group is"

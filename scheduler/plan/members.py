@@ -9,15 +9,20 @@ from objects.inventory import Slot
 
 
 class Members:
-    """Counts of a group's members per host, and separately of slots held for retries. Host names are case-insensitive."""
+    """Counts of a group's members per host, and separately of slots held for retries. Host names are case-insensitive.
+
+    ``moving``: how many of them have two places, or are about to have none.
+    """
 
     def __init__(self, slots: Iterable[Slot] = ()) -> None:
         self._placed: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
         self._own_placed: Counter[str] = Counter()
         self._own_held: Counter[str] = Counter()
+        self.moving = 0
         for slot in slots:
             (self._held if slot.held else self._placed)[slot.host.lower()] += 1
+            self.moving += slot.moving
 
     def without(self, own: Iterable[Slot]) -> Members:
         """A view of the same members that does not count the slots ``own``. They must be among them.
@@ -25,16 +30,17 @@ class Members:
         The view shares its counts with the original: what is added to one is seen in the other.
         """
         view = Members()
-        view._placed, view._held = self._placed, self._held
+        view._placed, view._held, view.moving = self._placed, self._held, self.moving
         for slot in own:
             (view._own_held if slot.held else view._own_placed)[slot.host.lower()] += 1
+            view.moving -= slot.moving
         return view
 
     def copy(self) -> Members:
         """An independent copy of the counts."""
         other = Members()
         other._placed, other._held = self._placed.copy(), self._held.copy()
-        other._own_placed, other._own_held = self._own_placed, self._own_held
+        other._own_placed, other._own_held, other.moving = self._own_placed, self._own_held, self.moving
         return other
 
     def restore(self, other: Members) -> None:

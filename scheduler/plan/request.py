@@ -87,8 +87,8 @@ class Request:
 
     @property
     def split(self) -> bool:
-        """Whether members of its affinity group are on several hosts, as while one of them is moving."""
-        return self.policy is GroupPolicy.AFFINITY and len(self.members.counts(with_held=False)) > 1
+        """Whether members of its affinity group are on several hosts because some of them are moving."""
+        return self.policy is GroupPolicy.AFFINITY and self.members.moving > 0 and len(self.members.counts(with_held=False)) > 1
 
     @property
     def forced(self) -> bool:

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from conductor.tidy import reap
 from db.api import claims
+from db.api.tables import instance_mappings
 from objects import errors
 from objects.cell import CellState
 from objects.destination import Destination
@@ -269,6 +271,32 @@ class TestGroups:
         hosts = {choose(scheduler, member.move(EVACUATE))[0].host for member in members}
         assert hosts == {"h4"}, "h2 is the best for one, with room for two"
         assert site.overfull() == []
+
+    def test_a_group_that_an_evacuation_has_divided_takes_members_on_either_host(self, site: Site) -> None:
+        """Its host came back before all had left it, so nothing is to be waited for."""
+        scheduler = site.scheduler()
+        group = fleet.group(GroupPolicy.AFFINITY)
+        one, two, _ = self.members(site, scheduler, group, 3)
+        move = one.move(EVACUATE)
+        first, *_ = choose(scheduler, move)
+        with pytest.raises(errors.Conflict, match="moves of other members"):
+            two.to(MIGRATE)
+        site.ledger.write(claims.release, list(move.fences))
+        site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=one.uuid, host=first.host, node=first.host)])
+        assert site.boot(scheduler, fleet.spec(group=group))[0][0].host in (first.host, two.host)
+        assert two.to(MIGRATE)[0].host == first.host
+
+    @pytest.mark.parametrize("leaving", ["hidden", "deleted"])
+    def test_a_body_that_is_about_to_go_keeps_others_waiting(self, site: Site, leaving: str) -> None:
+        scheduler = site.scheduler()
+        group = fleet.group(GroupPolicy.AFFINITY)
+        one, two, _ = self.members(site, scheduler, group, 3)
+        site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=one.uuid, host="h7", node="h7")])
+        of = instance_mappings.c
+        statement = sa.update(instance_mappings).where(of.instance_uuid == one.uuid).values({leaving: True})
+        site.database.write(lambda tx: tx.execute(statement))
+        with pytest.raises(errors.Conflict, match="moves of other members"):
+            two.to(MIGRATE, destination=Destination(allow_cross_cell_move=True))
 
 
 class TestWrongCalls:
