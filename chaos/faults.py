@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from chaos import links
+from chaos.operator_commands import OperatorCommands
 from chaos.proxy import Proxies
 from chaos.schedule import Fault, Kind
 from chaos.supervise import Supervisor
 from chaos.weather import Incident
+from compute.simulated import cut_power
 from deploy import processes
 from deploy.local.processes import leads
 from deploy.local.region import Region
@@ -34,6 +36,7 @@ class Faults:
         self._supervisor = supervisor
         self._say = say
         self._over = threading.Event()
+        self.commands = OperatorCommands(region.folder, self._over, say)
         self._lock = threading.Lock()
         self._busy: set[str] = set()
         self._threads: list[threading.Thread] = []
@@ -72,8 +75,10 @@ class Faults:
         """What of the region this fault has for itself; empty if another one has part of it."""
         if fault.kind in (Kind.BROKER, Kind.DATABASE):
             wanted = {str(fault.kind)}
-        elif fault.kind in (Kind.KILL, Kind.STOP):
+        elif fault.kind in (Kind.KILL, Kind.STOP, Kind.HOST):
             wanted = {fault.target.rpartition(" ")[2]}
+        elif fault.kind is Kind.DRAIN:  # whatever else happens to that host
+            wanted = {str(fault)}
         else:
             wanted = set(links.hit(self._region.notes.shape, fault.target))
         with self._lock:
@@ -100,6 +105,10 @@ class Faults:
             self._kill(how, name, fault.seconds)
         elif fault.kind is Kind.STOP:
             self._stop(name, fault.seconds)
+        elif fault.kind is Kind.HOST:
+            self._cut_power(name, fault.seconds)
+        elif fault.kind is Kind.DRAIN:
+            self._drain(name, fault.seconds)
         elif fault.kind in (Kind.BROKER, Kind.DATABASE):
             broker, database = self._region.backing.servers
             self._restart(broker if fault.kind is Kind.BROKER else database, fault.target, fault.seconds)
@@ -122,6 +131,24 @@ class Faults:
             self._over.wait(seconds)
         finally:
             _signal(set(stopped) & set(self._pids(name)), signal.SIGCONT)
+
+    def _cut_power(self, name: str, seconds: float) -> None:
+        """What the operator says is true: no guest of the host runs until its agent has come back."""
+        with self._supervisor.holding(name):
+            for pid in self._pids(name):
+                processes.end(pid, signal.SIGKILL, KILL_TIMEOUT_S)
+            cut_power(str(self._region.folder.hosts), name)
+            try:
+                self.commands.attempt(seconds, "host", "evacuate", name, "--dead")
+            finally:
+                self.commands.insist("host", "set", name, "--up")
+        processes.wait(lambda: any(not leads(pid) for pid in self._pids(name)), LEADER_TIMEOUT_S)
+
+    def _drain(self, name: str, seconds: float) -> None:
+        try:
+            self.commands.attempt(seconds, "host", "drain", name)
+        finally:
+            self.commands.insist("host", "enable", name)
 
     def _restart(self, server: Server, how: str, seconds: float) -> None:
         if how == "kill":

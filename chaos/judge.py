@@ -17,6 +17,7 @@ from objects.base import Object
 from objects.cell import CELL0_UUID
 from objects.group import GroupPolicy
 from objects.instance import Attempt, FailureClass, Server, State
+from objects.operation import OperationKind, Outcome
 
 CAUSE_WINDOW_S = 60.0
 """Seconds before something went wrong in which its cause is looked for."""
@@ -183,7 +184,8 @@ class Judge:
         if kind is FailureClass.DEADLINE:
             return True  # judged with the whole
         if attempt.failure.error == "HostDown":
-            return self._weather.host(attempt.host, at, CAUSE_WINDOW_S) >= MIN_OUTAGE_S
+            silent = self._weather.host(attempt.host, at, CAUSE_WINDOW_S) >= MIN_OUTAGE_S
+            return silent or self._weather.called_dead(attempt.host, at, CAUSE_WINDOW_S)
         if attempt.failure.error == "SpawnTimeout" and boot.simulated != "hang":
             return self._weather.host(attempt.host, at, CAUSE_WINDOW_S) >= BRIEF_OUTAGE_S
         # NO_ROOM: a guest that another attempt left behind was still there. What is scripted to fail would have failed on any host.
@@ -198,7 +200,10 @@ class Judge:
             return "no cell was reachable"
         group = taken.boot.group
         if group is not None and group.policy is GroupPolicy.AFFINITY:
-            dark = [host for host in self._hosts_of(group.name) if self._weather.seen(host, ended, CAUSE_WINDOW_S) >= MIN_OUTAGE_S]
+            hosts = self._hosts_ever_of(group.name)
+            if any(self._weather.closed(host, ended, CAUSE_WINDOW_S) for host in hosts):
+                return "its group's host took none"
+            dark = [host for host in hosts if self._weather.seen(host, ended, CAUSE_WINDOW_S) >= MIN_OUTAGE_S]
             return "its group's host was down" if dark else ""
         return ""
 
@@ -227,10 +232,26 @@ class Judge:
                 found += [row.host or "" for row in rows if row.state is State.ACTIVE]
         return found
 
+    def _members(self, group: str) -> set[str]:
+        return {uuid for taken in self._case.taken if taken.boot.group and taken.boot.group.name == group for uuid in taken.uuids}
+
+    def _hosts_ever_of(self, group: str) -> set[str]:
+        """Where any body of a member of a group is or was."""
+        members = self._members(group)
+        return {row.instance.host or "" for row in self._evidence.rows if row.instance.server in members}
+
+    def _evacuated(self, group: str) -> set[str]:
+        """The hosts from which members of a group were evacuated."""
+        members = self._members(group)
+        moves = (each for each in self._evidence.history if each.kind is OperationKind.EVACUATE and each.outcome is Outcome.DONE)
+        return {move.source_host or "" for move in moves if move.server_uuid in members}
+
     def _grouped(self) -> Iterator[Violation]:
         groups = {taken.boot.group.name: taken.boot.group for taken in self._case.taken if taken.boot.group is not None}
         for group in groups.values():
             hosts = self._hosts_of(group.name)
+            if group.policy is GroupPolicy.AFFINITY:  # members that an evacuation has left behind are lost to the others
+                hosts = [host for host in hosts if host not in self._evacuated(group.name)]
             if wrong := misplaced(group.policy, hosts):
                 yield Violation(what=f"{group.name} {wrong}")
 
@@ -261,6 +282,16 @@ def overfull(guests: Mapping[str, Sequence[Guest]], room: tuple[int, int]) -> It
 def attempts(evidence: Evidence) -> Counter[int]:
     """How many instances took how many attempts."""
     return Counter(row.instance.attempt for row in evidence.rows if row.instance.state is State.ACTIVE)
+
+
+def totals(evidence: Evidence) -> dict[str, int]:
+    """How many there are of what must come to the same number."""
+    return {
+        "ACTIVE rows": sum(row.instance.state is State.ACTIVE for row in evidence.rows),
+        "guests": sum(len(uuids) for uuids in evidence.guests.values()),
+        "disks": sum(len(uuids) for uuids in evidence.disks.values()),
+        "claims": len(evidence.claims),
+    }
 
 
 def told(violations: Iterable[Violation]) -> str:

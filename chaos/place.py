@@ -26,7 +26,7 @@ CAPACITY_FACTOR = 3
 """Room for so many times the load: with hosts down and one cell out of reach all of it fits."""
 CPU_ALLOCATION_RATIO = 4
 """Virtual CPUs that an agent offers for each of its host's, by default."""
-SPAWNS = {"spawn_delay_min": "0.1", "spawn_delay_max": "2"}
+SPAWNS = {"spawn_delay_min": "0.1", "spawn_delay_max": "2", "copy_delay": "0.5"}
 """Seconds. Long enough to be hit by a fault."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -173,6 +174,7 @@ ACTS: tuple[tuple[str, Any], ...] = (
     ("resize", {"flavorRef": SMALL.name}),
     ("confirmResize", None),
     ("revertResize", None),
+    ("rebuild", {"imageRef": IMAGE}),
 )
 """What is done to servers, whatever they are at: what they are not ready for is refused."""
 
@@ -182,6 +184,8 @@ def _acts(chance: random.Random) -> tuple[Act, ...]:
     for _ in range(chance.randint(1, 6)):
         after += round(chance.expovariate(1 / 5.0), 3)
         name, value = chance.choice(ACTS)
+        if name == "rebuild":  # an image of its own, which shows whether the disk is the new one
+            value = {"imageRef": str(uuid.UUID(int=chance.getrandbits(128), version=4))}
         acts.append(Act(after=after, name=name, value=value))
     return tuple(acts)
 

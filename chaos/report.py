@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from chaos import logs
 from chaos.faults import Faults
-from chaos.judge import attempts
+from chaos.judge import attempts, totals
 from chaos.load import Load
 from chaos.supervise import Supervisor
 from cli.demo.evidence import Evidence
@@ -30,6 +30,7 @@ def show_faults(say: Say, faults: Faults, supervisor: Supervisor) -> None:
     say(f"faults: {_counts(kinds)}; {len(pairs)} distinct pairs of kind and target")
     say(f"  left out, as another fault was at the same place: {faults.skipped}")
     say(f"  masters started again: {supervisor.restarts.total()}")
+    say(f"  operator's commands, with their exit statuses: {_counts(faults.commands.ends)}")
 
 
 def show_health(say: Say, said: Mapping[State, int]) -> None:
@@ -41,6 +42,9 @@ def show_outcomes(say: Say, outcomes: Mapping[tuple[str, str], int], evidence: E
     for (expected, came), count in sorted(outcomes.items()):
         say(f"  {expected:>20}  {came:<45} {count:>6}")
     say(f"attempts of ACTIVE instances: {_counts(attempts(evidence))}")
+    ended = Counter(f"{each.kind} {each.outcome}" for each in evidence.history)
+    say(f"operations: {_counts(ended)}; {len(evidence.operations)} resizes wait for their users")
+    say("at rest, " + ", ".join(f"{name}: {count}" for name, count in totals(evidence).items()))
 
 
 def show_logs(say: Say, folder: Folder) -> None:

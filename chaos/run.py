@@ -8,6 +8,7 @@ from pathlib import Path
 
 from chaos import plan, report
 from chaos.faults import Faults
+from chaos.guest_watch import GuestWatch
 from chaos.judge import Case, Judge, Violation, overfull, told
 from chaos.load import Load
 from chaos.place import CPU_ALLOCATION_RATIO, cores_and_memory, group_uuids, place
@@ -75,6 +76,7 @@ class Run:
         self._supervisor = Supervisor(region)
         self._faults = Faults(region, proxies, self._supervisor, self._timed)
         self._watch = Watch(region.notes)
+        self._guests = GuestWatch(region.folder.hosts, [host.name for host in SHAPE.hosts()])
         self._load = Load(region.notes.endpoints(), group_uuids(region), settings.seed)
         self._began = time.monotonic()
 
@@ -85,6 +87,7 @@ class Run:
         self._began = time.monotonic()
         self._supervisor.start()
         self._watch.start()
+        self._guests.start()
         try:
             self._load.start(planned)
             self._faults.start(faults)
@@ -94,6 +97,7 @@ class Run:
             return self._judge(planned, evidence, [*found, *more, *self._watch.settled(HEALTH_TIMEOUT_S)])
         finally:
             self._watch.stop()
+            self._guests.stop()
             self._load.stop()
             self._faults.stop()
             self._supervisor.stop()
@@ -136,16 +140,21 @@ class Run:
 
     def _judge_of(self, evidence: Evidence) -> Judge:
         case = Case(taken=tuple(self._load.taken), deleted=frozenset(self._load.deleted))
-        return Judge(case, evidence, Weather(SHAPE, self._faults.incidents))
+        return Judge(case, evidence, self._weather())
+
+    def _weather(self) -> Weather:
+        return Weather(SHAPE, self._faults.incidents)
 
     def _judge(self, planned: Sequence[Boot], evidence: Evidence, found: Sequence[Violation]) -> bool:
         """Say everything, and whether it is good."""
         vcpus, memory = cores_and_memory(SHAPE, planned)
         violations = [
             *(Violation(what=f"an answer that must not come: {text}") for text in self._load.complaints),
-            *(Violation(what=text) for text in self._supervisor.fell),
+            *(Violation(what=text) for text in (*self._supervisor.fell, *self._faults.commands.complaints)),
             *found,
-            *overfull(self._guests(), (vcpus * CPU_ALLOCATION_RATIO, memory)),
+            *self._guests.twice(self._weather()),
+            *self._guests.lost(evidence),
+            *overfull(self._journals(), (vcpus * CPU_ALLOCATION_RATIO, memory)),
             *verify(self._region.folder),
         ]
         report.show_load(self._say, self._load)
@@ -161,7 +170,7 @@ class Run:
             self._say("No violation: every accepted server is one ACTIVE instance or one ERROR that is accounted for.")
         return not violations
 
-    def _guests(self) -> dict[str, list[Guest]]:
+    def _journals(self) -> dict[str, list[Guest]]:
         hosts = str(self._region.folder.hosts)
         return {host.name: read_guests(journal_path(hosts, host.name)) for host in SHAPE.hosts()}
 

@@ -21,6 +21,8 @@ class Kind(enum.StrEnum):
     CUT = "cut"  # connections are reset and new ones refused
     FREEZE = "freeze"  # nothing moves; what was sent meanwhile arrives later
     MUTE = "mute"  # what is asked arrives, answers do not
+    HOST = "host"  # its power is cut, it is called dead, and its servers are evacuated; then it comes back
+    DRAIN = "drain"  # no fault, but work: a host is disabled, and its servers are migrated; then it is enabled
 
 
 WEIGHTS: Mapping[Kind, float] = {
@@ -31,6 +33,8 @@ WEIGHTS: Mapping[Kind, float] = {
     Kind.CUT: 2.0,
     Kind.FREEZE: 2.0,
     Kind.MUTE: 2.0,
+    Kind.HOST: 1.5,
+    Kind.DRAIN: 2.0,
 }
 """How often each happens, compared with the others."""
 
@@ -89,6 +93,8 @@ _TARGETS: Mapping[Kind, Callable[[Shape], Sequence[str]]] = {
     Kind.CUT: lambda shape: (*levels(shape), *links_of(shape)),
     Kind.FREEZE: lambda shape: (*levels(shape), *links_of(shape)),
     Kind.MUTE: lambda shape: (*levels(shape), *links_of(shape)),
+    Kind.HOST: lambda shape: [host.name for host in shape.hosts()],
+    Kind.DRAIN: lambda shape: [host.name for host in shape.hosts()],
 }
 
 _SPANS: Mapping[Kind, tuple[float, float]] = {
@@ -99,6 +105,8 @@ _SPANS: Mapping[Kind, tuple[float, float]] = {
     Kind.CUT: (1.0, 15.0),
     Kind.FREEZE: (3.0, 25.0),  # the database's clients give up after 15
     Kind.MUTE: (3.0, 25.0),
+    Kind.HOST: (10.0, 30.0),  # for the evacuations; a server that is not moved by then stays
+    Kind.DRAIN: (5.0, 20.0),
 }
 AGENT_STOP_RANGE_S = (5.0, 50.0)
 """A host is called down after 30 seconds of silence: some are while their agent lives."""

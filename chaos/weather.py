@@ -25,9 +25,11 @@ class Incident(Object, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """What was hit: a member, a level (see ``links.py``), or EVERYWHERE."""
+        """What was hit: a member, a level (see ``links.py``), or EVERYWHERE. Empty: nothing."""
         if self.kind in (Kind.BROKER, Kind.DATABASE):
             return EVERYWHERE
+        if self.kind is Kind.DRAIN:
+            return ""
         return level_of(self.target.rpartition(" ")[2])
 
 
@@ -64,6 +66,20 @@ class Weather:
     def touched(self, place: str, at: float, back: float) -> bool:
         """Whether anything was done to this very place within ``back`` seconds before ``at``."""
         return self._dark({place}, at, back) > 0
+
+    def called_dead(self, host: str, at: float, back: float) -> bool:
+        """Whether the operator called this host dead within ``back`` seconds before ``at``."""
+        return self._had(host, at, back, Kind.HOST)
+
+    def closed(self, host: str, at: float, back: float) -> bool:
+        """The same, or the host took no new servers because it was drained."""
+        return self._had(host, at, back, Kind.HOST, Kind.DRAIN)
+
+    def _had(self, host: str, at: float, back: float, *kinds: Kind) -> bool:
+        return any(
+            incident.kind in kinds and incident.target == host and incident.began <= at and incident.ended + RECOVERY_S >= at - back
+            for incident in self.incidents
+        )
 
     def _dark(self, places: Collection[str], at: float, back: float) -> float:
         spans = sorted(

@@ -12,7 +12,7 @@ import msgspec
 
 from cli.demo.plan import HostPlan
 from cli.demo.site import Records
-from compute.disks import read_disk
+from compute.disks import list_disks, read_disk
 from compute.driver import Guest
 from compute.journal import read_guests
 from compute.simulated import journal_path
@@ -52,8 +52,10 @@ class Evidence(Object, frozen=True, kw_only=True):
     slots: tuple[Slot, ...] = ()  # hosts that members of groups hold
     hidden: tuple[Server, ...] = ()  # bodies that lists do not show
     operations: tuple[Operation, ...] = ()  # open ones
+    history: tuple[Operation, ...] = ()  # those that have ended, the newest first
     powers: dict[str, Power] = msgspec.field(default_factory=dict)  # uuid -> what its guest is
     spoiled: dict[str, str] = msgspec.field(default_factory=dict)  # uuid of a guest -> what is wrong with its disk
+    disks: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # host -> uuids of the disks on it
 
 
 def gather(records: Records, hosts: Sequence[HostPlan]) -> Evidence:
@@ -68,7 +70,9 @@ def gather(records: Records, hosts: Sequence[HostPlan]) -> Evidence:
         evidence = read(api, cells, {host: tuple(guest.uuid for guest in guests) for host, guests in found.items()})
         powers = {guest.uuid: guest.power for guests in found.values() for guest in guests}
         faults = {guest.uuid: _disk_fault(records, host, guest) for host, guests in found.items() for guest in guests}
-        return msgspec.structs.replace(evidence, powers=powers, spoiled={uuid: fault for uuid, fault in faults.items() if fault})
+        disks = {host: tuple(list_disks(str(records.path / "hosts"), host)) for host in found}
+        spoiled = {uuid: fault for uuid, fault in faults.items() if fault}
+        return msgspec.structs.replace(evidence, powers=powers, spoiled=spoiled, disks=disks)
     finally:
         for database in (api, *cells.values()):
             database.dispose()
@@ -93,7 +97,7 @@ def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[st
     drifts = api.read(quotas.differences)
     slots = api.read(snapshot.slots)
     hidden = api.read(snapshot.hidden)
-    opened = api.read(operations.open_page, 100_000)
+    every = api.read(operations.list_, operations.OperationQuery(include_ended=True, limit=100_000))
     rows = [InstanceState(cell=name, instance=row) for name, cell in cells.items() for row in cell.read(snapshot.rows)]
     claimed: Counter[str] = Counter()
     for claim in claims:
@@ -111,7 +115,8 @@ def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[st
         counted={node.host: node.instances for node in usage},
         slots=tuple(slots),
         hidden=tuple(hidden),
-        operations=tuple(each.operation for each in opened),
+        operations=tuple(each for each in every if each.outcome is None),
+        history=tuple(each for each in every if each.outcome is not None),
     )
 
 
@@ -148,10 +153,7 @@ def leftovers(evidence: Evidence) -> list[str]:
     """
     needed = {body for each in evidence.operations for body in (each.source_uuid, each.twin_uuid)}
     live = {row.instance.uuid: row.instance.host for row in evidence.rows if row.instance.state is State.ACTIVE}
-    places: dict[str, list[str]] = defaultdict(list)
-    for host, uuids in evidence.guests.items():
-        for uuid in uuids:
-            places[uuid].append(host)
+    places, disks = _places(evidence.guests), _places(evidence.disks)
     homes: dict[str, list[str]] = defaultdict(list)
     for row in evidence.rows:
         homes[row.instance.uuid].append(row.cell)
@@ -191,6 +193,7 @@ def leftovers(evidence: Evidence) -> list[str]:
             and evidence.powers.get(row.instance.uuid, row.instance.power) is not row.instance.power
         ),
         *(f"{uuid}: {fault}" for uuid, fault in evidence.spoiled.items() if uuid in live),
+        *(f"{uuid}: disks on {hosts}, instance on {live.get(uuid)}" for uuid, hosts in disks.items() if hosts != [live.get(uuid)]),
         *(
             f"{body.body_uuid}: a hidden body is left"
             for body in evidence.hidden
@@ -199,6 +202,15 @@ def leftovers(evidence: Evidence) -> list[str]:
         *(f"project {drift.project_id}: charged for {drift.used}, has {drift.counted}" for drift in evidence.drifts),
         *(f"{uuid}: rows in several cells: {sorted(cells)}" for uuid, cells in homes.items() if len(cells) > 1),
     ]
+
+
+def _places(found: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The hosts of each uuid. ``found``: the uuids on each host."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for host, uuids in found.items():
+        for uuid in uuids:
+            places[uuid].append(host)
+    return places
 
 
 def misplaced(policy: GroupPolicy, hosts: Sequence[str]) -> str:

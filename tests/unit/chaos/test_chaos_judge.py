@@ -111,6 +111,10 @@ PLANTED = {
     "guest left over": ({"guests": {**GOOD.guests, OTHER: ("uuid-9",)}}, "uuid-9: guests on"),
     "guest twice on a host": ({"guests": {HOST: (FIRST, SECOND, SECOND)}}, f"{SECOND}: guests on ['{HOST}', '{HOST}']"),
     "guest in two places": ({"guests": {**GOOD.guests, OTHER: (SECOND,)}}, f"{SECOND}: guests on"),
+    "disk left over": ({"disks": {HOST: (FIRST, SECOND), OTHER: (FIRST,)}}, f"{FIRST}: disks on"),
+    "disk of nobody": ({"disks": {HOST: (FIRST, SECOND, "uuid-9")}}, "uuid-9: disks on"),
+    "copy left over": ({"disks": {HOST: (FIRST, SECOND, f"{FIRST}.part")}}, f"{FIRST}.part: disks on"),
+    "torn disk": ({"spoiled": {FIRST: "its disk is a torn copy"}}, f"{FIRST}: its disk is a torn copy"),
     "request left over": ({"requests": 1}, "1 build requests are left"),
     "quota": (
         {"drifts": (Drift(project_id="chaos", used=QuotaUsage(instances=3), counted=QuotaUsage(instances=2)),)},
@@ -245,6 +249,7 @@ def test_a_scripted_error_is_right_and_its_absence_is_not(boot: Boot, fault: str
 FAR = "cell2"
 EXCUSED = {
     "host stopped": (EXHAUSTED, (attempt(),), hit(Kind.STOP, HOST, 35)),
+    "host called dead": (EXHAUSTED, (attempt(),), hit(Kind.HOST, HOST, 1)),
     "cell frozen": (EXHAUSTED, (attempt(),), hit(Kind.FREEZE, "cell1", 25)),
     "cell's bus cut": (EXHAUSTED, (attempt(),), hit(Kind.CUT, "cell1-bus", 25)),
     "broker": (EXHAUSTED, (attempt(),), hit(Kind.BROKER, "kill", 12, ended=NOW - 20)),
@@ -282,6 +287,24 @@ def test_no_valid_host_is_right_only_if_no_cell_could_be_reached_long_enough() -
     assert found(case(boot), evidence, Weather(SHAPE, [one, other])) == []
     brief = msgspec.structs.replace(other, began=NOW - 3)
     assert found(case(boot), evidence, Weather(SHAPE, [one, brief])) != []
+
+
+@pytest.mark.parametrize("kind", [Kind.HOST, Kind.DRAIN])
+def test_a_group_that_is_together_finds_no_host_while_its_own_takes_none(kind: Kind) -> None:
+    boot = Boot(number=1, at=0.0, count=2, group=Group(name="g", policy=GroupPolicy.AFFINITY))
+    ended = row(SECOND, State.ERROR, cell="cell0", host=None, fault="No valid host was found. None.")
+    members = server(FIRST, "chaos-1-1"), server(SECOND, "chaos-1-2", "error")
+    alone: dict[str, Any] = {"claims": {FIRST: HOST}, "charged": {HOST: 1}, "claimed": {HOST: 1}, "guests": {HOST: (FIRST,)}}
+    evidence = msgspec.structs.replace(good(boot), servers=members, rows=(row(FIRST), ended), **alone)
+
+    assert found(case(boot), evidence, hit(kind, HOST, 10)) == []
+    assert "without a cause" in found(case(boot), evidence, hit(kind, OTHER, 10))[0]
+
+
+def test_a_drained_host_was_not_out_of_reach() -> None:
+    boot, evidence = failed(EXHAUSTED, attempt())
+
+    assert found(case(boot), evidence, hit(Kind.DRAIN, HOST, 60)) != []
 
 
 def test_incidents_that_overlap_are_counted_once() -> None:

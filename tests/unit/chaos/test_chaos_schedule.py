@@ -53,6 +53,11 @@ def test_only_the_kinds_asked_for_come(kinds: set[Kind]) -> None:
     assert {fault.kind for fault in schedule(7, LONG, 4.0, kinds, SHAPE)} == kinds
 
 
+def test_the_run_of_every_change_evacuates_and_drains() -> None:
+    kinds = {fault.kind for fault in schedule(1, 60.0, 4.0, set(Kind), SHAPE)}
+    assert kinds >= {Kind.HOST, Kind.DRAIN}
+
+
 def test_a_level_is_both_of_its_links() -> None:
     assert hit(SHAPE, "cell1") == ("cell1-bus", "cell1-database")
     assert hit(SHAPE, "above-cell2-bus") == ("above-cell2-bus",)

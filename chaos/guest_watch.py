@@ -1,0 +1,115 @@
+"""What is on the hosts while faults come: at no moment may two bodies of a server run, and what a guest has written must stay."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from chaos.judge import CAUSE_WINDOW_S, MIN_OUTAGE_S, Violation
+from chaos.weather import Weather
+from cli.demo.evidence import Evidence
+from compute.disks import Disk, list_disks, read_disk
+from compute.journal import read_guests
+from compute.simulated import journal_path
+from objects.base import Object
+from objects.operation import Operation, OperationKind, Outcome
+
+WATCH_INTERVAL_S = 1.0
+"""Seconds between two looks at all hosts."""
+COPYING = frozenset({OperationKind.MIGRATE, OperationKind.RESIZE})
+"""Moves that take the disk along. The others make a new one from the image."""
+
+
+class Double(Object, frozen=True, kw_only=True):
+    """Guests of two bodies of a server that ran at the same moment. ``at``: seconds since the epoch."""
+
+    guests: frozenset[tuple[str, str]]  # body, host
+    at: float
+
+
+class GuestWatch:
+    """Looks at the journals and disks of all hosts again and again, from ``start`` to ``stop``."""
+
+    def __init__(self, hosts_path: Path, hosts: Sequence[str]) -> None:
+        self._path = str(hosts_path)
+        self._hosts = hosts
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="guest watch", daemon=True)
+        self._running: Mapping[str, frozenset[tuple[str, str]]] = {}
+        self.writes: dict[tuple[str, str | None], int] = {}
+        """The most writes that were ever seen on the disk of a body that was made from an image."""
+        self.doubles: dict[str, Double] = {}
+        """The first of each server."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        """Read everything once. Two guests that run in this look and ran in the one before it have run at the same moment."""
+        running = self._read_running()
+        for server in running.keys() & self._running.keys():
+            both = running[server] & self._running[server]
+            if len({body for body, _ in both}) > 1:
+                self.doubles.setdefault(server, Double(guests=both, at=time.time()))
+        self._running = running
+        for host in self._hosts:
+            for uuid in list_disks(self._path, host):
+                if (disk := self._disk(host, uuid)) is not None:
+                    key = uuid, disk.image_id
+                    self.writes[key] = max(disk.writes, self.writes.get(key, 0))
+
+    def twice(self, weather: Weather) -> Iterator[Violation]:
+        """Servers of which two bodies ran. A host that was silent for long is taken for dead, and its guest does not count."""
+        for server, double in self.doubles.items():
+            heard = {body for body, host in double.guests if weather.host(host, double.at, CAUSE_WINDOW_S) < MIN_OUTAGE_S}
+            if len(heard) > 1:
+                yield Violation(what=f"{server}: ran twice at {double.at:.1f}: {sorted(double.guests)}")
+
+    def lost(self, evidence: Evidence) -> Iterator[Violation]:
+        """Servers whose disk has lost what was once written to it. ``evidence``: at rest."""
+        moves = {each.twin_uuid: each for each in (*evidence.history, *evidence.operations) if each.twin_uuid and _switched(each)}
+        hosts = {row.instance.uuid: row.instance.host or "" for row in evidence.rows}
+        for server in evidence.servers:
+            disk = None if server.deleted else self._disk(hosts.get(server.body_uuid, ""), server.body_uuid)
+            if disk is None:
+                continue
+            came_from = [server.body_uuid]
+            while (move := moves.get(came_from[-1])) is not None and move.kind in COPYING and move.source_uuid is not None:
+                came_from.append(move.source_uuid)
+            most = max(self.writes.get((body, disk.image_id), 0) for body in came_from)
+            if most > disk.writes:
+                yield Violation(what=f"{server.uuid}: {most} writes were on its disk, {disk.writes} are left: {came_from}")
+
+    def _run(self) -> None:
+        while not self._stopped.wait(WATCH_INTERVAL_S):
+            self.look()
+
+    def _read_running(self) -> dict[str, frozenset[tuple[str, str]]]:
+        found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        for host in self._hosts:
+            for guest in read_guests(journal_path(self._path, host)):
+                if guest.power.runs:
+                    found[guest.server_uuid or guest.uuid].add((guest.uuid, host))
+        return {server: frozenset(guests) for server, guests in found.items()}
+
+    def _disk(self, host: str, uuid: str) -> Disk | None:
+        """None: there is none, or it is being written."""
+        try:
+            return read_disk(self._path, host, uuid)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+
+def _switched(operation: Operation) -> bool:
+    """Whether the twin became the server, and still is as far as this operation goes."""
+    return operation.outcome is Outcome.DONE or operation.outcome is None

@@ -1,0 +1,20 @@
+"""The operator's commands of ``make chaos``: what must never come of one is kept, and nothing is begun after the end."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from chaos.operator_commands import OperatorCommands
+from deploy.local.folder import Folder
+
+
+def test_only_a_command_that_is_done_or_leaves_something_is_right(tmp_path: Path) -> None:
+    said: list[str] = []
+    over = threading.Event()
+    commands = OperatorCommands(Folder(tmp_path), over, said.append)
+    assert commands._run("no-such-command") == 2
+    assert len(commands.complaints) == len(said) == 1
+    over.set()
+    commands.attempt(60.0, "host", "drain", "h1")
+    assert commands.ends == {"no-such-command: 2": 1}
