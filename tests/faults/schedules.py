@@ -41,7 +41,7 @@ from objects.spec import ServerProperties
 from objects.task import Power, TaskState
 from tests.faults.schedule_judge import Asked, Look, Story, come_to_rest, unsafe
 from tests.support import fleet
-from tests.support.stepped_parts import HOMES, HOSTS
+from tests.support.stepped_parts import EVER, HOMES, HOSTS
 from tests.support.stepped_world import AgentProcess, Alarm, SteppedWorld
 
 STEPS = 40
@@ -56,6 +56,7 @@ MOST = 4
 ANY = st.integers(0, 1 << 16)
 """Which of those there are: taken modulo their number."""
 CHOICES = st.lists(ANY, min_size=3, max_size=30)
+POLICIES = st.sampled_from((None, None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY))
 SOME_HOSTS = st.sets(st.sampled_from(tuple(HOMES)), max_size=3)
 OUTCOMES = st.sampled_from(("ok", "ok", "ok", "fail", "fail", "policy", "error", "abort"))
 WEIGHTS = ((40, "go"), (66, "deliver"), (80, "bring"), (87, "sweep"), (94, "double"), (96, "lose"), (98, "give_up"), (101, "crash"))
@@ -70,6 +71,7 @@ KINDS = (
         OperationKind.PAUSE,
         OperationKind.UNPAUSE,
         OperationKind.RESET,
+        OperationKind.REBUILD,
     ),
     *(OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.EVACUATE),
 )
@@ -123,14 +125,21 @@ class Schedules(RuleBasedStateMachine):
 
     # -- users -------------------------------------------------------------------------------------------------------------------
 
-    @initialize(count=st.integers(1, 2), outcome=OUTCOMES, hosts=SOME_HOSTS, operates=st.booleans())
-    def first(self, count: int, outcome: str, hosts: set[str], operates: bool) -> None:
-        """In half of the schedules servers are operated on: the first of them are ACTIVE when they begin."""
+    @initialize(count=st.integers(1, 3), outcome=OUTCOMES, hosts=SOME_HOSTS, policy=POLICIES, operates=st.booleans())
+    def first(self, count: int, outcome: str, hosts: set[str], policy: GroupPolicy | None, operates: bool) -> None:
+        """In half of the schedules servers are operated on: the first of them are ACTIVE when they begin.
+
+        With an odd number of ``hosts`` a build that no host of its cell could take goes to another cell.
+        """
         self.operates = operates
+        if len(hosts) % 2:
+            self.world.other_cell_timeout = EVER
+            for owner in [owner for owner in self.world.processes if owner.startswith("super-")]:
+                self.world.die(owner)
+                self.world.start("super")
+        self._boot(count, outcome, tuple(sorted(hosts)), policy)
         if not operates:
-            self._boot(count, outcome, tuple(sorted(hosts)))
             return
-        self._boot(count, outcome, tuple(sorted(hosts)))
         self.world.drain()
         for name in HOSTS:
             self.world.sweep("super", f"keep {name}")
@@ -198,13 +207,18 @@ class Schedules(RuleBasedStateMachine):
             asked["args"] = OperationArgs(host=host, cross_cell=which % 3 != 0)
         elif kind is OperationKind.REBOOT:
             asked["args"] = OperationArgs(hard=small)
+        elif kind is OperationKind.REBUILD:
+            asked["args"] = OperationArgs(image_id=f"image-{which}")
         if kind is OperationKind.RESIZE:
             vcpus, memory = 1 if small else 2, 512 * (1 + which % 4)
             asked["flavor"] = Flavor(flavor_id=f"f{which}", name="f", vcpus=vcpus, memory_mb=memory, root_gb=1)
         if kind is OperationKind.EVACUATE and (row := look.row_of(look.shown(uuid))) is not None:
             self._call_dead(row.host or "")
+        self._ask(uuid, kind, **asked)
+
+    def _ask(self, uuid: str, kind: OperationKind, **asked: Any) -> None:
         done = self.world.operate(uuid, kind, **asked)
-        self._note("operate" if done else "refused", f"{uuid} {kind} {host} {asked}")
+        self._note("operate" if done else "refused", f"{uuid} {kind} {asked}")
         if done:
             self.story.asked[uuid].operated = True
             self.tally.operations[kind] += 1
@@ -248,9 +262,23 @@ class Schedules(RuleBasedStateMachine):
             self.world.cut_power(host)
             self.world.start(host)
 
-    def boot_one_more(self) -> None:
+    @precondition(lambda self: self.operates)
+    @rule(host=st.sampled_from(tuple(HOMES)))
+    def lose_host(self, host: str) -> None:
+        """A host loses its power, its operator knows it and calls it dead, and all its servers are evacuated."""
+        self._note("lose host", host)
+        self.story.restarted.add(host)
+        self.world.cut_power(host)
+        self._call_dead(host)
+        look = Look(self.world)
+        for uuid in self.story.asked:
+            row = look.row_of(look.shown(uuid))
+            if row is not None and row.host == host and OperationKind.EVACUATE in self._able(look, uuid):
+                self._ask(uuid, OperationKind.EVACUATE)
+
+    def boot_one_more(self, policy: GroupPolicy | None = None) -> None:
         if len(self.story.asked) < MOST:
-            self._boot(1, "ok", ())
+            self._boot(1 if policy is None else 2, "ok", (), policy)
 
     def catch_up(self) -> None:
         """What was down comes back, what is under way comes to its end, and the API level hears of it."""
@@ -530,7 +558,9 @@ class Walk:
         choose, schedule = self._random, self._schedule
         hosts = set(choose.sample(list(HOMES), choose.randrange(4)))
         outcome = choose.choice(("ok",) * 8 + ("fail", "fail", "policy", "error", "abort"))
-        schedule.first(count=choose.choice((1, 1, 2)), outcome=outcome, hosts=hosts, operates=True)
+        policy = choose.choice((None, None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY))
+        count = choose.choice((1, 1, 2) if policy is None else (2, 3))
+        schedule.first(count=count, outcome=outcome, hosts=hosts, policy=policy, operates=True)
         for _ in range(choose.randrange(5, 60)):
             self._step(choose.random())
         schedule.teardown()
@@ -563,6 +593,9 @@ class Walk:
             partial(schedule.database, name=choose.choice(("api", "cell0", *HOSTS)), what=fault),
             partial(schedule.meanwhile, what=choose.choice(("leases", "write", "write", "cut power")), host=host),
             partial(schedule.boot_one_more),
+            partial(schedule.boot_one_more, policy=choose.choice((GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY))),
+            partial(schedule.lose_host, host=host),
+            partial(schedule.lose_host, host=host),
         ]
 
     @property

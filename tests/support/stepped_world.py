@@ -19,14 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from compute.disks import write_to_disk
 from compute.driver import Guest
-from compute.journal import JournalEntry, read_guests
+from compute.journal import read_guests
 from compute.main import AgentEndpoint, ComputeService
 from compute.opts import ComputeSettings, SimulatedSettings
-from compute.simulated import journal_path
+from compute.simulated import cut_power, journal_path
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
@@ -46,7 +44,6 @@ from objects.context import RequestContext
 from objects.group import GroupPolicy, ServerGroup
 from objects.operation import Operation, OperationKind
 from objects.process import AGENT_BINARY
-from objects.task import Power
 from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.scheduler import SchedulerClient
 from rpc.super_conductor import SuperConductorClient
@@ -122,7 +119,9 @@ class SuperProcess(Process):
         deleter = Deleter(api, registry)
         self._operator = Operator(ledger, registry, deleter, self._builder.schedule_and_build)
         keepers = {
-            cell.name: FeedFollower(api, ledger, registry, cell, -1.0, operate=self._told)
+            cell.name: FeedFollower(
+                api, ledger, registry, cell, -1.0, operate=self._told, other_cell_timeout=world.other_cell_timeout
+            )
             for cell in (*registry.cells(), registry.cell0)
         }
         self.work = {
@@ -284,8 +283,11 @@ class SteppedWorld:
         """How often the guest of each body was rebooted."""
         self.task_failure_rate = 0.0
         """Share of the guests that do not react to tasks that are not hard."""
+        self.other_cell_timeout = 0.0
+        """Seconds that a build gets in another cell, from super conductors that start now; 0: none."""
         self._numbers: Counter[str] = Counter()
-        self._dead: set[str] = set()
+        self.dead: set[str] = set()
+        """Hosts that are called dead."""
         for name in HOSTS:  # what the hosts offer
             SuperProcess(self, "first").work[f"keep {name}"]()
         self.network.forget()
@@ -300,8 +302,9 @@ class SteppedWorld:
         self.carry = self.network.deliver
         shutil.rmtree(self.path / "hosts", ignore_errors=True)
         self._numbers.clear()
-        self._dead.clear()
+        self.dead.clear()
         self.reboots.clear()
+        self.other_cell_timeout = 0.0
         self._bell = SuperConductorClient(self.network.bus("api"))
         self._ledger = SteppedLedger(self.files.databases["api"], "api")
         for role in ("super", "super", "scheduler"):
@@ -463,16 +466,11 @@ class SteppedWorld:
         """The host and its agent go down together: when they come again, no guest runs."""
         if host in self.processes:
             self.die(host)
-        journal = journal_path(str(self.path / "hosts"), host)
-        for guest in read_guests(journal):
-            if guest.power.runs:
-                with journal.open("ab") as file:
-                    off = JournalEntry(changed=msgspec.structs.replace(guest, power=Power.OFF))
-                    file.write(msgspec.json.encode(off) + b"\n")
+        cut_power(str(self.path / "hosts"), host)
 
     def call_dead(self, host: str, dead: bool) -> None:
         """Whatever its agent says."""
-        (self._dead.add if dead else self._dead.discard)(host)
+        (self.dead.add if dead else self.dead.discard)(host)
         with self.files.well():
             self.files.databases[HOMES[host]].write(services.set_forced_down, host, AGENT_BINARY, dead, time.time())
 
@@ -495,7 +493,7 @@ class SteppedWorld:
                 self.die(host)
             if host not in self.processes:
                 self.start(host)
-        for host in list(self._dead):
+        for host in list(self.dead):
             self.call_dead(host, False)
         for role in ("super", "scheduler", *HOSTS):
             if not any(owner.startswith(f"{role}-") for owner in self.processes):
