@@ -17,7 +17,7 @@ from objects.base import Object
 from objects.cell import CELL0_UUID
 from objects.group import GroupPolicy
 from objects.instance import Attempt, FailureClass, Server, State
-from objects.operation import OperationKind, Outcome
+from objects.operation import OperationKind, OperationState, Outcome
 
 CAUSE_WINDOW_S = 60.0
 """Seconds before something went wrong in which its cause is looked for."""
@@ -62,7 +62,7 @@ class Judge:
     def violations(self) -> list[Violation]:
         """All of them; none: it is as it must be."""
         self.outcomes.clear()
-        found = [*self._counted(), *self._ended(), *self._grouped(), *self._together()]
+        found = [*self._counted(), *self._ended(), *self._unconfirmed(), *self._grouped(), *self._together()]
         told = {uuid for violation in found for uuid in self._servers if uuid in violation.what}
         for fault in leftovers(self._evidence):
             uuid = fault.partition(":")[0]
@@ -106,6 +106,13 @@ class Judge:
                 what = f"{name}: {asked[name]} servers were accepted, {listed[name]} are on record"
                 stories = (line for server in self._evidence.servers if server.name == name for line in self.story(server.uuid))
                 yield Violation(what=what, story=tuple(stories))
+
+    def _unconfirmed(self) -> Iterator[Violation]:
+        """Each resize is confirmed after a while. Other operations that are open are not at rest."""
+        for operation in self._evidence.operations:
+            if operation.state is OperationState.VERIFY:
+                what = f"{operation.server_uuid}: its resize {operation.uuid} still waits for its user"
+                yield Violation(what=what, story=self.story(operation.server_uuid))
 
     # -- in the right state ----------------------------------------------------------------------------------------------------
 

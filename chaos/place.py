@@ -28,6 +28,8 @@ CPU_ALLOCATION_RATIO = 4
 """Virtual CPUs that an agent offers for each of its host's, by default."""
 SPAWNS = {"spawn_delay_min": "0.1", "spawn_delay_max": "2", "copy_delay": "0.5"}
 """Seconds. Long enough to be hit by a fault."""
+AUTO_CONFIRM_S = "15"
+"""Seconds that users have for a resize. Members of its affinity group wait as long."""
 
 
 class RoutedBacking(Backing):
@@ -112,16 +114,17 @@ def cores_and_memory(shape: Shape, planned: Sequence[Boot]) -> tuple[int, int]:
 def _set_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot]) -> None:
     vcpus, memory = cores_and_memory(shape, planned)
     for host in shape.hosts():
-        _set(folder.etc / f"{host.name}.conf", {"vcpus": str(vcpus), "memory_mb": str(memory)})
+        _set(folder.etc / f"{host.name}.conf", "simulated", {"vcpus": str(vcpus), "memory_mb": str(memory)})
     for cell in shape.cell_names():
-        _set(folder.etc / f"{cell}-compute.conf", SPAWNS)
+        _set(folder.etc / f"{cell}-compute.conf", "simulated", SPAWNS)
+    _set(folder.etc / "api.conf", "conductor", {"auto_confirm": AUTO_CONFIRM_S})
 
 
-def _set(file: Path, values: Mapping[str, str]) -> None:
-    """Change options of [simulated] in a configuration file."""
+def _set(file: Path, group: str, values: Mapping[str, str]) -> None:
+    """Change options of one group in a configuration file."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(file)
-    parser["simulated"].update(values)
+    parser[group].update(values)
     with file.open("w") as written:
         parser.write(written)
 

@@ -43,7 +43,7 @@ def show_outcomes(say: Say, outcomes: Mapping[tuple[str, str], int], evidence: E
         say(f"  {expected:>20}  {came:<45} {count:>6}")
     say(f"attempts of ACTIVE instances: {_counts(attempts(evidence))}")
     ended = Counter(f"{each.kind} {each.outcome}" for each in evidence.history)
-    say(f"operations: {_counts(ended)}; {len(evidence.operations)} resizes wait for their users")
+    say(f"operations: {_counts(ended)}; {len(evidence.operations)} are open")
     say("at rest, " + ", ".join(f"{name}: {count}" for name, count in totals(evidence).items()))
 
 

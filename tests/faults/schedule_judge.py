@@ -356,6 +356,8 @@ def come_to_rest(world: SteppedWorld, story: Story, *, verify: bool) -> int:
         broken = unsafe(world, story)
         assert not broken, broken
         faults = unrest(world) or leftovers(world)
+        if faults and rounds == ROUNDS // 2:
+            _confirm_all(world, story)
     assert not faults, ("there is no rest", faults)
     faults = wrong(world, story)
     assert not faults, faults
@@ -366,6 +368,13 @@ def come_to_rest(world: SteppedWorld, story: Story, *, verify: bool) -> int:
             break
     assert not faults, faults
     return rounds
+
+
+def _confirm_all(world: SteppedWorld, story: Story) -> None:
+    """Users confirm the resizes of members of affinity groups: until then other members wait, which may be for ever."""
+    for uuid, every in Look(world).operations.items():
+        if every[-1].state == OperationState.VERIFY and story.asked[uuid].policy is GroupPolicy.AFFINITY:
+            world.answer(uuid, confirm=True)
 
 
 def wrong(world: SteppedWorld, story: Story) -> list[str]:

@@ -18,7 +18,9 @@ from db.audit.quotas import Drift
 from deploy.local.shape import Shape
 from objects.group import GroupPolicy
 from objects.instance import Attempt, Failure, FailureClass, Instance, Server, State
+from objects.operation import Operation, OperationKind, OperationState, Outcome
 from objects.quota import QuotaUsage
+from objects.task import Power
 
 SHAPE = Shape(agents=3)
 NOW = 10_000.0
@@ -89,6 +91,14 @@ def without(evidence: Evidence, uuid: str) -> tuple[Server, ...]:
     return tuple(server for server in evidence.servers if server.uuid != uuid)
 
 
+def operation(kind: OperationKind, state: OperationState, outcome: Outcome | None = None, host: str = HOST) -> Operation:
+    """Of the server FIRST, from this host."""
+    times: dict[str, Any] = {"created_at": NOW - 50, "updated_at": NOW - 40, "deadline": NOW + 100}
+    asked: dict[str, Any] = {"project_id": "chaos", "user_id": "u", "request_id": "r", "power_before": Power.ON, "number": 4}
+    bodies: dict[str, Any] = {"source_uuid": FIRST, "twin_uuid": "uuid-twin", "source_host": host}
+    return Operation(uuid="op", server_uuid=FIRST, kind=kind, state=state, outcome=outcome, **times, **asked, **bodies)
+
+
 GOOD = good(WEB)
 DOUBLE = server("uuid-9", "chaos-1-1")
 PLANTED = {
@@ -114,6 +124,7 @@ PLANTED = {
     "disk left over": ({"disks": {HOST: (FIRST, SECOND), OTHER: (FIRST,)}}, f"{FIRST}: disks on"),
     "disk of nobody": ({"disks": {HOST: (FIRST, SECOND, "uuid-9")}}, "uuid-9: disks on"),
     "copy left over": ({"disks": {HOST: (FIRST, SECOND, f"{FIRST}.part")}}, f"{FIRST}.part: disks on"),
+    "resize not confirmed": ({"operations": (operation(OperationKind.RESIZE, OperationState.VERIFY),)}, f"{FIRST}: its resize"),
     "torn disk": ({"spoiled": {FIRST: "its disk is a torn copy"}}, f"{FIRST}: its disk is a torn copy"),
     "request left over": ({"requests": 1}, "1 build requests are left"),
     "quota": (
@@ -331,6 +342,21 @@ def test_groups_must_be_together_or_apart() -> None:
         assert found(case(boot), right) == []
         (what,) = found(case(boot), wrong)
         assert what.startswith("g should")
+
+
+def test_who_is_left_on_an_evacuated_host_is_lost_to_its_group() -> None:
+    boot = Boot(number=1, at=0.0, count=2, group=Group(name="g", policy=GroupPolicy.AFFINITY))
+    apart = msgspec.structs.replace(
+        good(boot),
+        claims={FIRST: OTHER, SECOND: HOST},
+        charged={HOST: 1, OTHER: 1},
+        claimed={HOST: 1, OTHER: 1},
+        rows=(row(FIRST, host=OTHER), row(SECOND)),
+        guests={HOST: (SECOND,), OTHER: (FIRST,)},
+    )
+    for kind, right in ((OperationKind.EVACUATE, True), (OperationKind.MIGRATE, False)):
+        evidence = msgspec.structs.replace(apart, history=(operation(kind, OperationState.ENDED, Outcome.DONE),))
+        assert (found(case(boot), evidence) == []) is right
 
 
 def test_hosts_must_not_hold_more_than_fits() -> None:
