@@ -121,7 +121,7 @@ def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[st
 
 
 def unfinished(evidence: Evidence) -> list[str]:
-    """What is still to come to an end: requests, servers, operations and rows. Empty at rest.
+    """What is still to come to an end: requests, servers and their tasks, operations, rows. Empty at rest.
 
     A resize that waits for its user is at rest, and so is a server that is shelved on its host.
     """
@@ -138,6 +138,11 @@ def unfinished(evidence: Evidence) -> list[str]:
             if operation.state not in (OperationState.VERIFY, OperationState.SHELVED)
         ),
         *(f"{row.instance.uuid}: {row.instance.state} in {row.cell}" for row in evidence.rows if row.instance.state not in FINAL),
+        *(
+            f"{server.body_uuid}: task {server.task_number} is {server.task_state}"
+            for server in (*evidence.servers, *evidence.hidden)
+            if server.state == "active" and not server.deleted and not server.task_state.over
+        ),
     ]
 
 

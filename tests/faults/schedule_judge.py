@@ -461,7 +461,7 @@ def _operated(world: SteppedWorld, look: Look, story: Story, server: str) -> Ite
     if row is not None and (disk := _disk(world, row)) is not None and disk.image_id not in _images(every):
         yield f"its disk is {disk}, after {every}"
     powers = [guest.power for guest in look.guests[shown.uuid]]
-    failed = any(each.outcome == Outcome.FAILED for each in every)
+    failed = shown.task_state == TaskState.FAILED or any(each.outcome == Outcome.FAILED for each in every)
     if row is not None and (row.power, shown.power) != (wanted, wanted):
         yield f"its user wants it {wanted}, its row says {row.power}, the API level {shown.power}"
     if powers != [wanted] and not failed:

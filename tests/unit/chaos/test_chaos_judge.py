@@ -12,7 +12,7 @@ from chaos.load import AcceptedBoot
 from chaos.plan import GIANT, Boot, Expected, Group
 from chaos.schedule import Kind
 from chaos.weather import Incident, Weather
-from cli.demo.evidence import Evidence, InstanceState
+from cli.demo.evidence import Evidence, InstanceState, at_rest
 from compute.driver import Guest
 from db.audit.quotas import Drift
 from deploy.local.shape import Shape
@@ -20,7 +20,7 @@ from objects.group import GroupPolicy
 from objects.instance import Attempt, Failure, FailureClass, Instance, Server, State
 from objects.operation import Operation, OperationKind, OperationState, Outcome
 from objects.quota import QuotaUsage
-from objects.task import Power
+from objects.task import Power, TaskState
 
 SHAPE = Shape(agents=3)
 NOW = 10_000.0
@@ -170,6 +170,12 @@ def test_half_a_batch_or_one_that_nobody_failed_is_wrong(faults: tuple[str | Non
 
 def test_what_is_as_it_must_be_is_no_violation() -> None:
     assert found(case(WEB), GOOD) == []
+
+
+def test_all_is_at_rest_only_when_no_task_is_under_way() -> None:
+    busy = server(SECOND, "chaos-1-2", task_number=4, task_state=TaskState.ORDERED)
+    assert at_rest(GOOD)
+    assert not at_rest(msgspec.structs.replace(GOOD, servers=(*without(GOOD, SECOND), busy)))
 
 
 @pytest.mark.parametrize(("planted", "told"), PLANTED.values(), ids=PLANTED)
