@@ -75,8 +75,11 @@ class Faults:
         """What of the region this fault has for itself; empty if another one has part of it."""
         if fault.kind in (Kind.BROKER, Kind.DATABASE):
             wanted = {str(fault.kind)}
-        elif fault.kind in (Kind.KILL, Kind.STOP, Kind.HOST):
+        elif fault.kind in (Kind.KILL, Kind.STOP):
             wanted = {fault.target.rpartition(" ")[2]}
+        elif fault.kind is Kind.HOST:  # one of a cell at a time: the others must have room for its servers
+            cells = {host.name: host.cell for host in self._region.notes.shape.hosts()}
+            wanted = {fault.target, f"host of {cells[fault.target]}"}
         elif fault.kind is Kind.DRAIN:  # whatever else happens to that host
             wanted = {str(fault)}
         else:

@@ -73,7 +73,8 @@ class OperatorCommands:
 
     def _count(self, words: Sequence[str], status: int, said: str) -> None:
         if status:
-            self._say(f"'{' '.join(words)}' ended with {status}: {said.strip().rpartition(chr(10))[2]}")
+            lines = [line for line in said.splitlines() if not line.startswith("+")]  # without the borders of a table
+            self._say(f"'{' '.join(words)}' ended with {status}: {lines[-1] if lines else ''}")
         with self._lock:
             self.ends[f"{' '.join(words[:2])}: {status}"] += 1
             if status not in USUAL_STATUSES or "Traceback" in said:

@@ -28,7 +28,7 @@ CPU_ALLOCATION_RATIO = 4
 """Virtual CPUs that an agent offers for each of its host's, by default."""
 SPAWNS = {"spawn_delay_min": "0.1", "spawn_delay_max": "2", "copy_delay": "0.5"}
 """Seconds. Long enough to be hit by a fault."""
-AUTO_CONFIRM_S = "15"
+AUTO_CONFIRM_S = "10"
 """Seconds that users have for a resize. Members of its affinity group wait as long."""
 
 

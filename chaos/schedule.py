@@ -33,7 +33,7 @@ WEIGHTS: Mapping[Kind, float] = {
     Kind.CUT: 2.0,
     Kind.FREEZE: 2.0,
     Kind.MUTE: 2.0,
-    Kind.HOST: 1.5,
+    Kind.HOST: 2.0,
     Kind.DRAIN: 2.0,
 }
 """How often each happens, compared with the others."""
@@ -105,7 +105,7 @@ _SPANS: Mapping[Kind, tuple[float, float]] = {
     Kind.CUT: (1.0, 15.0),
     Kind.FREEZE: (3.0, 25.0),  # the database's clients give up after 15
     Kind.MUTE: (3.0, 25.0),
-    Kind.HOST: (10.0, 30.0),  # for the evacuations; a server that is not moved by then stays
+    Kind.HOST: (6.0, 30.0),  # for the evacuations: at the shortest it is back before they are over
     Kind.DRAIN: (5.0, 20.0),
 }
 AGENT_STOP_RANGE_S = (5.0, 50.0)
