@@ -21,7 +21,7 @@ from objects.operation import Operation, OperationKind, Outcome
 
 WATCH_INTERVAL_S = 1.0
 """Seconds between two looks at all hosts."""
-COPYING = frozenset({OperationKind.MIGRATE, OperationKind.RESIZE})
+COPYING = frozenset({OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.LIVE_MIGRATE, OperationKind.UNSHELVE})
 """Moves that take the disk along. The others make a new one from the image."""
 
 

@@ -131,6 +131,9 @@ class Judge:
             self.outcomes["deleted", server.state] += 1
             return "" if server.deleted and server.state == "deleted" else f"should be deleted, is {server.state}"
         expected = taken.boot.expected
+        if server.state == "shelved" and not server.deleted:
+            self.outcomes[expected, "shelved"] += 1
+            return "" if any(act.name == "shelve" for act in taken.boot.acts) else "nobody shelved it, and it is"
         if row is None and (server.cell_uuid, server.state) == (CELL0_UUID, "error"):
             return self._judge_rowless(expected, server)
         if row is None:

@@ -170,6 +170,9 @@ ACTS: tuple[tuple[str, Any], ...] = (
     ("reboot", {"type": "HARD"}),
     ("migrate", None),
     ("migrate", CROSS_CELL),
+    ("os-migrateLive", {"host": None, "block_migration": True}),
+    ("os-migrateLive", {"host": None, "block_migration": True} | CROSS_CELL),
+    ("shelve", None),
     ("resize", {"flavorRef": LARGE.name} | CROSS_CELL),
     ("resize", {"flavorRef": SMALL.name}),
     ("confirmResize", None),
@@ -177,6 +180,10 @@ ACTS: tuple[tuple[str, Any], ...] = (
     ("rebuild", {"imageRef": IMAGE}),
 )
 """What is done to servers, whatever they are at: what they are not ready for is refused."""
+
+
+UNSHELVE_AFTER_S = 8.0
+"""Seconds after which a server is unshelved, if it is shelved by then."""
 
 
 def _acts(chance: random.Random) -> tuple[Act, ...]:
@@ -187,6 +194,8 @@ def _acts(chance: random.Random) -> tuple[Act, ...]:
         if name == "rebuild":  # an image of its own, which shows whether the disk is the new one
             value = {"imageRef": str(uuid.UUID(int=chance.getrandbits(128), version=4))}
         acts.append(Act(after=after, name=name, value=value))
+        if name == "shelve":
+            acts.append(Act(after=after + UNSHELVE_AFTER_S, name="unshelve"))
     return tuple(acts)
 
 

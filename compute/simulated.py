@@ -18,7 +18,7 @@ import msgspec
 
 from compute import opts
 from compute.consoles import Consoles
-from compute.disks import Disk, Disks
+from compute.disks import Disk, Disks, disks_path
 from compute.driver import Guest
 from compute.journal import Journal, Received, has_guests
 from images.store import NOT_CONFIGURED, open_store
@@ -73,20 +73,32 @@ def journal_path(state_path: str, host: str) -> Path:
 
 
 def cut_power(state_path: str, host: str) -> None:
-    """Act as a host that loses its power: no guest of it runs any more.
+    """Act as a host that loses its power: no guest of it runs any more, or listens.
 
     Raises ``errors.Misconfigured`` if the host's agent runs.
     """
     path = journal_path(state_path, host)
     hold = _hold(path)
     try:
-        journal = Journal(path)
+        journal, disks = Journal(path), Disks(disks_path(state_path, host))
         for guest in journal.guests():
-            if guest.power.runs:
+            power = _power_now(guest, disks, state_path)
+            if power.runs:
                 journal.change(msgspec.structs.replace(guest, power=Power.OFF))
+            elif power is Power.INCOMING:
+                disks.close(guest.uuid)
         journal.close()
     finally:
         os.close(hold)
+
+
+def _power_now(guest: Guest, disks: Disks, state_path: str) -> Power:
+    """The power of a guest in a journal. A guest that has just come or gone over has another one than the journal says."""
+    if guest.power is Power.INCOMING and disks.has(guest.uuid):
+        return Power.ON
+    if guest.power is Power.ON and disks.went_over(guest.uuid, state_path):
+        return Power.HELD
+    return guest.power
 
 
 class SimulatedDriver:
@@ -224,12 +236,7 @@ class SimulatedDriver:
             self._disks.write(guest.uuid)
 
     def _now(self, guest: Guest) -> Guest:
-        """The guest as it is: the journal does not know yet that it has come, or gone over, if an agent died then."""
-        power = guest.power
-        if power is Power.INCOMING and self._disks.has(guest.uuid):
-            power = Power.ON
-        elif power is Power.ON and self._disks.went_over(guest.uuid, self._settings.state_path):
-            power = Power.HELD
+        power = _power_now(guest, self._disks, self._settings.state_path)
         return guest if power is guest.power else msgspec.structs.replace(guest, power=power)
 
     def _gone_over(self, guest: Guest) -> None:

@@ -257,6 +257,7 @@ def _unsafe_server(world: SteppedWorld, look: Look, server: str, story: Story) -
         yield f"M2: shown {[body.uuid for body in bodies if not body.hidden]}, pointer {shown.uuid}"
     for row in rows.values():
         done = row.state == "active" and row.task_state == TaskState.DONE and not Power(row.power).runs
+        done = done and row.power != Power.INCOMING  # its guest runs as soon as it has come
         if done and any(guest.runs for guest in look.guests[row.uuid]):
             yield f"M9: {row}, guests {look.guests[row.uuid]}"
     for body in bodies:
@@ -495,6 +496,8 @@ def _has_right_end(story: Story, asked: Asked, each: Asking) -> bool:
             return asked.struck
         case Outcome.GIVEN_UP if not OperationKind(each.kind).moves:
             return fault == "The server's host was called dead."
+        case Outcome.GIVEN_UP if fault.startswith("The server did not go over"):
+            return each.kind == OperationKind.LIVE_MIGRATE
         case Outcome.GIVEN_UP:
             return fault.startswith(("No valid host", "Build of instance", "Exceeded maximum", "Exhausted all"))
         case Outcome.REVERTED:

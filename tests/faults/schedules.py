@@ -74,6 +74,7 @@ KINDS = (
         OperationKind.REBUILD,
     ),
     *(OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.EVACUATE),
+    *(OperationKind.LIVE_MIGRATE, OperationKind.LIVE_MIGRATE),
 )
 OFTEN = ("queue", "orders", "operations")
 """Sweeps that meet others at their work."""

@@ -145,7 +145,7 @@ class Network:
         served = self.bus(bus)
         rpc = om.get_rpc_server(
             served._transport,
-            om.SendTarget(topic=topic, server=server or owner),
+            om.Target(topic=topic, server=server or owner),
             [Endpoint(topic, endpoint, interface=interface)],
             serializer=served._server_serializer,
             access_policy=om.ExplicitRPCAccessPolicy,

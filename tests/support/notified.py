@@ -19,7 +19,7 @@ class Listener:
         self._lock = threading.Lock()
         self._heard: list[dict[str, Any]] = []
         self._transport = open_transport(url, NotificationTransport)
-        self._server = om.get_notification_listener(self._transport, [om.SendTarget(topic=topic)], [self])
+        self._server = om.get_notification_listener(self._transport, [om.Target(topic=topic)], [self])
         self._server.start()
 
     def info(self, context: dict[str, Any], publisher: str, event: str, payload: Any, metadata: dict[str, Any]) -> None:

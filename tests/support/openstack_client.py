@@ -192,17 +192,18 @@ def _check_refusals(client: OpenStack, name: str, flavor: str) -> None:
     assert "There is no image service here" in image
     assert "--block-device" in image
     assert client.refused("server", "show", "no-such-server") == "No Server found for no-such-server"
-    assert "There is no such action: 'shelve'" in client.refused("server", "shelve", name)
+    assert "There is no such action: 'rescue'" in client.refused("server", "rescue", name)
     assert "Cannot 'start' instance" in client.refused("server", "start", name)
 
 
 def _check_power(client: OpenStack, name: str) -> None:
-    """A server is stopped and started, and both are among its events."""
-    for command, status in (("stop", "SHUTOFF"), ("start", "ACTIVE")):
+    """A server is stopped and started, shelved and unshelved, and all this is among its events."""
+    steps = (("stop", "SHUTOFF"), ("start", "ACTIVE"), ("shelve", "SHELVED_OFFLOADED"), ("unshelve", "ACTIVE"))
+    for command, status in steps:
         assert client.done("server", command, name) == ""
         assert wait_until(lambda: client.json("server", "show", name)["status"] == status, 120)  # noqa: B023 - waited for in the loop
     events = client.json("server", "event", "list", name)
-    assert [event["Action"] for event in events] == ["start", "stop", "create"]
+    assert [event["Action"] for event in events] == ["unshelve", "shelve", "start", "stop", "create"]
 
 
 def _check_services(client: OpenStack, name: str) -> None:

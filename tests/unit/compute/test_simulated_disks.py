@@ -10,11 +10,11 @@ import pytest
 from compute.disks import Disk, disks_path, read_disk, write_to_disk
 from compute.driver import Guest
 from compute.opts import ComputeSettings, SimulatedSettings
-from compute.simulated import SimulatedDriver
+from compute.simulated import SimulatedDriver, cut_power
 from images.store import FolderStore
 from objects import errors
 from objects.build import Origin
-from objects.task import Power
+from objects.task import Power, SendTarget
 from service.periodic import wait_until
 
 ORIGIN = Origin(instance_uuid="a", host="h1")
@@ -239,3 +239,28 @@ def test_without_an_image_store_there_are_no_snapshots(tmp_path: Path) -> None:
         driver.snapshot("a", "s")
     with pytest.raises(errors.BuildFailed, match="no image store is configured"):
         spawn(driver, a_guest("b"), SNAPSHOT)
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_a_power_cut_ends_a_guest_that_has_come_live_and_one_that_listens(tmp_path: Path, came: bool) -> None:
+    """Neither runs afterwards. The one has its disk; the other never gets it."""
+    source, target = a_driver(tmp_path), a_driver(tmp_path, "h2")
+    spawn(source, a_guest("a"))
+    spawn(target, a_guest("b", power=Power.INCOMING))
+    to = SendTarget(instance_uuid="b", host="h2")
+    if came:
+        source.send("a", to, threading.Event())
+        assert [guest.power for guest in target.guests()] == [Power.ON]
+    target.close()
+    cut_power(str(tmp_path), "h2")
+    again = a_driver(tmp_path, "h2")
+    assert [guest.power for guest in again.guests()] == [Power.OFF if came else Power.INCOMING]
+    if came:
+        again.set_power("b", Power.ON, hard=False)
+        assert [guest.power for guest in (*source.guests(), *again.guests())] == [Power.HELD, Power.ON]
+    else:
+        with pytest.raises(errors.TaskFailed, match="does not listen"):
+            source.send("a", to, threading.Event())
+        assert [guest.power for guest in source.guests()] == [Power.ON]
+    for driver in (source, again):
+        driver.close()
