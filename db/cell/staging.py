@@ -21,6 +21,7 @@ from objects.action import ActionKind
 from objects.base import Object
 from objects.instance import Instance, State
 from objects.spec import RequestSpec
+from objects.task import Power
 
 # made once: finding a new statement among the compiled ones costs as much as running it
 _BUILDS, _TAGS, _DEVICES, _FAULTS = (sa.insert(table) for table in (builds, tags, block_device_mappings, instance_faults))
@@ -68,6 +69,8 @@ def stage_all(tx: CellTransaction, parts: Sequence[StagedPart], now: float) -> l
     """The same for several batches: in as many statements as for one, unless some of these rows were there before."""
     secrets.keep_builds(tx, {part.spec.batch_id: part.sealed for part in parts if part.sealed is not None}, now)
     rows = [_instance_row(part.spec, new, now) for part in parts for new in part.news]
+    if any(new.instance.turn for part in parts for new in part.news):
+        rows = [_FIRST_BODY | row for row in rows]  # one statement has the same columns for all
     inserted = dialect.insert_new(tx, instances, sorted(rows, key=_uuid))
     if inserted < len(rows):
         return [uuid for part in sorted(parts, key=_batch) for uuid in _restage(tx, part.spec, part.news, now)]
@@ -135,6 +138,10 @@ def _instance_row(spec: RequestSpec, new: NewInstance, now: float) -> dict[str, 
         "created_at": new.created_at,
         "updated_at": now,
     } | _of_twin(row)
+
+
+_FIRST_BODY: dict[str, Any] = {"server_uuid": None, "turn": 0, "power": Power.ON}
+"""What the columns of ``_of_twin`` are by default."""
 
 
 def _of_twin(row: Instance) -> dict[str, Any]:

@@ -15,9 +15,15 @@ IN_LIST_SIZE = 500
 
 
 def insert_new(tx: Connection, table: sa.Table, rows: list[dict[str, Any]]) -> int:
-    """Insert the rows whose primary key is not there yet, leave the others as they are; return how many were inserted."""
+    """Insert the rows whose primary key is not there yet, leave the others as they are; return how many were inserted.
+
+    Raises ValueError if not all rows have the same columns: those that the first one lacks would be left out.
+    """
     if not rows:
         return 0
+    columns = rows[0].keys()
+    if any(row.keys() != columns for row in rows):
+        raise ValueError(f"rows for {table.name} have different columns")
     statement = _INSERT_NEW[tx.dialect.name](table).execution_options(preserve_rowcount=True)  # psycopg: -1 without
     return tx.execute(statement, rows).rowcount
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from db.cell import feed, instances, rebuild, staging
@@ -18,6 +19,7 @@ from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Refused
 from objects.selection import HostCapacity, Selection
 from objects.spec import RequestSpec, ServerProperties
+from objects.task import Power
 from tests.support.databases import MARIADB, POSTGRESQL, cell_database, scratch_url, synced
 
 SPEC = RequestSpec(
@@ -85,6 +87,20 @@ def test_staged_rows_come_back_as_written_and_tell_the_feed_nothing(cell: Databa
     assert cell.read(feed.head) == 0
     assert cell.read(staging.staged, 12.0, 10) == {"u1": 1, "u2": 1}
     assert cell.read(staging.staged, 11.0, 10) == {}
+
+
+@pytest.mark.parametrize("names", [("u1-boot", "u2-twin"), ("u1-twin", "u2-boot")])
+def test_a_body_that_an_operation_boots_is_staged_together_with_boots(cell: Database, names: tuple[str, str]) -> None:
+    """Whichever comes first in the statement."""
+    twin = {"server_uuid": "s", "turn": 4, "power": Power.INCOMING}
+    news = [
+        msgspec.structs.replace(new(uuid), instance=msgspec.structs.replace(new(uuid).instance, **twin if "twin" in uuid else {}))
+        for uuid in names
+    ]
+    assert cell.write(staging.stage, SPEC, news, 11.0) == list(names)
+    found = {uuid: get(cell, uuid) for uuid in names}
+    seen = {uuid.partition("-")[2]: (row.server_uuid, row.turn, row.power) for uuid, row in found.items()}
+    assert seen == {"twin": ("s", 4, Power.INCOMING), "boot": (None, 0, Power.ON)}
 
 
 def test_stage_again_is_done_a_higher_fence_overwrites_and_a_lower_one_is_refused(cell: Database) -> None:
