@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from cli.demo import evidence
 from cli.demo.evidence import Evidence, misplaced
 from compute.disks import Disk, read_disk
+from compute.simulated import draw
 from conductor.audit.audit import Audit
 from conductor.audit.places import Places
 from db.api.claims import Ledger
@@ -463,6 +464,8 @@ def _operated(world: SteppedWorld, look: Look, story: Story, server: str) -> Ite
         yield f"its disk is {disk}, after {every}"
     powers = [guest.power for guest in look.guests[shown.uuid]]
     failed = shown.task_state == TaskState.FAILED or any(each.outcome == Outcome.FAILED for each in every)
+    # after a power cut its host could not start it
+    failed = failed or any(draw(guest.host, shown.uuid, "task") < world.task_failure_rate for guest in look.guests[shown.uuid])
     if row is not None and (row.power, shown.power) != (wanted, wanted):
         yield f"its user wants it {wanted}, its row says {row.power}, the API level {shown.power}"
     if powers != [wanted] and not failed:
