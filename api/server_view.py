@@ -17,6 +17,7 @@ from objects.flavor import Flavor
 from objects.instance import Server
 from objects.phase import ServerPhase
 from objects.spec import RequestSpec, ServerProperties
+from objects.text import hostname_of
 
 Document = dict[str, Any]
 
@@ -86,7 +87,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
     }
     if server.state in ("building", "active", "deleting", "rolling-back"):
         document["progress"] = 0
-    if document["status"] == "ERROR":
+    if document["status"] == "ERROR" or (document["status"] == "SHUTOFF" and server.task_fault):
         document["fault"] = _fault(server, call)
     _add_newer(document, server, asked, call)
     if call.may(policies.ATTRIBUTES):
@@ -130,7 +131,7 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
     }
     if call.has(Since.SERVER_ATTRIBUTES):
         attributes |= {
-            "hostname": _hostname(server),
+            "hostname": hostname_of(server.name, server.uuid),
             "reservation_id": reservation_id(server.batch_id),
             "launch_index": server.launch_index,
             "kernel_id": "",
@@ -214,9 +215,3 @@ def _fault(server: Server, call: Call) -> Document:
     if not call.may(policies.ATTRIBUTES):
         message = tenant_fault(message, call)
     return {"code": 500, "created": iso(server.updated_at), "message": message}
-
-
-def _hostname(server: Server) -> str:
-    """The name as a DNS label."""
-    label = re.sub(r"[^a-z0-9-]+", "-", server.name.lower()).strip("-")[:63].rstrip("-")
-    return label or f"server-{server.uuid}"

@@ -6,11 +6,12 @@ import logging
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import TypeGuard
 
 from compute import failures
 from compute.build import Build, Work
 from compute.builds import Builds
-from compute.driver import ComputeDriver, Guest
+from compute.driver import ComputeDriver, Guest, GuestSpec
 from compute.ends import Ends
 from compute.entries import Entries
 from compute.guests import Guests
@@ -23,6 +24,7 @@ from objects.context import request_of
 from objects.instance import Failure
 from objects.spec import BootSecrets, RequestSpec
 from objects.task import TaskKind, TaskOrder
+from objects.text import hostname_of
 from service import metrics
 from service.rate_limited_log import RateLimitedLog
 from service.retry import pause_after
@@ -54,6 +56,9 @@ class Agent:
     An order first makes a claim on the host, then asks the cell. The driver spawns only after the cell has accepted the attempt for
     this start of the agent. A failed or refused guest is destroyed before it is reported, so every report to the cell is true.
     Tasks of a running guest are carried out only after the cell has granted them, too.
+
+    While the hypervisor cannot be used, builds that have not begun are handed back, orders of builds and tasks are dropped, and
+    what it has interrupted waits. The cell sends the orders again.
     """
 
     def __init__(self, settings: ComputeSettings, driver: ComputeDriver, entries: Entries, reporter: Reporter) -> None:
@@ -71,6 +76,7 @@ class Agent:
         self._workers = WorkerPool(f"task-{settings.host}", TASK_THREADS)
         metrics.SLOTS.follow(self._slots)
         metrics.BUILDS.follow(self._under_way)
+        metrics.HYPERVISOR.follow(self._usable)
 
     @property
     def queued_builds(self) -> int:
@@ -84,8 +90,34 @@ class Agent:
         host = self._settings.host
         return [((host, "queued"), self._spawners.waiting), ((host, "spawning"), self._spawners.busy)]
 
+    def _usable(self) -> metrics.Values:
+        return [((self._settings.host,), int(not self.trouble))]
+
+    @property
+    def trouble(self) -> str:
+        """Why the hypervisor cannot be used now; empty if it can."""
+        return self._builds.trouble
+
+    def look(self) -> None:
+        """Ask the driver whether the hypervisor can be used, and act on the answer."""
+        trouble = self._driver.trouble()
+        if trouble:
+            self._pause(trouble)
+        elif self._builds.go_on():
+            LOG.info("Host %s: its hypervisor can be used again", self._settings.host)
+
+    def _pause(self, trouble: str) -> None:
+        """The hypervisor cannot be used: say so once, and hand back builds that have not begun."""
+        is_new, builds = self._builds.pause(trouble)
+        if is_new:
+            LOG.warning("Host %s takes no orders: its hypervisor cannot be used: %s", self._settings.host, trouble)
+        self._report(builds)
+
     def build(self, orders: BuildOrders) -> None:
         """Start the new ones among these orders, with one accept for all of them."""
+        if self.trouble:
+            LOG.debug("Host %s drops %d orders to build: %s", self._settings.host, len(orders.orders), self.trouble)
+            return
         builds = []
         for order in orders.orders:
             if order.host != self._settings.host:
@@ -102,7 +134,8 @@ class Agent:
     def _begin(self, order: BuildOrder, spec: RequestSpec) -> Build | None:
         """The build to report for this order: either a new one, or a failed one if its attempt has already ended here."""
         guest = guest_of(order, spec, self._builder)
-        build = self._builds.begin(guest, order.limits, wants_secrets=spec.has_secrets, origin=order.origin)
+        asked = guest_spec_of(order, spec)
+        build = self._builds.begin(guest, order.limits, spec=asked, wants_secrets=spec.has_secrets, origin=order.origin)
         if build is not None:
             self._step("order taken", build)
             return build
@@ -126,6 +159,15 @@ class Agent:
     def restore(self, orders: Sequence[TaskOrder]) -> None:
         """Bring guests back to the power of these tasks, which are over: their host has lost it."""
         self._report_tasks([build for order in orders if (build := self._tasks.take(order, restores=True)) is not None])
+
+    def stopped(self, guests: Sequence[tuple[Guest, int]]) -> None:
+        """Report these guests, which are off, each with the number of its latest task on record."""
+        reports = [report for guest, number in guests if (report := self._guests.stopped(guest, number)) is not None]
+        self._reporter.submit([(report, partial(self._stop_answered, report)) for report in reports])
+
+    def _stop_answered(self, report: Report, verdict: Verdict) -> None:
+        if verdict.accepted and report.failure is not None:
+            LOG.warning("Instance %s is off, and its record says so now: %s", report.instance_uuid, report.failure.message)
 
     def console_output(self, uuid: str, lines: int | None) -> str:
         """The end of what a guest has written to its console. It lasts as long as the driver takes. Raises what the driver does."""
@@ -169,7 +211,7 @@ class Agent:
             self._destroyers.post(self._destroy, build)
 
     def keep_up(self) -> None:
-        """Cancel overdue spawns, retry failed destroys, resume builds and holds whose pause is over. Called about once a second."""
+        """Cancel overdue spawns, retry failed destroys, resume builds and tasks whose pause is over. Called about once a second."""
         failure = failures.timed_out(self._settings.spawn_timeout, time.time())
         for build in self._builds.overdue(time.monotonic(), failure):
             LOG.warning("Instance %s: %s Cancelling its spawn", build.uuid, failure.message)
@@ -273,15 +315,16 @@ class Agent:
 
     def _spawn(self, build: Build) -> None:
         timeout = self._settings.spawn_timeout
-        guest = build.guest
-        if guest is None or not self._builds.spawn(build, time.monotonic() + timeout if timeout else None):
+        guest, spec = build.guest, build.spec
+        if guest is None or spec is None or not self._builds.spawn(build, time.monotonic() + timeout if timeout else None):
             return
         self._step("spawning", build)
         failure: Failure | None = None
         secrets: BootSecrets | None = None
+        untouched = False
         try:
             secrets = self._builds.take_secrets(build)
-            self._driver.spawn(guest, secrets, build.cancel, build.origin)
+            self._driver.spawn(guest, spec, secrets, build.cancel, build.origin)
         except errors.ServiceUnavailable as error:
             LOG.warning(
                 "Instance %s waits for a service that is down: %s", build.uuid, secrets.mask(str(error)) if secrets else error
@@ -291,22 +334,40 @@ class Agent:
             return
         except Exception as error:  # noqa: BLE001 - a driver may raise anything; failures.classify handles every error
             failure = failures.classify(error, time.time(), secrets)
+            untouched = self._is_down(error, failure.message) and error.untouched
         if self._builds.spawned(build, failure):
             self._step("spawned", build)
             self._report([build], at_once=not self._spawners.waiting and self._spawners.busy <= 1)
+        elif untouched:
+            self._destroyed(build)
         else:
             self._destroy(build)
 
     def _resume_at(self, outages: int) -> float:
         return time.monotonic() + pause_after(outages, FIRST_RETRY_S, self._settings.outage_retry_max, spread=0.5)
 
+    def _is_down(self, error: Exception, text: str) -> TypeGuard[errors.HypervisorDown]:
+        """Whether the error says that the hypervisor is down; then begin nothing more, also before the next ``look``."""
+        if not isinstance(error, errors.HypervisorDown):
+            return False
+        self._pause(text)
+        return True
+
     def _destroy(self, build: Build) -> None:
-        try:
-            self._driver.destroy(build.uuid)
-        except Exception:  # not reported, as it is not destroyed: the entry stays, and keep_up retries
-            LOG.exception("The guest of instance %s could not be destroyed; the destroy is retried", build.uuid)
+        if self.trouble:
             self._ends.not_destroyed(build)
             return
+        try:
+            self._driver.destroy(build.uuid)
+        except Exception as error:  # not reported, as it is not destroyed: the entry stays, and keep_up retries
+            if not self._is_down(error, str(error)):
+                LOG.exception("The guest of instance %s could not be destroyed; the destroy is retried", build.uuid)
+            self._ends.not_destroyed(build)
+            return
+        self._destroyed(build)
+
+    def _destroyed(self, build: Build) -> None:
+        """Nothing is left of the guest: report it."""
         report = self._ends.destroyed(build)
         if report is not None:
             if report.failure is not None:
@@ -346,15 +407,19 @@ class Agent:
         order = work.order
         self._step(f"{order.kind} begins", build, f"power {order.power}")
         failure: Failure | None = None
+        again = False
         try:
             self._carry_out(build, guest, work)
         except Exception as error:  # noqa: BLE001 - a driver may raise anything; failures.classify handles every error
             failure = failures.classify(error, time.time())
-            what = "will be tried again" if is_hold(order) else "failed"
+            if self._is_down(error, failure.message):
+                again = error.untouched or not order.kind.once
+                failure = failures.task_lost(failure)
+            what = "will be tried again" if again or is_hold(order) else "failed"
             text = "Host %s: the %s task %d of instance %s (power %s) %s: %s: %s"
             about = (self._settings.host, order.kind, order.number, build.uuid, order.power, what)
-            LOG.warning(text, *about, failure.error, failure.message)
-        if self._tasks.worked(build, work, failure, self._retry_at):
+            LOG.log(logging.DEBUG if again else logging.WARNING, text, *about, failure.error, failure.message)
+        if self._tasks.worked(build, work, failure, self._retry_at, again=again):
             self._report_tasks([build])
         else:
             self._destroy(build)
@@ -397,4 +462,23 @@ def guest_of(order: BuildOrder, spec: RequestSpec, builder: str) -> Guest:
         resources=extra_specs.resources(spec.flavor.extra_specs),
         server_uuid=order.server_uuid or "",
         power=order.power,
+    )
+
+
+def guest_spec_of(order: BuildOrder, spec: RequestSpec) -> GuestSpec:
+    """What is asked of the guest of an order."""
+    asked = spec.properties
+    return GuestSpec(
+        project_id=spec.project_id,
+        user_id=spec.user_id,
+        flavor=spec.flavor,
+        hostname=hostname_of(order.name, order.server_uuid or order.instance_uuid),
+        image=spec.image,
+        networks=asked.networks,
+        block_devices=asked.block_devices,
+        key_name=asked.key_name,
+        config_drive=asked.config_drive,
+        metadata=asked.metadata,
+        tags=asked.tags,
+        availability_zone=spec.availability_zone,
     )

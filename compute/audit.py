@@ -12,9 +12,11 @@ When the agent starts, it reports every guest, confirmed or not.
 
 A guest may have another power than its latest task gave it, because its host lost power or its own system stopped it. At the first
 audit of an agent's start, every such guest is brought back to the power on record, or at the first one after a task that was under
-way. Later only a guest that runs and must not: one that is off may have been stopped by its own system. In both cases the cell has
-to grant it (``compute/tasks.py``). After a task that failed, only a guest that is to be on is brought back: nobody knows which
-power of the others is right.
+way. Later only a guest that runs and must not. In both cases the cell has to grant it (``compute/tasks.py``). After a task that
+failed, only a guest that is to be on is brought back: nobody knows which power of the others is right.
+
+Later a guest that is off is reported instead (``power``): its own system may have stopped it. So is one at the start if
+``resume_guests_on_start`` is false. A guest that the driver does not list is never reported off.
 """
 
 from __future__ import annotations
@@ -83,14 +85,17 @@ class PowerFindings(Object, frozen=True, kw_only=True):
     """
 
     restored: tuple[TaskOrder, ...] = ()
-    off: frozenset[str] = frozenset()
+    off: tuple[tuple[Guest, int], ...] = ()
     undecided: frozenset[str] = frozenset()
 
 
-def compare_power(guests: Sequence[Guest], holdings: Iterable[Holding], *, uncompared: Collection[str]) -> PowerFindings:
+def compare_power(
+    guests: Sequence[Guest], holdings: Iterable[Holding], *, uncompared: Collection[str], resumes: bool = True
+) -> PowerFindings:
     """The guests that have another power than their record, with no task under way.
 
-    ``uncompared``: uuids of guests that this start of the agent has not compared yet.
+    ``uncompared``: uuids of guests that this start of the agent has not compared yet. ``resumes``: whether it brings those of them
+    back that are to run.
     """
     records = {holding.instance_uuid: holding for holding in holdings}
     lost = [
@@ -103,6 +108,15 @@ def compare_power(guests: Sequence[Guest], holdings: Iterable[Holding], *, uncom
         and record.power in set(Power) - {Power.INCOMING}  # it may have received its guest, which then runs
         and record.power != guest.power
     ]
+    off = [
+        (guest, record.task_number)
+        for guest, record in lost
+        if guest.power is Power.OFF
+        and Power(record.power).runs
+        and record.task_state == TaskState.DONE
+        and (guest.uuid not in uncompared or not resumes)
+    ]
+    reported = {guest.uuid for guest, _ in off}
     return PowerFindings(
         restored=tuple(
             TaskOrder(
@@ -114,13 +128,10 @@ def compare_power(guests: Sequence[Guest], holdings: Iterable[Holding], *, uncom
                 power=Power(record.power),
             )
             for guest, record in lost
-            if guest.uuid in uncompared or (record.task_state == TaskState.DONE and guest.power.runs and record.power != Power.ON)
+            if (guest.uuid in uncompared and guest.uuid not in reported)
+            or (record.task_state == TaskState.DONE and guest.power.runs and record.power != Power.ON)
         ),
-        off=frozenset(
-            guest.uuid
-            for guest, record in lost
-            if guest.uuid not in uncompared and not guest.power.runs and Power(record.power).runs
-        ),
+        off=tuple(off),
         undecided=frozenset(
             uuid for uuid in uncompared if (found := records.get(uuid)) is not None and found.task_state not in _TASK_OVER
         ),
@@ -134,16 +145,23 @@ class GuestAudit:
     """The comparison as periodic work of one agent."""
 
     def __init__(
-        self, agent: Agent, guests: Guests, driver: ComputeDriver, client: CellConductorClient, context: RequestContext
+        self,
+        agent: Agent,
+        guests: Guests,
+        driver: ComputeDriver,
+        client: CellConductorClient,
+        context: RequestContext,
+        *,
+        resumes: bool = True,
     ) -> None:
+        """``resumes``: bring guests back at the start that are to run."""
         self._agent = agent
         self._guests = guests
         self._driver = driver
         self._client = client
         self._context = context
+        self._resumes = resumes
         self._missing: frozenset[str] = frozenset()
-        self._off: frozenset[str] = frozenset()
-        self._said_off: frozenset[str] = frozenset()
         self._undecided: frozenset[str] | None = None  # None: this start has compared no guest yet
 
     def run(self) -> None:
@@ -161,17 +179,10 @@ class GuestAudit:
             self._agent.hand_back(holding.instance_uuid, holding.fence, holding.attempt, holding.builder or "")
         self._say_missing(findings.missing)
         uncompared = self._undecided if self._undecided is not None else {guest.uuid for guest in guests}
-        powers = compare_power(guests, holdings, uncompared=uncompared)
+        powers = compare_power(guests, holdings, uncompared=uncompared, resumes=self._resumes)
         self._agent.restore(powers.restored)
-        self._say_off(powers.off)
+        self._agent.stopped(powers.off)
         self._undecided = powers.undecided
-
-    def _say_off(self, off: frozenset[str]) -> None:
-        """Log a guest once that is found off for the second time in a row: at first, a task may have begun meanwhile."""
-        found = off & self._off
-        for uuid in sorted(found - self._said_off):
-            LOG.warning("The guest of instance %s does not run, although its record says so: its own system may have stopped", uuid)
-        self._off, self._said_off = off, found
 
     def _say_missing(self, missing: frozenset[str]) -> None:
         """Log a missing guest when it is missing for the second time in a row: at first, its delete may be under way."""

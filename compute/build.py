@@ -6,7 +6,7 @@ import enum
 import threading
 from dataclasses import dataclass, field
 
-from compute.driver import Guest
+from compute.driver import Guest, GuestSpec
 from objects.build import Origin
 from objects.instance import Failure
 from objects.spec import BootSecrets
@@ -23,7 +23,7 @@ class Phase(enum.StrEnum):
     ASKING = "asking"  # has a task; waits for the cell's answer to ``begin``
     GRANTED = "granted"  # the task was granted; waits for a thread
     WORKING = "working"  # the driver carries out the task
-    RETRYING = "retrying"  # the guest could not be held, so it will ask the cell again later
+    RETRYING = "retrying"  # the guest could not be held, or the hypervisor was down, so it will ask the cell again later
     FINISHING = "finishing"  # the task is over; ``done`` or ``task-failed`` is not answered yet
     DESTROYING = "destroying"  # the driver destroys the guest and all that belongs to it
     FAILED = "failed"  # no guest, no claim; ``failed`` is not answered yet
@@ -72,6 +72,7 @@ class Build:
     stuck: bool = False  # a destroy failed and must be retried
     wants_secrets: bool = False
     secrets: BootSecrets | None = None  # from the grant until a thread takes the build out of the queue
+    spec: GuestSpec | None = None  # what was asked, until its guest runs
     origin: Origin | None = None  # the disk to copy; None: make it from the image
     work: Work | None = None  # from ASKING to FINISHING; in REPORTING one that waits for the answer
 

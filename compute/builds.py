@@ -19,7 +19,7 @@ import msgspec
 
 from compute import failures
 from compute.build import Build, Phase, build_of
-from compute.driver import Guest
+from compute.driver import Guest, GuestSpec
 from compute.entries import Entries
 from objects import errors
 from objects.build import BuildOrder, Origin, Report, ReportKind
@@ -38,7 +38,13 @@ class Builds:
         self._entries = entries
 
     def begin(
-        self, guest: Guest, limits: HostCapacity | None, *, wants_secrets: bool = False, origin: Origin | None = None
+        self,
+        guest: Guest,
+        limits: HostCapacity | None,
+        *,
+        spec: GuestSpec | None = None,
+        wants_secrets: bool = False,
+        origin: Origin | None = None,
     ) -> Build | None:
         """Start the attempt once: with its claim, or as failed if there is no room or the agent stops.
 
@@ -56,13 +62,14 @@ class Builds:
                 return None
             build = entries.enter(build_of(guest, Phase.ACCEPTING))
             build.wants_secrets = wants_secrets
-            build.origin = origin
-            if entries.stopping:
-                _hand_over(entries, build)
-                return build
-            refusal = entries.tracker.claim(guest, limits)
+            build.spec, build.origin = spec, origin
+            refusal = entries.refusal()
             if refusal is not None:
-                build.failure = failures.no_room(refusal, entries.clock())
+                _hand_over(entries, build, refusal)
+                return build
+            no_room = entries.tracker.claim(guest, limits)
+            if no_room is not None:
+                build.failure = failures.no_room(no_room, entries.clock())
                 build.phase = Phase.FAILED
             return build
 
@@ -99,12 +106,13 @@ class Builds:
             return entries.enter(build)
 
     def granted(self, build: Build, secrets: BootSecrets | None = None) -> bool:
-        """The cell accepted. False: the build was deleted meanwhile, or the agent stops and the build is now FAILED."""
+        """The cell accepted. False: the build was deleted meanwhile, or nothing may begin now and the build is FAILED."""
         with self._entries as entries:
             if not entries.move(build, Phase.ACCEPTING, Phase.QUEUED):
                 return False
-            if entries.stopping:
-                _hand_over(entries, build)
+            refusal = entries.refusal()
+            if refusal is not None:
+                _hand_over(entries, build, refusal)
                 return False
             build.secrets = secrets
             return True
@@ -142,6 +150,7 @@ class Builds:
             if not unwanted and build.failure is None and build.guest is not None:
                 entries.tracker.hold(build.guest)
                 build.phase = Phase.REPORTING
+                build.spec = None
                 return True
             build.phase = Phase.DESTROYING
             if not unwanted and build.failure is not None and build.failure.kind is FailureClass.HOST:
@@ -163,6 +172,8 @@ class Builds:
     def resumed(self, now: float) -> list[Build]:
         """The builds whose wait is over at ``now``; ask the cell about them again. Each is returned once."""
         with self._entries as entries:
+            if entries.trouble:
+                return []
             due = [build for build in entries if build.phase is Phase.WAITING and build.resume_at <= now]
             for build in due:
                 build.phase = Phase.ACCEPTING
@@ -207,16 +218,31 @@ class Builds:
                 build.cancel.set()
             return late
 
+    @property
+    def trouble(self) -> str:
+        """Why the hypervisor cannot be used now; empty if it can."""
+        with self._entries as entries:
+            return entries.trouble
+
+    def pause(self, trouble: str) -> tuple[bool, list[Build]]:
+        """The hypervisor cannot be used: begin no builds until ``go_on``. Returns whether this is new, and builds as ``stop``."""
+        with self._entries as entries:
+            is_new, entries.trouble = not entries.trouble, trouble
+            return is_new, _hand_over_waiting(entries)
+
+    def go_on(self) -> bool:
+        """The hypervisor can be used again. Returns whether this is new."""
+        with self._entries as entries:
+            is_new, entries.trouble = bool(entries.trouble), ""
+            return is_new
+
     def stop(self) -> list[Build]:
         """Begin no more builds. Returns the builds that no thread had taken, as FAILED, to be reported, so that other hosts can
         take them.
         """
         with self._entries as entries:
             entries.stopping = True
-            waiting = [build for build in entries if build.phase in (Phase.QUEUED, Phase.WAITING)]
-            for build in waiting:
-                _hand_over(entries, build)
-            return waiting
+            return _hand_over_waiting(entries)
 
     def cancel_all(self) -> None:
         """The drain time-out of a stopping agent is over: cancel every spawn, as failed for this reason."""
@@ -233,9 +259,18 @@ class Builds:
             return entries.report(kind, build) if kind is not None else None
 
 
-def _hand_over(entries: Entries, build: Build) -> None:
-    """The agent stops before this build has begun: fail it, so that the cell gets it back."""
+def _hand_over_waiting(entries: Entries) -> list[Build]:
+    """Fail the builds that no thread has taken, and return them."""
+    refusal = entries.refusal()
+    waiting = [build for build in entries if build.phase in (Phase.QUEUED, Phase.WAITING)] if refusal is not None else []
+    for build in waiting:
+        _hand_over(entries, build, refusal)
+    return waiting
+
+
+def _hand_over(entries: Entries, build: Build, failure: Failure | None) -> None:
+    """Nothing may begin now: fail this build, which has not begun, so that the cell gets it back."""
     build.phase = Phase.FAILED
-    build.failure = failures.stopping(entries.clock())
+    build.failure = failure
     build.secrets = None
     entries.tracker.release(build.uuid)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
-from compute.driver import ComputeDriver, Guest
+from compute.driver import ComputeDriver, Guest, GuestSpec
 from objects import errors, stats, text
 from objects.build import Origin
 from objects.compute_node import ComputeNode
@@ -27,8 +28,10 @@ class CheckedDriver:
         self._driver = driver
         self._complaints = RateLimitedLog(LOG)
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
-        self._driver.spawn(guest, secrets, cancel, origin)
+    def spawn(
+        self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
+    ) -> None:
+        self._driver.spawn(guest, spec, secrets, cancel, origin)
 
     def destroy(self, uuid: str) -> None:
         self._driver.destroy(uuid)
@@ -52,6 +55,13 @@ class CheckedDriver:
 
     def snapshot(self, uuid: str, image_id: str) -> None:
         self._driver.snapshot(uuid, image_id)
+
+    def trouble(self) -> str | None:
+        return self._driver.trouble() if hasattr(self._driver, "trouble") else None  # else written for an earlier release
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        if hasattr(self._driver, "watch"):
+            self._driver.watch(changed)
 
     def guests(self) -> list[Guest]:
         return [guest for guest in self._driver.guests() if self._is_readable(guest)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -12,8 +13,12 @@ from objects.amounts import Amounts
 from objects.base import Object
 from objects.build import Origin
 from objects.compute_node import ComputeNode
-from objects.spec import BootSecrets
+from objects.flavor import Flavor
+from objects.spec import BootSecrets, Image
 from objects.task import Power, SendTarget
+
+CALL_LIMIT_S = 60.0
+"""Seconds after which a call of a driver that gets no answer from its hypervisor raises ``errors.HypervisorDown``."""
 
 
 class Guest(Object, frozen=True, kw_only=True):
@@ -23,7 +28,8 @@ class Guest(Object, frozen=True, kw_only=True):
     restarted agent needs them to report its guests. ``metadata`` is the tenant's and may hold secrets.
 
     ``server_uuid``: the uuid that the guest itself sees; empty: ``uuid``, which names its disk and its entry on the host only.
-    ``power``: what it is to be once spawned; from ``guests()``, what it is now.
+    ``power``: what it is to be once spawned; from ``guests()``, what it is now. ``off_reason``: from ``guests()``, a sentence
+    that says why a guest is off, such as a crash; empty if the hypervisor does not know.
     """
 
     uuid: str
@@ -41,6 +47,7 @@ class Guest(Object, frozen=True, kw_only=True):
     resources: dict[str, int] = msgspec.field(default_factory=dict)
     server_uuid: str = ""
     power: Power = Power.ON
+    off_reason: str = ""
 
     @property
     def takes(self) -> Amounts:
@@ -50,6 +57,31 @@ class Guest(Object, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Without the tenant's metadata."""
         return f"Guest({self.uuid}, {self.name!r}, node={self.node!r}, attempt={self.attempt}, builder={self.builder!r})"
+
+
+class GuestSpec(Object, frozen=True, kw_only=True):
+    """What was asked of one new guest, beside its ``Guest``. A driver that needs some of it later keeps it with the guest.
+
+    ``flavor``: with its extra specs, with root, ephemeral and swap apart. ``image``: with its properties. ``networks``: as text.
+    ``key_name``: the public key itself is not known. ``availability_zone``: as asked for. ``metadata`` may hold secrets.
+    """
+
+    project_id: str
+    user_id: str
+    flavor: Flavor
+    hostname: str
+    image: Image | None = None
+    networks: str = "none"
+    block_devices: tuple[dict[str, str | int | bool | None], ...] = ()
+    key_name: str | None = None
+    config_drive: bool = False
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    availability_zone: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the tenant's metadata."""
+        return f"GuestSpec({self.flavor.name!r}, image={self.image!r}, networks={self.networks!r})"
 
 
 def builder_of(host: str) -> str:
@@ -69,16 +101,32 @@ class ComputeDriver(Protocol):
     ``console_output`` may come at any time, also during a task of the same guest.
 
     While a driver is open, no other agent may hold the same host. Its data survives the agent's death.
+
+    Each call but ``trouble`` raises ``errors.HypervisorDown`` if the hypervisor cannot be used, ``untouched`` if nothing changed.
+    From then on ``trouble`` says why, until the hypervisor can be used again.
+
+    Each call returns or raises within ``CALL_LIMIT_S``, also if the hypervisor hangs. ``spawn``, ``send`` and soft tasks may take
+    longer while they make progress.
     """
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
+    def trouble(self) -> str | None:
+        """Why the hypervisor cannot be used now; None if it can. Never waits: the agent asks once a second.
+
+        Meanwhile the host takes no orders. Its guests and their records stay as they are. A driver without this method has none.
+        """
+        ...
+
+    def spawn(
+        self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
+    ) -> None:
         """Make the guest's disk, bring the guest to ``guest.power``, and return when it is so. Must return or raise soon after
         ``cancel`` is set.
 
         The disk is a complete copy of the disk of ``origin``, which may be a snapshot in the image store; None: it is made from
         the image. An INCOMING guest gets its disk with its memory: return when it listens.
 
-        ``secrets`` are for the guest alone: never write them to a log, nor to a file that outlives the guest's start.
+        ``secrets`` are for the guest alone: never write them to a log or a file. The one exception is a config drive, of mode
+        0600 on a file system in memory, which ``destroy`` removes. After a restart of the host it is made again without them.
 
         Raises:
         - ``errors.BuildFailed``: another host may succeed. Also if the origin's disk cannot be read completely.
@@ -119,7 +167,10 @@ class ComputeDriver(Protocol):
         ...
 
     def rebuild(self, guest: Guest) -> None:
-        """Replace the guest's disk by a new one from ``guest.image_id`` under the same uuid, and bring it to ``guest.power``."""
+        """Replace the guest's disk by a new one from ``guest.image_id`` under the same uuid, and bring it to ``guest.power``.
+
+        It gets no ``GuestSpec`` and no secrets.
+        """
         ...
 
     def console_output(self, uuid: str, max_bytes: int) -> bytes:
@@ -139,6 +190,13 @@ class ComputeDriver(Protocol):
 
     def guests(self) -> list[Guest]:
         """Every guest that was spawned and not destroyed, by any start of the agent. One that has received all is not INCOMING."""
+        ...
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call ``changed``, from any thread, when a guest may have gone off. The agent then reads ``guests()`` in about a second.
+
+        Events may be lost or doubled: the agent concludes nothing from them. A driver without this method is read at each audit.
+        """
         ...
 
     def nodes(self) -> list[ComputeNode]:

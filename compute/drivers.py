@@ -1,37 +1,72 @@
-"""Find a driver by its name."""
+"""Find a driver by its name, with its own options."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from typing import cast
 
 import stevedore
+from oslo_config import cfg
 
-from compute import opts
 from compute.driver import ComputeDriver
+from compute.opts import ComputeSettings
 from compute.simulated import SimulatedDriver
 from objects import errors
 
 NAMESPACE = "superconductor.compute.drivers"
-"""Entry points of this group are called with the agent's settings and return a ``ComputeDriver``."""
+"""Entry points of this group name a ``Factory``."""
 
-Factory = Callable[[opts.ComputeSettings], ComputeDriver]
+Factory = Callable[[str, cfg.ConfigOpts, ComputeSettings], ComputeDriver]
+"""Opens the driver of a host. It does not wait for the hypervisor. Raises ``errors.Misconfigured``.
 
-BUILT_IN: Mapping[str, Factory] = {"simulated": SimulatedDriver}
+If its module has ``list_opts``, these options are registered first, in the form that ``oslo.config.opts`` entry points use.
+"""
+
+
+def open_simulated(host: str, conf: cfg.ConfigOpts, settings: ComputeSettings) -> ComputeDriver:
+    """The factory of the driver ``simulated``, whose options the agent itself has."""
+    del host, conf
+    return SimulatedDriver(settings)
+
+
+BUILT_IN: Mapping[str, Factory] = {"simulated": open_simulated}
 """Drivers that work in a source checkout without installed package metadata; the entry points name them too."""
 
 
 def find(name: str) -> Factory:
-    """The factory of the driver with this name. Raises ``errors.Misconfigured`` with the names of all drivers."""
+    """The factory of the driver with this name, or at ``module:factory``. Raises ``errors.Misconfigured`` with all names."""
     if name in BUILT_IN:
         return BUILT_IN[name]
+    if ":" in name:
+        try:
+            return cast(Factory, pkgutil.resolve_name(name))
+        except Exception as error:
+            raise errors.Misconfigured(f"[compute] driver: {name!r} cannot be imported: {error}") from error
     found: stevedore.ExtensionManager[ComputeDriver] = stevedore.ExtensionManager(NAMESPACE)
     if name not in found:
         names = ", ".join(sorted({*BUILT_IN, *found.names()}))
-        raise errors.Misconfigured(f"[compute] driver: there is no {name!r}; choose one of: {names}.")
+        raise errors.Misconfigured(f"[compute] driver: there is no {name!r}; choose one of: {names}, or write module:factory.")
     return cast(Factory, found[name].plugin)
 
 
-def load(settings: opts.ComputeSettings) -> ComputeDriver:
-    """Open the driver that ``[compute] driver`` names. Raises ``errors.Misconfigured`` with the names of all drivers."""
-    return find(settings.driver)(settings)
+def prepare(conf: cfg.ConfigOpts, name: str) -> Factory:
+    """The factory of the driver with this name, once its options are registered and read. Raises ``errors.Misconfigured``."""
+    factory = find(name)
+    list_opts = getattr(importlib.import_module(factory.__module__), "list_opts", None)
+    try:
+        for group, options in list_opts() if list_opts is not None else ():
+            conf.register_opts(options, group=group)
+            for option in options:
+                value = conf[group][option.dest] if group else conf[option.dest]
+                if value is None and option.required:
+                    raise ValueError(f"[{group or 'DEFAULT'}] {option.dest} is not set")
+    except (cfg.Error, ValueError) as error:
+        raise errors.Misconfigured(f"Configuration of driver {name!r}: {' '.join(str(error).split())}") from error
+    return factory
+
+
+def load(conf: cfg.ConfigOpts, settings: ComputeSettings) -> ComputeDriver:
+    """Open the driver that ``[compute] driver`` names. Raises ``errors.Misconfigured``."""
+    return prepare(conf, settings.driver)(settings.host, conf, settings)

@@ -60,10 +60,10 @@ class Ends:
                 return None
             if build.outage:
                 build.outage = False
-                if not entries.stopping:
+                build.failure = entries.refusal()
+                if build.failure is None:
                     build.phase = Phase.WAITING
                     return None
-                build.failure = failures.stopping(entries.clock())
             entries.tracker.release(build.uuid)
             if build.failure is not None:
                 build.phase = Phase.FAILED
@@ -77,8 +77,10 @@ class Ends:
             build.stuck = True
 
     def stuck(self) -> list[Build]:
-        """The entries whose destroy must be retried. Each is returned once."""
+        """The entries whose destroy must be retried, once the hypervisor can be used. Each is returned once."""
         with self._entries as entries:
+            if entries.trouble:
+                return []
             stuck = [build for build in entries if build.stuck]
             for build in stuck:
                 build.stuck = False

@@ -11,7 +11,7 @@ phase's work alone. So no lock is held during a spawn, a destroy or a call, yet 
                  |           v          |                                 (from SPAWNING, WORKING: when the driver has returned)
               (forgotten)  FAILED <-----+---> (forgotten), WAITING
 
-                                  +----- RETRYING <----+                  a guest that must be held is not off yet
+                                  +----- RETRYING <----+                  a guest to be held is not off yet, or no hypervisor
                                   v                    |
     task order -> RUNNING -> ASKING -> GRANTED -> WORKING -> FINISHING -> RUNNING
                                   |        |           |
@@ -28,9 +28,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
+from compute import failures
 from compute.build import Build, Phase
 from compute.tracker import ResourceTracker
 from objects.build import Report, ReportKind
+from objects.instance import Failure
 
 BARRED_LIMIT = 10_000
 """Ended builds that are remembered per host. For older ones, the answer to ``accept`` still refuses the order."""
@@ -53,6 +55,8 @@ class Entries:
         self.clock = clock
         self.stopping = False
         """Whether the agent stops: nothing more may begin."""
+        self.trouble = ""
+        """Why the hypervisor cannot be used now; empty if it can. Meanwhile nothing begins, and nothing is tried again."""
         self._lock = threading.Lock()
         self._builds: dict[str, Build] = {}
         self._barred: OrderedDict[str, tuple[int, int]] = OrderedDict()
@@ -70,6 +74,12 @@ class Entries:
 
     def __contains__(self, uuid: str) -> bool:
         return uuid in self._builds
+
+    def refusal(self) -> Failure | None:
+        """Why no build may begin now; None if one may."""
+        if self.stopping:
+            return failures.stopping(self.clock())
+        return failures.hypervisor_down(self.trouble, self.clock()) if self.trouble else None
 
     def get(self, uuid: str) -> Build | None:
         """The entry of this uuid, if there is one."""

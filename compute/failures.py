@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from objects import errors
 from objects.instance import Failure, FailureClass
 from objects.spec import BootSecrets
@@ -15,11 +17,15 @@ CLASSES: tuple[tuple[type[Exception], FailureClass], ...] = (
     (errors.NotFound, FailureClass.REQUEST),  # an image, a key, a volume that does not exist
     (errors.Forbidden, FailureClass.REQUEST),  # over a quota, or not the tenant's
     (errors.PolicyViolated, FailureClass.POLICY),
+    (errors.HypervisorDown, FailureClass.STOPPING),  # the host takes no orders either, and uses up no attempt
     (errors.Unsupported, FailureClass.HOST),  # this host's driver cannot, another's may
     (errors.BuildFailed, FailureClass.HOST),
     (Exception, FailureClass.HOST),  # a driver's own error, an OSError or a bug says nothing about other hosts
 )
 """The first match wins. An unknown error lets another host try: aborting would punish the tenant for our oversight."""
+
+
+UNKNOWN_PROGRESS = "How far the task came is not known: do it again if it is still wanted."
 
 
 def classify(error: Exception, now: float, secrets: BootSecrets | None = None) -> Failure:
@@ -59,6 +65,16 @@ def repeated(now: float) -> Failure:
     attempt.
     """
     return Failure(kind=FailureClass.RESTARTED, error="OrderRepeated", message="The host had ended this attempt before.", at=now)
+
+
+def hypervisor_down(trouble: str, now: float) -> Failure:
+    """The hypervisor cannot be used: the agent hands back builds that have not begun."""
+    return Failure(kind=FailureClass.STOPPING, error="HypervisorDown", message=trouble, at=now)
+
+
+def task_lost(failure: Failure) -> Failure:
+    """The hypervisor went down during a task."""
+    return msgspec.structs.replace(failure, message=f"{failure.message} {UNKNOWN_PROGRESS}")
 
 
 def stopping(now: float) -> Failure:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+import msgspec
+
 from compute.build import AT_TASK, Build, Phase, build_of
 from compute.driver import Guest
 from compute.entries import Entries
 from objects import builder_digest
-from objects.build import Holding
-from objects.instance import State
+from objects.build import Holding, Report, ReportKind
+from objects.instance import Failure, FailureClass, State
+
+STOPPED = "The guest has stopped: its own system or its host stopped it."
+"""Why a guest is off, if the driver does not know."""
 
 
 class Guests:
@@ -51,6 +56,16 @@ class Guests:
         """``active`` was refused. True: destroy the guest now."""
         with self._entries as entries:
             return entries.move(build, Phase.REPORTING, Phase.DESTROYING)
+
+    def stopped(self, guest: Guest, number: int) -> Report | None:
+        """Report a guest that is off. ``number``: of its latest task on record. None: it has another task, or is gone."""
+        with self._entries as entries:
+            build = entries.get(guest.uuid)
+            if build is None or build.phase is not Phase.RUNNING:
+                return None
+            reason = guest.off_reason or STOPPED
+            failure = Failure(kind=FailureClass.HOST, error="GuestStopped", message=reason, at=entries.clock())
+            return msgspec.structs.replace(entries.report(ReportKind.POWER, build), task=number, failure=failure)
 
     def unknown(self, build: Build, now: float) -> float:
         """The cell has no record of the guest; return for how many seconds it has said so."""

@@ -15,12 +15,12 @@ from compute.agent import Agent
 from compute.audit import GuestAudit
 from compute.checked import CheckedDriver
 from compute.driver import ComputeDriver, Guest, builder_of, host_of
-from compute.drivers import load
 from compute.entries import Entries
 from compute.guests import Guests
 from compute.opts import ComputeSettings
 from compute.reports import Reporter
 from compute.rounds import Round, Rounds
+from compute.simulated import SimulatedDriver
 from compute.stats import StatsSender
 from compute.tracker import ResourceTracker
 from compute.unknown import UnknownGuestsSender
@@ -35,15 +35,22 @@ from rpc.compute import serve
 from rpc.scheduler import SchedulerClient
 from rpc.server import VERSION as MESSAGES
 from rpc.transport import Bus
+from service import health
 from service.periodic import Every
 from service.release import release
 
 LOG = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 3
 """The agent's service version. Raise it when the agent sends something that older cell conductors or conductors do not know, or
-answers something that older agents do not. 2: it answers calls (``rpc.compute.ANSWERING_VERSION``).
+answers something that older agents do not. 2: it answers calls (``rpc.compute.ANSWERING_VERSION``). 3: it reports ``power``.
 """
+
+LOOK_INTERVAL_S = 1.0
+"""Seconds between two looks whether the hypervisor can be used."""
+
+AUDIT, NODES = "Audit", "Nodes"
+"""The names of the rounds that compare guests with the cell's records, and read what the host offers."""
 
 FINAL_REPORTS_TIMEOUT_S = 2.0
 """Seconds, beyond the drain time-out, that the last reports of a stopping agent may take."""
@@ -77,9 +84,11 @@ class AgentEndpoint:
 
 
 class ComputeService:
-    """One agent. ``bus`` is its cell's. The caller closes the bus, and a ``reporter`` that several agents share.
+    """One agent. ``driver`` None: the simulated one. ``bus`` is its cell's.
 
-    Raises Misconfigured if the host has guests that were built under another host name.
+    The caller closes the bus, and a ``reporter`` that several agents share.
+
+    Raises Misconfigured if the host has guests that were built under another host name, and HypervisorDown.
 
     ``stop`` lets running work finish within the drain time-out. Without it, as after ``kill -9``, nothing is lost: guests stay, and
     the next start reports them and hands back unfinished builds.
@@ -90,7 +99,7 @@ class ComputeService:
     ) -> None:
         self._settings = settings
         self._bus = bus
-        self._driver = CheckedDriver(driver if driver is not None else load(settings))
+        self._driver = CheckedDriver(driver if driver is not None else SimulatedDriver(settings))
         try:
             check_name(settings.host, self._driver.guests())
         except errors.Misconfigured:
@@ -101,11 +110,13 @@ class ComputeService:
         self._client = CellConductorClient(bus, timeout=settings.call_timeout)
         self._shared = reporter is not None
         self._reporter = reporter or make_reporter(settings, bus)
-        self._tracker = ResourceTracker([_offer(node, settings) for node in self._driver.nodes()], settings.failed_build_half_life)
+        self._tracker = ResourceTracker(self._nodes(), settings.failed_build_half_life)
         entries = Entries(settings.host, self.builder, self._tracker, time.time)
         guests = Guests(entries)
         self._agent = Agent(settings, self._driver, entries, self._reporter)
-        self._audit = GuestAudit(self._agent, guests, self._driver, self._client, self._context)
+        self._audit = GuestAudit(
+            self._agent, guests, self._driver, self._client, self._context, resumes=settings.resume_guests_on_start
+        )
         stats = StatsSender(
             SchedulerClient(bus),
             self._context,
@@ -116,13 +127,17 @@ class ComputeService:
         )
         unknown = UnknownGuestsSender(self._client, self._context, guests, settings.stats_full_interval)
         rounds = [
+            Round("Hypervisor", LOOK_INTERVAL_S, self._look, from_start=True),
             Round("Stats", settings.stats_interval, stats.send),
             Round("Unknown guests", settings.stats_interval, unknown.send),
-            Round("Audit", settings.audit_interval, self._audit.run, due=time.monotonic() + settings.audit_interval),
+            Round(NODES, settings.stats_full_interval, self._offer_nodes, due=time.monotonic() + settings.stats_full_interval),
+            Round(AUDIT, settings.audit_interval, self._compare, due=time.monotonic() + settings.audit_interval),
         ]
         self._rounds = Rounds(settings.host, self._beat, self._first, rounds)
         self._heartbeat_due = Every(settings.report_interval)
         self._stopping = False
+        self._said_down = False
+        self._sign = health.HealthCheck(f"the hypervisor of host {settings.host}", lambda: self._agent.trouble)
         self._began = time.monotonic()
 
     def start(self) -> None:
@@ -131,11 +146,20 @@ class ComputeService:
         """
         if not self._shared:
             self._reporter.start()
-        guests = self._driver.guests()
+        guests: list[Guest] = []
+        with contextlib.suppress(errors.HypervisorDown):  # the audit finds them when it is back
+            guests = self._driver.guests()
         LOG.info("Host %s starts as %s with %d guests", self._settings.host, self.builder, len(guests))
         self._agent.found(guests)
+        health.BOARD.watch(self._sign)
         self._server = serve(self._bus, self._settings.host, AgentEndpoint(self._agent), threads=self._settings.dispatch_threads)
         self._rounds.start()
+        self._driver.watch(lambda: self._rounds.hurry(AUDIT))
+
+    @property
+    def trouble(self) -> str:
+        """Why the hypervisor cannot be used now; empty if it can."""
+        return self._agent.trouble
 
     def check(self) -> None:
         """Raise Unreachable while the bus delivers no orders."""
@@ -151,6 +175,7 @@ class ComputeService:
         end = time.monotonic() + (self._settings.drain_timeout if timeout is None else timeout)
         final_timeout = FINAL_REPORTS_TIMEOUT_S if timeout is None or timeout > 0.0 else 0.1
         self._stopping = True
+        health.BOARD.forget(self._sign)
         self._announce()
         self._server.stop()
         self._agent.hand_over()
@@ -167,7 +192,7 @@ class ComputeService:
 
     def _first(self) -> None:
         """Steps that must succeed once before the periodic rounds begin."""
-        self._audit.run()
+        self._compare()
         self._report_state()
         self._introduce()
 
@@ -182,8 +207,32 @@ class ComputeService:
             if self._heartbeat_due():
                 self._report_state()
 
+    def _look(self) -> None:
+        """Tell the cell at once when the hypervisor goes down or is back. Compare all guests then: events may be lost."""
+        self._agent.look()
+        is_down = bool(self._agent.trouble)
+        if is_down is self._said_down:
+            return
+        self._said_down = is_down
+        if not is_down:
+            self._rounds.hurry(AUDIT)
+            self._rounds.hurry(NODES)
+        self._report_state()
+
+    def _compare(self) -> None:
+        if not self._agent.trouble:
+            self._audit.run()
+
+    def _nodes(self) -> list[ComputeNode]:
+        return [_offer(node, self._settings) for node in self._driver.nodes()]
+
+    def _offer_nodes(self) -> None:
+        """Memory may be added to a host, or a disk may fail."""
+        self._tracker.offer(self._nodes())
+
     def _report_state(self) -> None:
-        self._client.report_state(self._context, self._settings.host, AGENT_BINARY, VERSION, stopping=self._stopping)
+        stopping = self._stopping or bool(self._agent.trouble)
+        self._client.report_state(self._context, self._settings.host, AGENT_BINARY, VERSION, stopping=stopping)
 
     def _announce(self) -> None:
         """Tell the cell that the host takes no more orders. If the message is lost, the missing heartbeats will show it."""

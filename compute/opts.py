@@ -21,7 +21,11 @@ COMPUTE = [
         help="Name of this host, unique in the whole deployment. An agent does not start if its host has guests that were built "
         "under another name.",
     ),
-    cfg.StrOpt("driver", default="simulated", help="Hypervisor driver: an entry point of superconductor.compute.drivers."),
+    cfg.StrOpt(
+        "driver",
+        default="simulated",
+        help="Hypervisor driver: an entry point of superconductor.compute.drivers, or module:factory.",
+    ),
     cfg.IntOpt(
         "max_concurrent_builds",
         default=10,
@@ -76,6 +80,12 @@ COMPUTE = [
     cfg.FloatOpt("stats_full_interval", default=300.0, min=1.0, help="Seconds after which unchanged stats are sent too."),
     cfg.FloatOpt(
         "audit_interval", default=60.0, min=0.1, help="Seconds between two comparisons of guests with the cell's records."
+    ),
+    cfg.BoolOpt(
+        "resume_guests_on_start",
+        default=True,
+        help="Whether the agent, when it starts, also starts guests that are to run and are off, because the host was restarted. "
+        "If false, it reports them, and their servers become SHUTOFF.",
     ),
     cfg.FloatOpt(
         "report_window",
@@ -209,6 +219,7 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
     stats_interval: float = 5.0
     stats_full_interval: float = 300.0
     audit_interval: float = 60.0
+    resume_guests_on_start: bool = True
     report_window: float = 0.005
     call_timeout: float = 10.0
     report_retry_max: float = 5.0

@@ -33,20 +33,28 @@ class ComputeRole:
         settings = opts.settings(conf)
         own = agents.confined(user_of(conf.transport_url), settings.host)
         self._bus = Bus(conf.transport_url, name="cell", confined=own)
-        self._service = ComputeService(settings, self._bus)
+        self._settings = settings
+        self._driver = drivers.load(conf, settings)
+        self._service: ComputeService | None = None
         self._drain_timeout = max(0.0, min(settings.drain_timeout, conf.graceful_shutdown_timeout - CLEANUP_TIME_S))
-        self._begun = False
 
     def start(self, stopped: threading.Event) -> None:
         """Does not wait for the cell's conductors: messages to them are repeated until one answers."""
         if wait_for("the bus of the cell", self._bus.check, stopped):
-            self._begun = True
+            wait_for("the hypervisor", self._open, stopped)
+        if self._service is not None:
             self._service.start()
             wait_for("the host's topic", self._service.check, stopped)
 
+    def _open(self) -> None:
+        """Read the host's guests and nodes. Raises HypervisorDown."""
+        self._service = ComputeService(self._settings, self._bus, driver=self._driver)
+
     def stop(self) -> None:
-        if self._begun:
+        if self._service is not None:
             self._service.stop(self._drain_timeout)
+        else:
+            self._driver.close()
         self._bus.close()
 
     def reload(self) -> None:
@@ -58,7 +66,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
     required(conf, "transport_url", "the URL of the cell's bus")
     for option in ("api_database.connection", "cell_database.connection", "api_transport_url", "secrets.keys"):
         refuse(conf, option, _NOT_HERE)
-    drivers.find(opts.settings(conf).driver)
+    drivers.prepare(conf, opts.settings(conf).driver)
     return Plan(make=lambda: ComputeRole(conf))
 
 

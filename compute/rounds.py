@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from objects import errors
-from service.periodic import Periodic
+from service import health
+from service.periodic import MIN_WEDGED_AFTER_S, WEDGED_AFTER_INTERVALS, Periodic
 from service.retry import keep_trying
 from service.worker_pool import WorkerPool
 
@@ -22,24 +23,38 @@ LONGEST_RETRY_S = 5.0
 
 @dataclass(eq=False, slots=True)
 class Round:
-    """One piece of periodic work: its function, its interval in seconds, and when it is next due (monotonic seconds)."""
+    """One piece of periodic work: its function, its interval in seconds, and when it is next due (monotonic seconds).
+
+    ``from_start``: it does not wait until the cell conductor has answered.
+    """
 
     name: str
     interval: float
     function: Callable[[], None]
     due: float = 0.0
+    from_start: bool = False
     running: bool = False
+    begun: float = 0.0
     trouble: str = ""
+
+    def stuck(self, now: float) -> str:
+        """That it does not end; empty if it may still."""
+        lasts = now - self.begun
+        if not self.running or lasts <= max(health.BOARD.stuck, MIN_WEDGED_AFTER_S, WEDGED_AFTER_INTERVALS * self.interval):
+            return ""
+        return f"{self.name} has begun {lasts:.0f} s ago and does not end"
 
 
 class Rounds:
     """Runs ``beat`` in the ticking thread, and each round in a worker thread, never twice at once.
 
     The heartbeat must not wait for a hanging call, or a slow conductor would make the whole cell look down. So all work that waits
-    for an answer is a round. Rounds begin after ``first`` has succeeded; it is retried until the cell conductor answers.
+    for an answer, and each call of the hypervisor, is a round. ``trouble`` names the rounds that hang. Most rounds begin after
+    ``first`` has succeeded; it is retried until the cell conductor answers.
     """
 
     def __init__(self, host: str, beat: Callable[[], None], first: Callable[[], None], rounds: Sequence[Round]) -> None:
+        self.name = f"rounds of host {host}"
         self._host = host
         self._first = first
         self._rounds = rounds
@@ -53,8 +68,21 @@ class Rounds:
     def start(self) -> None:
         self._workers.post(self._wait_for_conductor)
         self._ticker.start()
+        health.BOARD.watch(self)
+
+    def hurry(self, name: str) -> None:
+        """Run this round at the next tick; again if it is running. So many calls cost one run a second at most."""
+        for one in self._rounds:
+            if one.name == name:
+                one.due = 0.0
+
+    def trouble(self) -> str:
+        """The rounds that hang; empty if none does."""
+        now = time.monotonic()
+        return "; ".join(text for one in self._rounds if (text := one.stuck(now)))
 
     def stop(self) -> None:
+        health.BOARD.forget(self)
         self._stopping.set()
         self._ticker.stop()
         self._workers.stop()
@@ -63,14 +91,16 @@ class Rounds:
         self._beat()
         now = time.monotonic()
         for one in self._rounds:
-            if self._ready and not one.running and one.due <= now:
+            if (self._ready or one.from_start) and not one.running and one.due <= now:
                 one.running = True
-                one.due = now + one.interval
+                one.due, one.begun = now + one.interval, now
                 self._workers.post(self._run, one)
 
     def _run(self, one: Round) -> None:
         try:
             one.function()
+        except errors.HypervisorDown as error:
+            LOG.debug("%s of host %s: %s", one.name, self._host, error)  # the agent's ``look`` says so
         except errors.SuperconductorError as error:
             text = f"{type(error).__name__}: {error}"
             LOG.log(logging.DEBUG if text == one.trouble else logging.WARNING, "%s of host %s: %s", one.name, self._host, text)

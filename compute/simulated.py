@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ import msgspec
 from compute import opts
 from compute.consoles import Consoles
 from compute.disks import Disk, Disks, disks_path
-from compute.driver import Guest
+from compute.driver import Guest, GuestSpec
 from compute.journal import Journal, Received, has_guests
 from images.store import NOT_CONFIGURED, open_store
 from objects import errors
@@ -122,7 +122,9 @@ class SimulatedDriver:
             os.close(self._hold)
             raise
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
+    def spawn(
+        self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
+    ) -> None:
         outcome = scripted_outcome(self._host, guest.uuid, self._settings.failure_rate, guest.metadata)
         shortest, longest = self._settings.spawn_delay_min, self._settings.spawn_delay_max
         delay = shortest + max(0.0, longest - shortest) * draw(self._host, guest.uuid, "delay")
@@ -206,6 +208,12 @@ class SimulatedDriver:
         if self._images is None:
             raise errors.TaskFailed(NOT_CONFIGURED)
         self._images.save(image_id, self._disks.image(uuid, torn=guest.power.runs))
+
+    def trouble(self) -> str | None:
+        return None
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """A simulated guest changes only in a call."""
 
     def guests(self) -> list[Guest]:
         return [self._now(guest) for guest in self._journal.guests()]

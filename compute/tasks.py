@@ -7,6 +7,8 @@ cell sends it again.
 A hold is like a destroy: another body of the server may only run once it is done. So it is repeated until it is, and never reported
 as failed. The agent asks again before each try, because the hold may not be in force any more.
 
+A task that met a hypervisor that is down is tried again like that, unless it may be carried out once only, and may have been.
+
 A guest may also have lost its power, because its host did. Then the agent *restores* it: it asks in the same way about a task that
 is done, and reports nothing.
 """
@@ -41,7 +43,9 @@ class Tasks:
         """
         with self._entries as entries:
             build = entries.get(order.instance_uuid)
-            if build is None or entries.stopping or (build.fence, build.attempt) != (order.fence, order.attempt):
+            if build is None or entries.stopping or entries.trouble:
+                return None
+            if (build.fence, build.attempt) != (order.fence, order.attempt):
                 return None
             is_later = build.work is None or build.work.order.number < order.number
             if build.phase is not Phase.RUNNING and not (build.phase in _REPLACEABLE and is_later):
@@ -81,10 +85,13 @@ class Tasks:
         with self._entries as entries:
             return build.work if entries.move(build, Phase.GRANTED, Phase.WORKING) else None
 
-    def worked(self, build: Build, work: Work, failure: Failure | None, retry_at: Callable[[int], float]) -> bool:
+    def worked(
+        self, build: Build, work: Work, failure: Failure | None, retry_at: Callable[[int], float], *, again: bool = False
+    ) -> bool:
         """The driver returned. True: report what the entry owes. False: a delete came meanwhile; destroy the guest now.
 
-        ``retry_at`` returns when to try a hold again, given the number of tries so far.
+        ``retry_at`` returns when to try a hold again, given the number of tries so far. ``again``: the hypervisor was down, so this
+        was no try.
         """
         with self._entries:
             if failure is None and build.guest is not None:
@@ -92,8 +99,8 @@ class Tasks:
             if build.delete_attempt is not None:
                 build.phase = Phase.DESTROYING
                 return False
-            if failure is not None and is_hold(work.order):
-                work.tries += 1
+            if failure is not None and (again or is_hold(work.order)):
+                work.tries += not again
                 build.phase = Phase.RETRYING
                 build.resume_at = retry_at(work.tries)
             elif work.restores:
@@ -104,8 +111,10 @@ class Tasks:
             return True
 
     def resumed(self, now: float) -> list[Build]:
-        """The holds whose pause is over at ``now``; ask the cell about them again. Each is returned once."""
+        """The tasks whose pause is over at ``now``; ask the cell about them again. Each is returned once."""
         with self._entries as entries:
+            if entries.trouble:
+                return []
             due = [build for build in entries if build.phase is Phase.RETRYING and build.resume_at <= now]
             for build in due:
                 build.phase = Phase.ASKING

@@ -74,6 +74,11 @@ class ResourceTracker:
         self._failed = 0.0
         self._failed_at = 0.0
 
+    def offer(self, nodes: Sequence[ComputeNode]) -> None:
+        """The host's nodes now. Claims stay, also on a node that has less or is gone."""
+        with self._lock:
+            self._nodes = {node.node: node for node in nodes}
+
     def claim(self, guest: Guest, limits: HostCapacity | None = None) -> str | None:
         """Take the guest's resources. If they are refused, take nothing and return the reason as one sentence."""
         with self._lock:

@@ -279,6 +279,10 @@ def decide(row: Instance, report: Report, now: float, task_of: Callable[[str], T
         failed = report.kind is ReportKind.TASK_FAILED
         fault = report.failure.message if report.failure else "The host gave no reason."
         return lifecycle.task_over(*about, fault if failed else None)
+    if report.kind is ReportKind.POWER:
+        who = (report.host, report.fence, report.attempt, report.builder)
+        reason = report.failure.message if report.failure else "The host gave no reason."
+        return lifecycle.powered_off(row, *who, report.task, reason)
     if report.kind is ReportKind.ACCEPT:
         return lifecycle.accept(row, report.host, report.fence, report.attempt, report.builder)
     if report.kind is ReportKind.ACTIVE:

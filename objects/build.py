@@ -82,6 +82,7 @@ class ReportKind(enum.StrEnum):
     BEGIN = "begin"  # asks whether to carry out a task
     DONE = "done"  # a task was carried out
     TASK_FAILED = "task-failed"  # a task was given up; the guest stays as it is
+    POWER = "power"  # the guest is off, and no task turned it off
 
 
 class Report(Message, frozen=True, kw_only=True):
@@ -89,11 +90,12 @@ class Report(Message, frozen=True, kw_only=True):
     built.
 
     ``wants_secrets``: with an ``accept`` of a build whose spec has secrets. ``confirmed``: with an ``active`` that the cell has
-    accepted before from this start of the agent. ``task``: the number of the task that the last three kinds are about.
+    accepted before from this start of the agent. ``task``: the number of the task that the last four kinds are about; of ``power``
+    that of the latest one on record. Its ``failure`` says why the guest is off.
     ``restores``: with a ``begin`` of a task that is done, whose power the host has lost.
     """
 
-    VERSION: ClassVar[str] = "1.5"
+    VERSION: ClassVar[str] = "1.6"
 
     kind: ReportKind
     instance_uuid: str

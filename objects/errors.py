@@ -94,6 +94,17 @@ class TaskFailed(SuperconductorError):
     """A task of a running guest failed on its host; the guest stays there."""
 
 
+class HypervisorDown(SuperconductorError):
+    """The hypervisor of this host cannot be used now; the same call may succeed later.
+
+    ``untouched``: the call that raised it has changed nothing on the host.
+    """
+
+    def __init__(self, message: str, *, untouched: bool = False) -> None:
+        super().__init__(message)
+        self.untouched = untouched
+
+
 class PolicyViolated(SuperconductorError):
     """A build here would break a placement policy, such as its group's affinity: another host may do, this one is not at fault."""
 

@@ -297,6 +297,15 @@ def task_over(row: Instance, host: str, fence: int, attempt: int, number: int, f
     return _next(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=text.clean(fault, text.FAULT_SIZE))
 
 
+def powered_off(row: Instance, host: str, fence: int, attempt: int, builder: str, number: int, reason: str) -> Outcome:
+    """The agent has found the guest off, which the record says is on. The report of an earlier look must not undo a later task."""
+    if not _is_task_of(row, host, fence, attempt, number) or row.builder != builder:
+        return Refused(reason=f"{row.state}, task {row.task_number} of attempt {row.attempt} on {row.host} is in force")
+    if row.task_state is not TaskState.DONE or not row.power.runs:
+        return Refused(reason=f"power {row.power}, the task is {row.task_state}", done=row.power is Power.OFF)
+    return _next(row, EventKind.TASK, power=Power.OFF, task_fault=text.clean(reason, text.FAULT_SIZE))
+
+
 def _is_task_of(row: Instance, host: str, fence: int, attempt: int, number: int) -> bool:
     in_force = (row.host, row.fence, row.attempt, row.task_number)
     return row.state is State.ACTIVE and in_force == (host, fence, attempt, number)

@@ -113,3 +113,9 @@ def checked_name(what: str, name: object) -> str:
 def is_zone(name: str) -> bool:
     """Whether an availability zone can have this name: printable, 1 to 255 characters, no outer whitespace, no colon."""
     return 0 < len(name) <= NAME_LENGTH and name.isprintable() and name == name.strip() and ":" not in name
+
+
+def hostname_of(name: str, uuid: str) -> str:
+    """The name of a server as a DNS label."""
+    label = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:63].rstrip("-")
+    return label or f"server-{uuid}"

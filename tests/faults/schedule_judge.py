@@ -464,9 +464,10 @@ def _operated(world: SteppedWorld, look: Look, story: Story, server: str) -> Ite
         yield f"its disk is {disk}, after {every}"
     powers = [guest.power for guest in look.guests[shown.uuid]]
     failed = shown.task_state == TaskState.FAILED or any(each.outcome == Outcome.FAILED for each in every)
-    # after a power cut its host could not start it
-    failed = failed or any(draw(guest.host, shown.uuid, "task") < world.task_failure_rate for guest in look.guests[shown.uuid])
-    if row is not None and (row.power, shown.power) != (wanted, wanted):
+    # after a power cut its host could not start it, and has reported that it is off
+    stayed_off = any(draw(guest.host, shown.uuid, "task") < world.task_failure_rate for guest in look.guests[shown.uuid])
+    failed = failed or stayed_off
+    if row is not None and (row.power, shown.power) not in ((wanted, wanted), (Power.OFF, Power.OFF) if stayed_off else ()):
         yield f"its user wants it {wanted}, its row says {row.power}, the API level {shown.power}"
     if powers != [wanted] and not failed:
         yield f"its user wants it {wanted}, its guest is {powers}"

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compute.driver import Guest
+import msgspec
+
+from compute.driver import Guest, GuestSpec
 from compute.journal import read_entries, read_guests
 from compute.main import ComputeService
 from compute.opts import ComputeSettings, SimulatedSettings
 from compute.simulated import SimulatedDriver, cut_power, journal_path
 from objects import errors
 from objects.build import Origin
+from objects.compute_node import ComputeNode
+from objects.flavor import Flavor
 from objects.spec import BootSecrets
 from objects.task import Power, SendTarget
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.cell_conductor import PATIENCE
 from tests.support.closing import close_all
+
+A_SPEC = GuestSpec(project_id="p", user_id="u", flavor=Flavor(flavor_id="1", name="tiny", vcpus=1, memory_mb=512), hostname="a")
 
 
 class GatedDriver(SimulatedDriver):
@@ -31,6 +38,7 @@ class GatedDriver(SimulatedDriver):
         self.gate.set()
         self.closed = threading.Event()
         self.spawning: list[str] = []
+        self.specs: dict[str, GuestSpec] = {}
         self.tasks: list[tuple[str, str]] = []
         """Kind of the task, or power, and whether it is hard."""
         self.task_errors = 0
@@ -39,19 +47,66 @@ class GatedDriver(SimulatedDriver):
         self.outage = False
         self.raises: Exception | None = None
         """What each spawn raises, if anything."""
+        self.down = ""
+        """Why the hypervisor cannot be used, if so."""
+        self.loses_calls = False
+        """The next spawn or task has its effect, but the hypervisor goes down before it says so."""
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
+        self.more_vcpus = 0
+        """CPUs that the host has got since it was configured."""
+        self.changed: Callable[[], None] = lambda: None
+        self.looks = 0
+        """How often its guests were listed."""
+        self._reasons: dict[str, str] = {}
+
+    def trouble(self) -> str | None:
+        return self.down or None
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        self.changed = changed
+
+    def stops(self, uuid: str, reason: str) -> None:
+        """The guest goes off by itself, and the hypervisor sends an event."""
+        self._reasons[uuid] = reason
+        super().set_power(uuid, Power.OFF, hard=True)
+        self.changed()
+
+    def guests(self) -> list[Guest]:
+        self._connect()
+        self.looks += 1
+        return [msgspec.structs.replace(guest, off_reason=self._reasons.get(guest.uuid, "")) for guest in super().guests()]
+
+    def nodes(self) -> list[ComputeNode]:
+        self._connect()
+        return [msgspec.structs.replace(node, vcpus=node.vcpus + self.more_vcpus) for node in super().nodes()]
+
+    def _connect(self) -> None:
+        if self.down:
+            raise errors.HypervisorDown(self.down, untouched=True)
+
+    def _answer(self) -> None:
+        if self.loses_calls:
+            self.loses_calls, self.down = False, "It went down during a call."
+            raise errors.HypervisorDown(self.down)
+
+    def spawn(
+        self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
+    ) -> None:
         self.spawning.append(guest.uuid)
+        self.specs[guest.uuid] = spec
         wait_until(lambda: self.gate.is_set() or cancel.is_set(), PATIENCE, pause=0.005)
         if self.outage:
             raise errors.ServiceUnavailable("The image service is down.")
         if self.raises is not None:
             raise self.raises
-        super().spawn(guest, secrets, cancel, origin)
+        self._connect()
+        super().spawn(guest, spec, secrets, cancel, origin)
+        self._answer()
 
     def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
         self._at_task(power, hard=hard)
         super().set_power(uuid, power, hard=hard)
+        self._answer()
 
     def send(self, uuid: str, target: SendTarget, cancel: threading.Event) -> None:
         self._at_task("send", hard=False)
@@ -60,6 +115,7 @@ class GatedDriver(SimulatedDriver):
     def reboot(self, uuid: str, *, hard: bool) -> None:
         self._at_task("reboot", hard=hard)
         super().reboot(uuid, hard=hard)
+        self._answer()
 
     def rebuild(self, guest: Guest) -> None:
         self._at_task("rebuild", hard=False)
@@ -77,6 +133,7 @@ class GatedDriver(SimulatedDriver):
         if self.task_errors:
             self.task_errors -= 1
             raise OSError("the guest does not react")
+        self._connect()
 
     def close(self) -> None:
         self.closed.set()
@@ -87,6 +144,7 @@ class GatedDriver(SimulatedDriver):
         if self.destroy_errors:
             self.destroy_errors -= 1
             raise OSError("the disk is busy")
+        self._connect()
         super().destroy(uuid)
 
 
@@ -108,10 +166,15 @@ class Agents:
         self.drivers: dict[str, GatedDriver] = {}
 
     def start(self, host: str = "h1", *, simulated: dict[str, float] | None = None, **changes: Any) -> ComputeService:
+        service = self.make(host, simulated=simulated, **changes)
+        service.start()
+        return service
+
+    def make(self, host: str = "h1", *, simulated: dict[str, float] | None = None, **changes: Any) -> ComputeService:
+        """An agent that is not started yet."""
         made = settings(self.path, host, simulated=simulated, **changes)
         self.drivers[host] = GatedDriver(made)
         self.services[host] = service = ComputeService(made, self.bus, driver=self.drivers[host])
-        service.start()
         return service
 
     def guests(self, host: str = "h1") -> list[Guest]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import msgspec
 
-from compute.driver import Guest
+from compute.driver import Guest, GuestSpec
 from compute.main import ComputeService
 from compute.opts import ComputeSettings, SimulatedSettings
 from objects import errors
@@ -29,7 +30,9 @@ class Hypervisor:
         self.destroyed: list[str] = []
         """Uuids whose guest ran and was destroyed."""
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
+    def spawn(
+        self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
+    ) -> None:
         self.running[guest.uuid] = guest
 
     def destroy(self, uuid: str) -> None:
@@ -52,6 +55,12 @@ class Hypervisor:
         raise errors.NotOffered("no console")
 
     def snapshot(self, uuid: str, image_id: str) -> None:
+        pass
+
+    def trouble(self) -> str | None:
+        return None
+
+    def watch(self, changed: Callable[[], None]) -> None:
         pass
 
     def guests(self) -> list[Guest]:

@@ -21,7 +21,7 @@ from cells.bulkhead import Bulkhead, BulkheadSettings
 from cells.cell import Cell
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
-from compute.driver import Guest
+from compute.driver import Guest, GuestSpec
 from compute.opts import ComputeSettings
 from compute.simulated import SimulatedDriver
 from db.api import cell_mappings, host_mappings
@@ -146,9 +146,11 @@ class SteppedHypervisor(SimulatedDriver):
         super().__init__(settings)
         self._reboots = reboots
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
+    def spawn(
+        self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
+    ) -> None:
         pause("spawn")
-        super().spawn(guest, secrets, SteppedCancel(cancel), origin)
+        super().spawn(guest, spec, secrets, SteppedCancel(cancel), origin)
         pause("spawned")
 
     def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:

@@ -305,6 +305,13 @@ def test_a_task_that_failed_is_shown_with_the_reason(front: Front, server: str) 
     assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
 
 
+def test_a_guest_that_stopped_by_itself_is_shown_with_the_reason_and_can_be_started(front: Front, server: str) -> None:
+    write(front, server, power="off", task_fault="The guest crashed.")
+    found = front.get("/v2.1/servers/detail", NEW).json["servers"][0]
+    assert (found["status"], found["fault"]["message"]) == ("SHUTOFF", "The guest crashed.")
+    assert act(front, server, "os-start").status_code == 202
+
+
 def test_lists_and_records_agree_about_every_phase(front: Front, server: str) -> None:
     """Each combination of power, task and open operation, as one server after the other has it."""
     combinations = [

@@ -8,14 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from compute.driver import GuestSpec
 from objects.build import Report, ReportKind
 from objects.flavor import Flavor
 from objects.instance import FailureClass, State
 from objects.selection import HostCapacity
+from objects.spec import Image, ServerProperties
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.agents import Agents
-from tests.support.cell_conductor import CONTEXT, PATIENCE, MemoryCell
+from tests.support.cell_conductor import CONTEXT, FLAVOR, PATIENCE, MemoryCell
 
 
 def test_an_order_becomes_one_guest(cell: MemoryCell, agents: Agents) -> None:
@@ -26,6 +28,39 @@ def test_an_order_becomes_one_guest(cell: MemoryCell, agents: Agents) -> None:
     assert (guest.uuid, guest.attempt, guest.fence, guest.builder) == (one, 1, 1, service.builder)
     assert (guest.vcpus, guest.memory_mb, guest.disk_gb) == (1, 512, 1)
     assert cell.rows[one].builder == service.builder
+
+
+def test_a_driver_gets_all_that_was_asked_of_a_guest(cell: MemoryCell, agents: Agents) -> None:
+    agents.start()
+    flavor = msgspec.structs.replace(FLAVOR, ephemeral_gb=2, swap_mb=512, extra_specs={"hw:cpu_policy": "dedicated"})
+    (one,) = cell.stage("h1", flavor=flavor)
+    asked = ServerProperties(
+        metadata={"role": "web"},
+        tags=("t",),
+        key_name="k",
+        config_drive=True,
+        networks="auto",
+        block_devices=({"boot_index": 0},),
+    )
+    image = Image(id="i", properties={"hw_disk_bus": "scsi"})
+    cell.specs[one] = msgspec.structs.replace(cell.specs[one], image=image, properties=asked, availability_zone="z")
+    cell.order(one)
+    cell.wait(State.ACTIVE, one)
+    assert agents.drivers["h1"].specs[one] == GuestSpec(
+        project_id="p",
+        user_id="u",
+        flavor=flavor,
+        hostname="server",
+        image=image,
+        networks="auto",
+        block_devices=({"boot_index": 0},),
+        key_name="k",
+        config_drive=True,
+        metadata={"role": "web"},
+        tags=("t",),
+        availability_zone="z",
+    )
+    assert "web" not in repr(agents.drivers["h1"].specs[one])
 
 
 def test_a_batch_costs_one_accept_and_few_reports(cell: MemoryCell, agents: Agents) -> None:

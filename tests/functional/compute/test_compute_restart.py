@@ -21,7 +21,7 @@ from objects.build import ReportKind
 from objects.instance import State
 from rpc.transport import Bus
 from service.periodic import wait_until
-from tests.support.agents import Agents
+from tests.support.agents import A_SPEC, Agents
 from tests.support.cell_conductor import PATIENCE, MemoryCell
 
 REMOVING: dict[str, Any] = {"unknown_guests": "remove", "unknown_guest_age": 0.0}
@@ -147,7 +147,7 @@ def test_a_guest_nobody_in_memory_knows_is_found(cell: MemoryCell, agents: Agent
     cell.wait(State.ACTIVE, one)
     driver = agents.drivers["h1"]
     (guest,) = agents.guests()
-    driver.spawn(msgspec.structs.replace(guest, uuid="stray"), None, threading.Event())
+    driver.spawn(msgspec.structs.replace(guest, uuid="stray"), A_SPEC, None, threading.Event())
     assert wait_until(lambda: [guest.uuid for guest in agents.guests()] == [one], PATIENCE)
 
 
@@ -196,7 +196,7 @@ import sys, time
 from pathlib import Path
 from rpc.transport import Bus
 from objects.instance import State
-from tests.support.agents import Agents
+from tests.support.agents import A_SPEC, Agents
 from tests.support.cell_conductor import MemoryCell
 
 bus = Bus("embedded://killed/")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from compute.guests import STOPPED
 from conductor.orders import send_tasks
 from db.cell import tasks
 from objects.build import ReportKind
@@ -304,14 +305,40 @@ class TestPowerCut:
         cell.agents.drivers[HOST].set_power(one, Power.ON, hard=True)
         assert wait_until(lambda: cell.power(one) is power, PATIENCE)
 
-    def test_a_guest_that_its_own_system_stopped_is_left_alone_and_logged_once(
-        self, cell: TaskCell, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        cell.agents.start(HOST, audit_interval=0.1)
+    def test_a_guest_that_its_own_system_stopped_is_reported_once_and_can_be_started(self, cell: TaskCell) -> None:
+        cell.agents.start(HOST, audit_interval=3600.0)
+        driver = cell.agents.drivers[HOST]
         one = cell.boot()
-        cell.agents.drivers[HOST].set_power(one, Power.OFF, hard=True)
-        text = f"The guest of instance {one} does not run"
-        assert wait_until(lambda: text in caplog.text, PATIENCE)
-        time.sleep(0.5)
-        assert caplog.text.count(text) == 1
-        assert (cell.power(one), cell.told(one)) == (Power.OFF, [])
+        driver.stops(one, "The guest's system was shut down.")
+        assert wait_until(lambda: cell.row(one).power is Power.OFF, PATIENCE), "an event wakes the audit"
+        row = cell.row(one)
+        assert (row.task_number, row.task_state, row.task_fault) == (0, TaskState.DONE, "The guest's system was shut down.")
+        driver.changed()
+        assert not wait_until(lambda: cell.row(one) != row, 1.5)
+        assert [report.kind for report in cell.conductor.reports].count(ReportKind.POWER) == 1
+        cell.ask(one, Power.ON)
+        cell.wait_over(one)
+        assert (cell.power(one), cell.row(one).power, cell.row(one).task_fault) == (Power.ON, Power.ON, None)
+
+    def test_a_guest_with_a_task_under_way_is_not_reported(self, cell: TaskCell) -> None:
+        cell.agents.start(HOST, audit_interval=3600.0)
+        driver = cell.agents.drivers[HOST]
+        one = cell.boot()
+        driver.gate.clear()
+        cell.ask(one, Power.ON, TaskKind.REBOOT)
+        assert wait_until(lambda: bool(driver.tasks), PATIENCE)
+        looks = driver.looks
+        driver.stops(one, "It reboots.")
+        assert wait_until(lambda: driver.looks > looks, PATIENCE)
+        driver.gate.set()
+        cell.wait_over(one)
+        assert (cell.power(one), cell.row(one).power, cell.row(one).task_fault) == (Power.ON, Power.ON, None)
+
+    def test_guests_stay_off_after_a_power_cut_if_they_are_not_to_be_resumed(self, cell: TaskCell) -> None:
+        service = cell.agents.start(HOST)
+        one = cell.boot()
+        service.stop()
+        cell.agents.cut_power(HOST)
+        cell.agents.start(HOST, resume_guests_on_start=False)
+        assert wait_until(lambda: cell.row(one).power is Power.OFF, PATIENCE)
+        assert (cell.power(one), cell.row(one).task_fault) == (Power.OFF, STOPPED)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compute.driver import Guest
+from compute.driver import Guest, GuestSpec
 from compute.journal import Received, read_entries
 from compute.main import ComputeService
 from compute.simulated import SimulatedDriver, journal_path
@@ -121,7 +121,9 @@ def test_a_grant_without_them_builds_nothing(cell: ConfidentialCell, agents: Age
 class Talkative(SimulatedDriver):
     """Quotes what it was given, as a hypervisor's tools may."""
 
-    def spawn(self, guest: Guest, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None) -> None:
+    def spawn(
+        self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
+    ) -> None:
         assert secrets is not None
         raise errors.BuildFailed(f"virt-customize --password {secrets.admin_pass} --data marked-hunter2 {secrets.user_data}: no")
 

@@ -35,6 +35,9 @@ def test_delays_must_go_together() -> None:
         opts.settings(conf)
 
 
+CONF = config.load([], opts.list_opts(), files=[])
+
+
 @pytest.mark.parametrize("wrong", ["rack", "[]", '"r1"', ""])
 def test_attributes_must_be_an_object(wrong: str) -> None:
     conf = config.load([], opts.list_opts(), files=[], overrides={"simulated.attributes": wrong})
@@ -62,21 +65,23 @@ def test_resources_must_be_amounts_of_custom_classes(wrong: str, said: str) -> N
 
 def test_a_simulated_host_offers_its_resources(tmp_path: Path) -> None:
     text = '{"CUSTOM_GPU": 4, "CUSTOM_FPGA": 0}'
-    driver = load(opts.ComputeSettings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), resources=text)))
+    driver = load(CONF, opts.ComputeSettings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), resources=text)))
     assert driver.nodes()[0].resources == {"CUSTOM_GPU": 4, "CUSTOM_FPGA": 0}
     driver.close()
 
 
 def test_a_simulated_host_tells_its_attributes(tmp_path: Path) -> None:
     text = '{"traits": ["SSD"], "rack": "r1"}'
-    driver = load(opts.ComputeSettings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), attributes=text)))
+    driver = load(
+        CONF, opts.ComputeSettings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), attributes=text))
+    )
     assert driver.nodes()[0].attributes == {"traits": ["SSD"], "rack": "r1"}
     driver.close()
 
 
 def test_the_simulated_driver_is_there_without_installation(tmp_path: Path) -> None:
     settings = opts.ComputeSettings(host="h1", simulated=opts.SimulatedSettings(state_path=str(tmp_path), memory_mb=77))
-    driver = load(settings)
+    driver = load(CONF, settings)
     assert isinstance(driver, SimulatedDriver)
     assert driver.nodes()[0].memory_mb == 77
     driver.close()
@@ -85,4 +90,4 @@ def test_the_simulated_driver_is_there_without_installation(tmp_path: Path) -> N
 def test_an_unknown_driver_is_refused_with_those_there_are(tmp_path: Path) -> None:
     settings = opts.ComputeSettings(host="h1", driver="kvm", simulated=opts.SimulatedSettings(state_path=str(tmp_path)))
     with pytest.raises(errors.Misconfigured, match=r"no 'kvm'; choose one of: .*simulated"):
-        load(settings)
+        load(CONF, settings)

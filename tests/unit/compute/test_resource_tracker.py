@@ -203,3 +203,14 @@ def test_stats_are_the_sum_of_the_guests_whatever_came_and_went(steps: list[tupl
         assert stats.memory_mb_used == sum(guest.memory_mb for guest in guests)
         gpus = sum(guest.resources.get("CUSTOM_GPU", 0) for guest in guests)
         assert stats.resources_used == ({"CUSTOM_GPU": gpus} if gpus else {})
+
+
+def test_what_a_host_offers_may_change_under_its_claims() -> None:
+    tracker = ResourceTracker([ComputeNode(host="h", node="n", vcpus=1, memory_mb=512, disk_gb=10)])
+    guest = Guest(uuid="a", name="a", node="n", fence=1, attempt=1, builder="h:1", vcpus=1, memory_mb=512, disk_gb=1)
+    assert tracker.claim(guest) is None
+    other = msgspec.structs.replace(guest, uuid="b")
+    assert tracker.claim(other) is not None
+    tracker.offer([ComputeNode(host="h", node="n", vcpus=2, memory_mb=1024, disk_gb=10)])
+    assert tracker.claim(other) is None
+    assert tracker.claim(msgspec.structs.replace(guest, uuid="c")) is not None, "earlier claims count"

@@ -16,6 +16,7 @@ from objects import errors
 from objects.build import Origin
 from objects.task import Power, SendTarget
 from service.periodic import wait_until
+from tests.support.agents import A_SPEC
 
 ORIGIN = Origin(instance_uuid="a", host="h1")
 
@@ -48,7 +49,7 @@ def a_driver_with_store(path: Path, host: str = "h1") -> SimulatedDriver:
 
 
 def spawn(driver: SimulatedDriver, guest: Guest, origin: Origin | None = None, cancel: threading.Event | None = None) -> None:
-    driver.spawn(guest, None, cancel or threading.Event(), origin)
+    driver.spawn(guest, A_SPEC, None, cancel or threading.Event(), origin)
 
 
 def disk(path: Path, host: str, uuid: str) -> Disk | None:

@@ -15,6 +15,7 @@ from compute.simulated import METADATA_KEY, SimulatedDriver, SpawnOutcome, cut_p
 from objects import errors
 from objects.task import Power
 from service.periodic import wait_until
+from tests.support.agents import A_SPEC
 
 UUIDS = [f"uuid-{n}" for n in range(2000)]
 
@@ -54,10 +55,10 @@ def test_each_outcome_as_the_agent_sees_it(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     cancel = threading.Event()
     with pytest.raises(errors.BuildFailed, match="told to fail"):
-        driver.spawn(a_guest(metadata={METADATA_KEY: "fail"}), None, cancel)
+        driver.spawn(a_guest(metadata={METADATA_KEY: "fail"}), A_SPEC, None, cancel)
     with pytest.raises(errors.BuildAborted, match="told to abort"):
-        driver.spawn(a_guest(metadata={METADATA_KEY: "abort"}), None, cancel)
-    driver.spawn(a_guest("uuid-9"), None, cancel)
+        driver.spawn(a_guest(metadata={METADATA_KEY: "abort"}), A_SPEC, None, cancel)
+    driver.spawn(a_guest("uuid-9"), A_SPEC, None, cancel)
     assert [guest.uuid for guest in driver.guests()] == ["uuid-9"]
 
 
@@ -66,7 +67,7 @@ def test_a_hanging_spawn_ends_when_cancelled(tmp_path: Path) -> None:
 
     def spawn() -> None:
         with pytest.raises(errors.BuildFailed, match="cancelled"):
-            driver.spawn(a_guest(metadata={METADATA_KEY: "hang"}), None, cancel)
+            driver.spawn(a_guest(metadata={METADATA_KEY: "hang"}), A_SPEC, None, cancel)
         ended.set()
 
     threading.Thread(target=spawn, daemon=True).start()
@@ -80,13 +81,13 @@ def test_a_cancelled_spawn_leaves_no_guest_even_without_delay(tmp_path: Path) ->
     driver, cancel = a_driver(tmp_path), threading.Event()
     cancel.set()
     with pytest.raises(errors.BuildFailed, match="cancelled"):
-        driver.spawn(a_guest(), None, cancel)
+        driver.spawn(a_guest(), A_SPEC, None, cancel)
     assert driver.guests() == []
 
 
 def test_guests_outlive_the_driver_and_their_metadata_is_not_written(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
-    driver.spawn(a_guest(metadata={"password": "s3cret"}), None, threading.Event())
+    driver.spawn(a_guest(metadata={"password": "s3cret"}), A_SPEC, None, threading.Event())
     driver.close()
     assert b"s3cret" not in journal_path(str(tmp_path), "h1").read_bytes()
     again = a_driver(tmp_path)
@@ -96,7 +97,7 @@ def test_guests_outlive_the_driver_and_their_metadata_is_not_written(tmp_path: P
 
 def test_after_a_power_cut_no_guest_runs_and_an_agent_at_work_prevents_it(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
-    driver.spawn(a_guest(), None, threading.Event())
+    driver.spawn(a_guest(), A_SPEC, None, threading.Event())
     with pytest.raises(errors.Misconfigured, match="Another agent uses"):
         cut_power(str(tmp_path), "h1")
     assert [guest.power for guest in driver.guests()] == [Power.ON]
@@ -125,7 +126,7 @@ def test_the_lines_of_a_damaged_journal_that_can_be_read_count_and_the_file_is_k
 ) -> None:
     path = journal_path(str(tmp_path), "h1")
     driver = a_driver(tmp_path)
-    driver.spawn(a_guest(), None, threading.Event())
+    driver.spawn(a_guest(), A_SPEC, None, threading.Event())
     driver.close()
     damaged = b"rubbish\n" + path.read_bytes() + b'{"spawned": {"uuid": "\xff"}}\n'
     for number in (1, 2):
@@ -142,7 +143,7 @@ def test_after_close_nothing_is_written(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     driver.close()
     with pytest.raises(errors.BuildFailed, match="closed"):
-        driver.spawn(a_guest(), None, threading.Event())
+        driver.spawn(a_guest(), A_SPEC, None, threading.Event())
     assert read_guests(journal_path(str(tmp_path), "h1")) == []
 
 
@@ -152,7 +153,7 @@ def test_the_repr_of_a_guest_hides_metadata() -> None:
 
 def test_guests_stay_the_machines_when_its_host_gets_another_name(tmp_path: Path) -> None:
     first = a_driver(tmp_path, host="h1")
-    first.spawn(a_guest(), None, threading.Event())
+    first.spawn(a_guest(), A_SPEC, None, threading.Event())
     first.close()
     second = a_driver(tmp_path, host="h2")
     assert second.guests() == [a_guest()]
@@ -163,7 +164,7 @@ def test_guests_stay_the_machines_when_its_host_gets_another_name(tmp_path: Path
 
 def test_hosts_that_share_a_folder_have_guests_of_their_own(tmp_path: Path) -> None:
     first = a_driver(tmp_path, host="h1", shared_folder=True)
-    first.spawn(a_guest(), None, threading.Event())
+    first.spawn(a_guest(), A_SPEC, None, threading.Event())
     first.close()
     second = a_driver(tmp_path, host="h2", shared_folder=True)
     assert second.guests() == []
@@ -172,7 +173,7 @@ def test_hosts_that_share_a_folder_have_guests_of_their_own(tmp_path: Path) -> N
 
 def test_a_boot_writes_no_console_and_a_destroy_leaves_none(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
-    driver.spawn(a_guest(image_id="i-1"), None, threading.Event())
+    driver.spawn(a_guest(image_id="i-1"), A_SPEC, None, threading.Event())
     assert driver.console_output("uuid-1", 1000).decode() == "uuid-1: boots from image i-1 on h1\nuuid-1: ready\n"
     assert driver.console_output("uuid-1", 6) == b"ready\n"
     assert not (tmp_path / "h1.consoles").exists()

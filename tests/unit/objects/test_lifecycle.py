@@ -340,3 +340,36 @@ def test_a_later_start_is_granted_only_a_task_that_may_be_repeated(kind: TaskKin
     refused(lifecycle.begin(current, "h1", 3, 1, 4, "h1:a", task), done=True)
     after = changed(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", task)).row
     assert after.task_state is (TaskState.FAILED if kind.once else TaskState.RUNNING)
+
+
+def a_stop(current: Instance, host: str = "h1", fence: int = 3, attempt: int = 1, builder: str = "b", number: int = 4) -> Outcome:
+    return lifecycle.powered_off(current, host, fence, attempt, builder, number, "It crashed.")
+
+
+@pytest.mark.parametrize("power", [Power.ON, Power.PAUSED])
+def test_a_guest_that_stopped_by_itself_is_off_on_record(power: Power) -> None:
+    current = row(State.ACTIVE, builder="b", power=power, task_number=4)
+    after = changed(a_stop(current))
+    assert (after.row.power, after.row.task_fault, after.event) == (Power.OFF, "It crashed.", EventKind.TASK)
+    assert (after.row.task_number, after.row.task_state, after.row.version) == (4, TaskState.DONE, current.version + 1)
+    refused(a_stop(after.row), done=True)
+    for other in ({"host": "h2"}, {"fence": 2}, {"attempt": 2}, {"builder": "c"}):
+        refused(a_stop(current, **other))
+
+
+def test_a_late_report_that_a_guest_is_off_undoes_no_start() -> None:
+    started = changed(lifecycle.ask(row(State.ACTIVE, builder="b", power=Power.OFF, task_number=4), 8, Power.ON)).row
+    refused(a_stop(started))
+    done = lifecycle.task_over(started, "h1", 3, 1, 8)
+    assert isinstance(done, Change)
+    refused(a_stop(done.row))
+
+
+@pytest.mark.parametrize("state", [TaskState.ORDERED, TaskState.RUNNING, TaskState.FAILED])
+def test_a_guest_at_a_task_or_after_one_that_failed_is_not_off_on_record(state: TaskState) -> None:
+    refused(a_stop(row(State.ACTIVE, builder="b", task_number=4, task_state=state)))
+
+
+@pytest.mark.parametrize("power", [Power.HELD, Power.SUSPENDED, Power.INCOMING])
+def test_a_guest_that_does_not_run_on_record_is_not_off(power: Power) -> None:
+    refused(a_stop(row(State.ACTIVE, builder="b", power=power, task_number=4)))

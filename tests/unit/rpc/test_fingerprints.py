@@ -24,7 +24,7 @@ FINGERPRINTS = {
     "Holding": "1.1-1ec0b4b95e88",
     "InstanceSummary": "1.3-358d0b3e2b8a",
     "Origin": "1.1-7a2a9caecdcd",
-    "Report": "1.5-a0ecc4b3eee7",
+    "Report": "1.6-2ec2096ee9a0",
     "RequestSpec": "2.3-f8c5b412f1b5",
     "Selection": "1.1-1cfc9cd9b237",
     "TaskOrder": "1.1-ed4df789af48",
