@@ -365,6 +365,8 @@ class Schedules(RuleBasedStateMachine):
         every += [(process, name) for process, name in every if name in OFTEN] * 3
         if which % 8 == 0 or not every:
             every = [(process, name) for process in self.world.processes.values() for name in process.work]
+        if not every:  # every process is down
+            return False
         process, name = every[which % len(every)]
         self._note("sweep", f"{process.owner} {name}")
         process.begin(name)

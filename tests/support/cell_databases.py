@@ -14,6 +14,7 @@ from cells.administration import NewCell, create_cell
 from cells.bulkhead import BulkheadSettings
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
+from compute.main import VERSION
 from db.api import cell_mappings
 from db.cell import compute_nodes, services
 from objects.cell import CellMapping
@@ -53,7 +54,7 @@ class Cells:
         now = time.time() if at is None else at
         database = self.ground.open(cell)
         for host in hosts:
-            database.write(services.heartbeat, host, binary, 1, now)
+            database.write(services.heartbeat, host, binary, VERSION, now)
             node = ComputeNode(
                 host=host,
                 node=host,

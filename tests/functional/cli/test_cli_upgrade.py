@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from cells.discovery import discover
 from cli import key_file
+from compute.main import VERSION
 from db import processes
 from db.api import tables
 from db.cell import services
@@ -160,7 +161,7 @@ def test_processes_of_another_release(site: Site) -> None:
 
     show(site.cells.api, "api", "0.0.9")
     show(Database(site.east.database_url), "cell", release())
-    agent = Beat(host="east-h1", binary=AGENT_BINARY)
+    agent = Beat(host="east-h1", binary=AGENT_BINARY, version=VERSION)
     Database(site.east.database_url).write(services.introduce, agent, About(release="0.0.8"), 1.0)
     agents, level, well = site.check(1)["Services"]
     assert agents == ("Warning", f"on release 0.0.8, while this is {release()}: superconductor-compute on east-h1")
