@@ -163,7 +163,7 @@ class SimulatedDriver:
             self._check_task(uuid, hard=hard)
         if guest.power.runs is not power.runs:
             self._disks.write(uuid)
-        self._consoles.write(guest, f"{guest.name}: {'has come live' if found.power is Power.INCOMING else f'is {power}'}")
+        self._consoles.write(found, f"{guest.name}: {'has come live' if found.power is Power.INCOMING else f'is {power}'}")
         self._journal.change(msgspec.structs.replace(guest, power=power))
         if guest is not found:
             self._disks.sent(uuid)

@@ -265,3 +265,14 @@ def test_a_power_cut_ends_a_guest_that_has_come_live_and_one_that_listens(tmp_pa
         assert [guest.power for guest in source.guests()] == [Power.ON]
     for driver in (source, again):
         driver.close()
+
+
+def test_the_console_of_a_guest_that_has_come_live_tells_of_no_boot(tmp_path: Path) -> None:
+    source, target = a_driver(tmp_path), a_driver(tmp_path, "h2")
+    spawn(source, a_guest("a"))
+    spawn(target, a_guest("b", power=Power.INCOMING))
+    source.send("a", SendTarget(instance_uuid="b", host="h2"), threading.Event())
+    target.set_power("b", Power.ON, hard=False)
+    assert target.console_output("b", 1000) == b"b: has come live\n"
+    for driver in (source, target):
+        driver.close()
