@@ -265,7 +265,7 @@ def make_reporter(settings: ComputeSettings, bus: Bus) -> Reporter:
 
 
 def _about() -> About:
-    return About(release=release(), messages=MESSAGES, pid=os.getpid())
+    return About(release=release(), messages=MESSAGES, pid=os.getpid(), version=VERSION)
 
 
 def _offer(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:

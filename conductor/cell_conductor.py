@@ -121,9 +121,11 @@ class CellConductor:
 
         This removes the host's unknown guests from the records: the agent reports them again afterwards.
         """
-        check_service(host, binary)
+        check_service(host, binary, about.version)
         about = checked_about(about, uptime)
-        self._database.write(_introduce, Beat(host=host, binary=binary), about, uptime, identified=identified)
+        self._database.write(
+            _introduce, Beat(host=host, binary=binary, version=about.version), about, uptime, identified=identified
+        )
 
     def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
         """An agent reports the guests it holds that have no record in this cell."""

@@ -14,14 +14,15 @@ AGENT_BINARY = "superconductor-compute"
 
 class About(Message, frozen=True, kw_only=True):
     """A process's report about itself. ``release``: the software version. ``messages``: the version of the messages it serves,
-    if any.
+    if any. ``version``: of an agent, its service version, as in its heartbeats.
     """
 
-    VERSION: ClassVar[str] = "1.0"
+    VERSION: ClassVar[str] = "1.1"
 
     release: str = ""
     messages: str = ""
     pid: int = 0
+    version: int = 1
 
 
 class Process(Object, frozen=True, kw_only=True):

@@ -166,6 +166,19 @@ def stop_failing(scene: Scene) -> None:
     scene.stop(uuid, fails=True)
 
 
+def stop_by_itself(scene: Scene) -> None:
+    """The guest's own system shuts down, and its agent finds that at its next audit."""
+    uuid, _ = scene.boot(), scene.boot()
+    scene.rest()
+    scene.tasks[uuid] = TaskState.DONE, Power.OFF
+    for agent in scene.world.agents():
+        if isinstance(agent, AgentProcess):
+            for guest in agent.driver.guests():
+                if guest.uuid == uuid:
+                    agent.driver._journal.change(msgspec.structs.replace(guest, power=Power.OFF))
+            agent.begin("audit")
+
+
 def look_around(scene: Scene) -> None:
     """What agents do by the clock, with guests and without."""
     scene.boot()
@@ -229,6 +242,7 @@ CASES: dict[str, Callable[[Scene], None]] = {
     "cell-conductor.report begin": stop,
     "cell-conductor.report done": stop,
     "cell-conductor.report task-failed": stop_failing,
+    "cell-conductor.report power": stop_by_itself,
     "cell-conductor.build_instances": boot_failing,
     "cell-conductor.holdings": look_around,
     "cell-conductor.update_resource_stats": look_around,

@@ -12,7 +12,7 @@ from objects.base import Message
 from rpc.codec import all_messages
 
 FINGERPRINTS = {
-    "About": "1.0-1601323694bc",
+    "About": "1.1-77af70ec7dbd",
     "BuildOrder": "1.3-9de57b65fc62",
     "BuildOrders": "2.4-605fb0e24d41",
     "Choice": "1.0-abf6c6a7fe51",
