@@ -291,7 +291,8 @@ class TestGroups:
         scheduler = site.scheduler()
         group = fleet.group(GroupPolicy.AFFINITY)
         one, two, _ = self.members(site, scheduler, group, 3)
-        site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=one.uuid, host="h7", node="h7")])
+        away = "h7" if two.host != "h7" else "h6"
+        site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=one.uuid, host=away, node=away)])
         of = instance_mappings.c
         statement = sa.update(instance_mappings).where(of.instance_uuid == one.uuid).values({leaving: True})
         site.database.write(lambda tx: tx.execute(statement))
