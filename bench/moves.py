@@ -37,6 +37,8 @@ from objects.process import AGENT_BINARY
 from service.periodic import wait_until
 
 PATIENCE_S = 300.0
+VALUES = {"os-migrateLive": {"host": None, "block_migration": "auto"}, "evacuate": {}}
+"""What the bodies of these actions say."""
 
 
 class Operators:
@@ -56,10 +58,19 @@ class Operators:
         return self.api.read(mappings.list_, mappings.ServerQuery(name=f"^{name}", limit=100_000))
 
     def act(self, uuid: str, action: str) -> None:
-        body = {action: {"host": None, "block_migration": "auto"} if action == "os-migrateLive" else None}
+        body = {action: VALUES.get(action)}
         url = f"{self.bench.region.endpoint}/servers/{uuid}/action"
         answer = self.bench.session().post(url, json=body, headers={"OpenStack-API-Version": "compute 2.53"})
-        assert answer.status_code == 202, answer.text
+        assert answer.status_code in (200, 202), answer.text
+
+    def call_dead(self, uuids: Sequence[str]) -> list[tuple[Cell, str]]:
+        """Say so of the hosts of these servers; returns them with their cells."""
+        servers = [server for uuid in uuids if (server := self.api.read(mappings.get, uuid)) is not None]
+        homes = {(server.cell_uuid or "", server.host or "") for server in servers}
+        found = [(self.registry.get(cell_uuid), host) for cell_uuid, host in sorted(homes)]
+        for cell, host in found:
+            cell.write(services.set_forced_down, host, AGENT_BINARY, True, cell.now())
+        return found
 
     def wait(self, uuids: Sequence[str]) -> None:
         """Wait until none of these servers has an open operation."""
@@ -85,6 +96,7 @@ def cost(at: Operators, console: Console, names: Sequence[str], count: int, cloc
     bench.wait("moved-", count)
     uuids = [server.uuid for server in at.servers("moved-")]
     for action in names:
+        dead = at.call_dead(uuids) if action == "evacuate" else []
         time.sleep(1.0)
         with bench.statements:
             bench.statements.reset()
@@ -96,6 +108,8 @@ def cost(at: Operators, console: Console, names: Sequence[str], count: int, cloc
             taken = time.monotonic() - began
             time.sleep(1.0)  # what follows: the end of the old body
             found = bench.statements.statements()
+        for cell, host in dead:
+            cell.write(services.set_forced_down, host, AGENT_BINARY, False, cell.now())
         by_place: dict[str, float] = {"api": 0.0, "cells": 0.0}
         for (database, text), seen in found.items():
             if database != "bench":
@@ -138,7 +152,7 @@ def main() -> None:
     hosts, count, each = (8, 1, 1) if options.smoke else (48, 10, 50)
     with deployment(hosts, 0, DeploymentTimes(stats_interval=3600.0)) as bench, operators(bench) as at:
         clock, _ = idle(bench, 2.0 if options.smoke else 12.0)
-        cost(at, console, ("os-stop", "os-start", "migrate", "os-migrateLive"), count, clock)
+        cost(at, console, ("os-stop", "os-start", "migrate", "os-migrateLive", "evacuate", "shelve", "unshelve"), count, clock)
         cell = next(cell for cell in at.registry.cells() if cell.name == "cell1")
         mine = sorted(at.registry.hosts_of(cell.uuid))
         for number in range(each):
