@@ -45,7 +45,7 @@ from service.vault import Vault
 App = falcon.App[falcon.Request, falcon.Response]
 
 
-def make_app(  # noqa: PLR0913, RUF100 - the parts of the API
+def make_app(
     settings: ApiSettings,
     database: ApiDatabase,
     registry: CellRegistry,

@@ -11,20 +11,17 @@ goes, so that an agent that died in between sees whether it has gone.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import threading
 from pathlib import Path
 
 import msgspec
 
-from objects import errors, typed
+from objects import errors, text, typed
 from objects.base import Object
 from objects.task import SendTarget
 
 _PART, _NEW, _INCOMING, _SENDING = ".part", ".new", ".incoming", ".sending"
-_SAFE_NAME = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 class Disk(Object, frozen=True, kw_only=True):
@@ -179,9 +176,8 @@ class Disks:
 
 
 def file_of(folder: Path, uuid: str) -> Path:
-    """The file of this body. A uuid that is no plain name is hashed: it must not name a file elsewhere."""
-    plain = _SAFE_NAME.fullmatch(uuid) is not None
-    return folder / (uuid if plain else hashlib.sha256(uuid.encode(errors="surrogatepass")).hexdigest())
+    """The file of this body."""
+    return folder / text.file_name(uuid)
 
 
 def _beside(file: Path, kind: str) -> Path:

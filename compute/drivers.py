@@ -42,7 +42,7 @@ def find(name: str) -> Factory:
     if ":" in name:
         try:
             return cast(Factory, pkgutil.resolve_name(name))
-        except Exception as error:
+        except Exception as error:  # a module may raise anything while it is imported
             raise errors.Misconfigured(f"[compute] driver: {name!r} cannot be imported: {error}") from error
     found: stevedore.ExtensionManager[ComputeDriver] = stevedore.ExtensionManager(NAMESPACE)
     if name not in found:

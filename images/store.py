@@ -7,20 +7,17 @@ left is removed with the image.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from objects import errors
+from objects import errors, text
 
 NOT_CONFIGURED = "no image store is configured: set [images] folder"
 
 _PART = ".part"
-_SAFE_NAME = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 class FolderStore:
@@ -74,9 +71,7 @@ class FolderStore:
             raise NotADirectoryError(errno.ENOTDIR, "there is no such folder")
 
     def _file(self, image_id: str) -> Path:
-        """A name that is not plain is hashed: it must not lead to a file elsewhere."""
-        plain = _SAFE_NAME.fullmatch(image_id) is not None
-        return self._folder / (image_id if plain else hashlib.sha256(image_id.encode(errors="surrogatepass")).hexdigest())
+        return self._folder / text.file_name(image_id)
 
     @contextmanager
     def _usable(self) -> Iterator[None]:

@@ -15,12 +15,12 @@ class MoveKind(enum.StrEnum):
 
 
 class Move(Object, frozen=True, kw_only=True):
-    """The scheduler's data on a move. ``instance_uuid`` is the server; the other fields say where it is now.
+    """The scheduler's data on a move. ``instance_uuid`` is the body that the server is; the other fields say where that is now.
 
     ``image_id``: the snapshot of a server that is shelved, whose host and cell are empty strings.
 
-    The server keeps its own claim until the operation is confirmed. The claim of the move belongs to a uuid of the operation, whose
-    build request no super conductor leases, because it has no mapping: see ``docs/decisions/0017-moves.md``.
+    That body keeps its claim until the operation ends. The request with this move is of the body that is to take its place, which
+    gets a claim of its own: see ``docs/moves.md``.
     """
 
     kind: MoveKind

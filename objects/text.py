@@ -6,6 +6,7 @@ them can store a value that passes here, so no later step can fail because of it
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -113,6 +114,14 @@ def checked_name(what: str, name: object) -> str:
 def is_zone(name: str) -> bool:
     """Whether an availability zone can have this name: printable, 1 to 255 characters, no outer whitespace, no colon."""
     return 0 < len(name) <= NAME_LENGTH and name.isprintable() and name == name.strip() and ":" not in name
+
+
+_FILE_NAME = re.compile(r"[0-9A-Za-z_-]{1,64}")
+
+
+def file_name(name: str) -> str:
+    """A file name for this name. One that is not plain is hashed: it must not lead to another folder."""
+    return name if _FILE_NAME.fullmatch(name) else hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
 
 
 def hostname_of(name: str, uuid: str) -> str:
