@@ -14,6 +14,7 @@ from objects.base import Object
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
+from objects.port import Port
 from objects.spec import BootSecrets, Image
 from objects.task import Power, SendTarget
 
@@ -63,7 +64,8 @@ class GuestSpec(Object, frozen=True, kw_only=True):
     """What was asked of one new guest, beside its ``Guest``. A driver that needs some of it later keeps it with the guest.
 
     ``flavor``: with its extra specs, with root, ephemeral and swap apart. ``image``: with its properties. ``networks``: as text.
-    ``key_name``: the public key itself is not known. ``availability_zone``: as asked for. ``metadata`` may hold secrets.
+    ``ports``: the network interfaces. ``public_key``: the text of the key ``key_name``, if it is known. ``availability_zone``: as
+    asked for. ``metadata`` may hold secrets.
     """
 
     project_id: str
@@ -74,6 +76,8 @@ class GuestSpec(Object, frozen=True, kw_only=True):
     networks: str = "none"
     block_devices: tuple[dict[str, str | int | bool | None], ...] = ()
     key_name: str | None = None
+    public_key: str | None = None
+    ports: tuple[Port, ...] = ()
     config_drive: bool = False
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     tags: tuple[str, ...] = ()

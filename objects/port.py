@@ -1,0 +1,37 @@
+"""Ports: the network interfaces of a server, with the addresses that it keeps until it is deleted."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from objects.base import Object
+
+
+class FixedAddress(Object, frozen=True, kw_only=True):
+    """One address of a port. ``prefix``: the length of its subnet's prefix in bits. ``dns``: addresses of name servers."""
+
+    address: str
+    prefix: int
+    gateway: str | None = None
+    dns: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """4 or 6."""
+        return ipaddress.ip_address(self.address).version
+
+
+class Port(Object, frozen=True, kw_only=True):
+    """One network interface of a server.
+
+    ``network_id``, ``network``: ID and name of its network. ``physical_network``: the name under which hosts know what the
+    interface is attached to. ``addresses``: at most one of each IP version. ``mtu``: in bytes; None: the host's default.
+    """
+
+    network_id: str
+    network: str
+    mac: str
+    physical_network: str
+    addresses: tuple[FixedAddress, ...] = ()
+    mtu: int | None = None
+    tag: str | None = None
