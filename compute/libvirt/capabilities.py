@@ -5,14 +5,15 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
+import msgspec
+
 from objects import errors
 from objects.base import Object
 
-KIB_PER_UNIT = {"b": 1 / 1024, "bytes": 1 / 1024, "KiB": 1, "k": 1, "MiB": 1024, "M": 1024, "GiB": 1024**2, "G": 1024**2}
-"""KiB per unit of libvirt's memory sizes; without a unit they are KiB."""
+MAX_CPUS = 8192
+"""CPU numbers are below this: the limit of Linux."""
 
-SMALL_PAGE_KIB = {"x86_64": 4, "aarch64": 4, "ppc64le": 64, "s390x": 4, "riscv64": 4}
-"""The normal page size in KiB by architecture, if libvirt does not say it; 4 for others."""
+_KIB_PER_UNIT = {"b": 1 / 1024, "bytes": 1 / 1024, "KiB": 1, "k": 1, "MiB": 1024, "M": 1024, "GiB": 1024**2, "G": 1024**2}
 
 
 class HostCpu(Object, frozen=True, kw_only=True):
@@ -28,17 +29,19 @@ class NumaCell(Object, frozen=True, kw_only=True):
     id: int
     memory_kib: int
     cpus: tuple[HostCpu, ...] = ()
-    pages: dict[int, int] = {}
+    pages: dict[int, int] = msgspec.field(default_factory=dict)
 
 
 class MachineFacts(Object, frozen=True, kw_only=True):
     """What guests of one machine type can have. ``name``: the full one, such as ``pc-q35-7.2``.
 
-    ``cpu_modes``: those that libvirt supports for it. ``cpu_models``: usable named models. ``hyperv``: the enlightenments.
-    ``firmware``: what libvirt selects by itself: ``bios``, ``efi``.
+    ``virt_type``: ``kvm`` or ``qemu``. ``cpu_modes``: those that libvirt supports. ``cpu_models``: the named models that this host
+    can run. ``hyperv``: enlightenments for Windows. ``firmware``: what libvirt selects by itself: ``bios``, ``efi``.
     """
 
     name: str
+    arch: str
+    virt_type: str
     max_vcpus: int
     firmware: tuple[str, ...] = ()
     secure_boot: bool = False
@@ -54,17 +57,15 @@ class MachineFacts(Object, frozen=True, kw_only=True):
 class HostFacts(Object, frozen=True, kw_only=True):
     """A host and its hypervisor.
 
-    ``virt_types``: ``kvm``, ``qemu``: those that libvirt offers for guests of ``arch``. ``architectures``: those of guests.
-    ``machine_types``: every name, and for an alias such as ``pc`` the full name; otherwise itself. ``machines``: what was asked
-    about; the first is libvirt's default. ``libvirt_version`` and ``qemu_version``: three digits per part, so 9000000 is 9.0.0.
-    ``cpu_features``: as libvirt names them.
+    ``virt_types``: ``kvm``, ``qemu``: those that libvirt offers for guests of ``arch``. ``machine_types``: the full name by every
+    name, so ``pc-q35-7.2`` by ``q35`` and by itself. ``machines``: those that libvirt was asked about; the first is its default.
+    ``libvirt_version`` and ``qemu_version``: three digits per part, so 9000000 is 9.0.0. ``cpu_features``: in libvirt's names.
     """
 
     arch: str
     libvirt_version: int
     qemu_version: int
     virt_types: tuple[str, ...]
-    architectures: tuple[str, ...]
     machine_types: dict[str, str]
     machines: tuple[MachineFacts, ...]
     cells: tuple[NumaCell, ...] = ()
@@ -72,3 +73,149 @@ class HostFacts(Object, frozen=True, kw_only=True):
     cpu_vendor: str = ""
     cpu_features: tuple[str, ...] = ()
     small_page_kib: int = 4
+
+    def machine(self, name: str = "") -> MachineFacts:
+        """The facts of a machine type; of its family, if libvirt was not asked about that very one. Empty: libvirt's default.
+
+        Raises ``errors.BuildFailed`` if this host has no such machine type.
+        """
+        if not name:
+            return self.machines[0]
+        full = self.machine_types.get(name)
+        if full is None:
+            raise errors.BuildFailed(f"This host has no machine type {name[:80]!r}.")
+        same = [each for each in self.machines if each.name == full]
+        kin = [each for each in self.machines if _family(each.name) == _family(full)]
+        return (same or kin or list(self.machines))[0]
+
+
+def machines_to_ask(capabilities: str, virt_type: str, machine_type: str = "") -> list[str | None]:
+    """The machine types to call ``getDomainCapabilities`` for, with the host's architecture. None: libvirt's default, the first."""
+    root = _parsed(capabilities)
+    known = _machine_types(root, _arch(root))
+    asked: list[str | None] = [None]
+    asked += [name for name in dict.fromkeys([machine_type, "pc", "q35", "virt"]) if name in known]
+    return asked
+
+
+def parse(capabilities: str, domain_capabilities: Sequence[str], libvirt_version: int, qemu_version: int) -> HostFacts:
+    """The facts from ``getCapabilities()`` and one ``getDomainCapabilities()`` per machine type, the default one first.
+
+    Raises ``errors.Misconfigured`` if libvirt runs no guests of this host's architecture, or for XML that is none of libvirt's.
+    """
+    root = _parsed(capabilities)
+    arch = _arch(root)
+    guest = _guest(root, arch)
+    machines = {facts.name: facts for facts in map(_machine, domain_capabilities)}
+    if guest is None or not machines:
+        raise errors.Misconfigured(f"libvirt offers no guests of this host's architecture, {arch}: install its QEMU.")
+    cells = tuple(_cell(cell) for cell in root.iterfind("host/topology/cells/cell"))
+    sizes = [int(page.get("size", "4")) for page in root.iterfind("host/cpu/pages")]
+    return HostFacts(
+        arch=arch,
+        libvirt_version=libvirt_version,
+        qemu_version=qemu_version,
+        virt_types=tuple(domain.get("type", "") for domain in guest.iterfind("arch/domain")),
+        machine_types=_machine_types(root, arch),
+        machines=tuple(machines.values()),
+        cells=cells,
+        cpu_model=root.findtext("host/cpu/model", ""),
+        cpu_vendor=root.findtext("host/cpu/vendor", ""),
+        cpu_features=tuple(feature.get("name", "") for feature in root.iterfind("host/cpu/feature")),
+        small_page_kib=min(sizes, default=4),
+    )
+
+
+def cpu_list(text: str) -> tuple[int, ...]:
+    """The numbers of a CPU set such as ``0-3,6``, where ``^2`` removes one. Raises ValueError."""
+    found, removed = set[int](), set[int]()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, _, last = part.removeprefix("^").partition("-")
+        numbers = range(int(first), int(last or first) + 1)
+        if not numbers or len(numbers) > MAX_CPUS or numbers[-1] >= MAX_CPUS:
+            raise ValueError(f"{part!r} is not a range of CPUs")
+        (removed if part.startswith("^") else found).update(numbers)
+    return tuple(sorted(found - removed))
+
+
+def cpu_text(cpus: Sequence[int]) -> str:
+    """The CPU set as text, such as ``0-3,6``."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _parsed(text: str) -> ET.Element:
+    try:
+        return ET.fromstring(text)
+    except ET.ParseError as error:
+        raise errors.Misconfigured(f"libvirt's capabilities cannot be read: {error}") from None
+
+
+def _arch(root: ET.Element) -> str:
+    return root.findtext("host/cpu/arch", "")
+
+
+def _guest(root: ET.Element, arch: str) -> ET.Element | None:
+    guests = [guest for guest in root.iterfind("guest") if guest.findtext("os_type") == "hvm"]
+    return next((guest for guest in guests if any(each.get("name") == arch for each in guest.iterfind("arch"))), None)
+
+
+def _machine_types(root: ET.Element, arch: str) -> dict[str, str]:
+    guest = _guest(root, arch)
+    machines = guest.iterfind("arch/machine") if guest is not None else ()
+    return {machine.text: machine.get("canonical", machine.text) for machine in machines if machine.text}
+
+
+def _machine(text: str) -> MachineFacts:
+    root = _parsed(text)
+    vcpu = root.find("vcpu")
+    modes = {mode.get("name", ""): mode for mode in root.iterfind("cpu/mode") if mode.get("supported") == "yes"}
+    custom = modes.get("custom")
+    models = custom.iterfind("model") if custom is not None else ()
+    return MachineFacts(
+        name=root.findtext("machine", ""),
+        arch=root.findtext("arch", ""),
+        virt_type=root.findtext("domain", ""),
+        max_vcpus=int(vcpu.get("max", "1")) if vcpu is not None else 1,
+        firmware=_values(root, "os/enum[@name='firmware']"),
+        secure_boot="yes" in _values(root, "os/loader/enum[@name='secure']"),
+        cpu_modes=tuple(modes),
+        cpu_models=tuple(model.text for model in models if model.text and model.get("usable") != "no"),
+        disk_buses=_values(root, "devices/disk/enum[@name='bus']"),
+        video_models=_values(root, "devices/video/enum[@name='modelType']"),
+        rng_models=_values(root, "devices/rng/enum[@name='model']"),
+        graphics=_values(root, "devices/graphics/enum[@name='type']"),
+        hyperv=_values(root, "features/hyperv/enum[@name='features']"),
+    )
+
+
+def _values(root: ET.Element, path: str) -> tuple[str, ...]:
+    enum = root.find(path)
+    return tuple(value.text for value in enum.iterfind("value") if value.text) if enum is not None else ()
+
+
+def _cell(cell: ET.Element) -> NumaCell:
+    memory = cell.find("memory")
+    amount, unit = (int(memory.text or 0), memory.get("unit", "KiB")) if memory is not None else (0, "KiB")
+    cpus = [cpu for cpu in cell.iterfind("cpus/cpu") if cpu.get("id")]
+    return NumaCell(
+        id=int(cell.get("id", "0")),
+        memory_kib=int(amount * _KIB_PER_UNIT.get(unit, 1)),
+        cpus=tuple(HostCpu(id=int(cpu.get("id", "0")), siblings=_siblings(cpu)) for cpu in cpus),
+        pages={int(page.get("size", "0")): int(page.text or 0) for page in cell.iterfind("pages")},
+    )
+
+
+def _siblings(cpu: ET.Element) -> tuple[int, ...]:
+    """A CPU that is off has no siblings."""
+    return cpu_list(cpu.get("siblings", cpu.get("id", "0")))
+
+
+def _family(machine: str) -> str:
+    """``pc-q35`` of ``pc-q35-7.2``, ``pc-i440fx`` of ``pc-i440fx-7.2``, ``virt`` of ``virt-7.2``."""
+    return machine.rpartition("-")[0] or machine

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+
+from compute.libvirt.capabilities import HostFacts, NumaCell
+from compute.libvirt.guest_options import GuestSettings
+from compute.libvirt.guest_properties import GuestProperties, NumaNode
+from objects import errors
 from objects.base import Object
+
+MAX_PLACINGS = 1000
+"""How many ways to put the guest's NUMA nodes on the host's cells are tried."""
 
 
 class TakenMemory(Object, frozen=True, kw_only=True):
@@ -21,3 +31,176 @@ class Taken(Object, frozen=True, kw_only=True):
 
     cpus: tuple[int, ...] = ()
     memory: tuple[TakenMemory, ...] = ()
+
+
+class PlacedNode(Object, frozen=True, kw_only=True):
+    """One NUMA node of a guest on a cell of the host. ``pins``: the host CPUs of each vCPU. ``page_kib``: 0 for normal pages."""
+
+    vcpus: tuple[int, ...]
+    memory_mb: int
+    cell: int
+    page_kib: int
+    pins: dict[int, tuple[int, ...]]
+
+
+class CpuPlan(Object, frozen=True, kw_only=True):
+    """A guest on the host's CPUs. ``nodes``: empty if nothing ties it to a cell; then it runs on ``shared``.
+
+    ``shared``: the host CPUs of all its vCPUs, empty for any. ``numa``: whether the guest sees the nodes. ``emulator``: the host
+    CPUs of QEMU's own threads.
+    """
+
+    nodes: tuple[PlacedNode, ...] = ()
+    numa: bool = False
+    shared: tuple[int, ...] = ()
+    emulator: tuple[int, ...] = ()
+    taken: Taken = Taken()
+
+
+def plan_cpus(
+    asked: GuestProperties, vcpus: int, memory_mb: int, host: HostFacts, settings: GuestSettings, others: Iterable[Taken]
+) -> CpuPlan:
+    """Put a guest on the host's CPUs and cells. ``others``: what the other guests have taken.
+
+    Raises ``errors.BuildFailed`` if this host cannot take it so.
+    """
+    online = tuple(sorted(cpu.id for cell in host.cells for cpu in cell.cpus))
+    dedicated, shared = settings.cpus(online)
+    taken = list(others)
+    if not (asked.dedicated_cpus or asked.numa_nodes or asked.page_size):
+        return CpuPlan(shared=shared if dedicated or settings.cpu_shared_set else ())
+    if asked.dedicated_cpus and not dedicated:
+        raise errors.BuildFailed("This host has no dedicated CPUs: its [libvirt] cpu_dedicated_set is empty.")
+    nodes = asked.numa_nodes or (NumaNode(vcpus=tuple(range(vcpus)), memory_mb=memory_mb),)
+    used = {cpu for each in taken for cpu in each.cpus}
+    free = {cpu for cpu in dedicated if cpu not in used}
+    refusal = f"This host has {len(host.cells)} NUMA cells, the guest needs {len(nodes)}."
+    for number, cells in enumerate(permutations(host.cells, len(nodes))):
+        if number >= MAX_PLACINGS:
+            break
+        try:
+            placed = [_place(asked, node, cell, free, shared, taken, host) for node, cell in zip(nodes, cells, strict=True)]
+            return _finish(asked, placed, cells, free, shared if settings.cpu_shared_set else ())
+        except _Full as full:
+            refusal = str(full)
+    raise errors.BuildFailed(refusal)
+
+
+class _Full(Exception):
+    """A cell of the host cannot take a node of the guest; the text says why."""
+
+
+def _place(
+    asked: GuestProperties,
+    node: NumaNode,
+    cell: NumaCell,
+    free: set[int],
+    shared: Sequence[int],
+    taken: Sequence[Taken],
+    host: HostFacts,
+) -> tuple[PlacedNode, set[int]]:
+    """The node on this cell, and the CPUs that it takes for itself."""
+    page_kib = _page_size(asked.page_size, node, cell, taken, host.small_page_kib)
+    own = tuple(cpu.id for cpu in cell.cpus if cpu.id in shared)
+    pins = dict.fromkeys(node.vcpus, own)
+    reserved: set[int] = set()
+    if asked.dedicated_cpus:
+        cpus, reserved = _pick(asked.thread_policy, len(node.vcpus), cell, free)
+        pins = {vcpu: (cpu,) for vcpu, cpu in zip(node.vcpus, cpus, strict=True)}
+    elif not own:
+        raise _Full(f"NUMA cell {cell.id} has no shared CPUs.")
+    placed = PlacedNode(vcpus=node.vcpus, memory_mb=node.memory_mb, cell=cell.id, page_kib=page_kib, pins=pins)
+    return placed, reserved
+
+
+def _finish(
+    asked: GuestProperties,
+    placed: Sequence[tuple[PlacedNode, set[int]]],
+    cells: Sequence[NumaCell],
+    free: set[int],
+    shared: tuple[int, ...],
+) -> CpuPlan:
+    nodes = tuple(node for node, _ in placed)
+    reserved = {cpu for _, cpus in placed for cpu in cpus}
+    emulator = tuple(sorted({cpu for node in nodes for cpus in node.pins.values() for cpu in cpus}))
+    if asked.emulator_threads == "share" and shared:
+        emulator = shared
+    elif asked.emulator_threads == "isolate":
+        left = [cpu.id for cell in cells for cpu in cell.cpus if cpu.id in free - reserved]
+        if not left:
+            raise _Full("The cells of the guest have no dedicated CPU left for QEMU's own threads.")
+        emulator = (left[0],)
+        reserved |= {left[0]}
+    memory = tuple(TakenMemory(cell=node.cell, page_kib=node.page_kib, memory_mb=node.memory_mb) for node in nodes)
+    taken = Taken(cpus=tuple(sorted(reserved)), memory=memory)
+    return CpuPlan(nodes=nodes, numa=bool(asked.numa_nodes), emulator=emulator, taken=taken)
+
+
+def _pick(policy: str, count: int, cell: NumaCell, free: set[int]) -> tuple[list[int], set[int]]:
+    """Dedicated CPUs of the cell for this many vCPUs, and all that nobody else may use then.
+
+    Whole cores come first, so that no two guests share one while there are others. ``isolate``: one CPU of each core, and its
+    siblings stay idle. ``require``: whole cores with several threads only.
+    """
+    cores = sorted({cpu.siblings for cpu in cell.cpus}, key=min)
+    left = [tuple(cpu for cpu in core if cpu in free) for core in cores]
+    whole = [core for core, unused in zip(cores, left, strict=True) if core == unused]
+    if policy == "isolate":
+        chosen = whole[:count]
+        cpus, reserved = [core[0] for core in chosen], {cpu for core in chosen for cpu in core}
+    elif policy == "require":
+        chosen = [core for core in whole if len(core) > 1]
+        cpus = [cpu for core in chosen for cpu in core][:count]
+        reserved = {cpu for core in chosen if {*core} & {*cpus} for cpu in core}
+    else:
+        partly = [unused for core, unused in zip(cores, left, strict=True) if unused and core != unused]
+        # Whole cores for whole groups of vCPUs, and what remains of cores for the rest, so that cores are not broken needlessly.
+        cpus = _fill(count, whole, partly)
+        reserved = {*cpus}
+    if len(cpus) < count:
+        which = {"isolate": "free cores", "require": "free CPUs on whole cores of several threads"}.get(
+            policy, "free dedicated CPUs"
+        )
+        raise _Full(f"NUMA cell {cell.id} has {len(cpus)} {which}, the guest needs {count}.")
+    return cpus, reserved
+
+
+def _fill(count: int, whole: Sequence[tuple[int, ...]], partly: Sequence[tuple[int, ...]]) -> list[int]:
+    cpus = list[int]()
+    rest = list[tuple[int, ...]]()
+    for core in whole:
+        if len(cpus) + len(core) <= count:
+            cpus += core
+        else:
+            rest.append(core)
+    for core in (*partly, *rest):
+        cpus += core[: count - len(cpus)]
+    return cpus
+
+
+def _page_size(asked: str, node: NumaNode, cell: NumaCell, taken: Sequence[Taken], small: int) -> int:
+    """The page size in KiB for this node's memory on this cell; 0: normal pages. ``large`` and ``any`` prefer the largest."""
+    if asked in ("", "small", str(small)):
+        _check_memory(node, cell, taken, small)
+        return 0
+    huge = sorted((size for size in cell.pages if size != small), reverse=True)
+    for size in huge if asked in ("large", "any") else [int(asked)]:
+        used = sum(each.memory_mb for guest in taken for each in guest.memory if (each.cell, each.page_kib) == (cell.id, size))
+        have_mb = cell.pages.get(size, 0) * size // 1024
+        if node.memory_mb * 1024 % size == 0 and have_mb - used >= node.memory_mb:
+            return size
+    if asked == "any":
+        _check_memory(node, cell, taken, small)
+        return 0
+    sizes = "large" if asked == "large" else f"{asked} KiB"
+    raise _Full(f"NUMA cell {cell.id} has not enough free pages ({sizes}) for {node.memory_mb} MiB.")
+
+
+def _check_memory(node: NumaNode, cell: NumaCell, taken: Sequence[Taken], small: int) -> None:
+    used = sum(each.memory_mb for guest in taken for each in guest.memory if each.cell == cell.id and not each.page_kib)
+    huge_kib = sum(size * count for size, count in cell.pages.items() if size != small)
+    have_mb = (cell.memory_kib - huge_kib) // 1024
+    if used + node.memory_mb > have_mb:
+        raise _Full(
+            f"NUMA cell {cell.id} has {have_mb - used} of {have_mb} MiB for guests that are tied to it, not {node.memory_mb}."
+        )

@@ -1,27 +1,102 @@
-"""Options of the group ``libvirt`` that shape guests and the host's resources."""
+"""Options of the group ``libvirt`` that shape guests and divide the host's CPUs."""
 
 from __future__ import annotations
 
 from oslo_config import cfg
 
+from compute.libvirt.capabilities import cpu_list
+from objects import errors
 from objects.base import Object
 
 GUEST = [
     cfg.StrOpt(
-        "virt_type",
-        default="kvm",
-        choices=[("kvm", "guests run on the CPU's virtualization"), ("qemu", "QEMU emulates the CPU, which is slow: for tests")],
-        help="How guests are run.",
+        "cpu_mode",
+        choices=[
+            ("host-model", "the named model closest to the host's CPU; guests can migrate to hosts that have as much"),
+            ("host-passthrough", "the host's CPU; guests can migrate to equal hosts only"),
+            ("maximum", "all that the hypervisor can offer"),
+            ("custom", "the first of cpu_models that the host can run"),
+            ("none", "QEMU's default"),
+        ],
+        sample_default="<host-model with kvm, none with qemu>",
+        help="CPU of guests.",
+    ),
+    cfg.ListOpt("cpu_models", default=[], help="Names of CPU models, the best first, for cpu_mode = custom."),
+    cfg.ListOpt(
+        "cpu_features",
+        default=[],
+        help="CPU features that guests get (+NAME or NAME) or do not get (-NAME) in addition. Not with cpu_mode = none.",
+    ),
+    cfg.StrOpt(
+        "machine_type",
+        default="",
+        help="Machine type of guests whose image has no property hw_machine_type, for instance q35. Empty: libvirt's default.",
+    ),
+    cfg.StrOpt(
+        "disk_cache",
+        default="auto",
+        choices=[
+            ("auto", "none if the disks' file system can bypass the host's page cache, otherwise writeback"),
+            ("none", "past the host's page cache"),
+            ("writeback", "through the host's page cache; guests that flush lose nothing"),
+            ("writethrough", "each write waits for the disk"),
+            ("directsync", "past the page cache, and each write waits for the disk"),
+            ("unsafe", "ignores flushes: a power cut destroys disks"),
+        ],
+        help="Cache mode of disks.",
+    ),
+    cfg.StrOpt(
+        "disk_io",
+        default="",
+        choices=[
+            ("", "QEMU's default"),
+            ("native", "Linux's asynchronous input and output"),
+            ("threads", "a pool of threads"),
+            ("io_uring", "io_uring, which the kernel must allow"),
+        ],
+        help="How QEMU writes to disks. native needs the cache mode none or directsync.",
+    ),
+    cfg.StrOpt(
+        "disk_discard",
+        default="unmap",
+        choices=[("unmap", "the host gets the space back"), ("ignore", "nothing")],
+        help="What happens when a guest discards blocks of a disk.",
+    ),
+    cfg.IntOpt(
+        "tb_cache_mb",
+        default=32,
+        min=0,
+        help="MiB per guest that QEMU may use for translated code, with virt_type = qemu and libvirt 8.0. 0: QEMU's default.",
+    ),
+    cfg.BoolOpt("memory_balloon", default=False, help="Give guests a memory balloon, which reports how much memory they use."),
+    cfg.StrOpt("rng_device", default="/dev/urandom", help="Where the random numbers of guests come from, on the host."),
+    cfg.StrOpt(
+        "vnc_listen",
+        default="",
+        help="Address at which each guest has a screen over VNC. Whoever can reach it can use all of them: there is no password. "
+        "Empty: guests have no screen.",
+    ),
+    cfg.StrOpt(
+        "cpu_dedicated_set",
+        default="",
+        help="CPUs of the host for guests with hw:cpu_policy = dedicated, for instance 4-15. The host offers them as the resource "
+        "class CUSTOM_PCPU. Empty: none.",
+    ),
+    cfg.StrOpt(
+        "cpu_shared_set",
+        default="",
+        help="CPUs of the host for all other guests. Empty: those that are not in cpu_dedicated_set.",
     ),
 ]
 
 
 class GuestSettings(Object, frozen=True, kw_only=True):
-    """The options of ``GUEST``, with their names and defaults."""
+    """The options of ``GUEST`` and ``virt_type``, with the defaults of the options."""
 
     virt_type: str = "kvm"
     cpu_mode: str | None = None
     cpu_models: tuple[str, ...] = ()
+    cpu_features: tuple[str, ...] = ()
     machine_type: str = ""
     disk_cache: str = "auto"
     disk_io: str = ""
@@ -32,3 +107,50 @@ class GuestSettings(Object, frozen=True, kw_only=True):
     vnc_listen: str = ""
     cpu_dedicated_set: str = ""
     cpu_shared_set: str = ""
+
+    def cpus(self, online: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The dedicated and the shared CPUs among those of the host. Raises ``errors.Misconfigured``."""
+        dedicated = _set("cpu_dedicated_set", self.cpu_dedicated_set, online)
+        shared = _set("cpu_shared_set", self.cpu_shared_set, online)
+        if both := sorted({*dedicated} & {*shared}):
+            raise errors.Misconfigured(f"[libvirt] cpu_shared_set and cpu_dedicated_set must not share a CPU; both have {both[0]}.")
+        return dedicated, shared or tuple(cpu for cpu in online if cpu not in dedicated)
+
+    def check(self) -> None:
+        """Raise ``errors.Misconfigured`` for values or combinations that cannot work on any host."""
+        for option in ("cpu_dedicated_set", "cpu_shared_set"):
+            _set(option, getattr(self, option), None)
+        if self.cpu_mode == "custom" and not self.cpu_models:
+            raise errors.Misconfigured("[libvirt] cpu_models: name at least one model, as cpu_mode is custom.")
+        if self.cpu_models and self.cpu_mode != "custom":
+            raise errors.Misconfigured("[libvirt] cpu_models: set cpu_mode = custom, or name no models.")
+        if self.cpu_mode == "host-passthrough" and self.virt_type != "kvm":
+            raise errors.Misconfigured("[libvirt] cpu_mode: host-passthrough needs virt_type = kvm.")
+        if self.cpu_features and self.effective_cpu_mode == "none":
+            raise errors.Misconfigured("[libvirt] cpu_features: set cpu_mode to another value than none.")
+        if self.disk_io == "native" and self.disk_cache not in ("none", "directsync"):
+            raise errors.Misconfigured("[libvirt] disk_io: native needs disk_cache = none or directsync.")
+
+    @property
+    def effective_cpu_mode(self) -> str:
+        """``cpu_mode``, or the default of the virtualization type."""
+        return self.cpu_mode or ("host-model" if self.virt_type == "kvm" else "none")
+
+
+def guest_settings(values: cfg.ConfigOpts.GroupAttr) -> GuestSettings:
+    """The settings of the group ``libvirt``, which has these options and ``virt_type``. Raises ``errors.Misconfigured``."""
+    read = {option.dest: values[option.dest] for option in GUEST}
+    lists = {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
+    settings = GuestSettings(virt_type=values.virt_type, **(read | lists))
+    settings.check()
+    return settings
+
+
+def _set(option: str, text: str, online: tuple[int, ...] | None) -> tuple[int, ...]:
+    try:
+        cpus = cpu_list(text)
+    except ValueError:
+        raise errors.Misconfigured(f"[libvirt] {option}: {text[:80]!r} is not a set of CPUs such as 0-3,6.") from None
+    if online is not None and (absent := [cpu for cpu in cpus if cpu not in online]):
+        raise errors.Misconfigured(f"[libvirt] {option}: this host has no CPU {absent[0]} that is online.")
+    return cpus
