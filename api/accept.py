@@ -15,7 +15,7 @@ from api.create import CreateBody
 from api.idempotency import ClientKey
 from api.opts import ApiSettings
 from db import secrets
-from db.api import builds
+from db.api import builds, keypairs
 from db.api.builds import Accepted, NewBatch, NewServer
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
@@ -125,10 +125,19 @@ class Acceptor:
             scheduler_hints=hints,
             # A retry on another host would ignore the forced host.
             max_attempts=1 if destination.hosts or destination.nodes else self._settings.max_attempts,
-            properties=create.properties(server),
+            properties=create.properties(server, self._public_key(call, server.key_name)),
             has_secrets=has_secrets,
             all_or_nothing=all_or_nothing,
         )
+
+    def _public_key(self, call: Call, name: str | None) -> str | None:
+        """The text of the caller's key of this name. A later change of the key pair does not change the server."""
+        if name is None:
+            return None
+        found = self._database.read(keypairs.public_key, call.context.user_id, name)
+        if found is None:
+            raise errors.Invalid("server.key_name: Invalid key_name provided.")
+        return found
 
     def _flavor(self, call: Call, flavor_id: str) -> Flavor:
         flavor = self._catalog.flavor(flavor_id, call)

@@ -18,6 +18,7 @@ from api.explanation import Explanation, RequestExplanation
 from api.finding import Finder
 from api.flavors import Flavors, OneFlavor
 from api.hosts import HostWatch
+from api.keypairs import KeyPairs
 from api.limits import ProjectLimits
 from api.middleware import Intake
 from api.operate import Operations
@@ -118,6 +119,9 @@ def make_app(
     services = Services(settings, database, registry, watch, silences)
     add("/v2.1/os-services", services, get=may.SERVICES)
     add("/v2.1/os-services/{service_id}", services, "one", put=may.SERVICE_UPDATE)
+    keypairs = KeyPairs(settings, database)
+    add("/v2.1/os-keypairs", keypairs, get=may.KEYPAIR_LIST, post=may.KEYPAIR_CREATE)
+    add("/v2.1/os-keypairs/{name}", keypairs, "one", get=may.KEYPAIR_SHOW, delete=may.KEYPAIR_DELETE)
     add("/v2.1/limits", ProjectLimits(settings, database), get=may.LIMITS)
     add("/v2.1/os-quota-sets/{project_id}", quotas, get=may.QUOTA_SHOW, put=may.QUOTA_UPDATE, delete=may.QUOTA_DELETE)
     add("/v2.1/os-quota-sets/{project_id}/detail", quotas, "detail", get=may.QUOTA_DETAIL)

@@ -37,9 +37,9 @@ class Call(Object, frozen=True, kw_only=True):
     def has(self, feature: Since) -> bool:
         return feature.holds(self.version)
 
-    def may(self, rule: str, project_id: str | None = None) -> bool:
-        """Whether ``rule`` allows the caller to act on ``project_id``; default: the caller's project."""
-        return self.rights.has(rule, project_id)
+    def may(self, rule: str, project_id: str | None = None, user_id: str | None = None) -> bool:
+        """Whether ``rule`` allows the caller to act on something of this project and user; default: the caller's."""
+        return self.rights.has(rule, project_id, user_id)
 
     @property
     def sees_fleet(self) -> bool:

@@ -187,12 +187,13 @@ def secrets(server: ServerBody) -> BootSecrets:
     return BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass)
 
 
-def properties(server: ServerBody) -> ServerProperties:
+def properties(server: ServerBody, public_key: str | None = None) -> ServerProperties:
     """All properties that do not affect placement. Raises errors.Forbidden for too many items of metadata."""
     return ServerProperties(
         metadata=checked_metadata(server.metadata),
         tags=tuple(dict.fromkeys(server.tags)),
         key_name=server.key_name,
+        public_key=public_key,
         config_drive=schemas.BOOLEANS[server.config_drive],
         networks=_networks(server),
         description=server.description,

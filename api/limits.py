@@ -22,7 +22,6 @@ UNCOUNTED_LIMITS = (
     "maxPersonalitySize",
     "maxServerGroupMembers",
     "maxServerGroups",
-    "maxTotalKeypairs",
 )
 UNCOUNTED_USES = ("totalServerGroupsUsed",)
 NETWORK_LIMITS = ("maxSecurityGroupRules", "maxSecurityGroups", "maxTotalFloatingIps")
@@ -44,6 +43,7 @@ class ProjectLimits:
         limits = quota.own.over(self._settings.quota)
         counted = {
             "maxServerMeta": METADATA_ITEMS_LIMIT,
+            "maxTotalKeypairs": self._settings.key_pairs,
             "maxTotalInstances": limits.instances,
             "maxTotalCores": limits.cores,
             "maxTotalRAMSize": limits.ram,

@@ -21,13 +21,16 @@ _FORM = re.compile(r"([1-9]\d{0,8})\.(0|[1-9]\d{0,8})", re.ASCII)
 class Since(enum.Enum):
     """The first version of each change. ``Since.TAGS.holds(version)`` is the only test of versions."""
 
+    KEYPAIR_TYPES = (2, 2)  # and usual statuses of creates and deletes
     SERVER_ATTRIBUTES = (2, 3)  # hostname, reservation_id and so on; volumes show delete_on_termination
     LOCKED = (2, 9)
+    KEYPAIR_USERS = (2, 10)  # administrators name other users
     FORCED_DOWN = (2, 11)  # of services
     HOST_STATUS = (2, 16)
     DESCRIPTION = (2, 19)
     ACTIONS_OF_DELETED = (2, 21)
     TAGS = (2, 26)
+    KEYPAIR_PAGES = (2, 35)
     NETWORK_LIMITS_GONE = (2, 36)  # quotas and limits of addresses and security groups are removed
     NETWORKS_REQUIRED = (2, 37)  # and the words auto and none
     STATUS_CHECKED = (2, 38)  # a filter by an unknown status is an error, no longer an empty list

@@ -21,7 +21,7 @@ from objects.context import RequestContext
 from objects.ids import checked_identifier
 from service import logs, metrics
 
-COLLECTIONS = frozenset({"servers", "flavors", "limits", "os-quota-sets", "extensions", "images", "superconductor"})
+COLLECTIONS = frozenset({"servers", "flavors", "limits", "os-keypairs", "os-quota-sets", "extensions", "images", "superconductor"})
 """First words of our paths after /v2.1; a word before one of them is a project ID."""
 
 

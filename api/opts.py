@@ -206,6 +206,10 @@ QUOTAS: tuple[cfg.Opt, ...] = (
     ),
 )
 
+KEY_PAIRS = cfg.IntOpt(
+    "key_pairs", default=100, min=UNLIMITED, max=INT32_MAX, mutable=True, help="Maximum key pairs of a user; -1: no limit."
+)
+
 
 class ApiSettings(Object, frozen=True, kw_only=True):
     """The options as a frozen record. Times in seconds, sizes in bytes."""
@@ -239,18 +243,20 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     list_records_by_skipping_down_cells: bool = True
     service_down_time: float = 60.0
     quota: QuotaLimits = QuotaLimits()
+    key_pairs: int = 100
     policy_files: tuple[str, ...] = ()
     images_folder: str = ""
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """For the generator of the sample configuration."""
-    return [(GROUP, [WORKERS, *OPTIONS]), (QUOTA_GROUP, list(QUOTAS)), (POLICY_GROUP, list(POLICY))]
+    return [(GROUP, [WORKERS, *OPTIONS]), (QUOTA_GROUP, [*QUOTAS, KEY_PAIRS]), (POLICY_GROUP, list(POLICY))]
 
 
 def settings(conf: cfg.ConfigOpts) -> ApiSettings:
     """The options as a frozen record. Registers them if necessary."""
     conf.register_opts(OPTIONS, group=GROUP)
+    conf.register_opt(KEY_PAIRS, group=QUOTA_GROUP)
     group = conf[GROUP]
     values: dict[str, Any] = {option.dest: group[option.dest] for option in OPTIONS}
     zone = group.default_availability_zone
@@ -264,6 +270,7 @@ def settings(conf: cfg.ConfigOpts) -> ApiSettings:
         "allowed_hosts": tuple(group.allowed_hosts),
         "trusted_proxies": tuple(group.trusted_proxies),
         "quota": default_limits(conf),
+        "key_pairs": conf[QUOTA_GROUP].key_pairs,
         "policy_files": policy_files(conf),
         "images_folder": images_opts.folder(conf),
     }

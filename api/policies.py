@@ -13,6 +13,9 @@ ADMIN = "context_is_admin"
 READER = "project_reader_or_admin"
 MEMBER = "project_member_or_admin"
 
+USER_READER = "user_reader_or_admin"
+USER_MEMBER = "user_member_or_admin"
+
 PUBLIC = "@"
 """The rule for paths that need no identity: version documents, which clients read without a token."""
 
@@ -22,6 +25,8 @@ RULES: tuple[RuleDefault, ...] = (
     RuleDefault("project_member", "role:member and project_id:%(project_id)s", "May change resources of the project."),
     RuleDefault(READER, "rule:project_reader or rule:context_is_admin", "Default rule for reading."),
     RuleDefault(MEMBER, "rule:project_member or rule:context_is_admin", "Default rule for changes."),
+    RuleDefault(USER_READER, "(role:reader and user_id:%(user_id)s) or rule:context_is_admin", "Reading what belongs to a user."),
+    RuleDefault(USER_MEMBER, "(role:member and user_id:%(user_id)s) or rule:context_is_admin", "Changing what belongs to a user."),
 )
 """The building blocks of the rules below."""
 
@@ -91,6 +96,11 @@ ACTION_DETAILS = "os_compute_api:os-instance-actions:events:details"
 FLAVORS = "os_compute_api:flavors:index"
 PRIVATE_FLAVORS = "os_compute_api:flavors:get_all"
 EXTRA_SPECS = "os_compute_api:os-flavor-extra-specs:index"
+KEYPAIRS = "os_compute_api:os-keypairs:"
+KEYPAIR_LIST = KEYPAIRS + "index"
+KEYPAIR_SHOW = KEYPAIRS + "show"
+KEYPAIR_CREATE = KEYPAIRS + "create"
+KEYPAIR_DELETE = KEYPAIRS + "delete"
 LIMITS = "os_compute_api:limits"
 OTHER_LIMITS = "os_compute_api:limits:other_project"
 SERVICES = "os_compute_api:os-services:list"
@@ -186,6 +196,10 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(FLAVORS, READER, "List and show flavors.", "GET /flavors", "GET /flavors/detail", "GET /flavors/{id}"),
     _of(PRIVATE_FLAVORS, ADMIN, "See and use flavors that are not public.", "GET /flavors?is_public=None", "GET /flavors/{id}"),
     _of(EXTRA_SPECS, READER, "Show a flavor's extra specs.", "GET /flavors/{id}/os-extra_specs"),
+    _of(KEYPAIR_LIST, USER_READER, "List a user's key pairs.", "GET /os-keypairs"),
+    _of(KEYPAIR_SHOW, USER_READER, "Show a user's key pair.", "GET /os-keypairs/{name}"),
+    _of(KEYPAIR_CREATE, USER_MEMBER, "Import or generate a key pair for a user.", "POST /os-keypairs"),
+    _of(KEYPAIR_DELETE, USER_MEMBER, "Delete a user's key pair.", "DELETE /os-keypairs/{name}"),
     _of(LIMITS, READER, "Show the own project's limits.", "GET /limits"),
     _of(OTHER_LIMITS, ADMIN, "Show another project's limits.", "GET /limits?tenant_id={project_id}"),
     _of(SERVICES, ADMIN, "List services.", "GET /os-services"),

@@ -48,10 +48,11 @@ class PolicyRules:
         self._judge = _judge(_read(self._files))
         self._look_at = time.monotonic() + FILE_CHECK_INTERVAL_S
 
-    def allows(self, rule: str, caller: Caller, project_id: str | None = None) -> bool:
-        """Whether ``rule`` allows ``caller`` to act on something of ``project_id``; default: the caller's project."""
+    def allows(self, rule: str, caller: Caller, project_id: str | None = None, user_id: str | None = None) -> bool:
+        """Whether ``rule`` allows ``caller`` to act on something of this project and user; default: the caller's."""
         self._look()
-        return self._judge(rule, caller, caller.project_id if project_id is None else project_id)
+        project = caller.project_id if project_id is None else project_id
+        return self._judge(rule, caller, project, caller.user_id if user_id is None else user_id)
 
     def rights(self, caller: Caller) -> Rights:
         return Rights(self, caller)
@@ -82,13 +83,14 @@ class Rights:
     def __init__(self, policy: PolicyRules, caller: Caller) -> None:
         self._policy = policy
         self._caller = caller
-        self._answers: dict[tuple[str, str | None], bool] = {}
+        self._answers: dict[tuple[str, str | None, str | None], bool] = {}
 
-    def has(self, rule: str, project_id: str | None = None) -> bool:
+    def has(self, rule: str, project_id: str | None = None, user_id: str | None = None) -> bool:
         """Like ``PolicyRules.allows``, cached."""
-        known = self._answers.get((rule, project_id))
+        question = (rule, project_id, user_id)
+        known = self._answers.get(question)
         if known is None:
-            known = self._answers[rule, project_id] = self._policy.allows(rule, self._caller, project_id)
+            known = self._answers[question] = self._policy.allows(rule, self._caller, project_id, user_id)
         return known
 
 
@@ -119,12 +121,12 @@ def _read(files: tuple[Path, ...]) -> dict[str, str]:
     return rules
 
 
-def _judge(given: Mapping[str, str]) -> Callable[[str, Caller, str], bool]:
+def _judge(given: Mapping[str, str]) -> Callable[[str, Caller, str, str], bool]:
     """A function that decides by the defaults overridden with ``given``. Raises Misconfigured."""
     enforcer = _enforcer(given)
 
-    def judge(rule: str, caller: Caller, project_id: str) -> bool:
-        target = {"project_id": project_id, "user_id": caller.user_id}
+    def judge(rule: str, caller: Caller, project_id: str, user_id: str) -> bool:
+        target = {"project_id": project_id, "user_id": user_id}
         credentials = {"project_id": caller.project_id, "user_id": caller.user_id, "roles": caller.roles}
         return bool(enforcer.enforce(rule, target, credentials))
 

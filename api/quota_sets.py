@@ -25,7 +25,6 @@ UNCOUNTED = (
     "injected_file_content_bytes",
     "injected_file_path_bytes",
     "injected_files",
-    "key_pairs",
     "server_group_members",
     "server_groups",
 )
@@ -46,7 +45,7 @@ class QuotaSets:
     def on_get(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
         call = _call(req, project_id)
         limits = self._read(project_id).own.over(self._settings.quota)
-        answer(resp, {"quota_set": {"id": project_id} | _numbers(limits, call)})
+        answer(resp, {"quota_set": {"id": project_id} | self._numbers(limits, call)})
 
     def on_get_detail(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
         call = _call(req, project_id)
@@ -54,13 +53,13 @@ class QuotaSets:
         used = msgspec.structs.asdict(quota.used)
         shown = {
             name: {"in_use": used.get(name, 0), "limit": limit, "reserved": 0}
-            for name, limit in _numbers(quota.own.over(self._settings.quota), call).items()
+            for name, limit in self._numbers(quota.own.over(self._settings.quota), call).items()
         }
         answer(resp, {"quota_set": {"id": project_id} | shown})
 
     def on_get_defaults(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
         call = _call(req, project_id)
-        answer(resp, {"quota_set": {"id": project_id} | _numbers(self._settings.quota, call)})
+        answer(resp, {"quota_set": {"id": project_id} | self._numbers(self._settings.quota, call)})
 
     def on_put(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
         call = _call(req, project_id)
@@ -69,7 +68,7 @@ class QuotaSets:
         body = document["quota_set"]
         force = schemas.BOOLEANS[body.get("force", False)]
         changed = self._database.write(quotas.change, project_id, _limits_in(body), force=force)
-        answer(resp, {"quota_set": _numbers(changed.own.over(self._settings.quota), call)})
+        answer(resp, {"quota_set": self._numbers(changed.own.over(self._settings.quota), call)})
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
         _check(req, project_id)
@@ -78,6 +77,12 @@ class QuotaSets:
 
     def _read(self, project_id: str) -> Quota:
         return self._database.read(quotas.get, project_id)
+
+    def _numbers(self, limits: QuotaLimits, call: Call) -> dict[str, int]:
+        """Every limit of the Compute API in this version, by name."""
+        names = UNCOUNTED if call.has(Since.NETWORK_LIMITS_GONE) else (*UNCOUNTED, *NETWORK)
+        fixed = {"metadata_items": schemas.METADATA_ITEMS_LIMIT, "key_pairs": self._settings.key_pairs}
+        return dict.fromkeys(names, UNLIMITED) | fixed | msgspec.structs.asdict(limits)
 
 
 def _call(req: falcon.Request, project_id: str) -> Call:
@@ -98,9 +103,3 @@ def _limits_in(body: dict[str, Any]) -> OwnLimits:
         if limit > INT32_MAX:
             raise errors.Invalid(f"quota_set.{name}: {limit} is more than the maximum, {INT32_MAX}")
     return OwnLimits(**limits)
-
-
-def _numbers(limits: QuotaLimits, call: Call) -> dict[str, int]:
-    """Every limit of the Compute API in this version, by name."""
-    names = UNCOUNTED if call.has(Since.NETWORK_LIMITS_GONE) else (*UNCOUNTED, *NETWORK)
-    return dict.fromkeys(names, UNLIMITED) | {"metadata_items": schemas.METADATA_ITEMS_LIMIT} | msgspec.structs.asdict(limits)

@@ -7,6 +7,7 @@ from typing import Any
 
 from api.microversions import DEVICE_TAGS, NETWORK_TAGS, Since, Version, within
 from objects.base import INT32_MAX
+from objects.keypair import KeyType
 from objects.quota import RESOURCES
 
 Schema = dict[str, Any]
@@ -30,6 +31,12 @@ TAG_LENGTH = 60
 
 CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37), (2, 42), (2, 52))
 """Versions that changed the body of a create."""
+
+KEYPAIR_CHANGES: tuple[Version, ...] = ((2, 1), Since.KEYPAIR_TYPES.value, Since.KEYPAIR_USERS.value)
+"""Versions that changed the body of a create of a key pair."""
+
+PUBLIC_KEY_LENGTH = 8192
+"""Characters that a public key may have."""
 
 UPDATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19))
 """Versions that changed the body of an update."""
@@ -132,6 +139,19 @@ def update(version: Version) -> Schema:
     if Since.DESCRIPTION.holds(version):
         server["description"] = _DESCRIPTION
     return _required("server", _object(server))
+
+
+def keypair(version: Version) -> Schema:
+    """The body of ``POST /os-keypairs``."""
+    properties: dict[str, Schema] = {
+        "name": _NAME | {"pattern": r"^[A-Za-z0-9_ -]+\Z"},
+        "public_key": {"type": "string", "minLength": 1, "maxLength": PUBLIC_KEY_LENGTH},
+    }
+    if Since.KEYPAIR_TYPES.holds(version):
+        properties["type"] = {"enum": list(KeyType)}
+    if Since.KEYPAIR_USERS.holds(version):
+        properties["user_id"] = {"type": "string", "minLength": 1, "maxLength": 255}
+    return _required("keypair", _object(properties) | {"required": ["name"]})
 
 
 def metadata() -> Schema:

@@ -477,6 +477,7 @@ def guest_spec_of(order: BuildOrder, spec: RequestSpec) -> GuestSpec:
         networks=asked.networks,
         block_devices=asked.block_devices,
         key_name=asked.key_name,
+        public_key=asked.public_key,
         config_drive=asked.config_drive,
         metadata=asked.metadata,
         tags=asked.tags,

@@ -30,8 +30,6 @@ DRIVE_LIMIT_BYTES = 1024**2
 """The largest sum of the files; the API's limits keep it below."""
 RANDOM_SEED_BYTES = 512
 
-_ANYWHERE = {4: "0.0.0.0", 6: "::"}  # noqa: S104 - the network of a default route
-
 
 def config_drive_files(
     guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, *, launch_index: int = 0, remade: bool = False
@@ -98,7 +96,7 @@ def network_data(ports: Sequence[Port]) -> dict[str, Any]:
 
 def _static(address: FixedAddress) -> dict[str, Any]:
     subnet = ipaddress.ip_interface(f"{address.address}/{address.prefix}")
-    anywhere = _ANYWHERE[address.version]
+    anywhere = str(type(subnet.ip)(0))  # 0.0.0.0 or ::
     route = {"network": anywhere, "netmask": anywhere, "gateway": address.gateway}
     return {
         "type": f"ipv{address.version}",

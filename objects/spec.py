@@ -23,11 +23,15 @@ class Image(Object, frozen=True, kw_only=True):
 
 
 class ServerProperties(Object, frozen=True, kw_only=True):
-    """The tenant's properties that do not affect placement and are not secret (see ``BootSecrets`` for those)."""
+    """The tenant's properties that do not affect placement and are not secret (see ``BootSecrets`` for those).
+
+    ``public_key``: the text of the key ``key_name`` as it was when the request was accepted.
+    """
 
     metadata: dict[str, str] = {}
     tags: tuple[str, ...] = ()
     key_name: str | None = None
+    public_key: str | None = None
     config_drive: bool = False
     networks: str = "none"
     description: str | None = None
@@ -81,7 +85,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     """
 
     # 2: user data left the properties. A process that reads only version 1 would build without it.
-    VERSION: ClassVar[str] = "2.3"
+    VERSION: ClassVar[str] = "2.4"
 
     batch_id: str
     request_id: str

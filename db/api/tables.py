@@ -79,6 +79,19 @@ server_groups = table(
     sa.UniqueConstraint("project_id", "name"),
 )
 
+keypairs = table(
+    "keypairs",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("user_id", Name, nullable=False),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("key_type", sa.String(16), nullable=False),  # ssh | x509
+    sa.Column("fingerprint", Name, nullable=False),
+    sa.Column("public_key", sa.Text, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+    sa.UniqueConstraint("user_id", "name"),
+)
+
 # -- the durable queue, and the servers that it becomes --------------------------------------------------------------------
 
 request_specs = table(

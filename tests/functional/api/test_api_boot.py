@@ -17,6 +17,7 @@ from objects.group import GroupPolicy, ServerGroup
 from objects.spec import RequestSpec
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground
+from tests.support.keys import ED25519, add_key
 
 GROUP = ServerGroup(uuid="22222222-2222-4222-8222-222222222222", name="apart", project_id="p1", policy=GroupPolicy.ANTI_AFFINITY)
 GOOD: dict[str, Any] = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}
@@ -66,6 +67,7 @@ def test_everything_asked_for_reaches_the_request_spec(front: Front) -> None:
         "max_count": 3,
     }
     hints = {"group": GROUP.uuid, "ignore_hosts": ["h9"], "custom": "x"}
+    add_key(front, "k", user="p1")
     answer = front.post({"server": server, "os:scheduler_hints": hints}, NEWEST | {"X-Project-Id": "p1"})
     spec = spec_of(front, answer.json["server"]["id"])
     assert (spec.project_id, spec.user_id, spec.num_instances, spec.min_count, spec.max_attempts) == ("p1", "p1", 3, 2, 5)
@@ -74,6 +76,7 @@ def test_everything_asked_for_reaches_the_request_spec(front: Front) -> None:
     assert spec.image.id == IMAGE
     assert (spec.availability_zone, spec.group, spec.ignore_hosts) == ("north", GROUP, ("h9",))
     assert spec.scheduler_hints == {"group": (GROUP.uuid,), "ignore_hosts": ("h9",), "custom": ("x",)}
+    assert (spec.properties.key_name, spec.properties.public_key) == ("k", ED25519)
     assert spec.properties.block_devices == (DEVICE,)
     assert (spec.properties.tags, spec.properties.networks, spec.has_secrets) == (("t",), "none", False)
     assert spec.request_id == answer.headers["x-openstack-request-id"]

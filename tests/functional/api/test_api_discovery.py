@@ -77,7 +77,7 @@ def test_every_answer_has_a_request_id_of_its_own(front: Front) -> None:
 
 def test_unknown_paths_and_methods_have_the_form_of_errors(front: Front) -> None:
     """404 and 405."""
-    for path in ("/v2.1/os-keypairs", "/v2.1/p1/os-services", "/v3", "/v2.1/servers/x/y/z"):
+    for path in ("/v2.1/os-volumes", "/v2.1/p1/os-services", "/v3", "/v2.1/servers/x/y/z"):
         answer = front.get(path)
         assert (answer.status_code, answer.json["itemNotFound"]["code"]) == (404, 404)
     answer = front.client.simulate_put("/v2.1/servers")

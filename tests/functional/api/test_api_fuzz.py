@@ -20,6 +20,7 @@ from db.api.listing import SORT_KEYS
 from tests.support.api import IMAGE, NEWEST, TENANT, Front
 from tests.support.databases import SERVERS
 from tests.support.fronts import databases_of
+from tests.support.keys import ED25519
 
 EXAMPLES = int(os.environ.get("SC_TEST_FUZZ_EXAMPLES", "100"))
 """Requests of each kind that are tried on each database."""
@@ -60,6 +61,8 @@ PATHS = [
     "/v2.1/flavors/{}",
     "/v2.1/flavors/{}/os-extra_specs",
     "/v2.1/limits",
+    "/v2.1/os-keypairs",
+    "/v2.1/os-keypairs/{}",
     "/v2.1/os-services",
     "/v2.1/os-services/{}",
     "/v2.1/os-quota-sets/{}",
@@ -143,6 +146,15 @@ edits = st.one_of(
 """The end of a server's path, and a body."""
 
 
+pairs = st.fixed_dictionaries(
+    {
+        "keypair": st.dictionaries(
+            st.sampled_from(["name", "public_key", "type", "user_id", "x"]), st.one_of(value, st.just(ED25519))
+        )
+    }
+)
+
+
 def position(keys: list[str], values: list[Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps({"keys": keys, "values": values}).encode()).decode().rstrip("=")
 
@@ -188,7 +200,7 @@ def test_lists(front: Front, path: str, pairs: list[tuple[str, str]], administra
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_every_parameter_with_every_known_value(front: Front, name: str) -> None:
-    for path in ("/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/limits", "/v2.1/os-quota-sets/p1"):
+    for path in ("/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/limits", "/v2.1/os-keypairs", "/v2.1/os-quota-sets/p1"):
         for each in TEXTS:
             ask(front, "GET", path, encoded([(name, each)]))
 
@@ -248,6 +260,14 @@ def test_headers(front: Front, path: str, headers: dict[str, str]) -> None:
 )  # fmt: skip
 def test_boots(front: Front, body: dict[str, Any], version: str) -> None:
     ask(front, "POST", "/v2.1/servers", headers={"OpenStack-API-Version": f"compute {version}"}, body=body)
+
+
+@tried
+@given(pairs, st.sampled_from(["2.1", "2.2", "2.53"]))
+def test_key_pairs(front: Front, body: dict[str, Any], version: str) -> None:
+    headers = {"OpenStack-API-Version": f"compute {version}"}
+    if "public_key" in body["keypair"]:  # to generate pairs takes long
+        ask(front, "POST", "/v2.1/os-keypairs", headers=headers, body=body)
 
 
 @tried

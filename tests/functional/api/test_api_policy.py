@@ -25,6 +25,7 @@ PARAMETERS = {
     "service_id": UUID,
     "key": "k",
     "tag": "t",
+    "name": "k",
 }
 OPEN = {"/", "/v2.1", "/identity/v3"}
 

@@ -130,7 +130,8 @@ def test_a_project_sees_its_quotas(front: Front, version: str) -> None:
     """Every name that the Compute API has in that version; what nobody counts here has no limit."""
     headers = TENANT | {"OpenStack-API-Version": f"compute {version}"}
     boot(front, TENANT, min_count=2)
-    expected = dict.fromkeys(("injected_file_content_bytes", "injected_file_path_bytes", "injected_files", "key_pairs"), -1) | {
+    expected = dict.fromkeys(("injected_file_content_bytes", "injected_file_path_bytes", "injected_files"), -1) | {
+        "key_pairs": 100,
         "metadata_items": 128,
         "server_groups": -1,
         "server_group_members": -1,
@@ -161,7 +162,7 @@ def test_a_project_sees_its_limits(front: Front, version: str) -> None:
         "maxTotalInstances": 4,
         "maxTotalCores": -1,
         "maxTotalRAMSize": 10240,
-        "maxTotalKeypairs": -1,
+        "maxTotalKeypairs": 100,
         "totalInstancesUsed": 3,
         "totalCoresUsed": 3,
         "totalRAMUsed": 6144,

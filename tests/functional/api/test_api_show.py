@@ -11,6 +11,7 @@ import pytest
 from db.cell import services
 from objects.instance import FailureClass
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.keys import add_key
 
 BASE = {
     "id", "name", "links", "status", "tenant_id", "user_id", "metadata", "hostId", "image", "flavor", "created", "updated",
@@ -49,6 +50,7 @@ def test_what_was_asked_for_is_shown(front: Front) -> None:
     """Flavor and image as links at 2.1; the rest as given."""
     server = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": "none", "metadata": {"a": "b"}, "tags": ["t"]}
     server |= {"description": "d", "key_name": "k", "config_drive": "True"}
+    add_key(front, "k", user="admin")
     uuid = front.post({"server": server}, NEWEST).json["server"]["id"]
     shown = front.get(f"/v2.1/servers/{uuid}", NEWEST).json["server"]
     assert (shown["metadata"], shown["tags"], shown["description"], shown["key_name"]) == ({"a": "b"}, ["t"], "d", "k")

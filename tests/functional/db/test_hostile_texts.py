@@ -37,7 +37,6 @@ SHOWN: dict[str, tuple[Fields, Callable[[dict[str, Any]], Any], Callable[[str], 
         lambda t: {"metadata": json.dumps({t: "v"})},
     ),
     "tag": (lambda t: {"tags": [t]}, lambda s: s["tags"][0], lambda t: {"tags": t}),
-    "key_name": (lambda t: {"key_name": t}, lambda s: s["key_name"], lambda t: {"key_name": t}),
 }
 """Fields that are shown: how a text is put in, how it is read out of the detailed server, and by which filter it is found."""
 DEVICE_FIELDS = ("guest_format", "device_type", "disk_bus", "tag", "device_name", "uuid", "volume_size")
@@ -50,6 +49,7 @@ def with_device(field: str) -> Fields:
 SILENT: dict[str, Fields] = {
     **{field: with_device(field) for field in DEVICE_FIELDS},
     "admin_pass": lambda t: {"adminPass": t},
+    "key_name": lambda t: {"key_name": t},
     "security_group": lambda t: {"security_groups": [{"name": t}]},
     "user_data": lambda t: {"user_data": t},
     "encoded user_data": lambda t: {"user_data": base64.b64encode(t.encode()).decode()},

@@ -14,7 +14,7 @@ from rpc.codec import all_messages
 FINGERPRINTS = {
     "About": "1.1-77af70ec7dbd",
     "BuildOrder": "1.3-9de57b65fc62",
-    "BuildOrders": "2.4-605fb0e24d41",
+    "BuildOrders": "2.5-25b24286f77e",
     "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.1-6beaf32218e3",
     "Decision": "1.2-ae6533818412",
@@ -25,7 +25,7 @@ FINGERPRINTS = {
     "InstanceSummary": "1.3-358d0b3e2b8a",
     "Origin": "1.1-7a2a9caecdcd",
     "Report": "1.6-2ec2096ee9a0",
-    "RequestSpec": "2.3-f8c5b412f1b5",
+    "RequestSpec": "2.4-f62a5085c4d9",
     "Selection": "1.1-1cfc9cd9b237",
     "TaskOrder": "1.1-ed4df789af48",
     "UnknownGuest": "1.1-c90124cd34eb",

@@ -1,0 +1,205 @@
+"""Key pairs over HTTP, and servers that are booted with one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import pytest
+import sqlalchemy as sa
+from cryptography.hazmat.primitives import serialization
+
+from api.opts import ApiSettings
+from api.schemas import PUBLIC_KEY_LENGTH
+from db.api import mappings
+from db.api.tables import keypairs, request_specs
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.databases import SERVERS
+from tests.support.fronts import databases_of
+from tests.support.keys import CERTIFICATE, CERTIFICATE_FINGERPRINT, ED25519, ED25519_FINGERPRINT, RSA
+
+PATH = "/v2.1/os-keypairs"
+READER = NEWEST | TENANT | {"X-Roles": "reader"}
+ADMIN = NEWEST | TENANT | {"X-User-Id": "boss", "X-Roles": "admin"}
+BASIC = {"name", "public_key", "fingerprint"}
+
+
+@pytest.fixture(params=SERVERS)
+def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
+    with databases_of(request.param, tmp_path) as ground:
+        made = Front(ground, ApiSettings(key_pairs=3))
+        yield made
+        made.close()
+
+
+def create(front: Front, headers: dict[str, str] = NEWEST | TENANT, **fields: Any) -> falcon.testing.Result:
+    return front.client.simulate_post(PATH, headers=headers, json={"keypair": {"name": "mine", "public_key": ED25519} | fields})
+
+
+def delete(front: Front, name: str, headers: dict[str, str] = NEWEST | TENANT, **params: str) -> int:
+    return front.client.simulate_delete(f"{PATH}/{name}", headers=headers, params=params).status_code
+
+
+def names(front: Front, headers: dict[str, str] = NEWEST | TENANT, **params: str) -> list[str]:
+    answer = front.get(PATH, headers, **params)
+    assert answer.status_code == 200, answer.text
+    return [each["keypair"]["name"] for each in answer.json["keypairs"]]
+
+
+def refusal(answer: falcon.testing.Result, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    (fault,) = json.loads(answer.text).values()
+    return str(fault["message"])
+
+
+def test_a_key_is_imported_listed_shown_and_deleted(front: Front) -> None:
+    made = create(front, public_key=f"{ED25519}\n")
+    assert made.status_code == 201
+    basic = {"name": "mine", "public_key": f"{ED25519}\n", "fingerprint": ED25519_FINGERPRINT, "type": "ssh"}
+    assert made.json["keypair"] == basic | {"user_id": "u1"}
+    assert front.get(PATH, READER).json == {"keypairs": [{"keypair": basic}]}
+    shown = front.get(f"{PATH}/mine", READER).json["keypair"]
+    more = {name: shown.pop(name) for name in ("id", "created_at", "updated_at", "deleted", "deleted_at", "user_id")}
+    assert shown == basic
+    assert isinstance(more.pop("id"), int)
+    assert str(more.pop("created_at")).startswith("20")
+    assert more == {"updated_at": None, "deleted": False, "deleted_at": None, "user_id": "u1"}
+    assert delete(front, "mine") == 204
+    assert delete(front, "mine") == 404
+    assert refusal(front.get(f"{PATH}/mine", READER), 404) == "Keypair 'mine' of user 'u1' not found"
+    assert names(front) == []
+
+
+def test_the_oldest_version_has_its_own_shape(front: Front) -> None:
+    made = create(front, TENANT)
+    assert (made.status_code, set(made.json["keypair"])) == (200, BASIC | {"user_id"})
+    assert set(front.get(PATH, TENANT).json["keypairs"][0]["keypair"]) == BASIC
+    assert "type" not in front.get(f"{PATH}/mine", TENANT).json["keypair"]
+    assert front.get("/v2.1/p1/os-keypairs", TENANT).status_code == 200
+    assert delete(front, "mine", TENANT) == 202
+    assert "type: is not a field" in refusal(create(front, TENANT, type="ssh"), 400)
+
+
+def test_a_pair_is_generated_and_its_private_key_shown_once(front: Front, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        made = front.client.simulate_post(PATH, headers=NEWEST | TENANT, json={"keypair": {"name": "mine"}})
+    pair = made.json["keypair"]
+    key = serialization.load_pem_private_key(pair["private_key"].encode(), None)
+    line = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+    assert pair["public_key"].startswith(line)
+    assert "PRIVATE" not in front.get(PATH, READER).text + front.get(f"{PATH}/mine", READER).text + caplog.text
+    rows = front.database.read(lambda tx: tx.execute(sa.select(keypairs)).all())
+    assert "PRIVATE" not in str(rows)
+
+
+def test_a_certificate_is_imported_and_not_generated(front: Front) -> None:
+    made = create(front, type="x509", public_key=CERTIFICATE).json["keypair"]
+    assert (made["type"], made["fingerprint"]) == ("x509", CERTIFICATE_FINGERPRINT)
+    answer = front.client.simulate_post(PATH, headers=NEWEST | TENANT, json={"keypair": {"name": "c", "type": "x509"}})
+    assert refusal(answer, 400).startswith("keypair.public_key: is required for this type")
+
+
+def test_a_name_is_taken_once_for_each_user(front: Front) -> None:
+    assert create(front).status_code == 201
+    assert refusal(create(front, public_key=RSA), 409) == "Key pair 'mine' already exists"
+    assert create(front, name="Mine").status_code == 201
+    assert create(front, NEWEST | OTHER_TENANT).status_code == 201
+    assert front.get(f"{PATH}/mine", READER).json["keypair"]["public_key"] == ED25519
+
+
+def test_a_user_has_so_many_and_no_more(front: Front) -> None:
+    for number in range(3):
+        assert create(front, name=f"k{number}").status_code == 201
+    assert refusal(create(front, name="k3"), 403) == "Quota exceeded, too many key pairs."
+    assert create(front, NEWEST | OTHER_TENANT).status_code == 201
+    assert delete(front, "k0") == 204
+    assert create(front, name="k3").status_code == 201
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"name": "a/b"},
+        {"name": "../x"},
+        {"name": "é"},
+        {"name": "a'b"},
+        {"name": " a"},
+        {"name": "a\n"},
+        {"name": "x" * 256},
+        {"name": 7},
+        {"public_key": ""},
+        {"public_key": "ssh-rsa AAAA"},
+        {"public_key": "\x00"},
+        {"public_key": f"{ED25519} {'x' * PUBLIC_KEY_LENGTH}"},
+        {"public_key": CERTIFICATE},
+        {"type": "x509"},
+        {"type": "dsa"},
+        {"user_id": ""},
+        {"user_id": "a b"},
+        {"private_key": "x"},
+    ],
+)
+def test_bad_fields_are_refused(front: Front, fields: dict[str, Any]) -> None:
+    said = refusal(create(front, ADMIN, **fields), 400)
+    assert "\n" not in said
+    assert front.database.read(lambda tx: tx.execute(sa.select(keypairs)).all()) == []
+
+
+def test_pages_follow_the_names(front: Front) -> None:
+    for name in ("b", "c", "a"):
+        create(front, name=name)
+    first = front.get(PATH, READER, limit="2").json
+    assert [each["keypair"]["name"] for each in first["keypairs"]] == ["a", "b"]
+    assert first["keypairs_links"] == [{"rel": "next", "href": "http://falconframework.org/v2.1/os-keypairs?limit=2&marker=b"}]
+    rest = front.get(PATH, READER, limit="2", marker="b").json
+    assert ([each["keypair"]["name"] for each in rest["keypairs"]], set(rest)) == (["c"], {"keypairs"})
+    assert refusal(front.get(PATH, READER, marker="x"), 400).startswith("marker: ")
+    assert names(front, TENANT, limit="1") == ["a", "b", "c"], "pages came with 2.35"
+
+
+def test_only_an_administrator_names_another_user(front: Front) -> None:
+    assert create(front, ADMIN, user_id="u1").json["keypair"]["user_id"] == "u1"
+    assert names(front, ADMIN, user_id="u1") == names(front) == ["mine"]
+    assert names(front, ADMIN) == []
+    assert names(front, TENANT | {"X-User-Id": "boss", "X-Roles": "admin"}, user_id="u1") == [], "since 2.10"
+    for answer in (
+        create(front, NEWEST | OTHER_TENANT, user_id="u1"),
+        front.get(PATH, NEWEST | OTHER_TENANT, user_id="u1"),
+        front.get(f"{PATH}/mine", NEWEST | OTHER_TENANT, user_id="u1"),
+        create(front, READER, name="r"),
+    ):
+        assert "Policy doesn't allow os_compute_api:os-keypairs:" in refusal(answer, 403)
+    assert delete(front, "mine", NEWEST | OTHER_TENANT, user_id="u1") == 403
+    assert delete(front, "mine", NEWEST | OTHER_TENANT) == 404
+    assert delete(front, "mine", ADMIN, user_id="u1") == 204
+
+
+def test_a_server_keeps_the_key_that_it_was_booted_with(front: Front) -> None:
+    create(front)
+    server = front.boot("web", TENANT, key_name="mine")
+    delete(front, "mine")
+    create(front, public_key=RSA)
+    spec = front.database.read(mappings.specs, [front.batch_of(server)])[front.batch_of(server)]
+    assert (spec.properties.key_name, spec.properties.public_key) == ("mine", ED25519)
+    assert front.get(f"/v2.1/servers/{server}", TENANT).json["server"]["key_name"] == "mine"
+    assert ED25519 not in front.get(f"/v2.1/servers/{server}", NEWEST | TENANT).text
+
+
+def test_a_boot_needs_a_key_of_the_caller(front: Front) -> None:
+    create(front)
+    body = {"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "key_name": "mine"}}
+    for headers in (OTHER_TENANT, TENANT | {"X-User-Id": "u2"}):
+        assert refusal(front.post(body, headers), 400) == "server.key_name: Invalid key_name provided."
+    assert front.database.read(lambda tx: tx.execute(sa.select(request_specs)).all()) == []
+
+
+def test_a_boot_without_a_key_does_not_look_for_one(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    front.database.write(lambda tx: keypairs.drop(tx))
+    assert front.boot("web", TENANT)
+    front.close()

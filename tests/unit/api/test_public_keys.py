@@ -1,0 +1,68 @@
+"""Which public keys are accepted, and their fingerprints."""
+
+from __future__ import annotations
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from api import public_keys
+from objects import errors
+from objects.keypair import KeyType
+from tests.support import keys
+
+
+@pytest.mark.parametrize(
+    ("key", "fingerprint"),
+    [
+        (keys.ED25519, keys.ED25519_FINGERPRINT),
+        (keys.RSA, keys.RSA_FINGERPRINT),
+        (keys.ECDSA, keys.ECDSA_FINGERPRINT),
+        (f"  {keys.ED25519}é\n", keys.ED25519_FINGERPRINT),
+        (keys.ED25519.removesuffix(" me@here"), keys.ED25519_FINGERPRINT),
+    ],
+)
+def test_ssh_keys_have_the_fingerprints_of_ssh_keygen(key: str, fingerprint: str) -> None:
+    assert public_keys.fingerprint(KeyType.SSH, key) == fingerprint
+
+
+def test_a_certificate_has_the_fingerprint_of_openssl() -> None:
+    assert public_keys.fingerprint(KeyType.X509, keys.CERTIFICATE) == keys.CERTIFICATE_FINGERPRINT
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        " ",
+        "ssh-rsa",
+        "ssh-rsa AAAA",
+        "ssh-rsa !!!!",
+        "ssh-ed25519 é",
+        keys.ED25519[:60],
+        keys.ED25519.replace("ssh-ed25519", "ssh-rsa"),
+        f"{keys.ED25519}\n{keys.RSA}",
+        f"{keys.ED25519}\u2028{keys.RSA}",
+        f'command="reboot" {keys.ED25519}',
+        keys.CERTIFICATE,
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        "ssh-dss AAAAB3NzaC1kc3MAAACBAA==",
+    ],
+)
+def test_other_texts_are_refused(key: str) -> None:
+    with pytest.raises(errors.Invalid, match=r"^keypair\.public_key: Keypair data is invalid: [^\n]+$"):
+        public_keys.fingerprint(KeyType.SSH, key)
+
+
+@pytest.mark.parametrize("key", ["", keys.ED25519, keys.CERTIFICATE[:100], keys.CERTIFICATE.replace("MII", "AAA")])
+def test_other_texts_are_no_certificates(key: str) -> None:
+    with pytest.raises(errors.Invalid, match=r"no X\.509 certificate"):
+        public_keys.fingerprint(KeyType.X509, key)
+
+
+def test_a_generated_pair_belongs_together() -> None:
+    private, public = public_keys.generate()
+    key = serialization.load_pem_private_key(private.encode(), None)
+    line = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    assert public == f"{line.decode()} {public_keys.COMMENT}"
+    assert public_keys.fingerprint(KeyType.SSH, public)
+    assert public_keys.generate()[1] != public
