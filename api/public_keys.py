@@ -8,7 +8,7 @@ import hashlib
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from objects import errors
@@ -51,9 +51,10 @@ def _ssh(public_key: str) -> bytes:
 
 def _certificate(public_key: str) -> bytes:
     try:
-        return x509.load_pem_x509_certificate(public_key.encode()).fingerprint(hashes.SHA1())  # noqa: S303 - the API's format
+        certificate = x509.load_pem_x509_certificate(public_key.encode())
     except (ValueError, UnsupportedAlgorithm):
         raise _invalid("it is no X.509 certificate in PEM") from None
+    return hashlib.sha1(certificate.public_bytes(serialization.Encoding.DER), usedforsecurity=False).digest()
 
 
 def _invalid(reason: str) -> errors.Invalid:
