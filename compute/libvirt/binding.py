@@ -1,0 +1,26 @@
+"""The one place that imports libvirt's Python binding, which is a package of its own and may be missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from objects import errors
+
+MISSING = (
+    "libvirt-python is not installed: 'pip install libvirt-python', which needs Debian's packages libvirt-dev, pkg-config and gcc;"
+    " or Debian's python3-libvirt for the Python of the distribution"
+)
+
+
+def load() -> Any:
+    """The module ``libvirt``, which prints nothing. Raises ``errors.Misconfigured`` that says what to install."""
+    try:
+        import libvirt
+    except ImportError:
+        raise errors.Misconfigured(MISSING) from None
+    libvirt.registerErrorHandler(_ignore, None)  # it would print each error to stderr, also those that are expected
+    return libvirt
+
+
+def _ignore(context: object, error: object) -> None:
+    pass

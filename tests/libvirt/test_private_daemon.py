@@ -1,0 +1,141 @@
+"""A libvirtd of its own: its guests outlive it, several are several hosts, and it ends only what is its own."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import libvirt
+import pytest
+
+from compute.libvirt.private_daemon import PrivateDaemon
+from images import spark
+from service.periodic import wait_until
+from tests.support.libvirt_host import private_daemon
+
+PATIENCE_S = 30.0
+
+
+def domain(name: str, folder: Path) -> str:
+    """A domain with the guest spark; its disk and console are in the folder."""
+    spark.write_disk(folder / f"{name}.raw")
+    root = ET.Element("domain", type="qemu")
+    ET.SubElement(root, "name").text = name
+    ET.SubElement(root, "uuid").text = str(uuid.uuid4())
+    ET.SubElement(root, "memory", unit="MiB").text = "16"
+    ET.SubElement(ET.SubElement(root, "os"), "type", machine="pc").text = "hvm"
+    ET.SubElement(ET.SubElement(root, "features"), "acpi")
+    devices = ET.SubElement(root, "devices")
+    disk = ET.SubElement(devices, "disk", type="file", device="disk")
+    ET.SubElement(disk, "driver", name="qemu", type="raw")
+    ET.SubElement(disk, "source", file=str(folder / f"{name}.raw"))
+    ET.SubElement(disk, "target", dev="vda", bus="virtio")
+    ET.SubElement(ET.SubElement(devices, "serial", type="file"), "source", path=str(folder / f"{name}.log"))
+    return ET.tostring(root, encoding="unicode")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[PrivateDaemon]:
+    with private_daemon(tmp_path / "host") as daemon:
+        yield daemon
+
+
+def run_spark(daemon: PrivateDaemon, folder: Path, name: str = "spark") -> Path:
+    """Start the guest there; its console."""
+    connection = libvirt.open(daemon.uri)
+    try:
+        connection.defineXML(domain(name, folder)).create()
+    finally:
+        connection.close()
+    console = folder / f"{name}.log"
+    assert wait_until(lambda: "spark: boot 0001" in console.read_text(), PATIENCE_S)
+    return console
+
+
+def states(daemon: PrivateDaemon) -> dict[str, bool]:
+    """Whether each of its domains runs."""
+    connection = libvirt.open(daemon.uri)
+    try:
+        return {found.name(): bool(found.isActive()) for found in connection.listAllDomains()}
+    finally:
+        connection.close()
+
+
+def test_a_guest_outlives_its_daemon(daemon: PrivateDaemon, tmp_path: Path) -> None:
+    console = run_spark(daemon, tmp_path)
+    guests = daemon.guest_pids()
+
+    daemon.stop()
+
+    assert daemon.pid is None
+    assert daemon.guest_pids() == guests
+    lines = len(console.read_text().splitlines())
+    assert wait_until(lambda: len(console.read_text().splitlines()) > lines, PATIENCE_S)
+    daemon.start()
+    assert states(daemon) == {"spark": True}
+
+
+def test_a_guest_outlives_a_killed_daemon(daemon: PrivateDaemon, tmp_path: Path) -> None:
+    run_spark(daemon, tmp_path)
+    before = daemon.pid
+
+    daemon.kill()
+    daemon.start()
+
+    assert daemon.pid not in (None, before)
+    assert states(daemon) == {"spark": True}
+
+
+def test_the_power_button_reaches_the_guest(daemon: PrivateDaemon, tmp_path: Path) -> None:
+    console = run_spark(daemon, tmp_path)
+    connection = libvirt.open(daemon.uri)
+
+    connection.lookupByName("spark").shutdown()
+
+    assert wait_until(lambda: not connection.lookupByName("spark").isActive(), PATIENCE_S)
+    assert console.read_text().endswith("spark: power button\n")
+    connection.lookupByName("spark").create()
+    assert wait_until(lambda: "spark: boot 0002" in console.read_text(), PATIENCE_S)
+    connection.close()
+
+
+def test_two_daemons_are_two_hosts(daemon: PrivateDaemon, tmp_path: Path) -> None:
+    run_spark(daemon, tmp_path, "one")
+    with private_daemon(tmp_path / "other") as other:
+        run_spark(other, tmp_path, "two")
+
+        assert states(daemon) == {"one": True}
+        assert states(other) == {"two": True}
+        assert daemon.host_uuid != other.host_uuid
+        assert not set(daemon.migration_ports) & set(other.migration_ports)
+        other.stop(guests=True)
+        assert other.guest_pids() == {}
+        assert list(daemon.guest_pids()) == ["one"]
+
+
+def test_a_daemon_that_runs_is_used(daemon: PrivateDaemon) -> None:
+    same = PrivateDaemon(daemon.folder)
+
+    assert same.start() == daemon.uri
+    assert same.pid == daemon.pid is not None
+
+
+def test_a_process_of_another_with_its_number_is_left_alone(tmp_path: Path) -> None:
+    daemon = PrivateDaemon(tmp_path / "host")
+    (tmp_path / "host/run").mkdir(parents=True)
+    (tmp_path / "host/run/libvirtd.pid").write_text(str(os.getpid()))
+
+    daemon.stop(guests=True)
+
+    assert daemon.pid is None
+
+
+def test_a_deep_folder_will_do(tmp_path: Path) -> None:
+    deep = tmp_path / "/".join(["a-folder-with-a-long-name"] * 5)
+    with private_daemon(deep) as daemon:
+        run_spark(daemon, tmp_path, "a-name-that-is-longer-than-what-libvirt-puts-into-a-path")
+
+        assert len(daemon.guest_pids()) == 1
