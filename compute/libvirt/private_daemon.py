@@ -102,7 +102,7 @@ class PrivateDaemon:
             self._prepare()
             self._launch(programs["libvirtd"])
         if not self._wait_accepting():
-            raise errors.Misconfigured(f"libvirtd in {self.folder} accepts no connections{self._last_error()}; its log is {self.log_file}")
+            raise errors.Misconfigured(f"libvirtd accepts no connections{self._last_error()}; its log is {self.log_file}")
         return self.uri
 
     def stop(self, *, guests: bool = False) -> None:

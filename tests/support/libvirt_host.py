@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ def why_missing() -> str:
 
 def capability_cache() -> Path:
     """A folder that all test processes of this machine share: the first daemon asks QEMU what it can do, which takes seconds."""
-    return Path(tempfile.gettempdir()) / "superconductor-libvirt-cache"
+    return Path(tempfile.gettempdir()) / f"superconductor-libvirt-cache-{os.geteuid()}"
 
 
 @contextlib.contextmanager

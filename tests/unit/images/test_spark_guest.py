@@ -15,8 +15,8 @@ from images import spark
 def test_the_bytes_are_those_of_the_source(tmp_path: Path) -> None:
     source, built = spark.CODE.with_suffix(".s"), tmp_path / "spark.img"
     subprocess.run(["as", "--32", "-o", tmp_path / "spark.o", source], check=True)
-    link = ["ld", "-m", "elf_i386", "-Ttext", "0x7c00", "--oformat", "binary", "-o", built, tmp_path / "spark.o"]
-    subprocess.run(link, check=True)
+    link = ["ld", "-m", "elf_i386", "-Ttext", "0x7c00", "--oformat", "binary"]
+    subprocess.run([*link, "-o", built, tmp_path / "spark.o"], check=True)
 
     assert built.read_bytes() == spark.CODE.read_bytes()
 
