@@ -44,6 +44,9 @@ unsteady: list[str] = []
 SERVED = ("functional", "matrix")
 """Stages that are given a RabbitMQ, a MariaDB and a PostgreSQL: see ``ci/servers.py``."""
 
+WITH_GUESTS = ("libvirt",)
+"""Stages that are given a hypervisor: see ``ci/hypervisor.py``."""
+
 ACCEPT = ("SC_TEST_ACCEPT_MISSING", "ACCEPT_MISSING")
 """Variables of which any but an empty one accepts that a server cannot be had; ``make`` passes the second on."""
 
@@ -151,6 +154,11 @@ def functional() -> None:
     run_all(partial(run_tests, "--durations=15", *together), partial(run_tests, "--durations=15", "--dist", "loadfile", *alone))
 
 
+def libvirt() -> None:
+    """Real guests without KVM, each test with a libvirtd of its own."""
+    run_tests("-n", os.environ.get("TEST_PROCESSES", "3"), "--durations=10", "tests/libvirt")
+
+
 def wheel() -> None:
     """Build the wheel from a copy of what belongs in it, install it into an environment of its own, and test that."""
     check_wheel(compiled=False)
@@ -182,7 +190,7 @@ def installed() -> None:
         place = Path(name)
         for item in ("tests", "etc", "docs"):
             shutil.copytree(ROOT / item, place / item, ignore=shutil.ignore_patterns("__pycache__"))
-        for item in ("setup.cfg", "pyproject.toml", "requirements.lock"):
+        for item in ("setup.cfg", "pyproject.toml", "requirements.lock", "requirements-libvirt.txt"):
             shutil.copy(ROOT / item, place / item)
         tests = ("tests/packaging", "tests/unit/cli", "tests/unit/scheduler")
         run_tests("--import-mode=importlib", *tests, cwd=place, environment={"SUPERCONDUCTOR_CHECKOUT": str(ROOT)})
@@ -237,6 +245,7 @@ STAGES: dict[str, Callable[[], None]] = {
     "typing": typing,
     "unit": unit,
     "functional": functional,
+    "libvirt": libvirt,
     "wheel": wheel,
     "bench-smoke": bench_smoke,
     "chaos": chaos,
@@ -284,6 +293,8 @@ def main(arguments: Sequence[str]) -> int:
 @contextlib.contextmanager
 def served(name: str, missing: list[str]) -> Iterator[None]:
     """The servers a stage wants, in the environment of its commands; what cannot be had is added to ``missing``."""
+    if name in WITH_GUESTS:
+        _provide_hypervisor(missing)
     if name not in SERVED:
         yield
         return
@@ -301,6 +312,17 @@ def served(name: str, missing: list[str]) -> Iterator[None]:
         finally:
             os.environ.clear()
             os.environ.update(before)
+
+
+def _provide_hypervisor(missing: list[str]) -> None:
+    from ci import hypervisor
+    from deploy.unavailable import Unavailable
+
+    try:
+        hypervisor.provide()
+    except Unavailable as why:
+        missing.append(f"The hypervisor could not be had: {why}")
+        print(" ", missing[-1], flush=True)
 
 
 def say_missing(missing: Sequence[str]) -> bool:

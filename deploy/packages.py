@@ -36,13 +36,14 @@ def _version(folder: Path) -> list[int]:
     return [int(part) for part in folder.parts if part.isdigit()]
 
 
-def install(package: str) -> None:
-    """Install Debian's package, without starting what is in it or upgrading what is there. Raises Unavailable."""
+def install(*names: str) -> None:
+    """Install Debian's packages, without starting what is in them or upgrading what is there. Raises Unavailable."""
+    package = " ".join(names)
     if shutil.which("apt-get") is None:
         raise Unavailable(f"{package} is not installed and this machine has no apt-get: install it with its package manager")
     if os.geteuid() != 0:
         raise Unavailable(f"{package} is not installed, and only root may: apt-get install {package}")
-    command = ("install", "--yes", "--no-install-recommends", "--no-upgrade", package)
+    command = ("install", "--yes", "--no-install-recommends", "--no-upgrade", *names)
     with _nothing_starts():
         if _apt_get(*command) is None:
             return

@@ -67,8 +67,7 @@ class PrivateDaemon:
         self._cache = (cache or self.folder / "capabilities").absolute()
         digest = hashlib.blake2b(bytes(self.folder), digest_size=4).hexdigest()
         # The path of a socket has 107 bytes at most, and libvirt adds up to 68 to the folder: it gets a short link.
-        self._links = Path(f"/tmp/sc-libvirt-{os.geteuid()}")  # noqa: S108 - only used if it is a folder of ours
-        self._base = self._links / digest
+        self._base = link_folder() / digest
         first = FIRST_MIGRATION_PORT + int(digest, 16) % PORT_RANGES * MIGRATION_PORTS
         self.migration_ports = range(first, first + MIGRATION_PORTS)
         self.host_uuid = str(uuid.uuid5(uuid.NAMESPACE_URL, self.folder.as_uri()))
@@ -130,7 +129,7 @@ class PrivateDaemon:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._cache.mkdir(parents=True, exist_ok=True)
         _link(self.folder / "cache/libvirt/qemu/cache/capabilities", self._cache)
-        _own_link_folder(self._links)
+        _own_folder_of_links(self._base.parent)
         _link(self._base, self.folder)
         settings = self.folder / "etc/libvirt"
         (settings / "libvirtd.conf").write_text(DAEMON_CONF.format(host_uuid=self.host_uuid, log=self._base / self.log_file.name))
@@ -190,6 +189,11 @@ class PrivateDaemon:
             wait_until(lambda: self._running(pid_file) != pid, STOP_TIMEOUT_S)
 
 
+def link_folder() -> Path:
+    """The folder in which each daemon of this user has a link to its own."""
+    return Path(f"/tmp/sc-libvirt-{os.geteuid()}")  # noqa: S108 - only used if it is a folder of ours
+
+
 def find_programs() -> Mapping[str, Path]:
     """The programs that a host with QEMU needs. Raises ``errors.Misconfigured`` that names Debian's packages."""
     folders = os.pathsep.join((os.environ.get("PATH", ""), *PROGRAM_FOLDERS))
@@ -209,7 +213,7 @@ def _link(link: Path, target: Path) -> None:
         link.symlink_to(target)
 
 
-def _own_link_folder(folder: Path) -> None:
+def _own_folder_of_links(folder: Path) -> None:
     """Make the folder of the short links. Raises ``errors.Misconfigured`` if somebody else could put links there."""
     folder.mkdir(mode=private_files.FOLDER_MODE, exist_ok=True)
     found = folder.lstat()

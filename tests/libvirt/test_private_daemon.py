@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import libvirt
-import pytest
-
+from compute.libvirt import binding
 from compute.libvirt.private_daemon import PrivateDaemon
 from images import spark
 from service.periodic import wait_until
+from tests.support import libvirt_host
 from tests.support.libvirt_host import private_daemon
 
 PATIENCE_S = 30.0
@@ -37,15 +35,9 @@ def domain(name: str, folder: Path) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[PrivateDaemon]:
-    with private_daemon(tmp_path / "host") as daemon:
-        yield daemon
-
-
 def run_spark(daemon: PrivateDaemon, folder: Path, name: str = "spark") -> Path:
     """Start the guest there; its console."""
-    connection = libvirt.open(daemon.uri)
+    connection = binding.load().open(daemon.uri)
     try:
         connection.defineXML(domain(name, folder)).create()
     finally:
@@ -57,7 +49,7 @@ def run_spark(daemon: PrivateDaemon, folder: Path, name: str = "spark") -> Path:
 
 def states(daemon: PrivateDaemon) -> dict[str, bool]:
     """Whether each of its domains runs."""
-    connection = libvirt.open(daemon.uri)
+    connection = binding.load().open(daemon.uri)
     try:
         return {found.name(): bool(found.isActive()) for found in connection.listAllDomains()}
     finally:
@@ -91,7 +83,7 @@ def test_a_guest_outlives_a_killed_daemon(daemon: PrivateDaemon, tmp_path: Path)
 
 def test_the_power_button_reaches_the_guest(daemon: PrivateDaemon, tmp_path: Path) -> None:
     console = run_spark(daemon, tmp_path)
-    connection = libvirt.open(daemon.uri)
+    connection = binding.load().open(daemon.uri)
 
     connection.lookupByName("spark").shutdown()
 
@@ -139,3 +131,14 @@ def test_a_deep_folder_will_do(tmp_path: Path) -> None:
         run_spark(daemon, tmp_path, "a-name-that-is-longer-than-what-libvirt-puts-into-a-path")
 
         assert len(daemon.guest_pids()) == 1
+
+
+def test_what_a_killed_test_has_left_is_ended(daemon: PrivateDaemon, tmp_path: Path) -> None:
+    run_spark(daemon, tmp_path)
+    assert daemon.folder not in libvirt_host.sweep()
+
+    (daemon.folder / libvirt_host.OWNER).write_text("1\nbefore")
+
+    assert daemon.folder in libvirt_host.sweep()
+    assert daemon.pid is None
+    assert daemon.guest_pids() == {}

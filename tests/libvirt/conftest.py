@@ -1,0 +1,25 @@
+"""Tests with real guests: each has libvirtd and QEMU of its own, without KVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compute.libvirt.private_daemon import PrivateDaemon
+from tests.support import libvirt_host
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _hypervisor() -> None:
+    """Skip where this machine has no hypervisor."""
+    if why := libvirt_host.why_missing():
+        pytest.skip(why)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[PrivateDaemon]:
+    """A host without guests."""
+    with libvirt_host.private_daemon(tmp_path / "host") as daemon:
+        yield daemon
