@@ -269,12 +269,16 @@ def _about() -> About:
 
 
 def _offer(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:
-    """Apply the operator's ratios and reservations to the hardware that the driver reports."""
+    """Apply the operator's ratios and reservations to the hardware that the driver reports.
+
+    The driver proposes the reserved memory of a host whose operator has not set it.
+    """
+    reserved = settings.reserved_memory_mb
     return msgspec.structs.replace(
         node,
         cpu_allocation_ratio=settings.cpu_allocation_ratio,
         ram_allocation_ratio=settings.ram_allocation_ratio,
         disk_allocation_ratio=settings.disk_allocation_ratio,
-        reserved_memory_mb=settings.reserved_memory_mb,
+        reserved_memory_mb=node.reserved_memory_mb if reserved is None else reserved,
         reserved_disk_gb=settings.reserved_disk_gb,
     )

@@ -117,7 +117,12 @@ COMPUTE = [
     cfg.FloatOpt("cpu_allocation_ratio", default=4.0, min=0.0, help="Virtual CPUs offered per physical CPU."),
     cfg.FloatOpt("ram_allocation_ratio", default=1.0, min=0.0, help="Guest memory offered per memory of the host."),
     cfg.FloatOpt("disk_allocation_ratio", default=1.0, min=0.0, help="Guest disk offered per disk of the host."),
-    cfg.IntOpt("reserved_memory_mb", default=0, min=0, help="Memory in MiB reserved for the host itself."),
+    cfg.IntOpt(
+        "reserved_memory_mb",
+        min=0,
+        sample_default="<512 with the driver libvirt, 0 with simulated>",
+        help="Memory in MiB reserved for the host itself. What the hypervisor takes for each guest comes on top.",
+    ),
     cfg.IntOpt("reserved_disk_gb", default=0, min=0, help="Disk in GiB reserved for the host itself."),
 ]
 
@@ -228,7 +233,7 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
     cpu_allocation_ratio: float = 4.0
     ram_allocation_ratio: float = 1.0
     disk_allocation_ratio: float = 1.0
-    reserved_memory_mb: int = 0
+    reserved_memory_mb: int | None = None
     reserved_disk_gb: int = 0
     images_folder: str = ""
 

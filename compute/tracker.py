@@ -86,7 +86,8 @@ class ResourceTracker:
             if node is None:
                 return f"This host has no node {guest.node!r}."
             claim = _claim_of(guest, spawned=False)
-            refusal = _refusal(claim.takes, self._used[guest.node], node.capacity, limits)
+            used = self._used[guest.node]
+            refusal = _refusal(claim.takes, used, _with_guests(node, used.claims + 1).capacity, limits)
             if refusal is None:
                 self._replace(guest.uuid, claim)
             return refusal
@@ -120,7 +121,7 @@ class ResourceTracker:
     def _stats_of(self, node: ComputeNode, queued_builds: int, failed_builds: float) -> ComputeNode:
         used = self._spawned[node.node]
         return msgspec.structs.replace(
-            node,
+            _with_guests(node, used.claims),
             vcpus_used=used.vcpus,
             memory_mb_used=used.memory_mb,
             disk_gb_used=used.disk_gb,
@@ -143,6 +144,13 @@ class ResourceTracker:
 
     def _failed_by(self, now: float) -> float:
         return float(self._failed * 0.5 ** (max(0.0, now - self._failed_at) / self._half_life))
+
+
+def _with_guests(node: ComputeNode, guests: int) -> ComputeNode:
+    """The node with this many guests, for each of which its hypervisor takes memory too."""
+    if not node.guest_overhead_mb:
+        return node
+    return msgspec.structs.replace(node, reserved_memory_mb=node.reserved_memory_mb + guests * node.guest_overhead_mb)
 
 
 def _refusal(wanted: Amounts, used: NodeUsage, offered: HostCapacity, limits: HostCapacity | None) -> str | None:

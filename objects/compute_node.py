@@ -14,10 +14,11 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     The field names are the ``stats`` of ``update_resource_stats``. ``*_used`` is the agent's count over all guests on the node,
     whether the cell has records of them or not. ``resources`` and ``resources_used`` are the same by custom resource class; its
     name is ``CUSTOM_`` followed by A-Z, 0-9 and _. ``reported_at``: when the agent counted, in seconds since the epoch by its own
-    clock; 0: unknown. It only orders the reports on one node.
+    clock; 0: unknown. It only orders the reports on one node. ``guest_overhead_mb``: MiB that the hypervisor takes for each guest
+    beside the guest's memory; in a report, ``reserved_memory_mb`` contains it for the guests that run.
     """
 
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
 
     host: str
     node: str
@@ -41,6 +42,7 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     reported_at: float = 0.0
     resources: dict[str, int] = {}
     resources_used: dict[str, int] = {}
+    guest_overhead_mb: int = 0
 
     @property
     def capacity(self) -> HostCapacity:

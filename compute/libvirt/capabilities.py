@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
@@ -98,8 +99,19 @@ def machines_to_ask(capabilities: str, virt_type: str, machine_type: str = "") -
     return asked
 
 
-def parse(capabilities: str, domain_capabilities: Sequence[str], libvirt_version: int, qemu_version: int) -> HostFacts:
+def host_cpu_xml(capabilities: str) -> str:
+    """The host's CPU, to call ``baselineCPU`` for with the flag ``VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES``."""
+    cpu = _parsed(capabilities).find("host/cpu")
+    return "" if cpu is None else ET.tostring(cpu, encoding="unicode")
+
+
+def parse(
+    capabilities: str, domain_capabilities: Sequence[str], libvirt_version: int, qemu_version: int, expanded_cpu: str = ""
+) -> HostFacts:
     """The facts from ``getCapabilities()`` and one ``getDomainCapabilities()`` per machine type, the default one first.
+
+    ``expanded_cpu``: the answer of ``baselineCPU`` for ``host_cpu_xml``. Without it, features that the CPU's model implies are
+    missing.
 
     Raises ``errors.Misconfigured`` if libvirt runs no guests of this host's architecture, or for XML that is none of libvirt's.
     """
@@ -109,7 +121,10 @@ def parse(capabilities: str, domain_capabilities: Sequence[str], libvirt_version
     machines = {facts.name: facts for facts in map(_machine, domain_capabilities)}
     if guest is None or not machines:
         raise errors.Misconfigured(f"libvirt offers no guests of this host's architecture, {arch}: install its QEMU.")
-    cells = tuple(_cell(cell) for cell in root.iterfind("host/topology/cells/cell"))
+    cells = tuple(_cell(cell) for cell in root.iterfind("host/topology/cells/cell")) or (_only_cell(root),)
+    features = [*root.iterfind("host/cpu/feature")]
+    if expanded_cpu:
+        features += [each for each in _parsed(expanded_cpu).iterfind("feature") if each.get("policy", "require") == "require"]
     sizes = [int(page.get("size", "4")) for page in root.iterfind("host/cpu/pages")]
     return HostFacts(
         arch=arch,
@@ -121,7 +136,7 @@ def parse(capabilities: str, domain_capabilities: Sequence[str], libvirt_version
         cells=cells,
         cpu_model=root.findtext("host/cpu/model", ""),
         cpu_vendor=root.findtext("host/cpu/vendor", ""),
-        cpu_features=tuple(feature.get("name", "") for feature in root.iterfind("host/cpu/feature")),
+        cpu_features=tuple(sorted({feature.get("name", "") for feature in features})),
         small_page_kib=min(sizes, default=4),
     )
 
@@ -151,7 +166,7 @@ def cpu_text(cpus: Sequence[int]) -> str:
 
 def _parsed(text: str) -> ET.Element:
     try:
-        return ET.fromstring(text)
+        return ET.fromstring(text)  # noqa: S314  it is libvirt's own
     except ET.ParseError as error:
         raise errors.Misconfigured(f"libvirt's capabilities cannot be read: {error}") from None
 
@@ -209,6 +224,13 @@ def _cell(cell: ET.Element) -> NumaCell:
         cpus=tuple(HostCpu(id=int(cpu.get("id", "0")), siblings=_siblings(cpu)) for cpu in cpus),
         pages={int(page.get("size", "0")): int(page.text or 0) for page in cell.iterfind("pages")},
     )
+
+
+def _only_cell(root: ET.Element) -> NumaCell:
+    """The CPUs of a host whose libvirt reports no cells."""
+    topology = root.find("host/cpu/topology")
+    counts = [int(topology.get(part, "1")) for part in ("sockets", "dies", "cores", "threads")] if topology is not None else [1]
+    return NumaCell(id=0, memory_kib=0, cpus=tuple(HostCpu(id=cpu, siblings=(cpu,)) for cpu in range(math.prod(counts))))
 
 
 def _siblings(cpu: ET.Element) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ _HYPERV = ("relaxed", "vapic", "spinlocks", "vpindex", "synic", "stimer", "frequ
 class DomainDisk(Object, frozen=True, kw_only=True):
     """One disk, in the order of the list; the guest boots from the first. ``bus`` empty: as the image or the host says.
 
-    ``format``: ``qcow2`` or ``raw``. ``device``: ``disk`` or ``cdrom``. ``serial``: what the guest sees; virtio shows 20 characters.
+    ``format``: ``qcow2`` or ``raw``. ``device``: ``disk`` or ``cdrom``. ``serial``: for the guest; virtio shows 20 characters.
     """
 
     path: str
@@ -122,7 +122,8 @@ def make_metadata_xml(identity: str, *, spawned: bool) -> str:
 def taken_of(domain_xml: str) -> Taken:
     """What the guest of this domain has taken for itself; empty for a domain that is not ours."""
     try:
-        text = ET.fromstring(domain_xml).findtext(f"metadata/{{{TAKEN_NAMESPACE}}}taken")
+        root = ET.fromstring(domain_xml)  # noqa: S314  it is libvirt's own
+        text = root.findtext(f"metadata/{{{TAKEN_NAMESPACE}}}taken")
         return typed.decode(text, Taken) if text else Taken()
     except (ET.ParseError, msgspec.MsgspecError):
         return Taken()
@@ -378,9 +379,7 @@ class _Making:
     def _disk(self, devices: ET.Element, disk: DomainDisk, order: int) -> str:
         """Add a disk, and return its bus."""
         settings = self.request.settings
-        bus = disk.bus or self.asked.disk_bus or self._default_bus
-        if disk.device == "cdrom":
-            bus = disk.bus or self._cdrom_bus
+        bus = disk.bus or (self._cdrom_bus if disk.device == "cdrom" else self.asked.disk_bus or "virtio")
         cache = settings.disk_cache
         if cache == "auto":
             cache = "none" if self.request.direct_io else "writeback"
@@ -409,10 +408,6 @@ class _Making:
         self.add(element, "target", dev=self._name(bus), bus=bus)
         self.add(element, "readonly")
         return bus
-
-    @property
-    def _default_bus(self) -> str:
-        return "virtio"
 
     @property
     def _cdrom_bus(self) -> str:

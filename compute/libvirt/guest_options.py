@@ -8,6 +8,9 @@ from compute.libvirt.capabilities import cpu_list
 from objects import errors
 from objects.base import Object
 
+OVERHEAD_MB = {"kvm": 64, "qemu": 100}
+"""MiB that QEMU takes for each guest beside the guest's own memory, by virtualization type; see docs/libvirt.md."""
+
 GUEST = [
     cfg.StrOpt(
         "cpu_mode",
@@ -76,6 +79,12 @@ GUEST = [
         help="Address at which each guest has a screen over VNC. Whoever can reach it can use all of them: there is no password. "
         "Empty: guests have no screen.",
     ),
+    cfg.IntOpt(
+        "guest_overhead_mb",
+        min=0,
+        sample_default="<64 with kvm, 100 with qemu>",
+        help="Memory in MiB that QEMU takes for each guest beside the guest's own. For each guest the host offers that much less.",
+    ),
     cfg.StrOpt(
         "cpu_dedicated_set",
         default="",
@@ -105,6 +114,7 @@ class GuestSettings(Object, frozen=True, kw_only=True):
     memory_balloon: bool = False
     rng_device: str = "/dev/urandom"
     vnc_listen: str = ""
+    guest_overhead_mb: int | None = None
     cpu_dedicated_set: str = ""
     cpu_shared_set: str = ""
 
@@ -130,6 +140,11 @@ class GuestSettings(Object, frozen=True, kw_only=True):
             raise errors.Misconfigured("[libvirt] cpu_features: set cpu_mode to another value than none.")
         if self.disk_io == "native" and self.disk_cache not in ("none", "directsync"):
             raise errors.Misconfigured("[libvirt] disk_io: native needs disk_cache = none or directsync.")
+
+    @property
+    def effective_overhead_mb(self) -> int:
+        """``guest_overhead_mb``, or the default of the virtualization type. Emulation keeps the translated code too."""
+        return OVERHEAD_MB[self.virt_type] if self.guest_overhead_mb is None else self.guest_overhead_mb
 
     @property
     def effective_cpu_mode(self) -> str:

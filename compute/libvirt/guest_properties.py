@@ -18,7 +18,7 @@ from objects.flavor import Flavor
 from objects.text import one_line
 
 DISK_BUSES = ("virtio", "scsi", "sata", "ide", "usb")
-CDROM_BUSES = ("sata", "ide", "scsi", "usb", "virtio")
+CDROM_BUSES = ("sata", "ide", "scsi", "usb")
 SCSI_MODELS = {"virtio-scsi": "virtio-scsi", "lsilogic": "lsilogic", "lsisas1068": "lsisas1068", "lsisas1078": "lsisas1078"}
 VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "pcnet", "ne2k_pci")
 VIDEO_MODELS = ("vga", "cirrus", "qxl", "virtio", "bochs", "none")

@@ -16,7 +16,7 @@ FINGERPRINTS = {
     "BuildOrder": "1.3-9de57b65fc62",
     "BuildOrders": "2.5-25b24286f77e",
     "Choice": "1.0-abf6c6a7fe51",
-    "ComputeNode": "1.1-6beaf32218e3",
+    "ComputeNode": "1.2-cc90b00b1255",
     "Decision": "1.2-ae6533818412",
     "DeleteOrder": "1.2-7ec3e79f7725",
     "Failure": "1.1-84d533ba651e",
