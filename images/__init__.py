@@ -1,1 +1,1 @@
-"""The image store: snapshots of servers, which conductors and agents reach. It knows no server, no cell and no database."""
+"""Snapshots of servers and images that servers are built from. It knows no server, no cell and no database."""

@@ -1,23 +1,39 @@
 """Images in a folder that all conductors and agents reach, such as a network file system.
 
+In the folder itself are snapshots of shelved servers, one file each. In its folder ``added`` are the images that operators added,
+each in a folder with its file and its record.
+
 An image is written as a whole: a crash at any moment leaves the image, or nothing under its name. What an interrupted ``save`` has
-left is removed with the image.
+left is removed with the snapshot. What an interrupted ``add`` or ``delete`` has left is removed by a later one.
 """
 
 from __future__ import annotations
 
 import errno
-import os
+import shutil
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
-from objects import errors, text
+import msgspec
+
+from images import files
+from images.inspection import inspect
+from images.record import ImageRecord
+from objects import errors, text, typed
 
 NOT_CONFIGURED = "no image store is configured: set [images] folder"
 
+LEFTOVER_AGE_S = 3600.0
+"""Seconds after which a copy that has not grown is taken for the rest of a process that died."""
+
 _PART = ".part"
+_ADDED, _CONTENT, _RECORD = "added", "content", "record.json"
+_SNAPSHOT_MODE = 0o600  # it holds a tenant's disk
+_FOLDER_MODE, _IMAGE_MODE = 0o755, 0o644  # agents may be other users than the operator; the mode of the store decides who enters
 
 
 class FolderStore:
@@ -25,45 +41,199 @@ class FolderStore:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
+        self._added = self._folder / _ADDED
+
+    # -- snapshots of servers ----------------------------------------------------------------------------------------------------
 
     def save(self, image_id: str, content: bytes) -> None:
-        """Store an image durably, and replace one of this name. Returns once it is complete."""
-        file = self._file(image_id)
-        part = file.with_name(f"{file.name}.{uuid.uuid4().hex}{_PART}")  # another process may save the same image
-        with self._usable():
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            try:
-                _write(part, content)
-                part.replace(file)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
-            _sync(self._folder)
+        """Store a snapshot durably, and replace one of this name. Returns once it is complete."""
+        self._save(image_id, [content])
+
+    def save_file(self, image_id: str, file: Path, cancel: threading.Event | None = None) -> None:
+        """Store the content of a file as ``save`` does, without having it in memory.
+
+        Raises errors.TaskFailed if the file cannot be read, or if ``cancel`` was set.
+        """
+        self._save(image_id, _read_local(file, cancel or threading.Event()))
 
     def read(self, image_id: str) -> bytes:
-        """The content of an image. Raises errors.NotFound if there is none of this name."""
-        with self._usable():
-            try:
-                self._check()
-                return self._file(image_id).read_bytes()
-            except FileNotFoundError:
-                raise errors.NotFound(f"Image {image_id[:80]} is not in the image store.") from None
+        """The content of a snapshot. Raises errors.NotFound if there is none of this name."""
+        return b"".join(self._read(image_id, self._file(image_id)))
+
+    def copy_to(self, image_id: str, file: Path, cancel: threading.Event) -> None:
+        """Write a snapshot to a file durably, without having it in memory.
+
+        Nothing is said about its format: inspect a disk of a hypervisor before it is opened (``images.inspection``). Raises
+        errors.NotFound, and errors.BuildFailed if the file cannot be written or ``cancel`` was set; it is partial then.
+        """
+        try:
+            files.write(file, unless(cancel, self._read(image_id, self._file(image_id))), mode=_SNAPSHOT_MODE)
+        except OSError as error:
+            raise errors.BuildFailed(f"The snapshot cannot be written to {file}: {error.strerror or error}.") from error
 
     def exists(self, image_id: str) -> bool:
-        """Whether there is a complete image of this name."""
+        """Whether there is a complete snapshot of this name."""
         with self._usable():
             self._check()
             return self._file(image_id).exists()
 
     def remove(self, image_id: str) -> None:
-        """Remove an image, and what saves of it have left. An unknown name is no error."""
+        """Remove a snapshot, and what saves of it have left. An unknown name is no error."""
         file = self._file(image_id)
         with self._usable():
             self._check()
             file.unlink(missing_ok=True)
             for part in self._folder.glob(f"{file.name}.*{_PART}"):
                 part.unlink(missing_ok=True)
-            _sync(self._folder)
+            files.sync(self._folder)
+
+    # -- images that operators added ---------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        file: Path,
+        *,
+        name: str,
+        image_id: str,
+        disk_format: str | None = None,
+        min_disk: int = 0,
+        min_ram: int = 0,
+        properties: Mapping[str, str] | None = None,
+    ) -> ImageRecord:
+        """Copy a file into the store, hashed while it is copied. ``disk_format``: raw or qcow2; None: as the file looks.
+
+        Raises errors.Conflict if the id is taken, and errors.Invalid if the file cannot be read, or is not an image that a host can
+        safely open.
+        """
+        target = self._image(image_id)
+        with self._usable():
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._added.mkdir(exist_ok=True, mode=_FOLDER_MODE)
+            self._check_free(target, image_id)
+            part = self._beside(target)
+            part.mkdir(mode=_FOLDER_MODE)
+            try:
+                content = part / _CONTENT
+                written = files.write(content, _read_given(file), mode=_IMAGE_MODE)
+                inspected = inspect(content, disk_format)
+                record = ImageRecord(
+                    id=image_id,
+                    name=name,
+                    disk_format=inspected.disk_format,
+                    size=written.size,
+                    hash_algo="sha512",
+                    hash_value=written.digest,
+                    virtual_size=inspected.virtual_size,
+                    min_disk=min_disk,
+                    min_ram=min_ram,
+                    properties=dict(properties or {}),
+                    created_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                )
+                files.write(part / _RECORD, [msgspec.json.encode(record)], mode=_IMAGE_MODE)
+                files.sync(part)
+                self._appear(part, target, image_id)
+            except BaseException:
+                shutil.rmtree(part, ignore_errors=True)
+                raise
+            files.sync(self._added)
+            self._remove_leftovers()
+        return record
+
+    def list_images(self) -> list[ImageRecord]:
+        """The images that operators added, by name."""
+        with self._usable():
+            self._check()
+            names = [file.parent.name for file in self._added.glob(f"*/{_RECORD}")]
+        records = [record for name in names if not name.endswith(_PART) and (record := self._record(name)) is not None]
+        return sorted(records, key=lambda record: (record.name, record.id))
+
+    def about(self, image_id: str) -> ImageRecord:
+        """The record of an image that an operator added. Raises errors.NotFound."""
+        record = self._record(text.file_name(image_id))
+        if record is None:
+            raise errors.NotFound(f"Image {image_id[:80]} is not in the image store.")
+        return record
+
+    def chunks(self, image_id: str) -> Generator[bytes, None, None]:
+        """The content of an image that an operator added. Raises errors.NotFound."""
+        return self._read(image_id, self._image(image_id) / _CONTENT)
+
+    def delete(self, image_id: str) -> None:
+        """Remove an image that an operator added. Guests that were built from it keep their disks. Raises errors.NotFound."""
+        target = self._image(image_id)
+        with self._usable():
+            self._check()
+            gone = self._beside(target)
+            try:
+                target.rename(gone)
+            except FileNotFoundError:
+                raise errors.NotFound(f"Image {image_id[:80]} is not in the image store.") from None
+            files.sync(self._added)
+            shutil.rmtree(gone, ignore_errors=True)
+            self._remove_leftovers()
+
+    def _record(self, name: str) -> ImageRecord | None:
+        file = self._added / name / _RECORD
+        with self._usable():
+            try:
+                self._check()
+                return typed.decode(file.read_bytes(), ImageRecord)
+            except FileNotFoundError:
+                return None
+            except msgspec.MsgspecError as error:
+                raise errors.ServiceUnavailable(f"{file} cannot be read: {error}. Delete the image, and add it again.") from None
+
+    def _check_free(self, target: Path, image_id: str) -> None:
+        if target.exists():
+            raise errors.Conflict(f"Image {image_id} exists: delete it first, or give another id.")
+
+    def _appear(self, part: Path, target: Path, image_id: str) -> None:
+        try:
+            part.rename(target)
+        except OSError:  # nothing else replaces a folder that is not empty: somebody was faster
+            self._check_free(target, image_id)
+            raise
+
+    def _remove_leftovers(self) -> None:
+        """Remove copies that do not grow. Ages are told by the clock of the folder's own server."""
+        now = self._added.stat().st_mtime
+        for part in self._added.glob(f"*{_PART}"):
+            try:
+                latest = max(entry.stat().st_mtime for entry in (part, *part.iterdir()))
+            except FileNotFoundError:  # it ended just now
+                continue
+            if now - latest > LEFTOVER_AGE_S:
+                shutil.rmtree(part, ignore_errors=True)
+
+    def _image(self, image_id: str) -> Path:
+        return self._added / text.file_name(image_id)
+
+    # ----------------------------------------------------------------------------------------------------------------------------
+
+    def _save(self, image_id: str, content: Iterable[bytes]) -> None:
+        file = self._file(image_id)
+        part = self._beside(file)
+        with self._usable():
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                files.write(part, content, mode=_SNAPSHOT_MODE)
+                part.replace(file)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+            files.sync(self._folder)
+
+    def _read(self, image_id: str, file: Path) -> Generator[bytes, None, None]:
+        with self._usable():
+            try:
+                self._check()
+                yield from files.chunks(file)
+            except FileNotFoundError:
+                raise errors.NotFound(f"Image {image_id[:80]} is not in the image store.") from None
+
+    def _beside(self, file: Path) -> Path:
+        """A name of its own: another process may write the same image."""
+        return file.with_name(f"{file.name}.{uuid.uuid4().hex}{_PART}")
 
     def _check(self) -> None:
         """A folder that is away says nothing about the images in it."""
@@ -78,7 +248,8 @@ class FolderStore:
         try:
             yield
         except OSError as error:
-            raise errors.ServiceUnavailable(f"The image store {self._folder} cannot be used: {error.strerror}.") from error
+            reason = error.strerror or str(error)
+            raise errors.ServiceUnavailable(f"The image store {self._folder} cannot be used: {reason}.") from error
 
 
 def open_store(folder: str) -> FolderStore | None:
@@ -86,17 +257,28 @@ def open_store(folder: str) -> FolderStore | None:
     return FolderStore(folder) if folder else None
 
 
-def _write(file: Path, content: bytes) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
+def unless(cancel: threading.Event, content: Iterable[bytes]) -> Iterator[bytes]:
+    """The content. Raises errors.BuildFailed as soon as ``cancel`` is set."""
+    for chunk in content:
+        if cancel.is_set():
+            raise errors.BuildFailed("The build was cancelled.")
+        yield chunk
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _read_local(file: Path, cancel: threading.Event) -> Iterator[bytes]:
+    """A file of a host. Its errors say nothing of the store."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        for chunk in files.chunks(file):
+            if cancel.is_set():
+                raise errors.TaskFailed("The snapshot was cancelled.")
+            yield chunk
+    except OSError as error:
+        raise errors.TaskFailed(f"{file} cannot be read: {error.strerror or error}.") from error
+
+
+def _read_given(file: Path) -> Iterator[bytes]:
+    """A file that an operator names."""
+    try:
+        yield from files.chunks(file)
+    except OSError as error:
+        raise errors.Invalid(f"{file} cannot be read: {error.strerror or error}.") from error

@@ -1,0 +1,33 @@
+"""What is known of an image beside its bytes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from objects.base import INT64_MAX, Object
+
+Bytes = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
+
+
+class ImageRecord(Object, frozen=True, kw_only=True):
+    """An image that servers can be built from.
+
+    ``size``: bytes of its file. ``virtual_size``: bytes of the disk that guests see; None: not known before its file is here.
+    ``hash_value``: of its file, in hexadecimal digits. ``min_disk``: GiB, ``min_ram``: MiB, which a flavor must have.
+    ``owner``: the only project that may use it; empty: every project. ``created_at``: in UTC, ISO 8601.
+    """
+
+    id: str
+    name: str
+    disk_format: Literal["raw", "qcow2"]
+    size: Bytes
+    hash_algo: Literal["sha512", "sha256"]
+    hash_value: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64}|[0-9a-f]{128})$")]
+    virtual_size: Bytes | None = None
+    min_disk: Annotated[int, msgspec.Meta(ge=0)] = 0
+    min_ram: Annotated[int, msgspec.Meta(ge=0)] = 0
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+    owner: str = ""
+    created_at: str = ""
