@@ -18,6 +18,7 @@ import api.opts
 import cells.opts
 import compute.opts
 import conductor.opts
+import images.glance
 import images.opts
 import scheduler.opts
 import service.opts
@@ -39,7 +40,7 @@ ROLES: dict[str, tuple[Listing, ...]] = {
     ),
     "conductor": (service.opts.list_opts(), conductor.opts.list_opts(), cells.opts.list_opts(), images.opts.list_opts()),
     "scheduler": (service.opts.list_opts(), scheduler.opts.list_opts(), cells.opts.list_opts()),
-    "compute": (service.opts.list_opts(), compute.opts.list_opts(), images.opts.list_opts()),
+    "compute": (service.opts.list_opts(), compute.opts.list_opts(), images.opts.list_opts(), images.glance.list_opts()),
 }
 """The options that the processes of each role read, besides those of logging."""
 

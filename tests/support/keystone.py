@@ -11,13 +11,17 @@ from typing import Any
 
 SERVICE_TOKEN = "a-service"
 PASSWORD = "identity-password"
+WRONG_PASSWORD = "wrong-password"
 
 
 class Keystone:
-    """``tokens``: what callers may send, each with its project (None: unscoped) and roles."""
+    """``tokens``: what callers may send, each with its project (None: unscoped) and roles. ``image_url``: of the image service."""
 
-    def __init__(self, tokens: Mapping[str, tuple[str | None, tuple[str, ...]]]) -> None:
+    def __init__(self, tokens: Mapping[str, tuple[str | None, tuple[str, ...]]], image_url: str = "") -> None:
         self.tokens = dict(tokens)
+        self.image_url = image_url
+        self.passwords: list[str] = []
+        """Passwords and secrets that it was sent, in order."""
         self.asked: list[str] = []
         """Tokens it was asked about, in order."""
         keystone = self
@@ -27,8 +31,7 @@ class Keystone:
                 keystone._get(self)
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                _answer(self, 201, {"token": keystone._service()}, {"X-Subject-Token": SERVICE_TOKEN})
+                keystone._log_in(self)
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
@@ -42,11 +45,20 @@ class Keystone:
         self._server.server_close()
 
     def _service(self) -> dict[str, Any]:
-        endpoints = [
-            {"id": name, "interface": name, "region": "R", "region_id": "R", "url": self.url} for name in ("internal", "public")
-        ]
-        catalog = [{"id": "i", "type": "identity", "name": "keystone", "endpoints": endpoints}]
+        catalog = [{"id": "i", "type": "identity", "name": "keystone", "endpoints": _endpoints(self.url)}]
+        if self.image_url:
+            catalog.append({"id": "g", "type": "image", "name": "glance", "endpoints": _endpoints(self.image_url)})
         return _token("service", "service", ("service",)) | {"catalog": catalog}
+
+    def _log_in(self, handler: BaseHTTPRequestHandler) -> None:
+        body = json.loads(handler.rfile.read(int(handler.headers.get("Content-Length") or 0)))
+        identity = body["auth"]["identity"]
+        given = identity["application_credential"]["secret"] if "application_credential" in identity else None
+        self.passwords.append(given or identity["password"]["user"]["password"])
+        if self.passwords[-1] == WRONG_PASSWORD:
+            _answer(handler, 401, {"error": {"code": 401, "message": "The request you have made requires authentication."}})
+        else:
+            _answer(handler, 201, {"token": self._service()}, {"X-Subject-Token": SERVICE_TOKEN})
 
     def _get(self, handler: BaseHTTPRequestHandler) -> None:
         if not handler.path.startswith("/v3/auth/tokens"):
@@ -59,6 +71,10 @@ class Keystone:
             _answer(handler, 404, {"error": {"code": 404, "message": "no such token"}})
         else:
             _answer(handler, 200, {"token": _token(token, *self.tokens[token])})
+
+
+def _endpoints(url: str) -> list[dict[str, str]]:
+    return [{"id": name, "interface": name, "region": "R", "region_id": "R", "url": url} for name in ("internal", "public")]
 
 
 def _token(user: str, project: str | None, roles: tuple[str, ...]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from oslo_config import cfg
 
 from api.keystone import GROUP
 from cli.effective import ROLES, Effective, shown
+from images.opts import GLANCE_GROUP
 from service.vault import Vault, new_key
 from tests.support.commands import Shell
 
@@ -102,7 +103,7 @@ def test_defaults_are_shown_to_who_asks(shell: Shell, tmp_path: Path) -> None:
     assert found["compute", "driver"] == ("simulated", "default")
     assert found["DEFAULT", "debug"] == (False, "default")
     shared = {"DEFAULT", "api_database", "cell_database", "monitoring", "secrets"}
-    assert {group for group, _ in found} == shared | {"compute", "images", "simulated"}
+    assert {group for group, _ in found} == shared | {"compute", "glance", "images", "simulated"}
 
 
 def test_names_that_no_option_has_are_told_with_the_nearest_one(
@@ -216,7 +217,7 @@ def test_options_that_name_passwords_and_databases_are_secret() -> None:
     for listings in ROLES.values():
         for listing in listings:
             for group, options in listing:
-                for option in options if group != GROUP else ():  # that one is keystonemiddleware's
+                for option in options if group not in (GROUP, GLANCE_GROUP) else ():  # they are of OpenStack's libraries
                     told = option.dest in ("connection", "transport_url", "api_transport_url") or group == "secrets"
                     assert option.secret == told, option.name
 
