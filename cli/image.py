@@ -1,0 +1,138 @@
+"""``superconductor image``: images in the image store that servers are built from."""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown
+from cli.deployment import Deployment
+from objects import errors
+
+if TYPE_CHECKING:  # as in cli.deployment
+    from images.record import ImageRecord
+    from images.store import FolderStore
+
+
+class ImageAdd(ActionShow):
+    """Copy a disk image of format raw or qcow2 into the image store. Refused: other formats, encrypted images, backing files.
+
+    Example: superconductor image add debian-12.qcow2 --name debian-12 --min-disk 3
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        least = partial(at_least, 0)
+        parser.add_argument("file", metavar="FILE", type=Path)
+        parser.add_argument("--name", metavar="NAME", type=name, required=True)
+        parser.add_argument("--id", metavar="UUID", type=_uuid, help="its id (default: a new UUID)")
+        parser.add_argument(
+            "--disk-format", choices=("raw", "qcow2"), help="refuse it if it has another one (default: as it looks)"
+        )
+        parser.add_argument("--min-disk", metavar="GIB", type=least, default=0, help="least root disk of a flavor (default: 0)")
+        parser.add_argument("--min-ram", metavar="MIB", type=least, default=0, help="least memory of a flavor (default: 0)")
+        add_properties(parser, "property of the image")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
+        added = _store(self.deployment).add(
+            parsed_args.file,
+            name=parsed_args.name,
+            image_id=parsed_args.id or str(uuid.uuid4()),
+            disk_format=parsed_args.disk_format,
+            min_disk=parsed_args.min_disk,
+            min_ram=parsed_args.min_ram,
+            properties=dict(parsed_args.properties),
+        )
+        return _shown(added)
+
+
+class ImageList(AdminLister):
+    """List the images that were added. Sizes are in bytes.
+
+    Example: superconductor image list -f json
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        found = _store(self.deployment).list_images()
+        return ("ID", "Name", "Format", "Size", "Virtual Size", "Min Disk", "Min RAM", "Created"), [
+            (i.id, i.name, i.disk_format, i.size, i.virtual_size, i.min_disk, i.min_ram, i.created_at) for i in found
+        ]
+
+
+class ImageShow(AdminShow):
+    """Show one image.
+
+    Example: superconductor image show debian-12
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("image", metavar="IMAGE", help="id or name")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
+        return _shown(_find(_store(self.deployment), parsed_args.image))
+
+
+class ImageDelete(Admin):
+    """Delete images. Servers that were built from them are untouched.
+
+    Example: superconductor image delete debian-11
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("images", metavar="IMAGE", nargs="+", help="id or name")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        store = _store(self.deployment)
+        self.each(parsed_args.images, lambda reference: _delete(store, reference))
+
+
+def _store(deployment: Deployment) -> FolderStore:
+    """Raises Misconfigured if there is none."""
+    if deployment.state is not None and not deployment.state.is_dir():
+        raise errors.Misconfigured(f"{deployment.state}: there is no such folder; 'superconductor standalone' makes one")
+    store = deployment.images
+    if store is None:
+        raise errors.Misconfigured("No image store is named: give --state DIR, or a --config-file with 'folder' in [images]")
+    return store
+
+
+def _find(store: FolderStore, reference: str) -> ImageRecord:
+    images = store.list_images()
+    found = [image for image in images if image.id == reference] or [image for image in images if image.name == reference]
+    if not found:
+        raise errors.NotFound(f"No image has the id or name {reference!r}; see 'superconductor image list'.")
+    if len(found) > 1:
+        raise errors.Conflict(f"Several images are named {reference!r}: give an id, {' or '.join(image.id for image in found)}.")
+    return found[0]
+
+
+def _delete(store: FolderStore, reference: str) -> None:
+    try:
+        store.delete(str(uuid.UUID(reference)))  # without its record, which may be unreadable
+    except (ValueError, errors.NotFound):
+        store.delete(_find(store, reference).id)
+
+
+def _uuid(text: str) -> str:
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a UUID") from None
+
+
+def _shown(image: ImageRecord) -> tuple[tuple[str, ...], Row]:
+    names = ("id", "name", "format", "size", "virtual_size", image.hash_algo, "min_disk", "min_ram", "properties", "created_at")
+    return names, (
+        image.id,
+        image.name,
+        image.disk_format,
+        image.size,
+        image.virtual_size,
+        image.hash_value,
+        image.min_disk,
+        image.min_ram,
+        shown(image.properties),
+        image.created_at,
+    )
