@@ -204,7 +204,11 @@ class ComputeDriver(Protocol):
         ...
 
     def nodes(self) -> list[ComputeNode]:
-        """The host's nodes with their capacity. The agent fills in usage and allocation ratios."""
+        """The host's nodes with their capacity. The agent fills in usage and allocation ratios.
+
+        ``reserved_memory_mb`` is a proposal: the option of this name replaces it. ``guest_overhead_mb``: the agent adds it for
+        each guest.
+        """
         ...
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from objects.base import Object
 MAX_CPUS = 8192
 """CPU numbers are below this: the limit of Linux."""
 
+_CPUS = re.compile(r"(\^?)([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _KIB_PER_UNIT = {"b": 1 / 1024, "bytes": 1 / 1024, "KiB": 1, "k": 1, "MiB": 1024, "M": 1024, "GiB": 1024**2, "G": 1024**2}
 
 
@@ -90,7 +92,7 @@ class HostFacts(Object, frozen=True, kw_only=True):
         return (same or kin or list(self.machines))[0]
 
 
-def machines_to_ask(capabilities: str, virt_type: str, machine_type: str = "") -> list[str | None]:
+def machines_to_ask(capabilities: str, machine_type: str = "") -> list[str | None]:
     """The machine types to call ``getDomainCapabilities`` for, with the host's architecture. None: libvirt's default, the first."""
     root = _parsed(capabilities)
     known = _machine_types(root, _arch(root))
@@ -145,11 +147,11 @@ def cpu_list(text: str) -> tuple[int, ...]:
     """The numbers of a CPU set such as ``0-3,6``, where ``^2`` removes one. Raises ValueError."""
     found, removed = set[int](), set[int]()
     for part in filter(None, (part.strip() for part in text.split(","))):
-        first, _, last = part.removeprefix("^").partition("-")
-        numbers = range(int(first), int(last or first) + 1)
-        if not numbers or len(numbers) > MAX_CPUS or numbers[-1] >= MAX_CPUS:
+        match = _CPUS.fullmatch(part)
+        numbers = range(int(match[2]), int(match[3] or match[2]) + 1) if match else range(0)
+        if match is None or not numbers or numbers[-1] >= MAX_CPUS:
             raise ValueError(f"{part!r} is not a range of CPUs")
-        (removed if part.startswith("^") else found).update(numbers)
+        (removed if match[1] else found).update(numbers)
     return tuple(sorted(found - removed))
 
 

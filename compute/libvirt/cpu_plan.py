@@ -68,6 +68,8 @@ def plan_cpus(
     dedicated, shared = settings.cpus(online)
     taken = list(others)
     if not (asked.dedicated_cpus or asked.numa_nodes or asked.page_size):
+        if not shared:
+            raise errors.BuildFailed("All CPUs of this host are in its [libvirt] cpu_dedicated_set.")
         return CpuPlan(shared=shared if dedicated or settings.cpu_shared_set else ())
     if asked.dedicated_cpus and not dedicated:
         raise errors.BuildFailed("This host has no dedicated CPUs: its [libvirt] cpu_dedicated_set is empty.")

@@ -77,7 +77,7 @@ class NumaNode(Object, frozen=True, kw_only=True):
     memory_mb: int
 
 
-class Topology(Object, frozen=True, kw_only=True):
+class CpuTopology(Object, frozen=True, kw_only=True):
     """The sockets, cores per socket and threads per core that the guest sees."""
 
     sockets: int
@@ -85,7 +85,7 @@ class Topology(Object, frozen=True, kw_only=True):
     threads: int
 
 
-class Quota(Object, frozen=True, kw_only=True):
+class GuestLimits(Object, frozen=True, kw_only=True):
     """Limits of ``quota:*``, by libvirt's name of each."""
 
     cpu: dict[str, int] = msgspec.field(default_factory=dict)
@@ -124,13 +124,13 @@ class GuestProperties(Object, frozen=True, kw_only=True):
     hpet: bool | None = None
     pmu: bool | None = None
     hide_hypervisor: bool = False
-    topology: Topology | None = None
+    topology: CpuTopology | None = None
     dedicated_cpus: bool = False
     thread_policy: str = "prefer"
     emulator_threads: str = ""
     page_size: str = ""
     numa_nodes: tuple[NumaNode, ...] = ()
-    quota: Quota = Quota()
+    quota: GuestLimits = GuestLimits()
 
 
 def read_properties(flavor: Flavor, image: Mapping[str, str], vcpus: int, memory_mb: int) -> GuestProperties:
@@ -285,7 +285,7 @@ def _hide_hypervisor(reader: _Reader, specs: Mapping[str, str], image: Mapping[s
     return bool(reader.flag("hide_hypervisor_id")) or any(value.strip().lower() in _YES for value in asked)
 
 
-def _topology(reader: _Reader, vcpus: int) -> Topology | None:
+def _topology(reader: _Reader, vcpus: int) -> CpuTopology | None:
     """The topology with the most sockets, then the most cores, that fits. The image's wishes replace the flavor's, and the lower
     maximum counts.
     """
@@ -308,7 +308,7 @@ def _topology(reader: _Reader, vcpus: int) -> Topology | None:
             if sockets * cores * threads == vcpus and all(
                 one <= limit and wish in (None, one) for one, limit, wish in zip(found, most, wishes, strict=True)
             ):
-                return Topology(sockets=sockets, cores=cores, threads=threads)
+                return CpuTopology(sockets=sockets, cores=cores, threads=threads)
     _abort(f"hw_cpu_sockets, hw_cpu_cores, hw_cpu_threads and their maxima allow no topology of {vcpus} vCPUs.")
 
 
@@ -389,7 +389,7 @@ _QUOTAS = {
 """By extra spec after ``quota:``, the part of the guest that is limited, and libvirt's name."""
 
 
-def _quota(reader: _Reader) -> Quota:
+def _quota(reader: _Reader) -> GuestLimits:
     found: dict[str, dict[str, int]] = {"cpu": {}, "disk": {}, "inbound": {}, "outbound": {}}
     for name, (part, key) in _QUOTAS.items():
         value = reader.number(name, scope="quota", most=2**63 - 1)
@@ -398,4 +398,4 @@ def _quota(reader: _Reader) -> Quota:
     for part in ("inbound", "outbound"):
         if found[part] and "average" not in found[part]:
             _abort(f"quota:vif_{part}_peak and quota:vif_{part}_burst need quota:vif_{part}_average.")
-    return Quota(**found)
+    return GuestLimits(**found)

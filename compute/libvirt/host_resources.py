@@ -15,7 +15,7 @@ from objects import errors
 from objects.compute_node import ComputeNode
 
 HYPERVISOR_TYPE = "QEMU"
-"""libvirt's name, with KVM and without it, which flavors of OpenStack compare with. The attribute ``virt_type`` tells them apart."""
+"""libvirt's name, with KVM and without it, which flavors of OpenStack compare with. ``virt_type`` tells them apart."""
 
 DEDICATED_CPUS = "CUSTOM_PCPU"
 """The resource class of host CPUs that one guest has for itself."""
@@ -99,7 +99,9 @@ def node_of(
 ) -> ComputeNode:
     """The node of this host. ``memory_mb`` and ``disk_gb``: all that it has.
 
-    ``reserved_memory_mb`` and ``guest_overhead_mb`` are what the driver proposes. Raises ``errors.Misconfigured`` for impossible CPU sets.
+    ``reserved_memory_mb`` and ``guest_overhead_mb`` are what the driver proposes.
+
+    Raises ``errors.Misconfigured`` for impossible CPU sets.
     """
     cpus = sorted(cpu.id for cell in facts.cells for cpu in cell.cpus)
     dedicated, shared = settings.cpus(tuple(cpus))
