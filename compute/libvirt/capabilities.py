@@ -168,7 +168,7 @@ def cpu_text(cpus: Sequence[int]) -> str:
 
 def _parsed(text: str) -> ET.Element:
     try:
-        return ET.fromstring(text)  # noqa: S314  it is libvirt's own
+        return ET.fromstring(text)  # noqa: S314 - libvirt wrote it
     except ET.ParseError as error:
         raise errors.Misconfigured(f"libvirt's capabilities cannot be read: {error}") from None
 

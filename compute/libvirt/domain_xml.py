@@ -122,7 +122,7 @@ def make_metadata_xml(identity: str, *, spawned: bool) -> str:
 def taken_of(domain_xml: str) -> Taken:
     """What the guest of this domain has taken for itself; empty for a domain that is not ours."""
     try:
-        root = ET.fromstring(domain_xml)  # noqa: S314  it is libvirt's own
+        root = ET.fromstring(domain_xml)  # noqa: S314 - libvirt wrote it
         text = root.findtext(f"metadata/{{{TAKEN_NAMESPACE}}}taken")
         return typed.decode(text, Taken) if text else Taken()
     except (ET.ParseError, msgspec.MsgspecError):
