@@ -31,17 +31,17 @@ def open_simulated(host: str, conf: cfg.ConfigOpts, settings: ComputeSettings) -
     return SimulatedDriver(settings)
 
 
-BUILT_IN: Mapping[str, Factory] = {"simulated": open_simulated}
+BUILT_IN: Mapping[str, str] = {"simulated": "compute.drivers:open_simulated", "libvirt": "compute.libvirt.driver:open_libvirt"}
 """Drivers that work in a source checkout without installed package metadata; the entry points name them too."""
 
 
 def find(name: str) -> Factory:
     """The factory of the driver with this name, or at ``module:factory``. Raises ``errors.Misconfigured`` with all names."""
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    if ":" in name:
+    if ":" in (path := BUILT_IN.get(name, name)):
         try:
-            return cast(Factory, pkgutil.resolve_name(name))
+            return cast(Factory, pkgutil.resolve_name(path))
+        except errors.Misconfigured:  # the driver says what it needs
+            raise
         except Exception as error:  # a module may raise anything while it is imported
             raise errors.Misconfigured(f"[compute] driver: {name!r} cannot be imported: {error}") from error
     found: stevedore.ExtensionManager[ComputeDriver] = stevedore.ExtensionManager(NAMESPACE)

@@ -1,0 +1,95 @@
+"""What the ports of a guest are attached to on this host, and what the host's DHCP servers are told of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+from compute.libvirt import binding
+from compute.libvirt.connection import LibvirtConnection
+from compute.libvirt.opts import Attachment
+from objects import errors
+from objects.port import Port
+
+LOG = logging.getLogger(__name__)
+
+libvirt = binding.load()
+
+_BOTH = libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE | libvirt.VIR_NETWORK_UPDATE_AFFECT_CONFIG
+
+
+class Attachments:
+    """The physical networks of this host."""
+
+    def __init__(self, connection: LibvirtConnection, attachments: Mapping[str, Attachment], dhcp_hosts_path: str) -> None:
+        self._connection = connection
+        self._attachments = attachments
+        self._dhcp_hosts = Path(dhcp_hosts_path) if dhcp_hosts_path else None
+
+    def of(self, port: Port) -> Attachment:
+        """What this port is attached to. Raises ``errors.BuildFailed`` if the host does not have its network."""
+        found = self._attachments.get(port.physical_network)
+        if found is None:
+            raise errors.BuildFailed(
+                f"This host is not attached to the physical network '{port.physical_network}' of network '{port.network}': see "
+                "[libvirt] networks."
+            )
+        if found.kind == "bridge" and not (Path("/sys/class/net") / found.name / "bridge").is_dir():
+            raise errors.BuildFailed(f"The bridge '{found.name}' of physical network '{port.physical_network}' does not exist.")
+        return found
+
+    def announce(self, ports: tuple[Port, ...], hostname: str) -> None:
+        """Tell the DHCP servers the planned addresses. Raises ``errors.BuildFailed``."""
+        self.forget(ports)
+        for port in ports:
+            found = self._attachments.get(port.physical_network)
+            if found is not None and found.kind == "network":
+                self._update(found.name, libvirt.VIR_NETWORK_UPDATE_COMMAND_ADD_LAST, port)
+            if self._dhcp_hosts is not None and port.addresses:
+                self._write(self._dhcp_hosts, port, hostname)
+
+    def forget(self, ports: tuple[Port, ...]) -> None:
+        """Take back what was announced. What is not there is no error."""
+        for port in ports:
+            found = self._attachments.get(port.physical_network)
+            if found is not None and found.kind == "network":
+                try:
+                    self._update(found.name, libvirt.VIR_NETWORK_UPDATE_COMMAND_DELETE, port)
+                except errors.BuildFailed as error:
+                    LOG.debug("Port %s: %s", port.mac, error)
+            if self._dhcp_hosts is not None:
+                _file_of(self._dhcp_hosts, port).unlink(missing_ok=True)
+
+    def _write(self, folder: Path, port: Port, hostname: str) -> None:
+        """dnsmasq reads a file as soon as it is there, so it must be complete then."""
+        shown = [f"[{each.address}]" if each.version == 6 else each.address for each in port.addresses]
+        file = _file_of(folder, port)
+        new = file.with_name(f".{file.name}.new")
+        try:
+            new.write_text(",".join([port.mac, *shown, hostname]) + "\n")
+            os.replace(new, file)
+        except OSError as error:
+            raise errors.BuildFailed(f"[libvirt] dhcp_hosts_path: {folder} cannot be used: {error.strerror}.") from error
+
+    def _update(self, name: str, command: int, port: Port) -> None:
+        for host in _host_entries(port):
+            try:
+                network = self._connection.get().networkLookupByName(name)
+                network.update(command, libvirt.VIR_NETWORK_SECTION_IP_DHCP_HOST, -1, host, _BOTH)
+            except libvirt.libvirtError as error:
+                what = f"give the network '{name}' the address of {port.mac}"
+                raise self._connection.translated(error, errors.BuildFailed, what) from error
+
+
+def _host_entries(port: Port) -> Iterator[str]:
+    """The DHCP entry of the port's IPv4 address. libvirt has none for IPv6 addresses by MAC."""
+    for each in port.addresses:
+        if each.version == 4:
+            yield ElementTree.tostring(ElementTree.Element("host", {"mac": port.mac, "ip": each.address}), encoding="unicode")
+
+
+def _file_of(folder: Path, port: Port) -> Path:
+    return folder / port.mac.replace(":", "")

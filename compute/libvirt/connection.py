@@ -1,0 +1,240 @@
+"""The connection to the host's libvirt: opened in a thread of its own, watched, and opened again when it is lost.
+
+``libvirt.open`` has no timeout: it hangs as long as libvirtd does. So only the keeper thread calls it. A connection that is open
+fails by itself, by its keep-alive messages. A guest's QEMU may hang too, and with it every call that asks it something, so such
+calls go through ``ask_guest``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from compute.libvirt import binding
+from objects import errors
+from service.worker_pool import PoolTimeout, WorkerPool
+
+LOG = logging.getLogger(__name__)
+
+libvirt = binding.load()
+
+T = TypeVar("T")
+
+REOPEN_INTERVAL_S = 1.0
+"""Seconds between two tries to open the connection."""
+
+ALIVE_INTERVAL_S = 1.0
+"""Seconds between two looks whether the connection is alive; usually libvirt tells at once."""
+
+KEEP_ALIVE_S, KEEP_ALIVE_COUNT = 5, 3
+"""A libvirtd that answers none of this many messages, sent at this interval, is down."""
+
+GUEST_CALL_LIMIT_S = 45.0
+"""Seconds that a call may take that asks QEMU something. libvirt itself waits 30 s for the end of another call on the guest."""
+
+GUEST_CALL_THREADS = 64
+"""Calls of that kind at once."""
+
+_LOST_DOMAINS = (libvirt.VIR_FROM_RPC, libvirt.VIR_FROM_REMOTE)
+_LOST_CODES = (
+    *(libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT),
+    libvirt.VIR_ERR_INVALID_CONN,
+)
+
+_events = threading.Lock()
+_events_run = False
+
+
+def _run_events() -> None:
+    """Start libvirt's event loop in a thread, once for the process and before the first connection."""
+    global _events_run
+    with _events:
+        if _events_run:
+            return
+        libvirt.virEventRegisterDefaultImpl()
+        threading.Thread(target=_loop, name="libvirt-events", daemon=True).start()
+        _events_run = True
+
+
+def _loop() -> None:
+    while True:
+        try:
+            libvirt.virEventRunDefaultImpl()
+        except libvirt.libvirtError as error:
+            LOG.warning("The event loop of libvirt: %s", text_of(error))
+            time.sleep(ALIVE_INTERVAL_S)
+
+
+def text_of(error: Any) -> str:
+    """What libvirt said, in one line."""
+    return " ".join(str(error.get_error_message() or error).split())
+
+
+def code_of(error: Any) -> int:
+    """The code of a libvirtError."""
+    return int(error.get_error_code() or 0)
+
+
+class LibvirtConnection:
+    """One open connection at a time to the libvirt at ``uri``. Thread-safe.
+
+    ``changed`` may be set to a function, which is called from libvirt's thread for every event in the life of a domain, and when
+    the connection is open again.
+    """
+
+    def __init__(self, uri: str, open_timeout: float) -> None:
+        """``open_timeout``: seconds after which a libvirt that does not answer is called down."""
+        self.uri = uri
+        self.changed: Callable[[], None] = lambda: None
+        self._timeout = open_timeout
+        self._state = threading.Condition()
+        self._current: Any = None
+        self._failure: str | None = None
+        self._opening_since = time.monotonic()
+        self._closing = threading.Event()
+        self._lost = threading.Event()
+        self._asking = WorkerPool("libvirt-guests", GUEST_CALL_THREADS, spare=GUEST_CALL_THREADS)
+        _run_events()
+        self._keeper = threading.Thread(target=self._keep, name="libvirt-connection", daemon=True)
+        self._keeper.start()
+
+    # -- use ---------------------------------------------------------------------------------------------------------------------
+
+    def trouble(self) -> str | None:
+        """Why there is no connection now; None if there is one. Never waits."""
+        if self._current is not None:
+            return None
+        if self._failure is not None:
+            return self._failure
+        if time.monotonic() - self._opening_since > self._timeout:
+            return f"libvirt at {self.uri} does not answer."
+        return f"libvirt at {self.uri} has not answered yet."
+
+    def get(self) -> Any:
+        """The open connection. While the first one is being opened, waits for that. Raises ``errors.HypervisorDown``, untouched."""
+        with self._state:
+            left = self._opening_since + self._timeout - time.monotonic()
+            self._state.wait_for(lambda: self._current is not None or self._failure is not None, max(0.0, left))
+            if self._current is None:
+                raise errors.HypervisorDown(self.trouble() or "", untouched=True)
+            return self._current
+
+    @contextmanager
+    def errors_as(self, kind: type[errors.SuperconductorError], doing: str) -> Iterator[None]:
+        """Raise libvirt's errors as ``kind``, or as ``errors.HypervisorDown`` if the connection is gone."""
+        try:
+            yield
+        except libvirt.libvirtError as error:
+            raise self.translated(error, kind, doing) from error
+
+    def translated(self, error: Any, kind: type[errors.SuperconductorError], doing: str) -> errors.SuperconductorError:
+        """The error of ours that stands for an error of libvirt."""
+        if self._is_lost(error):
+            return errors.HypervisorDown(f"libvirt at {self.uri}: {text_of(error)}")
+        return kind(f"libvirt could not {doing}: {text_of(error)}")
+
+    def ask_guest(self, function: Callable[[], T], doing: str, limit: float = GUEST_CALL_LIMIT_S) -> T:
+        """Return or raise what ``function`` does, which asks the QEMU of a guest, within ``limit`` seconds.
+
+        Raises ``errors.TaskFailed`` if QEMU does not answer: the call may still take effect.
+        """
+        try:
+            return self._asking.run(function, limit, patience=1.0, check=self._check)
+        except PoolTimeout:
+            raise errors.TaskFailed(f"libvirt could not {doing}: QEMU has not answered for {limit:g} s.") from None
+
+    def close(self) -> None:
+        """Close the connection. Guests keep running."""
+        self._closing.set()
+        self._lost.set()
+        with self._state:
+            current, self._current = self._current, None
+            self._failure = f"The connection to libvirt at {self.uri} was closed."
+            self._state.notify_all()
+        self._asking.stop()
+        _close(current)
+        self._keeper.join(ALIVE_INTERVAL_S)  # it may hang in libvirt.open, and is then left behind
+
+    # -- keeping it open -----------------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if (trouble := self.trouble()) is not None:
+            raise errors.HypervisorDown(trouble)
+
+    def _is_lost(self, error: Any) -> bool:
+        current = self._current
+        if current is None or (error.get_error_domain() in _LOST_DOMAINS and code_of(error) in _LOST_CODES):
+            return True
+        try:
+            return not current.isAlive()
+        except libvirt.libvirtError:
+            return True
+
+    def _keep(self) -> None:
+        while not self._closing.is_set():
+            opened = self._open()
+            if opened is None:
+                self._closing.wait(REOPEN_INTERVAL_S)
+                continue
+            while self._is_alive(opened):
+                self._lost.wait(ALIVE_INTERVAL_S)
+            self._let_go(opened)
+
+    def _open(self) -> Any:
+        """The opened connection, once it can be used; None if that failed."""
+        self._opening_since = time.monotonic()
+        self._lost.clear()
+        opened = None
+        try:
+            opened = libvirt.open(self.uri)
+            opened.registerCloseCallback(lambda *_: self._lost.set(), None)
+            opened.setKeepAlive(KEEP_ALIVE_S, KEEP_ALIVE_COUNT)
+            opened.domainEventRegisterAny(None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, lambda *_: self._tell(), None)
+        except libvirt.libvirtError as error:
+            with self._state:
+                self._failure = f"libvirt at {self.uri} cannot be used: {text_of(error)}"
+                self._state.notify_all()
+            _close(opened)
+            return None
+        with self._state:
+            if self._closing.is_set():
+                _close(opened)
+                return None
+            self._current, self._failure = opened, None
+            self._state.notify_all()
+        self._tell()
+        return opened
+
+    def _is_alive(self, opened: Any) -> bool:
+        if self._closing.is_set() or self._lost.is_set():
+            return False
+        try:
+            return bool(opened.isAlive())
+        except libvirt.libvirtError:
+            return False
+
+    def _let_go(self, lost: Any) -> None:
+        with self._state:
+            if self._current is lost:
+                self._current = None
+                self._failure = f"libvirt at {self.uri} has closed the connection or does not answer."
+        _close(lost)
+
+    def _tell(self) -> None:
+        try:
+            self.changed()
+        except Exception:  # libvirt's thread must go on
+            LOG.exception("An event of libvirt could not be handled")
+
+
+def _close(connection: Any) -> None:
+    if connection is None:
+        return
+    try:
+        connection.close()
+    except libvirt.libvirtError as error:
+        LOG.debug("Closing a connection: %s", text_of(error))

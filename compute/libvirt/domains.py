@@ -1,0 +1,234 @@
+"""The domains of this host in libvirt, with what is kept in their metadata.
+
+A domain is a guest once its metadata are marked as spawned: that is the commit point of a spawn. Before, it is a part, which the
+next start of the agent removes. Domains without our metadata, and those of another agent's host, are never touched.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+
+from compute.driver import Guest, GuestSpec
+from compute.libvirt import binding
+from compute.libvirt.connection import LibvirtConnection, code_of
+from compute.libvirt.cpu_plan import Taken
+from compute.libvirt.domain_xml import METADATA_NAMESPACE, METADATA_PREFIX, make_metadata_xml, taken_of
+from objects import errors, typed
+from objects.base import Object
+from objects.task import Power
+from service.rate_limited_log import RateLimitedLog
+
+LOG = logging.getLogger(__name__)
+
+libvirt = binding.load()
+
+REMOVE_TRIES = 50
+REMOVE_INTERVAL_S = 0.05
+"""A libvirtd may still carry out a call of an agent that has died, so a removal is repeated until nothing is found."""
+
+_GONE = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_NO_DOMAIN_METADATA)
+_KEPT = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+_CONFIG = libvirt.VIR_DOMAIN_AFFECT_CONFIG
+_ALL_PARTS = (
+    libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+    | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+    | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+)
+
+_OFF_REASONS = {
+    libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN: "The guest's system has shut down.",
+    libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED: "The guest was turned off on its host.",
+    libvirt.VIR_DOMAIN_SHUTOFF_CRASHED: "The guest crashed: its QEMU process ended or was killed.",
+    libvirt.VIR_DOMAIN_SHUTOFF_FAILED: "The guest could not be started.",
+    libvirt.VIR_DOMAIN_SHUTOFF_DAEMON: "The guest was ended by libvirt.",
+    libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN: "The host was restarted, or lost its power.",
+}
+
+
+class KeptGuest(Object, frozen=True, kw_only=True):
+    """What is kept with a guest in its domain: without the tenant's metadata, and without secrets.
+
+    ``host``: of the agent that made it. ``image_properties``: those of the image and of the request together.
+    """
+
+    guest: Guest
+    spec: GuestSpec
+    host: str
+    image_properties: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def text(self) -> str:
+        """As ASCII text without any character that XML cannot hold."""
+        bare = msgspec.structs.replace(
+            self,
+            guest=msgspec.structs.replace(self.guest, metadata={}),
+            spec=msgspec.structs.replace(self.spec, metadata={}),
+        )
+        return json.dumps(msgspec.to_builtins(bare), separators=(",", ":"))
+
+
+class Domains:
+    """The domains that the agent of ``host`` made. Every method raises ``errors.HypervisorDown`` if there is no connection."""
+
+    def __init__(self, connection: LibvirtConnection, host: str) -> None:
+        self._connection = connection
+        self._host = host
+        self._complaints = RateLimitedLog(LOG)
+        self._marked: dict[str, KeptGuest] = {}  # only this process changes marked domains of its host
+        self._taken: dict[str, Taken] = {}  # by uuid, also of parts
+        self._has_read_taken = False
+        self._pause = threading.Event()
+
+    # -- find ----------------------------------------------------------------------------------------------------------------------
+
+    def find(self, uuid: str) -> Any:
+        """The domain of this uuid; None: there is none, or it is not ours."""
+        found = self._look_up(uuid)
+        return found if found is not None and self._read(found) is not None else None
+
+    def kept(self, domain: Any) -> KeptGuest:
+        """What is kept with a domain that ``find`` or ``listed`` returned. Raises ``errors.NotFound`` if it has gone."""
+        read = self._read(domain)
+        if read is None:
+            raise errors.NotFound("The domain is gone.")
+        return read[0]
+
+    def is_spawned(self, domain: Any) -> bool:
+        """Whether the domain is marked."""
+        read = self._read(domain)
+        return read is not None and read[1]
+
+    def listed(self) -> tuple[list[Guest], list[str]]:
+        """The guests as they are now, and the uuids of parts."""
+        with self._connection.errors_as(errors.TaskFailed, "list its domains"):
+            states = self._connection.get().getAllDomainStats(
+                libvirt.VIR_DOMAIN_STATS_STATE, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+            )
+        guests, parts, marked = [], [], {}
+        for domain, about in states:
+            uuid = domain.UUIDString()
+            kept = self._marked.get(uuid)
+            if kept is None:
+                read = self._read(domain)
+                if read is None:
+                    continue
+                if not read[1]:
+                    parts.append(uuid)
+                    continue
+                kept = read[0]
+            marked[uuid] = kept
+            guests.append(self._now(domain, kept, about.get("state.state", 0), about.get("state.reason", 0)))
+        self._marked = marked
+        return guests, parts
+
+    def power(self, domain: Any) -> Power:
+        """What the guest is now."""
+        with self._connection.errors_as(errors.TaskFailed, "read the state of the guest"):
+            state, reason = domain.state()
+        return self._now(domain, self.kept(domain), state, reason).power
+
+    # -- change --------------------------------------------------------------------------------------------------------------------
+
+    def define(self, uuid: str, xml: str) -> Any:
+        """Define a domain, or replace the definition of the one of this uuid. Raises ``errors.BuildFailed``."""
+        with self._connection.errors_as(errors.BuildFailed, "define the guest"):
+            domain = self._connection.get().defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
+        self._taken[uuid] = taken_of(xml)
+        return domain
+
+    def taken_by_others(self, uuid: str) -> tuple[Taken, ...]:
+        """What the other domains of this host have for themselves. The caller keeps others from defining meanwhile."""
+        if not self._has_read_taken:
+            for domain in self._all():
+                if self._read(domain) is not None:
+                    with self._connection.errors_as(errors.BuildFailed, "read the definition of a guest"):
+                        self._taken[domain.UUIDString()] = taken_of(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+            self._has_read_taken = True
+        return tuple(taken for other, taken in self._taken.items() if other != uuid and taken != Taken())
+
+    def keep(self, domain: Any, kept: KeptGuest) -> None:
+        """Store what is kept, and mark the domain as a guest."""
+        xml = make_metadata_xml(kept.text(), spawned=True)
+        self._marked.pop(kept.guest.uuid, None)
+        with self._connection.errors_as(errors.TaskFailed, "mark the guest"):
+            domain.setMetadata(_KEPT, xml, METADATA_PREFIX, METADATA_NAMESPACE, _CONFIG)
+
+    def remove(self, uuid: str) -> None:
+        """Turn off and undefine, until there is no domain of ours. Raises ``errors.BuildFailed`` if it stays."""
+        self._marked.pop(uuid, None)
+        for _ in range(REMOVE_TRIES):
+            domain = self.find(uuid)
+            if domain is None:
+                self._taken.pop(uuid, None)
+                return
+            # a domain that is off cannot be destroyed, and one that has gone cannot be undefined: look again
+            expected = (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN)
+            for call in (domain.destroy, lambda domain=domain: domain.undefineFlags(_ALL_PARTS)):
+                try:
+                    call()
+                except libvirt.libvirtError as error:
+                    if code_of(error) not in expected:
+                        raise self._connection.translated(error, errors.BuildFailed, "remove the guest") from error
+            self._pause.wait(REMOVE_INTERVAL_S)
+        raise errors.BuildFailed("The domain of the guest does not go away.")
+
+    # -- how -----------------------------------------------------------------------------------------------------------------------
+
+    def _all(self) -> list[Any]:
+        with self._connection.errors_as(errors.TaskFailed, "list its domains"):
+            return list(self._connection.get().listAllDomains())
+
+    def _look_up(self, uuid: str) -> Any:
+        try:
+            return self._connection.get().lookupByUUIDString(uuid)
+        except libvirt.libvirtError as error:
+            if code_of(error) in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_INVALID_ARG):
+                return None
+            raise self._connection.translated(error, errors.TaskFailed, "find the guest") from error
+
+    def _read(self, domain: Any) -> tuple[KeptGuest, bool] | None:
+        """What is kept, and whether the domain is marked; None: not ours, or gone."""
+        try:
+            xml = domain.metadata(_KEPT, METADATA_NAMESPACE, _CONFIG)
+        except libvirt.libvirtError as error:
+            if code_of(error) in (*_GONE, libvirt.VIR_ERR_OPERATION_INVALID):  # invalid: it is transient, so not ours
+                return None
+            raise self._connection.translated(error, errors.TaskFailed, "read the metadata of a guest") from error
+        try:
+            element = ElementTree.fromstring(xml)  # noqa: S314 - libvirt parsed and wrote it, without a document type
+            kept = typed.decode((element.text or "").encode(), KeptGuest)
+        except (ElementTree.ParseError, msgspec.MsgspecError) as error:
+            text = "Domain %s has metadata of ours that cannot be read, and is left alone: %s"
+            self._complaints(domain.name(), logging.ERROR, text, domain.name(), error)
+            return None
+        return (kept, element.get("spawned") == "1") if kept.host == self._host else None
+
+    def _now(self, domain: Any, kept: KeptGuest, state: int, reason: int) -> Guest:
+        power, why = self._power(domain, kept.guest.power, state, reason)
+        return msgspec.structs.replace(kept.guest, power=power, off_reason=why)
+
+    def _power(self, domain: Any, wanted: Power, state: int, reason: int) -> tuple[Power, str]:
+        match state:
+            case libvirt.VIR_DOMAIN_SHUTOFF | libvirt.VIR_DOMAIN_CRASHED:
+                if wanted is Power.SUSPENDED and self.is_saved(domain):
+                    return Power.SUSPENDED, ""
+                return (Power.HELD if wanted is Power.HELD else Power.OFF), _OFF_REASONS.get(reason, "")
+            case libvirt.VIR_DOMAIN_PAUSED:
+                return Power.PAUSED, ""
+            case _:  # running, blocked, shutting down, asleep by its own system
+                return Power.ON, ""
+
+    def is_saved(self, domain: Any) -> bool:
+        """Whether the memory of the guest, which is off, is on disk."""
+        try:
+            return bool(domain.hasManagedSaveImage())
+        except libvirt.libvirtError as error:
+            if code_of(error) == libvirt.VIR_ERR_NO_DOMAIN:
+                return False
+            raise self._connection.translated(error, errors.TaskFailed, "look for the saved memory of a guest") from error

@@ -1,0 +1,398 @@
+"""The driver ``libvirt``: guests of QEMU.
+
+A spawn makes folder, disks, config drive and domain, starts it, and marks its metadata: from then on it is a guest. Whatever an
+agent that died has left before its mark is removed when the next start first lists guests.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from oslo_config import cfg
+
+from compute.config_drive import config_drive_files, write_config_drive
+from compute.driver import ComputeDriver, Guest, GuestSpec
+from compute.libvirt import opts, qemu_img
+from compute.libvirt.attachments import Attachments
+from compute.libvirt.connection import LibvirtConnection
+from compute.libvirt.copies import Copies
+from compute.libvirt.domain_xml import DomainDisk, DomainNic, DomainRequest, make_domain_xml
+from compute.libvirt.domains import Domains, KeptGuest
+from compute.libvirt.guest_files import EPHEMERAL_DISK, NEW_DISK, ROOT_DISK, SWAP_DISK, GuestFiles
+from compute.libvirt.host import Host
+from compute.libvirt.power import PowerSwitch
+from compute.opts import ComputeSettings
+from images.cache import CachedImage, ImageCache
+from images.inspection import inspect
+from images.record import ImageRecord
+from images.source import ImageSource, open_source
+from images.store import NOT_CONFIGURED, FolderStore, open_store
+from objects import errors
+from objects.build import Origin
+from objects.compute_node import ComputeNode
+from objects.spec import BootSecrets
+from objects.task import Power, SendTarget
+from service.rate_limited_log import RateLimitedLog
+
+LOG = logging.getLogger(__name__)
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+list_opts = opts.list_opts
+
+
+def open_libvirt(host: str, conf: cfg.ConfigOpts, settings: ComputeSettings) -> ComputeDriver:
+    """The factory of the driver. It does not wait for libvirt. Raises ``errors.Misconfigured``."""
+    return LibvirtDriver(host, opts.settings(conf), open_source(conf, settings.images_folder), open_store(settings.images_folder))
+
+
+class LibvirtDriver:
+    """The guests of ``host`` at one libvirt.
+
+    Raises ``errors.Misconfigured`` if another agent uses the same folder, or for settings that cannot work.
+    """
+
+    def __init__(self, host: str, settings: opts.LibvirtSettings, source: ImageSource, snapshots: FolderStore | None) -> None:
+        self._host_name = host
+        self._settings = settings
+        self._snapshots = snapshots
+        self._files = GuestFiles(settings.instances_path, settings.config_drive_path)
+        self._files.open()
+        self._hold = _hold(self._files.instances_path)
+        self._source = source
+        self._cache = ImageCache(Path(settings.cache_path), source)
+        self._connection = LibvirtConnection(settings.connection_uri, settings.open_timeout)
+        self._host = Host(self._connection, host, settings.guests, self._files.instances_path)
+        self._domains = Domains(self._connection, host)
+        self._attachments = Attachments(self._connection, settings.attachments(), settings.dhcp_hosts_path)
+        self._copies = Copies(settings, self._cache)
+        self._power = PowerSwitch(self._connection, self._domains, settings.shutdown_timeout, self._before_start)
+        self._complaints = RateLimitedLog(LOG)
+        self._lock = threading.Lock()
+        self._under_way: set[str] = set()  # uuids that a spawn or a destroy of this process works on
+        self._defining = threading.Lock()  # from reading what other guests have for themselves until the next one has its part
+
+    # -- the life of a guest -------------------------------------------------------------------------------------------------------
+
+    def spawn(
+        self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
+    ) -> None:
+        self._connection.get()  # raises that nothing was touched
+        with self._works_on(guest.uuid), _touched():
+            existing = self._domains.find(guest.uuid)
+            if existing is not None:
+                self._check_same(guest, existing)
+                return
+            if guest.power is Power.INCOMING:
+                raise errors.BuildFailed("This host cannot receive a guest live.")
+            folder = self._files.make(guest.uuid)
+            properties = self._make_disks(guest, spec, cancel, origin)
+            if self._wants_config_drive(spec):
+                self._make_config_drive(guest, spec, secrets)
+            _check(cancel)
+            kept = KeptGuest(guest=guest, spec=spec, host=self._host_name, image_properties=properties)
+            domain = self._define(kept, spawned=False)
+            self._attachments.announce(spec.ports, spec.hostname)
+            _check(cancel)
+            self._power.create(domain, guest.power)
+            _check(cancel)
+            self._domains.keep(domain, kept)
+            self._files.finish(guest.uuid)
+            LOG.debug("Instance %s: its guest is in %s", guest.uuid, folder)
+
+    def destroy(self, uuid: str) -> None:
+        with self._works_on(uuid):
+            self._remove(uuid)
+
+    def rebuild(self, guest: Guest) -> None:
+        with _touched():
+            domain = self._find(guest.uuid)
+            held = self._domains.kept(domain)
+            # everything that can fail for the image's sake comes first: until then, the guest is as it was
+            image = self._cache.base(guest.image_id or "", threading.Event(), held.spec.project_id)
+            new = self._files.disk(guest.uuid, NEW_DISK)
+            with _as_task_failure():
+                self._overlay(new, image, held.spec)
+                self._power.bring(domain, Power.OFF, hard=True)
+                new.replace(self._files.disk(guest.uuid))
+                after = msgspec.structs.replace(held.guest, image_id=guest.image_id, power=guest.power)
+                properties = _properties(image.record, held.spec, guest.image_id)
+                kept = msgspec.structs.replace(held, guest=after, image_properties=properties)
+                domain = self._define(kept, spawned=True)
+            self._power.bring(domain, guest.power, hard=True)
+
+    def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
+        self._power.bring(self._find(uuid), power, hard=hard)
+
+    def reboot(self, uuid: str, *, hard: bool) -> None:
+        domain = self._find(uuid)
+        with _touched():
+            self._power.bring(domain, Power.OFF, hard=hard)
+            self._power.bring(domain, Power.ON, hard=hard)
+
+    def send(self, uuid: str, target: SendTarget, cancel: threading.Event) -> None:
+        del uuid, target, cancel
+        raise errors.TaskFailed("This driver cannot migrate a guest live.")
+
+    def snapshot(self, uuid: str, image_id: str) -> None:
+        domain = self._find(uuid)
+        if self._snapshots is None:
+            raise errors.TaskFailed(NOT_CONFIGURED)
+        if self._domains.power(domain).runs:
+            raise errors.TaskFailed("The guest runs, so a copy of its disk would be torn.")
+        flat = self._files.disk(uuid, NEW_DISK)
+        with _as_task_failure():
+            flat.unlink(missing_ok=True)
+            qemu_img.flatten(self._files.disk(uuid), flat)
+            self._snapshots.save_file(image_id, flat)
+            flat.unlink(missing_ok=True)
+
+    # -- what there is -------------------------------------------------------------------------------------------------------------
+
+    def trouble(self) -> str | None:
+        return self._connection.trouble()
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._connection.changed = changed
+
+    def guests(self) -> list[Guest]:
+        guests, parts = self._domains.listed()
+        self._sweep({guest.uuid for guest in guests}, parts)
+        self._files.cut_consoles(self._settings.console_log_kb << 10)
+        return guests
+
+    def nodes(self) -> list[ComputeNode]:
+        node = self._host.node()
+        in_use = {base for disk in self._files.disks() if (base := qemu_img.backing_file(disk)) is not None}
+        self._cache.sweep(in_use, self._settings.cache_ttl)
+        return [node]
+
+    def console_output(self, uuid: str, max_bytes: int) -> bytes:
+        if not self._files.folder(uuid).is_dir():
+            raise errors.NotFound(f"Host {self._host_name} has no guest of instance {uuid}.")
+        return self._files.read_console(uuid, max_bytes)
+
+    def close(self) -> None:
+        self._connection.close()
+        if self._hold >= 0:
+            os.close(self._hold)
+            self._hold = -1
+
+    # -- parts of a spawn ----------------------------------------------------------------------------------------------------------
+
+    def _check_same(self, guest: Guest, existing: Any) -> None:
+        """The same attempt may come again once it has ended; any other guest of this uuid is destroyed by the agent first."""
+        held = self._domains.kept(existing).guest
+        same = (held.fence, held.attempt, held.builder) == (guest.fence, guest.attempt, guest.builder)
+        if not same or not self._domains.is_spawned(existing):
+            raise errors.BuildFailed("Another guest of this uuid is on the host.")
+
+    def _make_disks(self, guest: Guest, spec: GuestSpec, cancel: threading.Event, origin: Origin | None) -> dict[str, str]:
+        """Make the guest's disks, and return the properties of its image."""
+        disk, size = self._files.disk(guest.uuid), spec.flavor.root_gb * GIB
+        if origin is None:
+            image = self._cache.base(guest.image_id or "", cancel, spec.project_id)
+            self._overlay(disk, image, spec)
+            properties = _properties(image.record, spec, guest.image_id)
+        else:
+            if origin.image_id is not None:
+                self._copy_snapshot(origin.image_id, disk, cancel)
+            else:
+                self._copies.copy(origin, guest.image_id, spec.project_id, disk.parent, cancel)
+            _grow(disk, size)
+            properties = self._known_properties(guest.image_id, spec)
+        if spec.flavor.ephemeral_gb:
+            ephemeral = self._files.disk(guest.uuid, EPHEMERAL_DISK)
+            if ephemeral.exists():
+                _grow(ephemeral, spec.flavor.ephemeral_gb * GIB)
+            else:
+                qemu_img.create(ephemeral, spec.flavor.ephemeral_gb * GIB)
+        if spec.flavor.swap_mb:
+            qemu_img.create(self._files.disk(guest.uuid, SWAP_DISK), spec.flavor.swap_mb * MIB)
+        return properties
+
+    def _overlay(self, disk: Path, image: CachedImage, spec: GuestSpec) -> None:
+        """Make a root disk on the image. Raises ``errors.BuildAborted`` if the flavor is too small for the image."""
+        record, flavor = image.record, spec.flavor
+        wanted = flavor.root_gb * GIB
+        if wanted and wanted < max(image.virtual_size, record.min_disk * GIB):
+            needs = max(-(-image.virtual_size // GIB), record.min_disk)
+            raise _too_small(record, spec, f"{needs} GiB of disk", flavor.root_gb)
+        if flavor.memory_mb < record.min_ram:
+            raise _too_small(record, spec, f"{record.min_ram} MiB of memory", flavor.memory_mb)
+        disk.unlink(missing_ok=True)
+        qemu_img.create_overlay(disk, image.path, image.disk_format, wanted or None)
+
+    def _wants_config_drive(self, spec: GuestSpec) -> bool:
+        return spec.config_drive or self._settings.force_config_drive
+
+    def _make_config_drive(self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, *, remade: bool = False) -> None:
+        files = config_drive_files(guest, spec, secrets, remade=remade)
+        write_config_drive(self._files.config_drive(guest.uuid), files)
+
+    def _before_start(self, kept: KeptGuest) -> None:
+        """A restart of the host has emptied the file system in memory: the drive is made again, without what is stored nowhere."""
+        guest, spec = kept.guest, kept.spec
+        if self._wants_config_drive(spec) and not self._files.config_drive(guest.uuid).exists():
+            LOG.info("Instance %s: its config drive is made again, without user data and password", guest.uuid)
+            self._make_config_drive(guest, spec, None, remade=True)
+        self._attachments.announce(spec.ports, spec.hostname)
+
+    def _define(self, kept: KeptGuest, *, spawned: bool) -> Any:
+        """Define the domain, or replace its definition."""
+        guest, spec = kept.guest, kept.spec
+        drive = self._files.config_drive(guest.uuid)
+        names = (ROOT_DISK, EPHEMERAL_DISK, SWAP_DISK)
+        paths = [path for name in names if (path := self._files.disk(guest.uuid, name)).exists()]
+        attached = [(port, self._attachments.of(port)) for port in spec.ports]
+        request = DomainRequest(
+            guest=guest,
+            spec=spec,
+            host=self._host.facts(),
+            settings=self._settings.guests,
+            disks=tuple(DomainDisk(path=str(path), serial=guest.uuid if path.name == ROOT_DISK else "") for path in paths),
+            console_log=str(self._files.console(guest.uuid)),
+            identity=kept.text(),
+            image_properties=kept.image_properties,
+            spawned=spawned,
+            config_drive=str(drive) if self._wants_config_drive(spec) else None,
+            nics=tuple(DomainNic(mac=port.mac, kind=one.kind, source=one.name, mtu=port.mtu) for port, one in attached),
+            direct_io=self._host.direct_io,
+        )
+        with self._defining:
+            others = self._domains.taken_by_others(guest.uuid)
+            return self._domains.define(guest.uuid, make_domain_xml(msgspec.structs.replace(request, others=others)))
+
+    def _known_properties(self, image_id: str | None, spec: GuestSpec) -> dict[str, str]:
+        """The properties of the image that a copied disk was once made from, as far as they are known."""
+        try:
+            return _properties(self._source.about(image_id or ""), spec, image_id)
+        except (errors.NotFound, errors.Invalid, errors.Forbidden):
+            return _asked_properties(spec, image_id)
+
+    def _copy_snapshot(self, image_id: str, disk: Path, cancel: threading.Event) -> None:
+        if self._snapshots is None:
+            raise errors.BuildFailed(NOT_CONFIGURED)
+        try:
+            self._snapshots.copy_to(image_id, disk, cancel)
+            inspect(disk, "qcow2")
+        except errors.Invalid as error:
+            raise errors.BuildAborted(str(error)) from error
+        except errors.NotFound as error:  # the hosts share the store
+            raise errors.BuildAborted(str(error)) from error
+
+    # -- ends ----------------------------------------------------------------------------------------------------------------------
+
+    def _find(self, uuid: str) -> Any:
+        """The domain of this guest. Raises ``errors.TaskFailed`` if there is none."""
+        domain = self._domains.find(uuid)
+        if domain is None:
+            raise errors.TaskFailed(f"Host {self._host_name} has no guest of instance {uuid}.")
+        return domain
+
+    def _remove(self, uuid: str) -> None:
+        """Remove the domain, then the files: a death in between leaves a folder that the next start removes."""
+        domain = self._domains.find(uuid)
+        if domain is not None:
+            self._attachments.forget(self._domains.kept(domain).spec.ports)
+        self._files.begin_removal(uuid)
+        self._domains.remove(uuid)
+        self._files.remove(uuid)
+
+    def _sweep(self, spawned: set[str], parts: Sequence[str]) -> None:
+        """Remove what no thread of this process works on and is no guest: an agent that has died left it."""
+        for uuid in spawned & set(self._files.unfinished()):
+            self._files.finish(uuid)  # the agent died right after the mark
+        for uuid in {*parts, *self._files.unfinished()} - spawned:
+            with self._lock:
+                if uuid in self._under_way:
+                    continue
+                self._under_way.add(uuid)
+            try:
+                domain = self._domains.find(uuid)
+                if domain is None or not self._domains.is_spawned(domain):
+                    self._remove(uuid)
+                    LOG.info("Removed what an earlier start of the agent had left of instance %s", uuid)
+            except (errors.BuildFailed, errors.TaskFailed) as error:
+                text = "What is left of instance %s cannot be removed, and will be tried again: %s"
+                self._complaints(uuid, logging.WARNING, text, uuid, error)
+            finally:
+                with self._lock:
+                    self._under_way.discard(uuid)
+
+    @contextmanager
+    def _works_on(self, uuid: str) -> Iterator[None]:
+        with self._lock:
+            self._under_way.add(uuid)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way.discard(uuid)
+
+
+def _too_small(record: ImageRecord, spec: GuestSpec, needs: str, has: int) -> errors.BuildAborted:
+    return errors.BuildAborted(f"Image {record.id} needs {needs}, and flavor {spec.flavor.name} has {has}.")
+
+
+def _properties(record: ImageRecord, spec: GuestSpec, image_id: str | None) -> dict[str, str]:
+    """The properties of the image and those of the request, which are about the image that it names."""
+    return {**record.properties, **_asked_properties(spec, image_id)}
+
+
+def _asked_properties(spec: GuestSpec, image_id: str | None) -> dict[str, str]:
+    return spec.image.properties if spec.image is not None and spec.image.id == image_id else {}
+
+
+def _grow(disk: Path, size: int) -> None:
+    """Give a copied disk the size of its flavor. Raises ``errors.BuildAborted`` if it would have to shrink."""
+    now = qemu_img.info(disk).virtual_size
+    if size and size < now:
+        raise errors.BuildAborted(f"The disk has {-(-now // GIB)} GiB and cannot shrink to {size // GIB} GiB.")
+    if size > now:
+        qemu_img.resize(disk, size)
+
+
+def _check(cancel: threading.Event) -> None:
+    if cancel.is_set():
+        raise errors.BuildFailed("The build was cancelled.")
+
+
+@contextmanager
+def _touched() -> Iterator[None]:
+    """From here on, something may have changed when the hypervisor goes down."""
+    try:
+        yield
+    except errors.HypervisorDown as error:
+        raise errors.HypervisorDown(str(error)) from error
+
+
+@contextmanager
+def _as_task_failure() -> Iterator[None]:
+    """The errors of a build, as a task raises them."""
+    try:
+        yield
+    except (errors.BuildFailed, errors.BuildAborted, OSError) as error:
+        raise errors.TaskFailed(str(error)) from error
+
+
+def _hold(folder: Path) -> int:
+    """Take the folder's lock while the descriptor is open: the kernel releases it whenever the process dies."""
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise errors.Misconfigured(
+            f"Another agent uses {folder}: stop it, or give this one another [libvirt] instances_path."
+        ) from error
+    return descriptor
