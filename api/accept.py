@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
-from api import create, policies
+import msgspec
+
+from api import create, policies, ports
 from api.boot_secrets import BootSecretsPolicy
 from api.call import Call
 from api.catalog import Catalog
@@ -73,6 +76,8 @@ class Acceptor:
         given = self._boot_secrets.given(server)
         sealed = self._boot_secrets.seal(batch_id, given)
         spec = self._spec(call, body, (least, count), batch_id, has_secrets=sealed is not None)
+        planned = ports.plan(server.networks, count, partial(self._catalog.networks, call))
+        spec = msgspec.structs.replace(spec, properties=msgspec.structs.replace(spec.properties, networks=ports.text(planned)))
         servers = [
             NewServer(uuid=uuid, name=name, launch_index=index)
             for index, (uuid, name) in enumerate(zip(uuids, create.names(server, count), strict=True))
@@ -80,7 +85,7 @@ class Acceptor:
         began = time.time()
         deadline = self._database.now() + self._settings.build_timeout
         admission = Admission(limits=self._settings.quota, at_least=least)
-        arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed)
+        arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed, ports=planned)
         if key is None:
             accepted, kept = self._group_commit(arrival), None
         else:
@@ -185,6 +190,7 @@ def _accept(tx: ApiTransaction, arrival: NewBatch, key: ClientKey | None, now: f
         digests=key.digests if key else (),
         admission=arrival.admission,
         sealed=arrival.sealed,
+        ports=arrival.ports,
     )
     return accepted, secrets.of_request(tx, accepted.batch_id) if accepted.replayed else None
 

@@ -29,6 +29,7 @@ from api.policies import PUBLIC
 from api.policy import PolicyRules
 from api.quota_sets import QuotaSets
 from api.server_actions import Locks, ServerActions
+from api.server_addresses import ServerAddresses
 from api.server_edits import ServerEdits
 from api.server_metadata import MetadataItems
 from api.server_operations import OperationActions
@@ -109,6 +110,9 @@ def make_app(
     )
     add("/v2.1/servers/{server_id}/tags", tags, get=may.TAG_LIST, put=may.TAG_REPLACE, delete=may.TAG_DELETE_ALL)
     add("/v2.1/servers/{server_id}/tags/{tag}", tags, "one", get=may.TAG_SHOW, put=may.TAG_ADD, delete=may.TAG_DELETE)
+    addresses = ServerAddresses(finder)
+    add("/v2.1/servers/{server_id}/ips", addresses, get=may.IP_LIST)
+    add("/v2.1/servers/{server_id}/ips/{network}", addresses, "one", get=may.IP_SHOW)
     add("/v2.1/servers/{server_id}/explanation", Explanation(finder, database), get=may.EXPLAIN)
     add("/v2.1/servers/{server_id}/os-instance-actions", actions, get=may.ACTIONS)
     add("/v2.1/servers/{server_id}/os-instance-actions/{request_id}", actions, "one", get=may.ACTION)

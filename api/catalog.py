@@ -1,18 +1,19 @@
-"""Flavors, zones and server groups that a request may name, cached until their epochs change."""
+"""Flavors, zones, server groups and networks that a request may name, cached until their epochs change."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from api import policies
 from api.call import Call
-from db.api import aggregates, flavors, server_groups
+from db.api import aggregates, flavors, networks, server_groups
 from db.api.cache import EpochCache, EpochReader
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.base import Object
 from objects.flavor import Flavor
 from objects.group import ServerGroup
+from objects.network import Network
 
 EPOCH_POLL_INTERVAL_S = 1.0
 """Seconds between two reads of the epochs."""
@@ -38,6 +39,7 @@ class Catalog:
         reader = EpochReader(database)
         self._offer = EpochCache(reader, ("flavors", "aggregates"), _load_offer, interval=EPOCH_POLL_INTERVAL_S)
         self._groups = EpochCache(reader, ("groups",), _load_groups, interval=EPOCH_POLL_INTERVAL_S)
+        self._networks = EpochCache(reader, ("networks",), _load_networks, interval=EPOCH_POLL_INTERVAL_S)
 
     def flavors(self, call: Call) -> list[Flavor]:
         """The flavors that the caller may see. Private ones are for administrators only, as projects cannot be given access to
@@ -67,6 +69,13 @@ class Catalog:
             found = _find_group(self._groups.get(), reference, call)
         return found
 
+    def networks(self, call: Call, wanted: Collection[str] = ()) -> dict[str, Network]:
+        """The networks that the caller's project may use, by uuid. ``wanted``: uuids that the answer should have."""
+        every = self._networks.get()
+        if any(uuid not in every for uuid in wanted):
+            every = self._networks.refresh()
+        return {uuid: network for uuid, network in every.items() if network.serves(call.context.project_id)}
+
 
 def _load_offer(tx: ApiTransaction) -> Offer:
     every: Sequence[Flavor] = flavors.list_all(tx)
@@ -78,6 +87,10 @@ def _load_offer(tx: ApiTransaction) -> Offer:
 def _load_groups(tx: ApiTransaction) -> Groups:
     every: Sequence[ServerGroup] = server_groups.list_all(tx)
     return Groups(by_uuid={g.uuid: g for g in every}, by_name={(g.project_id, g.name): g for g in every})
+
+
+def _load_networks(tx: ApiTransaction) -> dict[str, Network]:
+    return {network.uuid: network for network in networks.list_all(tx)}
 
 
 def _find_flavor(offer: Offer, reference: str) -> Flavor | None:

@@ -56,10 +56,11 @@ class BlockDevice(Object, frozen=True, kw_only=True):
         return {name: value for name, value in msgspec.structs.asdict(clean).items() if value is not None}
 
 
-class Network(Object, frozen=True, kw_only=True):
+class AskedNetwork(Object, frozen=True, kw_only=True):
     uuid: str | None = None
     port: str | None = None
     fixed_ip: str | None = None
+    tag: str | None = None
 
 
 class SecurityGroup(Object, frozen=True, kw_only=True):
@@ -73,7 +74,7 @@ class ServerBody(Object, frozen=True, kw_only=True):
     flavor_ref: str | int = field(name="flavorRef")
     image_ref: str = field(name="imageRef", default="")
     block_devices: tuple[BlockDevice, ...] = field(name="block_device_mapping_v2", default=())
-    networks: str | tuple[Network, ...] = ()
+    networks: str | tuple[AskedNetwork, ...] = ()
     availability_zone: str | None = None
     min_count: Count | None = None
     max_count: Count | None = None
@@ -188,14 +189,13 @@ def secrets(server: ServerBody) -> BootSecrets:
 
 
 def properties(server: ServerBody, public_key: str | None = None) -> ServerProperties:
-    """All properties that do not affect placement. Raises errors.Forbidden for too many items of metadata."""
+    """All properties that do not affect placement, but the networks. Raises errors.Forbidden for too many items of metadata."""
     return ServerProperties(
         metadata=checked_metadata(server.metadata),
         tags=tuple(dict.fromkeys(server.tags)),
         key_name=server.key_name,
         public_key=public_key,
         config_drive=schemas.BOOLEANS[server.config_drive],
-        networks=_networks(server),
         description=server.description,
         block_devices=tuple(device.stored() for device in server.block_devices),
     )
@@ -213,9 +213,3 @@ def names(server: ServerBody, count: int) -> list[str]:
             f"server.name: is too long: {NAME_LENGTH} characters at most, with the number of the server at its end"
         )
     return [f"{server.name}-{number}" for number in range(1, count + 1)]
-
-
-def _networks(server: ServerBody) -> str:
-    if isinstance(server.networks, str):
-        return server.networks
-    return ",".join(network.port or network.uuid or "" for network in server.networks) or "none"

@@ -12,7 +12,7 @@ from api.call import Call
 from api.opts import ApiSettings
 from api.validation import is_uuid
 from cells.registry import CellRegistry
-from db.api import decisions, mappings, operations, silences
+from db.api import addresses, decisions, mappings, operations, silences
 from db.cell import actions, instances
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
@@ -23,6 +23,7 @@ from objects.cell import CELL0_UUID
 from objects.decision import Decision
 from objects.instance import Instance, Server, State
 from objects.operation import Operation
+from objects.port import Port
 from objects.spec import RequestSpec
 from service.rate_limited_log import RateLimitedLog
 
@@ -42,7 +43,7 @@ _STATES = {
 
 
 class FoundServer(Object, frozen=True, kw_only=True):
-    """``row`` is the cell's row; None if there is no cell to ask, or if it does not answer.
+    """``ports``: its network interfaces. ``row`` is the cell's row; None if there is no cell to ask, or if it does not answer.
 
     ``silent`` is then that cell's uuid, with the time since when it has not answered (seconds since the epoch).
     """
@@ -51,6 +52,7 @@ class FoundServer(Object, frozen=True, kw_only=True):
     spec: RequestSpec | None
     row: Instance | None = None
     silent: dict[str, float] = {}  # noqa: RUF012 - copied by msgspec
+    ports: tuple[Port, ...] = ()
 
 
 class Finder:
@@ -67,8 +69,16 @@ class Finder:
         server = self._database.read(mappings.get, uuid, call.scope) if is_uuid(uuid) else None
         if server is None or (server.deleted and not deleted):
             raise missing(uuid)
-        spec, operation = self._database.read(_spec_and_operation, server)
-        return self._ask_cell(msgspec.structs.replace(server, operation=operation), spec)
+        spec, operation, ports = self._database.read(_spec_operation_and_ports, server)
+        found = self._ask_cell(msgspec.structs.replace(server, operation=operation), spec)
+        return msgspec.structs.replace(found, ports=ports)
+
+    def ports(self, uuid: str, call: Call) -> tuple[Port, ...]:
+        """The network interfaces of the server, if the caller may see it; no cell is asked. Raises errors.NotFound."""
+        server = self._database.read(mappings.get, uuid, call.scope) if is_uuid(uuid) else None
+        if server is None or server.deleted:
+            raise missing(uuid)
+        return self._database.read(addresses.ports_of, [server.uuid]).get(server.uuid, ())
 
     def actions(self, found: FoundServer) -> list[Action]:
         """The actions of the server, oldest first.
@@ -143,9 +153,11 @@ class Finder:
         return min((since for since in (*noted, *own) if since is not None), default=time.time())
 
 
-def _spec_and_operation(tx: ApiTransaction, server: Server) -> tuple[RequestSpec | None, Operation | None]:
+def _spec_operation_and_ports(tx: ApiTransaction, server: Server) -> tuple[RequestSpec | None, Operation | None, tuple[Port, ...]]:
     spec = mappings.specs(tx, [server.batch_id]).get(server.batch_id)
-    return spec, operations.open_for(tx, [server.uuid]).get(server.uuid)
+    has_ports = spec is None or addresses.has_ports(spec.properties.networks)
+    ports = addresses.ports_of(tx, [server.uuid]).get(server.uuid, ()) if has_ports else ()
+    return spec, operations.open_for(tx, [server.uuid]).get(server.uuid), ports
 
 
 def about(made: Sequence[Decision], uuid: str) -> list[Decision]:

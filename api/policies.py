@@ -62,6 +62,8 @@ TAG_REPLACE = TAGS + "update_all"
 TAG_ADD = TAGS + "update"
 TAG_DELETE_ALL = TAGS + "delete_all"
 TAG_DELETE = TAGS + "delete"
+IP_LIST = "os_compute_api:ips:index"
+IP_SHOW = "os_compute_api:ips:show"
 ACT = "superconductor:servers:action"
 IGNORE_LOCK = "superconductor:servers:ignore_lock"
 LOCK = "os_compute_api:os-lock-server:lock"
@@ -144,6 +146,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(TAG_ADD, MEMBER, "Add a tag to a server.", "PUT /servers/{id}/tags/{tag}"),
     _of(TAG_DELETE_ALL, MEMBER, "Delete all tags of a server.", "DELETE /servers/{id}/tags"),
     _of(TAG_DELETE, MEMBER, "Delete a tag of a server.", "DELETE /servers/{id}/tags/{tag}"),
+    _of(IP_LIST, READER, "List a server's addresses.", "GET /servers/{id}/ips"),
+    _of(IP_SHOW, READER, "List a server's addresses in one network.", "GET /servers/{id}/ips/{network}"),
     _of(ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /servers/{id}/action"),
     _of(LOCK, MEMBER, "Lock a server.", "POST /servers/{id}/action (lock)"),
     _of(UNLOCK, MEMBER, "Unlock a server.", "POST /servers/{id}/action (unlock)"),

@@ -88,7 +88,7 @@ class OperationActions:
         self._operations.accept(call, server_id, Kind.REBUILD, OperationArgs(image_id=value["imageRef"]))
         found = self._finder.find(server_id, call)
         status = host_status(self._watch, found.server, call)
-        answer(resp, {"server": server_view.detail(found.server, found.spec, call, status)}, 202)
+        answer(resp, {"server": server_view.detail(found.server, found.spec, call, status, found.ports)}, 202)
 
     def _confirm(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
         self._operations.confirm(call, server_id)

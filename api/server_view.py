@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from api import policies
+from api import policies, ports
 from api.call import Call
 from api.microversions import Since
 from objects import phase
@@ -16,6 +17,7 @@ from objects.feed_check import LATEST_TIME_S
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.phase import ServerPhase
+from objects.port import Port
 from objects.spec import RequestSpec, ServerProperties
 from objects.text import hostname_of
 
@@ -58,8 +60,8 @@ def summary(server: Server, call: Call, *, unknown: bool = False) -> Document:
     return {"id": server.uuid, "name": server.name, "links": call.link("servers", server.uuid)}
 
 
-def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: str) -> Document:
-    """The whole server. Only administrators see ``host_status``, in versions that have it."""
+def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: str, own_ports: Sequence[Port] = ()) -> Document:
+    """The whole server with its network interfaces. Only administrators see ``host_status``, in versions that have it."""
     asked = server.properties(spec.properties if spec is not None else ServerProperties())
     document = summary(server, call) | {
         "status": status_of(server),
@@ -71,7 +73,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
         "flavor": _flavor(spec.flavor, call) if spec is not None else {},
         "created": iso(server.created_at),
         "updated": iso(server.updated_at),
-        "addresses": {},
+        "addresses": ports.shown(own_ports),
         "accessIPv4": "",
         "accessIPv6": "",
         "OS-DCF:diskConfig": "MANUAL",

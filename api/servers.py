@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import falcon
@@ -27,7 +28,7 @@ from api.server_edits import ServerEdits
 from api.silence import Silences, Silent
 from api.validation import VersionedValidator, read_body
 from api.versions import answer
-from db.api import listing, mappings, operations
+from db.api import addresses, listing, mappings, operations
 from db.api.edits import Edit
 from db.api.listing import ServerQuery
 from db.sql.connection import ApiTransaction
@@ -35,6 +36,8 @@ from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.base import Object
 from objects.instance import Server
+from objects.port import Port
+from objects.spec import RequestSpec
 from service.steps import step
 from service.vault import Vault
 
@@ -111,13 +114,25 @@ class Servers:
         page = self._page(req, resp, call, "servers/detail")
         specs = self._database.read_briefly(mappings.specs, {server.batch_id for server in page.servers}) if page.servers else {}
         opened = self._database.read_briefly(operations.open_for, {server.uuid for server in page.servers})
+        ports = self._ports(page.servers, specs)
         shown = [
             server_view.down(server, call)
             if page.is_unknown(server, call)
-            else server_view.detail(server, specs.get(server.batch_id), call, host_status(self._watch, server, call))
+            else server_view.detail(
+                server, specs.get(server.batch_id), call, host_status(self._watch, server, call), ports.get(server.uuid, ())
+            )
             for server in (msgspec.structs.replace(each, operation=opened.get(each.uuid)) for each in page.servers)
         ]
         answer(resp, {"servers": shown} | page.links)
+
+    def _ports(self, servers: Sequence[Server], specs: Mapping[str, RequestSpec]) -> dict[str, tuple[Port, ...]]:
+        """The network interfaces of these servers, in one statement; none is needed if no server may have any."""
+        networked = [
+            server.uuid
+            for server in servers
+            if (spec := specs.get(server.batch_id)) is None or addresses.has_ports(spec.properties.networks)
+        ]
+        return self._database.read_briefly(addresses.ports_of, networked) if networked else {}
 
     def _page(self, req: falcon.Request, resp: falcon.Response, call: Call, path: str) -> _ServerPage:
         self._pace.take(call.context.project_id)
@@ -184,7 +199,7 @@ class OneServer:
             answer(resp, {"server": server_view.down(found.server, call, found.spec)})
             return
         status = host_status(self._watch, found.server, call)
-        answer(resp, {"server": server_view.detail(found.server, found.spec, call, status)})
+        answer(resp, {"server": server_view.detail(found.server, found.spec, call, status, found.ports)})
 
     def on_put(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         """Change the name and the description, also of a locked server, and answer with the whole server."""

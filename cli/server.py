@@ -69,6 +69,8 @@ class ServerBoot(HttpCommand, Lister):
             "--property", action="append", default=[], type=key_value, metavar="KEY=VALUE", help="metadata; may be repeated"
         )
         parser.add_argument("--tag", action="append", default=[], help="tag; may be repeated")
+        networks = "uuid of a network, auto (the only one) or none (default); may be repeated"
+        parser.add_argument("--network", metavar="UUID", action="append", default=[], help=networks)
         parser.add_argument("--description", help="a description")
         parser.add_argument("--user-data", type=Path, metavar="FILE", help="file that the guest gets as user data")
         parser.add_argument("--wait", action="store_true", help="wait until each server is ACTIVE or in ERROR; fail on ERROR")
@@ -159,7 +161,7 @@ def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
         "name": asked.name,
         "flavorRef": asked.flavor,
         "imageRef": asked.image,
-        "networks": "none",
+        "networks": _networks(asked.network),
         "min_count": asked.min or 1,
         "max_count": asked.max or asked.min or 1,
         "return_reservation_id": True,
@@ -178,6 +180,13 @@ def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
     if asked.all_or_nothing:
         hints["all_or_nothing"] = ["true"]
     return {"server": server, "os:scheduler_hints": hints}
+
+
+def _networks(asked: Sequence[str]) -> str | list[dict[str, str]]:
+    words = [each for each in asked if each in ("auto", "none")]
+    if words and len(asked) > 1:
+        raise errors.Invalid(f"--network: {words[0]} goes with no other network")
+    return words[0] if words else [{"uuid": each} for each in asked] or "none"
 
 
 def _under_way(servers: Sequence[dict[str, Any]], *, whole: bool) -> bool:

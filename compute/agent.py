@@ -478,6 +478,7 @@ def guest_spec_of(order: BuildOrder, spec: RequestSpec) -> GuestSpec:
         block_devices=asked.block_devices,
         key_name=asked.key_name,
         public_key=asked.public_key,
+        ports=order.ports,
         config_drive=asked.config_drive,
         metadata=asked.metadata,
         tags=asked.tags,

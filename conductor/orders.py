@@ -150,6 +150,7 @@ def _build_order(order: Order) -> BuildOrder:
         limits=row.limits,
         server_uuid=row.server_uuid,
         power=row.power,
+        ports=row.ports,
         origin=Origin(instance_uuid=move.instance_uuid, host=move.source_host, image_id=move.image_id)
         if move is not None and copied
         else None,

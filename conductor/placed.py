@@ -48,6 +48,7 @@ class Placed:
             server_uuid=self.request.server_uuid,
             turn=self.request.turn,
             power=self.request.power,
+            ports=self.request.ports,
         )
 
     @property

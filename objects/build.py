@@ -10,6 +10,7 @@ import msgspec
 
 from objects.base import Message, Number
 from objects.instance import Failure
+from objects.port import Port
 from objects.selection import HostCapacity
 from objects.spec import BootSecrets, RequestSpec
 from objects.task import Power, TaskState
@@ -33,10 +34,10 @@ class BuildOrder(Message, frozen=True, kw_only=True):
     """Build this instance on this host, as this attempt under this fence. The agent ignores duplicate and stale orders.
 
     ``server_uuid``: what the guest itself sees; None: the instance's. ``power``: what the guest is to be once it is built.
-    ``origin``: copy this disk; None: make the disk from the image.
+    ``origin``: copy this disk; None: make the disk from the image. ``ports``: the network interfaces of the guest.
     """
 
-    VERSION: ClassVar[str] = "1.3"
+    VERSION: ClassVar[str] = "1.4"
 
     instance_uuid: str
     name: str
@@ -48,6 +49,7 @@ class BuildOrder(Message, frozen=True, kw_only=True):
     server_uuid: str | None = None
     power: Power = Power.ON
     origin: Origin | None = None
+    ports: tuple[Port, ...] = ()
 
 
 class BuildOrders(Message, frozen=True, kw_only=True):

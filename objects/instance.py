@@ -11,6 +11,7 @@ import msgspec
 from objects import text
 from objects.base import Message, Object
 from objects.operation import Operation
+from objects.port import Port
 from objects.selection import HostCapacity, Selection
 from objects.spec import ServerProperties
 from objects.task import Power, TaskState
@@ -83,6 +84,7 @@ class Instance(Object, frozen=True, kw_only=True):
 
     ``server_uuid``: whose body it is; None: of the server with its own uuid. ``turn``: which body of its server, from 0. ``power``:
     what its guest is to be. ``task_number``, ``task_state``, ``task_fault``: its latest task (``objects.task``), and why it failed.
+    ``ports``: the network interfaces of its guest.
     """
 
     uuid: str
@@ -115,6 +117,7 @@ class Instance(Object, frozen=True, kw_only=True):
     task_number: int = 0
     task_state: TaskState = TaskState.DONE
     task_fault: str | None = None
+    ports: tuple[Port, ...] = ()
 
     @property
     def server(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from objects.base import Object
 from objects.instance import State
+from objects.port import Port
 from objects.task import Power
 
 
@@ -47,11 +48,14 @@ class InstanceRow(Object, frozen=True, kw_only=True):
 
 
 class Stray(Object, frozen=True, kw_only=True):
-    """A cell's row to adopt. ``spec``: the stored text of its batch's spec; None if the cell has lost it."""
+    """A cell's row to adopt. ``spec``: the stored text of its batch's spec; None if the cell has lost it. ``ports``: the
+    network interfaces of its server.
+    """
 
     row: InstanceRow
     fault: str | None = None
     spec: str | None = None
+    ports: tuple[Port, ...] = ()
 
     @property
     def leaving(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from conductor.audit import (
+    addresses,
     batches,
     claims,
     feeds,
@@ -30,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     claims,
     usage,
     slots,
+    addresses,
     hosts,
     guests,
     secrets,

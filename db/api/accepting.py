@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from db import secrets
-from db.api import batches, quotas, spec_fields
+from db.api import addresses, batches, quotas, spec_fields
 from db.api.tables import build_requests, client_tokens, instance_mappings, request_specs
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
@@ -17,6 +17,7 @@ from db.sql.engine import DuplicateEntry
 from db.sql.keyed import KeyedDelete
 from objects import errors, stored
 from objects.base import Object
+from objects.network import PortRequest
 from objects.quota import ANY, Admission, QuotaUsage
 from objects.spec import RequestSpec
 
@@ -28,13 +29,14 @@ class NewServer(Object, frozen=True, kw_only=True):
 
 
 class NewBatch(Object, frozen=True, kw_only=True):
-    """A batch to accept. ``sealed``: its sealed secrets, if it has any."""
+    """A batch to accept. ``sealed``: its sealed secrets, if it has any. ``ports``: the network interfaces of each server."""
 
     spec: RequestSpec
     servers: tuple[NewServer, ...]
     deadline: float
     admission: Admission = ANY
     sealed: str | None = None
+    ports: tuple[PortRequest, ...] = ()
 
     def __repr__(self) -> str:
         return f"NewBatch({self.spec.batch_id}, {len(self.servers)} servers)"
@@ -71,22 +73,25 @@ def accept(
     digests: Sequence[str] = (),
     admission: Admission = ANY,
     sealed: str | None = None,
+    ports: Sequence[PortRequest] = (),
 ) -> Accepted:
     """Store the whole batch and charge its project. For a client token that was used before, return what was accepted then.
 
     ``digests``: the digest of the request that carries the token, as ``KEY.DIGEST``, one per known key; the first one is stored.
-    ``sealed``: the batch's sealed secrets, if it has any.
-    Raises ``errors.Conflict`` if a uuid is taken or the servers of the token were purged. Raises ``errors.KeyReused`` if the token
-    was used for another request, and ``errors.OverQuota`` if the quota has no room for the servers.
+    ``sealed``: the batch's sealed secrets, if it has any. ``ports``: the network interfaces of each server.
+    Raises ``errors.Conflict`` if a uuid is taken, the servers of the token were purged, or a network has too few addresses. Raises
+    ``errors.KeyReused`` if the token was used for another request, and ``errors.OverQuota`` if the quota has no room.
     """
     if token is not None and (earlier := _replay(tx, spec, token, digests, now)) is not None:
         return earlier
-    arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed)
+    arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed, ports=tuple(ports))
     _insert(tx, [arrival], now)
     # Last, to lock the project's row for a short time: other transactions that accept for this project wait for it.
     count = quotas.charge(tx, spec, len(servers), admission)
     if count < len(servers):
         servers = _cut(tx, spec, servers, count)
+        if ports:
+            addresses.give_back(tx, [server.uuid for server in arrival.servers[count:]], now)
     return Accepted(batch_id=spec.batch_id, uuids=tuple(s.uuid for s in servers))
 
 
@@ -140,6 +145,9 @@ def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> Non
     for arrival in arrivals:
         if arrival.spec.all_or_nothing and len(arrival.servers) > 1:
             batches.begin(tx, arrival.spec.batch_id, now)
+    wanted = [addresses.Wanted(servers=tuple(s.uuid for s in a.servers), ports=a.ports) for a in arrivals if a.ports]
+    if wanted:
+        addresses.claim(tx, wanted)
 
 
 def _cut(tx: ApiTransaction, spec: RequestSpec, servers: Sequence[NewServer], count: int) -> Sequence[NewServer]:

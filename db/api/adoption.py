@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import claim_repair, claims, operation_repair, quotas, repair
+from db.api import addresses, claim_repair, claims, operation_repair, quotas, repair
 from db.api.ledger import Stamp
 from db.api.tables import allocations, build_requests, instance_mappings
 from db.sql import dialect
@@ -64,7 +64,7 @@ _CLAIM = sa.select(allocations.c.instance_uuid).where(allocations.c.instance_uui
 
 
 def adopt(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: str, now: float) -> list[str]:
-    """Map these rows to their cell, with request spec, quota and claim; return the uuids adopted.
+    """Map these rows to their cell, with request spec, quota, claim and addresses; return the uuids adopted.
 
     Guard: there is no mapping, or it names no cell and is not deleted. A request that is still queued is removed first, so that the
     conductor that drives it loses at the hand-over. A server deleted in the cell is deleted here too. The cell is not changed.
@@ -81,6 +81,7 @@ def adopt(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: 
     for stray in running:
         _claim(tx, stamp, stray, cell_uuid)
     claims.release(tx, stamp, [stray.row.uuid for stray in adopted if stray.row.state is State.ERROR])
+    addresses.take_back(tx, {stray.row.server: stray.ports for stray in adopted if stray.ports}, now)
     for stray in adopted:
         if stray.leaving:
             operation_repair.delete_ended(tx, stamp, stray.row.uuid, now)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
 from db import outbox
-from db.api import claims, edits, leases, operation_steps, quotas
+from db.api import addresses, claims, edits, leases, operation_steps, quotas
 from db.api.accepting import Accepted, NewBatch, NewServer, accept, accept_all
 from db.api.tables import build_requests, client_tokens, instance_mappings
 from db.sql.connection import ApiTransaction
@@ -208,6 +208,7 @@ _MAPPING = sa.select(
     instance_mappings.c.server_uuid,
     instance_mappings.c.last_number,
     instance_mappings.c.locked_by,
+    instance_mappings.c.state,
 ).where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
 
 
@@ -248,11 +249,14 @@ def delete(
     if marked.vcpus is not None:
         quotas.release(tx, marked.project_id, QuotaUsage(instances=1, cores=marked.vcpus, ram=marked.memory_mb))
     if not queued:
+        if marked.state == "deleted":  # its cell has ended it before
+            addresses.free(tx, [uuid], now)
         return Deleted(cell_uuid=marked.cell_uuid, bodies=(uuid,))
     claims.release(tx, stamp, [uuid])
     tx.execute(
         sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == uuid).values(state="deleted", terminated_at=now)
     )
+    addresses.free(tx, [uuid], now)
     if outbox.kept(tx):
         outbox.put(tx, "api", notification.of_queued_delete(uuid, now))
     return Deleted(cell_uuid=None)

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.api import (
+    addresses,
     builds,
     cell_mappings,
     claims,
@@ -314,9 +315,10 @@ def turn_back(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[O
 
 
 def confirm_deletes(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], now: float) -> None:
-    """Confirm the deletes of servers of the cell, because the cell cannot do so any more, and release their claims."""
+    """Confirm the deletes of servers of the cell, because the cell cannot do so any more. Release their claims and addresses."""
     tx.execute(_CONFIRM, {"uuids": list(uuids), "cell": cell_uuid, "now": now})
     claims.release(tx, stamp, uuids)
+    addresses.free(tx, uuids, now)
 
 
 def release_orphans(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> None:

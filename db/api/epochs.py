@@ -19,6 +19,7 @@ class Epoch(enum.StrEnum):
     FLAVORS = "flavors"
     AGGREGATES = "aggregates"
     GROUPS = "groups"
+    NETWORKS = "networks"
     FEEDS = "feeds"
     """Feed cursors, when they are set other than by applying the feed."""
 

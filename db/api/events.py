@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from db.api import cell_mappings, claims, epochs, respawn
+from db.api import addresses, cell_mappings, claims, epochs, respawn
 from db.api.epochs import Epoch
 from db.api.tables import feed_cursors, host_mappings, instance_mappings, inventories
 from db.sql import dialect
@@ -136,6 +137,8 @@ def apply(
     if by_uuid:
         _apply_claims(tx, stamp, position.cell_uuid, by_uuid, [node.host for node in nodes])
         _APPLY(tx, [_values(position.cell_uuid, by_uuid[uuid][-1], now) for uuid in sorted(by_uuid)])
+        if ended := [uuid for uuid, some in by_uuid.items() if any(e.kind is EventKind.ENDED for e in some)]:
+            addresses.free(tx, ended, time.time() if now is None else now)  # after the states are written
         if other_cell_timeout and now is not None:
             exhausted = [uuid for uuid in by_uuid if stored.load(by_uuid[uuid][-1].payload, InstanceSummary).exhausted]
             respawn.accept(tx, exhausted, now, other_cell_timeout)

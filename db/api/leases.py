@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from db import secrets
-from db.api import incarnation
+from db.api import addresses, incarnation
 from db.api.incarnation import Known
 from db.api.tables import build_requests, instance_mappings, request_specs
 from db.sql import dialect
@@ -22,6 +23,7 @@ from objects import stored
 from objects.base import Object
 from objects.context import request_of
 from objects.flavor import Flavor
+from objects.port import Port
 from objects.spec import RequestSpec
 from objects.task import Power
 
@@ -29,7 +31,7 @@ from objects.task import Power
 class LeasedRequest(Object, frozen=True, kw_only=True):
     """A build request that the caller has leased. Times in seconds since the epoch.
 
-    ``server_uuid``, ``turn``, ``power``: of a twin (``objects/operation.py``), as in its row in the cell.
+    ``server_uuid``, ``turn``, ``power``: of a twin (``objects/operation.py``), as in its row in the cell. ``ports``: of its server.
     """
 
     instance_uuid: str
@@ -41,6 +43,7 @@ class LeasedRequest(Object, frozen=True, kw_only=True):
     server_uuid: str | None = None
     turn: int = 0
     power: Power = Power.ON
+    ports: tuple[Port, ...] = ()
 
 
 class LeasedBatch(Object, frozen=True, kw_only=True):
@@ -169,7 +172,9 @@ def lease(
         return []
     for chunk in chunks([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
-    return [_batch(batch, members, specs[batch].spec, specs[batch].sealed) for batch, members in _leased(rows).items()]
+    return _with_ports(
+        tx, [_batch(batch, members, specs[batch].spec, specs[batch].sealed) for batch, members in _leased(rows).items()]
+    )
 
 
 def lease_without_spec(
@@ -180,6 +185,22 @@ def lease_without_spec(
     for chunk in chunks([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
     return [_batch(batch, members, None, None) for batch, members in _leased(rows).items()]
+
+
+def _with_ports(tx: ApiTransaction, batches: list[LeasedBatch]) -> list[LeasedBatch]:
+    """The batches with the interfaces of their servers: one statement for all that may have some, none for the others."""
+    networked = [batch for batch in batches if addresses.has_ports(batch.spec.properties.networks)]
+    if not networked:
+        return batches
+    ports = addresses.ports_of(tx, [r.server_uuid or r.instance_uuid for batch in networked for r in batch.requests])
+
+    def filled(request: LeasedRequest) -> LeasedRequest:
+        return msgspec.structs.replace(request, ports=ports.get(request.server_uuid or request.instance_uuid, ()))
+
+    return [
+        msgspec.structs.replace(batch, requests=tuple(map(filled, batch.requests))) if batch in networked else batch
+        for batch in batches
+    ]
 
 
 def _leased(rows: Sequence[sa.Row[Any]]) -> dict[str, list[LeasedRequest]]:

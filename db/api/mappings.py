@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 
-from db.api import metering
+from db.api import addresses, metering
 from db.api.listing import SORT_KEYS as SORT_KEYS  # exported here too, because lists show mappings
 from db.api.listing import ServerQuery as ServerQuery
 from db.api.listing import list_ as list_
@@ -177,6 +177,7 @@ def ended(tx: ApiTransaction, uuids: Iterable[str], now: float) -> None:
     wanted = sorted(uuids)
     for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
         tx.execute(_ENDED, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE], "now": now})
+    addresses.free(tx, wanted, now)
 
 
 _ENDED_WITH_CELL = by_index(
@@ -196,4 +197,5 @@ def ended_with_cell(tx: ApiTransaction, uuids: Iterable[str], now: float) -> int
     wanted, ended = sorted(uuids), 0
     for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
         ended += tx.execute(_ENDED_WITH_CELL, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE], "now": now}).rowcount
+    addresses.free(tx, wanted, now)
     return ended

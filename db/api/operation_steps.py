@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
 from db import outbox
-from db.api import claims, edits, image_removals, mappings, operations, quotas
+from db.api import addresses, claims, edits, image_removals, mappings, operations, quotas
 from db.api.operations import Body, Locked, OpenOperation
 from db.api.tables import build_requests, instance_mappings
 from db.api.tables import operations as table
@@ -458,6 +458,8 @@ def drop(
     for project_id, less in sorted(freed.items()):
         quotas.release(tx, project_id, less)
     claims.release(tx, stamp, gone)
+    if over := [body.uuid for body in live if body.uuid in gone or body.server.state == "deleted"]:
+        addresses.free(tx, over, now)
     return [body.uuid for body in live if body.uuid not in gone]
 
 

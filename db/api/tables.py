@@ -92,6 +92,44 @@ keypairs = table(
     sa.UniqueConstraint("user_id", "name"),
 )
 
+networks = table(
+    "networks",
+    metadata,
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("name", Name, nullable=False, unique=True),
+    sa.Column("physical_network", Name, nullable=False),
+    sa.Column("mtu", sa.Integer),
+    sa.Column("project_ids", Json, nullable=False),  # [project...] that may use it; []: all
+)
+
+subnets = table(
+    "subnets",
+    metadata,
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("network_uuid", Uuid, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),  # 4 | 6
+    sa.Column("cidr", sa.String(64), nullable=False),
+    sa.Column("ranges", Json, nullable=False),  # [[first, last]...]; []: the whole prefix
+    sa.Column("gateway", sa.String(64)),
+    sa.Column("dns", Json, nullable=False),
+    sa.UniqueConstraint("network_uuid", "version"),
+)
+
+addresses = table(
+    "addresses",
+    metadata,
+    # One row for each address of each pool (db/api/addresses.py)
+    sa.Column("mac", sa.BigInteger, primary_key=True, autoincrement=False),  # its last 24 bits
+    sa.Column("subnet_uuid", Uuid, nullable=False),
+    sa.Column("address", sa.String(64), nullable=False),
+    sa.Column("free_since", Time),  # 0: never used; NULL: a server has it
+    sa.Column("server_uuid", Uuid, index=True),
+    sa.Column("position", sa.Integer),  # of the interface on its server, from 0
+    sa.Column("tag", Name),
+    sa.UniqueConstraint("subnet_uuid", "address"),
+    sa.Index("ix_addresses_free", "subnet_uuid", "free_since", "mac"),
+)
+
 # -- the durable queue, and the servers that it becomes --------------------------------------------------------------------
 
 request_specs = table(

@@ -11,15 +11,16 @@ from db.cell import feed
 from db.cell.compute_nodes import readable
 from db.cell.instance_rows import state_of
 from db.cell.instances import BUILDS, OVERDUE
-from db.cell.tables import build_secrets, compute_nodes, instances, services
+from db.cell.tables import build_secrets, builds, compute_nodes, instances, services
 from db.secrets import UNFINISHED
 from db.sql import clock, dialect
 from db.sql.connection import CellTransaction
-from objects import lifecycle
+from objects import lifecycle, stored
 from objects.base import Object
 from objects.compute_node import ComputeNode
 from objects.instance import State
 from objects.instance_row import InstanceRow
+from objects.port import Port
 
 
 class Rows(Object, frozen=True, kw_only=True):
@@ -56,6 +57,28 @@ _ROWS = sa.select(*(instances.c[name] for name in InstanceRow.__struct_fields__)
 def rows(tx: CellTransaction, uuids: Iterable[str]) -> Rows:
     found = {row.uuid: InstanceRow(**{**row._mapping, "state": state_of(row.state)}) for row in _chunked(tx, _ROWS, uuids)}
     return Rows(rows=found, head=feed.head(tx))
+
+
+_PORTS = sa.select(builds.c.instance_uuid, builds.c.ports).where(
+    builds.c.instance_uuid.in_(dialect.uuids()), builds.c.ports.is_not(None)
+)
+_WITH_PORTS = (
+    sa.select(instances.c.uuid)
+    .join(builds, builds.c.instance_uuid == instances.c.uuid)
+    .where(builds.c.ports.is_not(None), instances.c.state.not_in((State.STAGED, State.DELETED)))
+    .order_by(instances.c.uuid)
+)
+
+
+def with_ports_after(tx: CellTransaction, after: str, limit: int) -> list[str]:
+    """Rows that were handed over to this cell and have network interfaces."""
+    return list(tx.execute(_WITH_PORTS.where(instances.c.uuid > after).limit(limit)).scalars())
+
+
+def ports(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, tuple[Port, ...]]:
+    """The network interfaces of these rows, of those that have some. What cannot be decoded is left out."""
+    found = {row.instance_uuid: stored.load_or_none(row.ports, tuple[Port, ...]) for row in _chunked(tx, _PORTS, uuids)}
+    return {uuid: own for uuid, own in found.items() if own}
 
 
 def _chunked(tx: CellTransaction, query: sa.Select[Any], keys: Iterable[str]) -> Iterator[sa.Row[Any]]:

@@ -17,6 +17,7 @@ from db.sql.keyed import by_index
 from objects import stored
 from objects.instance import Attempt, Instance, State
 from objects.lifecycle import Change
+from objects.port import Port
 from objects.selection import HostCapacity, Selection
 from objects.task import Power, TaskState
 from objects.text import FAULT_SIZE, clean
@@ -40,6 +41,7 @@ PROTOCOL: sa.Select[Any] = sa.select(
     builds.c.history,
     builds.c.deadline,
     builds.c.has_group,
+    builds.c.ports,
 ).select_from(instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid))
 """The columns that ``instance`` converts into a record."""
 LAST_FAULT = (
@@ -97,6 +99,7 @@ def _whole(row: sa.Row[Any], fault: str | None) -> Instance:
         task_number=row.task_number,
         task_state=TaskState(row.task_state),
         task_fault=row.task_fault,
+        ports=stored.load(row.ports, tuple[Port, ...]) if row.ports else (),
     )
 
 
@@ -121,6 +124,7 @@ def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
     limits = decode("limits", HostCapacity | None, None) if row.limits else None
     alternates = decode("alternates", tuple[Selection, ...], ())
     history = decode("history", tuple[Attempt, ...], ())
+    ports = decode("ports", tuple[Port, ...], ()) if row.ports else ()
     power, task_state = _known(Power, row.power), _known(TaskState, row.task_state)
     damage += [
         f"{name}: {getattr(row, name)!r} is not known"
@@ -161,6 +165,7 @@ def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
         power=power or Power.HELD,
         task_number=row.task_number if isinstance(row.task_number, int) else 0,
         task_state=task_state or TaskState.FAILED,
+        ports=ports,
     )
 
 

@@ -160,6 +160,7 @@ def _build_row(row: Instance, spec_text: str) -> dict[str, Any]:
         "deadline": row.deadline,
         "has_group": row.has_group,
         "sent_at": 0.0,
+        "ports": stored.dump(row.ports) if row.ports else None,
     }
 
 

@@ -36,4 +36,8 @@ def strays(tx: CellTransaction, uuids: Iterable[str]) -> list[Stray]:
         specs |= _specs_of(tx, [row.uuid for row in rows[start : start + dialect.IN_LIST_SIZE]])
     ended = [row.uuid for row in rows if row.state is State.ERROR]
     faults = {row.uuid: row.fault for row in instances.read(tx, ended)} if ended else {}
-    return [Stray(row=row, fault=faults.get(row.uuid), spec=specs.get(row.batch_id or "")) for row in rows]
+    ports = cell_rows.ports(tx, [row.uuid for row in rows])
+    return [
+        Stray(row=row, fault=faults.get(row.uuid), spec=specs.get(row.batch_id or ""), ports=ports.get(row.uuid, ()))
+        for row in rows
+    ]

@@ -55,6 +55,7 @@ builds = table(
     sa.Column("deadline", Time, nullable=False),
     sa.Column("has_group", sa.Boolean, nullable=False, default=False),  # its strict group may hold alternates for it
     sa.Column("sent_at", Time, nullable=False, default=0.0),  # when the order in force was last sent
+    sa.Column("ports", Json),  # [Port...]; NULL: none
 )
 
 tasks = table(

@@ -81,7 +81,7 @@ def test_random_kills_with_an_immediate_restart(daemon: PrivateDaemon, store: Fo
         with opened(settings, store) as driver:
             driver.guests()
             is_guest = power_of(driver, one.uuid) is Power.ON
-            assert wait_until(lambda: traces(daemon, driver, one.uuid) in (WHOLE, NOTHING), PATIENCE_S), left_of(settings)  # noqa: B023
+            assert wait_until(lambda: traces(daemon, driver, one.uuid) in (WHOLE, NOTHING), PATIENCE_S), left_of(settings)  # noqa: B023 - it is called before the next round
             threading.Event().wait(0.5)
             assert traces(daemon, driver, one.uuid) == (WHOLE if is_guest else NOTHING)
             driver.destroy(one.uuid)

@@ -99,14 +99,12 @@ def test_what_does_not_bear_on_placement_is_kept() -> None:
             user_data="AAAA",
             config_drive="yes",
             key_name="key",
-            networks=[{"uuid": OTHER}, {"port": IMAGE}],
             description="d",
             block_device_mapping_v2=[DEVICE | {"boot_index": "0", "delete_on_termination": "false"}],
         )
     )
     assert kept.tags == ("x", "y")
     assert kept.config_drive is True
-    assert kept.networks == f"{OTHER},{IMAGE}"
     assert kept.block_devices == (DEVICE | {"delete_on_termination": False},)
     assert (kept.metadata, kept.key_name, kept.description) == ({"a": "b"}, "key", "d")
 

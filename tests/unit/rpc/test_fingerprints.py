@@ -13,8 +13,8 @@ from rpc.codec import all_messages
 
 FINGERPRINTS = {
     "About": "1.1-77af70ec7dbd",
-    "BuildOrder": "1.3-9de57b65fc62",
-    "BuildOrders": "2.5-25b24286f77e",
+    "BuildOrder": "1.4-e9fb7ac10695",
+    "BuildOrders": "2.5-f054eb3f9edd",
     "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.2-cc90b00b1255",
     "Decision": "1.2-ae6533818412",

@@ -1,0 +1,27 @@
+"""``/servers/{id}/ips``: the addresses of a server."""
+
+from __future__ import annotations
+
+import falcon
+
+from api import call as calls
+from api import ports
+from api.finding import Finder
+from api.versions import answer
+from objects import errors
+
+
+class ServerAddresses:
+    """By network, or with the suffix ``one`` those of one network, which is named as in the list."""
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        answer(resp, {"addresses": ports.brief(self._finder.ports(server_id, calls.of(req)))})
+
+    def on_get_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, network: str) -> None:
+        found = ports.brief(self._finder.ports(server_id, calls.of(req)))
+        if network not in found:
+            raise errors.NotFound(f"Network not found: server {server_id} has no address in {network[:80]!r}.")
+        answer(resp, {network: found[network]})

@@ -1,0 +1,80 @@
+"""Compare the addresses of the pools with the servers that have them, and with what their cells were told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
+from conductor.audit.places import Places
+from db.api import addresses, mappings
+from db.audit import cell_rows
+from objects.port import Port
+
+ORPHAN = "address of no server"
+UNCLAIMED = "address that its server has not claimed"
+
+
+def pages(places: Places) -> Iterator[AuditPage]:
+    yield from pages_of(lambda after: places.api.read(addresses.holders_after, after, AUDIT_PAGE_SIZE))
+    for cell in places.builders:
+        yield from pages_of(
+            lambda after, uuid=cell.uuid: places.ask(uuid, cell_rows.with_ports_after, after, AUDIT_PAGE_SIZE),  # type: ignore[misc]  # mypy cannot infer it
+            cell.uuid,
+        )
+
+
+def look(places: Places, page: AuditPage) -> list[Finding]:
+    return _unclaimed(places, page) if page.cell_uuid else _orphans(places, page)
+
+
+def _orphans(places: Places, page: AuditPage) -> list[Finding]:
+    ended = sorted(places.api.read(addresses.ended, page.keys))
+    held = places.api.read(addresses.ports_of, ended)
+    return [
+        Finding(
+            kind=ORPHAN,
+            key=server,
+            what=f"{', '.join(address for _, address in _addresses(held[server]))} of {server}, which is gone",
+            repair="freed",
+            safe=True,
+        )
+        for server in ended
+        if server in held
+    ]
+
+
+def _unclaimed(places: Places, page: AuditPage) -> list[Finding]:
+    """Of servers that are not deleted. A move leaves the addresses with the server, so all bodies have the same."""
+    told = places.ask(page.cell_uuid, cell_rows.ports, page.keys) or {}
+    bodies = {server.body_uuid: server for server in places.api.read(mappings.of_bodies, told) if not server.deleted}
+    held = places.api.read(addresses.ports_of, [server.uuid for server in bodies.values()])
+    found: list[Finding] = []
+    for body, server in sorted(bodies.items()):
+        if lost := sorted(_addresses(told[body]) - _addresses(held.get(server.uuid, ()))):
+            found.append(
+                Finding(
+                    kind=UNCLAIMED,
+                    key=body,
+                    what=f"{', '.join(address for _, address in lost)} of {server.uuid}",
+                    scope=page.cell_uuid,
+                    cell=places.name(page.cell_uuid),
+                    repair=None if server.uuid in held else "claimed for it, unless another server has it",
+                    advice="delete the server, or the one that has its address",
+                    safe=server.uuid not in held,
+                )
+            )
+    return found
+
+
+def _addresses(ports: Sequence[Port]) -> set[tuple[str, str]]:
+    return {(port.network_id, each.address) for port in ports for each in port.addresses}
+
+
+def repair(places: Places, findings: Sequence[Finding]) -> None:
+    if orphans := of_kind(findings, ORPHAN):
+        places.api.write(addresses.free_ended, [finding.key for finding in orphans], places.api.now())
+    if unclaimed := of_kind(findings, UNCLAIMED):
+        told = places.ask(unclaimed[0].scope, cell_rows.ports, [finding.key for finding in unclaimed]) or {}
+        servers = {server.body_uuid: server.uuid for server in places.api.read(mappings.of_bodies, told) if not server.deleted}
+        lost = {servers[body]: own for body, own in told.items() if body in servers}
+        places.api.write(addresses.take_back, lost, places.api.now())

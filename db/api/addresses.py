@@ -1,0 +1,321 @@
+"""The addresses of servers: claimed by the transaction that accepts a server, freed by the one that sees its last body end.
+
+This is the one place that binds addresses. With Neutron, ``claim`` would create its ports and ``free`` would delete them.
+``docs/decisions/0033-addresses-planned-at-accept.md`` says why.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from oslo_db.exception import RetryRequest
+
+from db.api.tables import addresses, build_requests, instance_mappings, networks, operations, subnets
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.dialect import UpdateMany
+from db.sql.keyed import by_index
+from objects import errors, stored
+from objects.base import Object
+from objects.network import PortRequest, Subnet
+from objects.port import FixedAddress, Port
+
+_A, _M = addresses.c, instance_mappings.c
+
+MAC_PREFIX = "fa:16:3e"
+"""Of every MAC: locally administered. The rest is the key of the row of the interface's first address."""
+
+
+class Wanted(Object, frozen=True, kw_only=True):
+    """The servers of one request, and the interfaces that each of them gets."""
+
+    servers: tuple[str, ...]
+    ports: tuple[PortRequest, ...]
+
+
+class _Taking(Object, frozen=True, kw_only=True):
+    """An interface that gets an address."""
+
+    server_uuid: str
+    position: int
+    tag: str | None
+
+
+def mac_of(number: int) -> str:
+    """The MAC of the row with this key."""
+    return ":".join([MAC_PREFIX, *(f"{number >> shift & 0xFF:02x}" for shift in (16, 8, 0))])
+
+
+# -- claim -----------------------------------------------------------------------------------------------------------------------
+
+_FREE = by_index(
+    # least recently freed first. Rows that another transaction claims or frees are skipped, so nobody waits for a pool
+    sa.select(_A.mac)
+    .where(_A.subnet_uuid == sa.bindparam("subnet"), _A.free_since >= 0.0)
+    .order_by(_A.free_since, _A.mac)
+    .limit(sa.bindparam("most"))
+    .with_for_update(skip_locked=True),
+    addresses,
+    "ix_addresses_free",
+)
+_COUNT_FREE = sa.select(sa.func.count()).where(_A.subnet_uuid == sa.bindparam("subnet"), _A.free_since >= 0.0)
+_ONE = by_index(
+    sa.select(_A.mac, _A.free_since)
+    .where(_A.subnet_uuid == sa.bindparam("subnet"), _A.address == sa.bindparam("wanted"))
+    .with_for_update(),
+    addresses,
+    "uq_addresses_subnet_uuid_address",
+)
+_TAKEN = {"server_uuid": "server", "position": "at_position", "tag": "with_tag", "free_since": "freed"}
+_TAKE = UpdateMany(
+    sa.update(addresses)
+    .where(_A.mac == sa.bindparam("number"), _A.free_since >= 0.0)
+    .values({column: sa.bindparam(parameter) for column, parameter in _TAKEN.items()}),
+    addresses,
+    key=("mac", "number"),
+    values=_TAKEN,
+    where="t.free_since >= 0",
+)
+
+
+def claim(tx: ApiTransaction, requests: Sequence[Wanted]) -> None:
+    """Give each interface one address of each pool of its network: two statements per pool, however many servers there are.
+
+    Raises errors.Conflict if a pool has too few addresses, and errors.Invalid for a fixed address that is taken or in no pool. The
+    caller must then roll back.
+    """
+    pools: dict[str, list[_Taking]] = defaultdict(list)
+    names: dict[str, str] = {}
+    taken: list[dict[str, Any]] = []
+    for wanted in requests:
+        for position, port in enumerate(wanted.ports):
+            for subnet in port.network.subnets:
+                names[subnet.uuid] = port.network.name
+                taking = [_Taking(server_uuid=uuid, position=position, tag=port.tag) for uuid in wanted.servers]
+                if port.fixed_ip is not None and FixedAddress(address=port.fixed_ip, prefix=0).version == subnet.version:
+                    taken += [_taken(_fixed(tx, subnet, port), each) for each in taking]
+                else:
+                    pools[subnet.uuid] += taking
+    if taken:
+        _take(tx, taken)
+    for subnet_uuid, some in sorted(pools.items()):
+        numbers = tx.execute(_FREE, {"subnet": subnet_uuid, "most": len(some)}).scalars().all()
+        if len(numbers) < len(some):
+            _refuse(tx, subnet_uuid, names[subnet_uuid], len(some))
+        _take(tx, [_taken(number, each) for number, each in zip(numbers, some, strict=True)])
+
+
+def _refuse(tx: ApiTransaction, subnet_uuid: str, network: str, needed: int) -> None:
+    free = tx.execute(_COUNT_FREE, {"subnet": subnet_uuid}).scalar_one()
+    if free >= needed:
+        raise RetryRequest(LookupError(f"addresses of network {network} are being claimed or freed by other transactions"))
+    raise errors.Conflict(
+        f"No more fixed IP addresses: network {network} has {free} free, and the request needs {needed}. "
+        "Delete servers, or ask your operator for a larger pool."
+    )
+
+
+def _fixed(tx: ApiTransaction, subnet: Subnet, port: PortRequest) -> int:
+    row = tx.execute(_ONE, {"subnet": subnet.uuid, "wanted": port.fixed_ip}).one_or_none()
+    if row is None:
+        raise errors.Invalid(f"Fixed IP address {port.fixed_ip} is not in the pool of network {port.network.name}.")
+    if row.free_since is None:
+        raise errors.Invalid(f"Fixed IP address {port.fixed_ip} is already in use.")
+    return int(row.mac)
+
+
+def _taken(number: int, by: _Taking) -> dict[str, Any]:
+    return {"number": number, "server": by.server_uuid, "at_position": by.position, "with_tag": by.tag, "freed": None}
+
+
+def _take(tx: ApiTransaction, rows: Sequence[Mapping[str, Any]]) -> None:
+    if _TAKE(tx, rows) != len(rows):
+        raise errors.Conflict("a fixed IP address was named twice, or lost under its lock")
+
+
+# -- free ------------------------------------------------------------------------------------------------------------------------
+
+_SERVERS = (
+    sa.select(_A.server_uuid)
+    .distinct()
+    .join_from(instance_mappings, addresses, _A.server_uuid == sa.func.coalesce(_M.server_uuid, _M.instance_uuid))
+    .where(_M.instance_uuid.in_(dialect.uuids()))
+)
+_OF_SERVERS = _A.server_uuid.in_(dialect.uuids())
+_LOCK = by_index(sa.select(_A.mac).where(_OF_SERVERS).order_by(_A.mac).with_for_update(), addresses, "ix_addresses_server_uuid")
+_GIVE_BACK = by_index(
+    sa.update(addresses).where(_OF_SERVERS).values(free_since=sa.bindparam("now"), server_uuid=None, position=None, tag=None),
+    addresses,
+    "ix_addresses_server_uuid",
+)
+_BODY = instance_mappings.alias("body")
+_NOT_ENDED = sa.not_(sa.and_(_BODY.c.deleted == sa.true(), _BODY.c.state == "deleted"))
+# the bodies of a server: its home row, the one that this names, and those of its operations
+_LIVING = sa.union(
+    sa.select(_BODY.c.instance_uuid.label("server")).where(_BODY.c.instance_uuid.in_(dialect.uuids()), _NOT_ENDED),
+    sa.select(_M.instance_uuid)
+    .join_from(instance_mappings, _BODY, _BODY.c.instance_uuid == _M.body_uuid)
+    .where(_M.instance_uuid.in_(dialect.uuids()), _NOT_ENDED),
+    *(
+        sa.select(operations.c.server_uuid)
+        .join_from(operations, _BODY, _BODY.c.instance_uuid == column)
+        .where(operations.c.server_uuid.in_(dialect.uuids()), _NOT_ENDED)
+        for column in (operations.c.source_uuid, operations.c.twin_uuid)
+    ),
+)
+
+
+def free(tx: ApiTransaction, bodies: Collection[str], now: float) -> int:
+    """Free the addresses of the servers of these bodies, if they are deleted and the last of their bodies has ended.
+
+    Call it in each transaction that sees a body end, after it has written that. Returns how many addresses it freed.
+    """
+    freed, wanted = 0, sorted(set(bodies))
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        servers = tx.execute(_SERVERS, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}).scalars().all()
+        freed += free_ended(tx, [str(uuid) for uuid in servers], now)
+    return freed
+
+
+def free_ended(tx: ApiTransaction, servers: Collection[str], now: float) -> int:
+    """Free the addresses of those of these servers that are deleted or unknown, and have no body that has not ended."""
+    if not servers:
+        return 0
+    # First the lock, then the look: of two transactions that each end one body of a server, the later one sees the other's end.
+    tx.execute(_LOCK, {"uuids": sorted(servers)}).all()
+    over = sorted(ended(tx, servers))
+    return tx.execute(_GIVE_BACK, {"uuids": over, "now": now}).rowcount if over else 0
+
+
+def give_back(tx: ApiTransaction, servers: Collection[str], now: float) -> None:
+    """Free the addresses that this transaction claimed for servers that it does not accept after all."""
+    wanted = sorted(servers)
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        tx.execute(_GIVE_BACK, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE], "now": now})
+
+
+# -- repair ----------------------------------------------------------------------------------------------------------------------
+
+_HOLDERS = sa.select(_A.server_uuid).distinct().where(_A.server_uuid > sa.bindparam("after")).order_by(_A.server_uuid)
+_OWNER = (
+    sa.select(_A.mac, _A.free_since, _A.server_uuid, _A.position, _A.tag, _A.subnet_uuid)
+    .join_from(subnets, addresses, _A.subnet_uuid == subnets.c.uuid)
+    .where(subnets.c.network_uuid == sa.bindparam("network"), _A.address == sa.bindparam("wanted"))
+)
+_LOCK_ROW = sa.select(_A.mac).where(_A.mac == sa.bindparam("number")).with_for_update()
+_QUEUED = sa.select(build_requests.c.instance_uuid).where(build_requests.c.instance_uuid == sa.bindparam("uuid"))
+_MOVE = (
+    sa.update(addresses)
+    .where(_A.mac == sa.bindparam("number"))
+    .values(server_uuid=sa.bindparam("server"), position=sa.bindparam("at_position"), tag=sa.bindparam("with_tag"))
+)
+
+
+def holders_after(tx: ApiTransaction, after: str, limit: int) -> list[str]:
+    """Servers that have addresses, in order."""
+    return list(tx.execute(_HOLDERS.limit(limit), {"after": after}).scalars())
+
+
+def ended(tx: ApiTransaction, servers: Collection[str]) -> set[str]:
+    """Those of these servers that are deleted or unknown, and have no body that has not ended; at most a page of them."""
+    return set(servers) - set(tx.execute(_LIVING, {"uuids": sorted(servers)}).scalars())
+
+
+def take_back(tx: ApiTransaction, ports: Mapping[str, Sequence[Port]], now: float) -> None:
+    """Give these servers the addresses that their guests have, where a restored database has lost that.
+
+    An address that was given to a server whose build has not begun is taken from it; that server gets another one. Otherwise an
+    address of another server stays there, and the audit reports it.
+    """
+    known = ports_of(tx, ports)
+    for server, own in sorted(ports.items()):
+        for position, port in enumerate(own if server not in known else ()):
+            for each in port.addresses:
+                _take_one(tx, _Taking(server_uuid=server, position=position, tag=port.tag), port.network_id, each.address)
+
+
+def _take_one(tx: ApiTransaction, by: _Taking, network_uuid: str, address: str) -> None:
+    where = {"network": network_uuid, "wanted": address}
+    found = tx.execute(_OWNER, where).one_or_none()
+    if found is None:
+        return  # the pool is gone
+    tx.execute(_LOCK_ROW, {"number": found.mac}).all()
+    row = tx.execute(_OWNER, where).one()
+    if row.free_since is not None:
+        _take(tx, [_taken(row.mac, by)])
+    elif row.server_uuid != by.server_uuid and tx.execute(_QUEUED, {"uuid": row.server_uuid}).one_or_none() is not None:
+        other = tx.execute(_FREE, {"subnet": row.subnet_uuid, "most": 1}).scalar_one_or_none()
+        if other is not None:
+            _take(tx, [_taken(other, _Taking(server_uuid=row.server_uuid, position=row.position, tag=row.tag))])
+            moved = {"number": row.mac, "server": by.server_uuid, "at_position": by.position, "with_tag": by.tag}
+            tx.execute(_MOVE, moved)
+
+
+# -- read ------------------------------------------------------------------------------------------------------------------------
+
+_PORTS = by_index(
+    sa.select(
+        _A.mac,
+        _A.server_uuid,
+        _A.position,
+        _A.tag,
+        _A.address,
+        subnets.c.cidr,
+        subnets.c.gateway,
+        subnets.c.dns,
+        subnets.c.uuid.label("subnet_uuid"),
+        subnets.c.network_uuid,
+        subnets.c.ranges,
+        networks.c.name,
+        networks.c.physical_network,
+        networks.c.mtu,
+    )
+    .join_from(addresses, subnets, subnets.c.uuid == _A.subnet_uuid)
+    .join(networks, networks.c.uuid == subnets.c.network_uuid)
+    .where(_OF_SERVERS)
+    .order_by(_A.server_uuid, _A.position, subnets.c.version),
+    addresses,
+    "ix_addresses_server_uuid",
+)
+
+
+def has_ports(networks: str) -> bool:
+    """Whether servers whose spec says this of networks may have interfaces. Most have none, and cost no statement."""
+    return networks not in ("", "none")
+
+
+def ports_of(tx: ApiTransaction, servers: Iterable[str]) -> dict[str, tuple[Port, ...]]:
+    """The interfaces of these servers, in order. A server that is missing in the answer has none."""
+    rows: dict[tuple[str, int], list[sa.Row[Any]]] = defaultdict(list)
+    wanted = sorted(set(servers))
+    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
+        for row in tx.execute(_PORTS, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}):
+            rows[row.server_uuid, row.position].append(row)
+    found: dict[str, tuple[Port, ...]] = {}
+    for (server, _), some in sorted(rows.items()):
+        found[server] = (*found.get(server, ()), _port(some))
+    return found
+
+
+def _port(rows: Sequence[sa.Row[Any]]) -> Port:
+    first = rows[0]
+    return Port(
+        network_id=first.network_uuid,
+        network=first.name,
+        mac=mac_of(first.mac),
+        physical_network=first.physical_network,
+        addresses=tuple(
+            FixedAddress(
+                address=row.address,
+                prefix=int(row.cidr.rpartition("/")[2]),
+                gateway=row.gateway,
+                dns=stored.load(row.dns, tuple[str, ...]),
+            )
+            for row in rows
+        ),
+        mtu=first.mtu,
+        tag=first.tag,
+    )

@@ -1,0 +1,138 @@
+"""What a request may say of networks, what comes of it, and how addresses are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.opts import ApiSettings
+from db.cell import instances
+from objects.network import Network
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.ground import GROUNDS, Ground
+from tests.support.pools import make_network, ports_of, used
+
+UNKNOWN = "70a599e0-31e7-49b7-b260-868f441e8000"
+TAGGED = {"OpenStack-API-Version": "compute 2.42"}
+
+
+@pytest.fixture(params=GROUNDS)
+def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
+    place = Ground(request.param, tmp_path)
+    front = Front(place, ApiSettings(max_servers_per_request=50))
+    yield front
+    place.end(front.close, place.release)
+
+
+def boot(front: Front, networks: Any, headers: dict[str, str] | None = None, **fields: Any) -> tuple[int, str]:
+    """The status, and the server's uuid or what the answer says."""
+    server = {"name": "web", "flavorRef": "1", "imageRef": IMAGE} | ({} if networks is None else {"networks": networks}) | fields
+    answer = front.post({"server": server}, headers)
+    if answer.status_code == 202:
+        return 202, answer.json["server"]["id"]
+    [(_, error)] = answer.json.items()
+    return answer.status_code, error["message"]
+
+
+def networks_of(front: Front, server: str) -> list[str]:
+    return [port.network for port in ports_of(front.database, server).get(server, ())]
+
+
+@pytest.fixture
+def blue(front: Front) -> Network:
+    return make_network(front.database, "10.0.0.0/29", "fd00::/124", name="blue")
+
+
+def test_addresses_are_shown_as_nova_shows_them(front: Front, blue: Network) -> None:
+    status, server = boot(front, [{"uuid": blue.uuid, "tag": "front"}], TENANT | TAGGED)
+    assert status == 202, server
+    [port] = ports_of(front.database, server)[server]
+    assert port.tag == "front"
+    four, six = (each.address for each in port.addresses)
+    kind = {"OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": port.mac}
+    expected = {"blue": [{"version": 4, "addr": four} | kind, {"version": 6, "addr": six} | kind]}
+    assert front.get(f"/v2.1/servers/{server}", TENANT).json["server"]["addresses"] == expected
+    [listed] = front.get("/v2.1/servers/detail", TENANT).json["servers"]
+    assert listed["addresses"] == expected
+    brief = {"blue": [{"version": 4, "addr": four}, {"version": 6, "addr": six}]}
+    assert front.get(f"/v2.1/servers/{server}/ips", TENANT).json == {"addresses": brief}
+    assert front.get(f"/v2.1/servers/{server}/ips/blue", TENANT).json == brief
+    assert front.get(f"/v2.1/servers/{server}/ips/green", TENANT).status_code == 404
+    assert front.get(f"/v2.1/servers/{server}/ips", OTHER_TENANT).status_code == 404
+    assert front.get(f"/v2.1/servers/{UNKNOWN}/ips", TENANT).status_code == 404
+
+
+def test_addresses_stay_through_the_boot_and_go_with_the_server(front: Front, blue: Network) -> None:
+    _, server = boot(front, [{"uuid": blue.uuid}])
+    own = ports_of(front.database, server)
+    front.hand_over()
+    front.activate(server)
+    front.follow_feed()
+    assert ports_of(front.database, server) == own
+    assert front.delete(server).status_code == 204
+    assert used(front.database) == 2
+    front.cell.write(instances.delete, [server], 1.0, None)
+    front.destroyed(server)
+    front.follow_feed()
+    assert used(front.database) == 0
+
+
+@pytest.mark.parametrize("asked", ["auto", None, []])
+def test_without_a_network_a_server_has_no_interface(front: Front, asked: Any) -> None:
+    status, server = boot(front, asked, TENANT | (NEWEST if asked == "auto" else {}))
+    assert (status, networks_of(front, server)) == (202, [])
+    assert front.get(f"/v2.1/servers/{server}", TENANT).json["server"]["addresses"] == {}
+
+
+@pytest.mark.parametrize("asked", ["auto", None, []])
+def test_the_only_network_is_the_one(front: Front, asked: Any) -> None:
+    headers = TENANT | (NEWEST if asked == "auto" else {})
+    make_network(front.database, "10.0.0.0/29", name="blue")
+    make_network(front.database, "10.0.1.0/29", name="theirs", project_ids=("p2", "p3"))
+    status, server = boot(front, asked, headers)
+    assert (status, networks_of(front, server)) == (202, ["blue"])
+    status, message = boot(front, asked, OTHER_TENANT | headers | {"X-Project-Id": "p2"})
+    assert (status, message) == (409, "Multiple possible networks found, use a Network ID to be more specific.")
+    status, server = boot(front, "none", TENANT | NEWEST)
+    assert (status, networks_of(front, server)) == (202, [])
+
+
+def test_what_cannot_be_given_is_refused_and_leaves_nothing(front: Front, blue: Network) -> None:
+    theirs = make_network(front.database, "10.0.1.0/29", name="theirs", project_ids=("p2",))
+    bare = make_network(front.database, name="bare")
+    taken = ports_of(front.database, boot(front, [{"uuid": blue.uuid}])[1])
+    [[port]] = taken.values()
+    uuids = front.uuids()
+    one = port.addresses[0].address
+    for asked, status, sentence in (
+        ([{"uuid": UNKNOWN}], 400, f"Network {UNKNOWN} could not be found."),
+        ([{"uuid": theirs.uuid}], 400, f"Network {theirs.uuid} could not be found."),
+        ([{"uuid": bare.uuid}], 400, "requires a subnet"),
+        ([{"port": UNKNOWN}], 400, "server.networks[0].port: there are no ports to name here"),
+        ([{"tag": "x"}], 400, "server.networks[0].uuid: is required"),
+        ([{"uuid": blue.uuid, "fixed_ip": "10.9.9.9"}], 400, "is not a valid ip address for network"),
+        ([{"uuid": blue.uuid, "fixed_ip": "10.0.0.1"}], 400, "is not in the pool of network blue"),
+        ([{"uuid": blue.uuid, "fixed_ip": one}], 400, f"Fixed IP address {one} is already in use."),
+        ([{"uuid": blue.uuid, "fixed_ip": "10.0.0.6"}] * 2, 409, "named twice"),
+    ):
+        got, message = boot(front, asked, TENANT | TAGGED)
+        assert got == status, (asked, message)
+        assert sentence in message, asked
+    several = [{"uuid": blue.uuid, "fixed_ip": "10.0.0.6"}]
+    assert boot(front, several, max_count=2)[0] == 400
+    got, message = boot(front, [{"uuid": blue.uuid}], max_count=5, min_count=5)
+    assert (got, message.partition(":")[0]) == (409, "No more fixed IP addresses")
+    assert "network blue has 4 free, and the request needs 5" in message
+    assert front.uuids() == uuids
+    assert used(front.database) == 2
+    assert boot(front, several)[0] == 202
+
+
+def test_the_same_key_gives_the_same_server_and_no_more_addresses(front: Front, blue: Network) -> None:
+    key = {"Idempotency-Key": "k1"}
+    first = boot(front, [{"uuid": blue.uuid}], TENANT | key)
+    assert boot(front, [{"uuid": blue.uuid}], TENANT | key) == first
+    assert used(front.database) == 2
