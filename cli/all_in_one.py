@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,7 @@ from cells.presence import Presence
 from cells.registry import CellRegistry, RegistrySettings, open_database
 from cells.template import Local
 from cli import key_file
+from compute.driver import ComputeDriver
 from compute.main import ComputeService, make_reporter
 from compute.opts import ComputeSettings, SimulatedSettings
 from conductor.main import CellConductorService, SuperConductorService
@@ -67,8 +68,20 @@ class SimulatedHost(Object, frozen=True, kw_only=True):
     resources: dict[str, int] = msgspec.field(default_factory=dict)
 
 
+class DriverHost(Object, frozen=True, kw_only=True):
+    """A host with another driver than the simulated one. ``open_driver`` opens it when the agent is made."""
+
+    name: str
+    cell: str
+    open_driver: Callable[[ComputeSettings], ComputeDriver]
+    reserved_memory_mb: int = 0
+
+
+Host = SimulatedHost | DriverHost
+
+
 class StateFolder:
-    """One deployment's folder: its databases, ``hosts/`` with the guests, ``images/``, ``secrets.key``, a log and a lock.
+    """One deployment's folder: its databases, ``hosts/`` with the guests, ``images/``, ``secrets.key``, ``driver``, log and lock.
 
     Only its owner may enter it, since its databases hold tenants' metadata in the clear.
 
@@ -113,6 +126,17 @@ class StateFolder:
     def log_file(self) -> Path:
         return self.path / "superconductor.log"
 
+    def claim_driver(self, name: str) -> None:
+        """Record that the hosts of this folder have this driver.
+
+        Raises ``errors.Misconfigured`` if they have another one, whose guests this one would not find.
+        """
+        file = self.path / "driver"
+        if not file.exists():
+            file.write_text("simulated" if (self.path / "api.db").exists() else name)  # older folders have no such file
+        if (known := file.read_text().strip()) != name:
+            raise errors.Misconfigured(f"the hosts in {self.path} are {known} ones: give --driver {known}, or another --state")
+
     def release(self) -> None:
         self._lock.close()
 
@@ -143,7 +167,7 @@ class DeploymentTimes(Object, frozen=True, kw_only=True):
 
 
 class AllInOne:
-    """API, super conductor, scheduler, and for every cell of the API database a conductor and its simulated hosts.
+    """API, super conductor, scheduler, and for every cell of the API database a conductor and its hosts.
 
     ``start`` expects synced databases (see ``cli/bootstrap.py``). What was building when the process before died goes on.
     """
@@ -151,7 +175,7 @@ class AllInOne:
     def __init__(
         self,
         folder: StateFolder,
-        hosts: Sequence[SimulatedHost],
+        hosts: Sequence[Host],
         *,
         api: ApiSettings,
         pace: DeploymentTimes | None = None,
@@ -201,7 +225,7 @@ class AllInOne:
         database = self._api_database
         self._sign = health.HealthCheck("the API database", lambda: ready.check(database, "api"))
 
-    def _add_cell(self, mapping: CellMapping, vault: Vault, settings: ConductorSettings, hosts: Sequence[SimulatedHost]) -> None:
+    def _add_cell(self, mapping: CellMapping, vault: Vault, settings: ConductorSettings, hosts: Sequence[Host]) -> None:
         name, mapping = mapping.name, template.expand(mapping, self._local)
         database = CellDatabase(mapping.database_url, name=f"conductor of {name}", max_pool_size=10, outbox=self._notify.on)
         bus = Bus(mapping.transport_url, name=name, observer=self._observer)
@@ -209,37 +233,42 @@ class AllInOne:
         self._services.append(CellConductorService(settings, name, database, bus, vault=vault))
         self._services.append(of_cell(self._notify, mapping.transport_url, database))
         self._services.append(Presence(database, "cell", CONDUCTOR_BINARY))
-        members = [self._compute_settings(host) for host in hosts if host.cell == name]
+        members = [(host, self._compute_settings(host)) for host in hosts if host.cell == name]
         if members:
-            reporter = make_reporter(members[0], bus)  # agents that share a process share messages and their threads
+            reporter = make_reporter(members[0][1], bus)  # agents that share a process share messages and their threads
             self._services.append(reporter)
-            self._services += [ComputeService(settings, bus, reporter=reporter) for settings in members]
+        for host, compute in members:
+            driver = host.open_driver(compute) if isinstance(host, DriverHost) else None
+            self._services.append(ComputeService(compute, bus, driver=driver, reporter=reporter))
 
     def _open_bus(self, mapping: CellMapping) -> Bus | None:
         if mapping.is_cell0:
             return None
         return Bus(mapping.transport_url, name=mapping.name, observer=self._observer)
 
-    def _compute_settings(self, host: SimulatedHost) -> ComputeSettings:
-        return ComputeSettings(
+    def _compute_settings(self, host: Host) -> ComputeSettings:
+        common = ComputeSettings(
             host=host.name,
             spawn_timeout=self._pace.spawn_timeout,
             report_interval=self._pace.report_interval,
             stats_interval=self._pace.stats_interval,
             audit_interval=10.0,
             images_folder=str(self._folder.images),
-            simulated=SimulatedSettings(
-                state_path=str(self._folder.path / "hosts"),
-                shared_folder=True,
-                vcpus=host.vcpus,
-                memory_mb=host.memory_mb,
-                disk_gb=host.disk_gb,
-                spawn_delay_min=host.spawn_delay[0],
-                spawn_delay_max=host.spawn_delay[1],
-                failure_rate=host.failure_rate,
-                resources=stored.dump(host.resources),
-            ),
+            simulated=SimulatedSettings(state_path=str(self._folder.path / "hosts"), shared_folder=True),
         )
+        if isinstance(host, DriverHost):
+            return msgspec.structs.replace(common, reserved_memory_mb=host.reserved_memory_mb)
+        simulated = msgspec.structs.replace(
+            common.simulated,
+            vcpus=host.vcpus,
+            memory_mb=host.memory_mb,
+            disk_gb=host.disk_gb,
+            spawn_delay_min=host.spawn_delay[0],
+            spawn_delay_max=host.spawn_delay[1],
+            failure_rate=host.failure_rate,
+            resources=stored.dump(host.resources),
+        )
+        return msgspec.structs.replace(common, simulated=simulated)
 
     @property
     def endpoint(self) -> str:

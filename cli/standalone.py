@@ -11,10 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from api.opts import ApiSettings
-from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder, log_to
+from cli.all_in_one import AllInOne, DeploymentTimes, Host, SimulatedHost, StateFolder, log_to
 from cli.base import Admin, at_least, key_value
-from cli.bootstrap import Commands, bootstrap, starter_flavors
+from cli.bootstrap import Commands, bootstrap, starter_flavors, starter_image
 from cli.discovering import discover_until
+from cli.libvirt_hosts import DRIVER, LibvirtHosts
+from compute import drivers
+from compute.libvirt import binding
 from db.api import cell_mappings
 from db.sql.engine import ApiDatabase
 from objects import errors, extra_specs
@@ -24,23 +27,36 @@ from scheduler.settings import SchedulerSettings
 from service import config, guru, monitor, notifications
 from service.monitor import Monitor
 
+SIMULATED = "simulated"
+
 
 class Standalone(Admin):
-    """Run API, conductors, scheduler and simulated hosts in this one process, until Ctrl-C.
+    """Run API, conductors, scheduler and hosts in this one process, until Ctrl-C.
 
-    Of the files named with --config-file, and of the environment, the options of [scheduler], [monitoring] and
-    [oslo_messaging_notifications] count.
+    Of the files named with --config-file, and of the environment, the options of [scheduler], [monitoring],
+    [oslo_messaging_notifications] and [libvirt] count.
+
+    Hosts are simulated, or run real guests: with --driver libvirt each has a libvirtd of its own, without KVM if the machine has
+    none. These guests keep running when standalone stops; the next start finds them.
 
     Examples:
       superconductor standalone --state ./region
       superconductor --config-file filters.conf standalone --state ./region
+      superconductor standalone --state ./machines --driver libvirt
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address of the API (default: 127.0.0.1)")
         parser.add_argument("--port", type=port, default=8774, help="port of the API, 0 for a free one (default: 8774)")
-        parser.add_argument("--cells", type=partial(at_least, 1), default=2, help="cells to create in a new folder (default: 2)")
-        parser.add_argument("--hosts", type=partial(at_least, 1), default=12, help="simulated hosts in each cell (default: 12)")
+        parser.add_argument("--driver", choices=(SIMULATED, DRIVER), default=SIMULATED, help="what hosts are (default: simulated)")
+        parser.add_argument(
+            "--cells", type=partial(at_least, 1), help="cells to create in a new folder (default: 2; 1 with --driver libvirt)"
+        )
+        parser.add_argument("--hosts", type=partial(at_least, 1), help="hosts in each cell (default: 12; 1 with --driver libvirt)")
+        parser.add_argument(
+            "--libvirt-uri", metavar="URI", help="use this libvirt of the machine, such as qemu:///system, as the only host"
+        )
+        parser.add_argument("--stop-guests", action="store_true", help="with --driver libvirt: turn guests off at the end")
         parser.add_argument(
             "--resource",
             dest="resources",
@@ -48,29 +64,42 @@ class Standalone(Admin):
             type=resource,
             action="append",
             default=[],
-            help="custom resource class that each host offers, such as CUSTOM_GPU=4; may be repeated",
+            help="custom resource class that each simulated host offers, such as CUSTOM_GPU=4; may be repeated",
         )
         parser.add_argument(
             "--noauth-anywhere", action="store_true", help="serve other machines too, although callers are not authenticated"
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        check_hosts(parsed_args)
+        real = parsed_args.driver == DRIVER
         pace = DeploymentTimes()
         scheduler = scheduling(self.deployment.arguments, pace)
         watched = Monitor(monitoring(self.deployment.arguments))
         notify = notifications.settings(config.load(self.deployment.arguments, notifications.list_opts(), files=[]))
+        if real:
+            drivers.find(DRIVER)
+            binding.load()
         folder = StateFolder(Path(self.app.options.state or "superconductor-state"))
+        folder.claim_driver(parsed_args.driver)
         commands = Commands(folder, sys.stderr)
-        bootstrap(folder, [f"cell{n + 1}" for n in range(parsed_args.cells)], commands)
+        bootstrap(folder, [f"cell{n + 1}" for n in range(parsed_args.cells or (1 if real else 2))], commands)
         starter_flavors(folder, commands)
-        hosts = [
-            SimulatedHost(name=f"{cell}-host{number + 1}", cell=cell, resources=dict(parsed_args.resources))
-            for cell in _cells(folder)
-            for number in range(parsed_args.hosts)
-        ]
-        log_to(folder)
-        api = ApiSettings(host=parsed_args.host, port=parsed_args.port, noauth_anywhere=parsed_args.noauth_anywhere)
-        region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler, notify=notify)
+        if real:
+            starter_image(folder, commands)
+        machines = LibvirtHosts(folder, self.deployment.arguments)
+        try:
+            hosts = make_hosts(parsed_args, _cells(folder), machines)
+            log_to(folder)
+            api = ApiSettings(host=parsed_args.host, port=parsed_args.port, noauth_anywhere=parsed_args.noauth_anywhere)
+            region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler, notify=notify)
+            self._serve(folder, region, {host.name for host in hosts}, commands, watched)
+            if (running := machines.running_guests()) and not parsed_args.stop_guests:
+                self.app.say(f"{running} guests keep running, and the next start finds them; --stop-guests turns them off")
+        finally:
+            machines.stop(guests=parsed_args.stop_guests)
+
+    def _serve(self, folder: StateFolder, region: AllInOne, hosts: set[str], commands: Commands, watched: Monitor) -> None:
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())
@@ -78,7 +107,7 @@ class Standalone(Admin):
         watched.start()
         region.start()
         try:
-            discover_until(folder, region, {host.name for host in hosts}, commands, stopped)
+            discover_until(folder, region, hosts, commands, stopped)
             region.serve()
             self.app.say(f"serving at {region.endpoint}, state and log in {folder.path}; Ctrl-C stops it")
             while not stopped.wait(0.5):  # an untimed wait would not always let the signal's handler run
@@ -87,6 +116,34 @@ class Standalone(Admin):
             self.app.say("stopping")
             region.stop()
             watched.stop()
+
+
+def check_hosts(parsed_args: argparse.Namespace) -> None:
+    """Refuse options that do not go together. Raises Invalid."""
+    if parsed_args.driver == SIMULATED:
+        for option in ("libvirt_uri", "stop_guests"):
+            if getattr(parsed_args, option):
+                raise errors.Invalid(f"--{option.replace('_', '-')} is for --driver {DRIVER}")
+    elif parsed_args.resources:
+        raise errors.Invalid("--resource is for simulated hosts")
+    if parsed_args.libvirt_uri:
+        if (parsed_args.hosts or 1) * (parsed_args.cells or 1) > 1:
+            raise errors.Invalid("--libvirt-uri names the libvirt of one host: leave out --hosts and --cells")
+        if parsed_args.stop_guests:
+            raise errors.Invalid("--stop-guests is for a libvirtd that standalone has started: leave out --libvirt-uri")
+
+
+def make_hosts(parsed_args: argparse.Namespace, cells: Sequence[str], machines: LibvirtHosts) -> list[Host]:
+    """The hosts of each cell, by the options of ``standalone``. Raises Invalid, or Misconfigured if a libvirtd does not start."""
+    real = parsed_args.driver == DRIVER
+    names = [(f"{cell}-host{n + 1}", cell) for cell in cells for n in range(parsed_args.hosts or (1 if real else 12))]
+    if not real:
+        return [SimulatedHost(name=name, cell=cell, resources=dict(parsed_args.resources)) for name, cell in names]
+    if not parsed_args.libvirt_uri:
+        return [machines.own(name, cell) for name, cell in names]
+    if len(names) > 1:
+        raise errors.Invalid(f"--libvirt-uri names the libvirt of one host, and this folder has {len(cells)} cells")
+    return [machines.of_machine(name, cell, parsed_args.libvirt_uri) for name, cell in names]
 
 
 def monitoring(arguments: Sequence[str]) -> monitor.MonitorSettings:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 NAME = "spark"
+IMAGE_ID = "00000512-0000-4000-8000-000000000512"
+"""Its id in the image store of a new ``standalone``."""
 CODE = Path(__file__).with_name("spark.img")
 """Its bytes, the first sector of its disk."""
 DISK_BYTES = 1 << 20

@@ -157,12 +157,14 @@ class PrivateDaemon:
             raise errors.Misconfigured(f"libvirtd does not start in {self.folder}: {why}; its log {self.log_file} may say more")
 
     def _wait_accepting(self) -> bool:
-        """Whether it comes to accept connections, which it does once it has found its guests again."""
+        """Whether it comes to accept connections, which it does once it has found its guests and asked QEMU what it can do."""
         libvirt = binding.load()
         end = time.monotonic() + START_TIMEOUT_S
         while self.pid is not None and time.monotonic() < end:
             try:
-                libvirt.open(self.uri).close()
+                connection = libvirt.open(self.uri)
+                connection.getCapabilities()
+                connection.close()
             except libvirt.libvirtError:
                 time.sleep(POLL_INTERVAL_S)
             else:

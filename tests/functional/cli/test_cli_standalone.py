@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import requests
 
-from cli.all_in_one import DeploymentTimes
+from cli.all_in_one import DeploymentTimes, StateFolder
 from cli.app import main
 from cli.standalone import scheduling
+from objects import errors
 from service.periodic import wait_until
 from tests.support.region import IMAGE
 
@@ -76,3 +77,49 @@ def test_what_the_file_does_not_say_keeps_the_pace_of_one_process(tmp_path: Path
     slow = file_of(tmp_path, "[scheduler]\nservice_down_time = 20\n")
     given = scheduling([f"--config-file={slow}"], pace)
     assert given.service_down_time == 20.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--libvirt-uri", "qemu:///system"], "--libvirt-uri is for --driver libvirt"),
+        (["--stop-guests"], "--stop-guests is for --driver libvirt"),
+        (["--driver", "libvirt", "--libvirt-uri", "qemu:///system", "--hosts", "2"], "leave out --hosts and --cells"),
+        (["--driver", "libvirt", "--libvirt-uri", "qemu:///system", "--stop-guests"], "leave out --libvirt-uri"),
+        (["--driver", "libvirt", "--resource", "CUSTOM_GPU=4"], "--resource is for simulated hosts"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_and_nothing_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["standalone", "--state", str(tmp_path / "state"), "--port", "0", *words]) != 0
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()
+
+
+def test_an_unknown_driver_is_refused_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["standalone", "--state", str(tmp_path / "state"), "--driver", "xen"]) != 0
+    said = capsys.readouterr().err
+    assert "simulated" in said
+    assert "libvirt" in said
+
+
+def test_the_hosts_of_a_folder_keep_their_driver(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path / "state")
+    try:
+        folder.claim_driver("simulated")
+        folder.claim_driver("simulated")
+        with pytest.raises(errors.Misconfigured, match="give --driver simulated"):
+            folder.claim_driver("libvirt")
+    finally:
+        folder.release()
+
+
+def test_a_folder_from_before_there_were_drivers_has_simulated_hosts(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path / "state")
+    try:
+        (folder.path / "api.db").touch()
+        with pytest.raises(errors.Misconfigured, match="give --driver simulated"):
+            folder.claim_driver("libvirt")
+    finally:
+        folder.release()

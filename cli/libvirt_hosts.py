@@ -1,0 +1,73 @@
+"""Hosts of the all-in-one whose guests are real: each has a libvirtd of its own in the state folder, or one has the machine's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from cli.all_in_one import DriverHost, StateFolder
+from compute import drivers
+from compute.driver import ComputeDriver
+from compute.libvirt.kvm import why_no_kvm
+from compute.libvirt.private_daemon import PrivateDaemon
+from compute.opts import ComputeSettings
+from images import opts as images_opts
+from service import config, private_files
+
+DRIVER = "libvirt"
+RESERVED_MEMORY_MB = 512
+"""Memory that guests leave to the machine."""
+MEMORY_FILE_SYSTEM = Path("/dev/shm")  # noqa: S108 - only a folder of ours in it is used
+
+
+class LibvirtHosts:
+    """The hosts, and their daemons. ``arguments``: files with the options of [libvirt]; what they do not say is chosen here."""
+
+    def __init__(self, folder: StateFolder, arguments: Sequence[str]) -> None:
+        self._folder = folder
+        self._arguments = arguments
+        self._daemons: dict[str, PrivateDaemon] = {}
+
+    def own(self, name: str, cell: str) -> DriverHost:
+        """A host with a libvirtd of its own, which is started now. Raises Misconfigured if it cannot be."""
+        place = self._folder.path / "hosts" / name
+        daemon = PrivateDaemon(place / "libvirt", cache=self._folder.path / "hosts" / "capabilities")
+        self._daemons[name] = daemon
+        memory = MEMORY_FILE_SYSTEM / f"superconductor-{os.geteuid()}"
+        private_files.own_folder(memory)
+        digest = hashlib.blake2b(bytes(place), digest_size=8).hexdigest()
+        paths = {
+            "connection_uri": daemon.start(),
+            "instances_path": str(place / "instances"),
+            "cache_path": str(place / "images"),
+            "config_drive_path": str(memory / digest),
+        }
+        return self._host(name, cell, paths)
+
+    def of_machine(self, name: str, cell: str, uri: str) -> DriverHost:
+        """A host with the libvirt at this URI. Its paths are those of [libvirt]."""
+        return self._host(name, cell, {"connection_uri": uri})
+
+    def running_guests(self) -> int:
+        """The guests of the daemons."""
+        return sum(len(daemon.guest_pids()) for daemon in self._daemons.values())
+
+    def stop(self, *, guests: bool) -> None:
+        """Stop the daemons. ``guests``: their guests too."""
+        for daemon in self._daemons.values():
+            daemon.stop(guests=guests)
+
+    def _host(self, name: str, cell: str, chosen: dict[str, str]) -> DriverHost:
+        return DriverHost(name=name, cell=cell, open_driver=partial(self._open, chosen), reserved_memory_mb=RESERVED_MEMORY_MB)
+
+    def _open(self, chosen: dict[str, str], settings: ComputeSettings) -> ComputeDriver:
+        conf = config.load(self._arguments, images_opts.list_opts(), files=[])
+        conf.set_override("folder", settings.images_folder, group=images_opts.GROUP)
+        factory = drivers.prepare(conf, DRIVER)
+        for option, value in chosen.items():
+            conf.set_override(option, value, group=DRIVER)
+        conf.set_default("virt_type", "qemu" if why_no_kvm() else "kvm", group=DRIVER)
+        return factory(settings.host, conf, settings)
