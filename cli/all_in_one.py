@@ -74,7 +74,6 @@ class DriverHost(Object, frozen=True, kw_only=True):
     name: str
     cell: str
     open_driver: Callable[[ComputeSettings], ComputeDriver]
-    reserved_memory_mb: int = 0
 
 
 Host = SimulatedHost | DriverHost
@@ -257,7 +256,7 @@ class AllInOne:
             simulated=SimulatedSettings(state_path=str(self._folder.path / "hosts"), shared_folder=True),
         )
         if isinstance(host, DriverHost):
-            return msgspec.structs.replace(common, reserved_memory_mb=host.reserved_memory_mb)
+            return common
         simulated = msgspec.structs.replace(
             common.simulated,
             vcpus=host.vcpus,

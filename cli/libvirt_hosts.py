@@ -18,8 +18,6 @@ from images import opts as images_opts
 from service import config, private_files
 
 DRIVER = "libvirt"
-RESERVED_MEMORY_MB = 512
-"""Memory that guests leave to the machine."""
 MEMORY_FILE_SYSTEM = Path("/dev/shm")  # noqa: S108 - only a folder of ours in it is used
 
 
@@ -61,7 +59,7 @@ class LibvirtHosts:
             daemon.stop(guests=guests)
 
     def _host(self, name: str, cell: str, chosen: dict[str, str]) -> DriverHost:
-        return DriverHost(name=name, cell=cell, open_driver=partial(self._open, chosen), reserved_memory_mb=RESERVED_MEMORY_MB)
+        return DriverHost(name=name, cell=cell, open_driver=partial(self._open, chosen))
 
     def _open(self, chosen: dict[str, str], settings: ComputeSettings) -> ComputeDriver:
         conf = config.load(self._arguments, images_opts.list_opts(), files=[])
