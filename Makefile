@@ -8,6 +8,8 @@ COMPILED := .venv-compiled
 STATE ?=
 # What the demo runs on: all-in-one (one process), or region (RabbitMQ, MariaDB, and every role as processes of its own).
 CONFIG ?= all-in-one
+# What hosts of the all-in-one demo are: simulated, or libvirt (a few real guests; libvirt and QEMU are installed if necessary).
+DRIVER ?= simulated
 # More options of the region, such as REGION='--agents 4 --database postgresql'.
 REGION ?=
 # Options of the chaos run, such as CHAOS='--duration 600 --rate 5 --seed 7 --faults kill,stop,broker'.
@@ -22,6 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@echo "make demo [STATE=dir]     an all-in-one deployment boots a workload and shows what became of it"
+	@echo "make demo DRIVER=libvirt  a few real guests on two hosts of this machine; needs libvirt and QEMU, not KVM"
 	@echo "make demo CONFIG=region   the same on a region: RabbitMQ, MariaDB, 2 cells, 30 commands of their own"
 	@echo "make region [STATE=dir]   start such a region, and leave it running (docs/local-region.md)"
 	@echo "make region-status, make region-down   show its processes; stop it"
@@ -67,7 +70,8 @@ demo: $(STAMP)
 ifeq ($(CONFIG),region)
 	@$(VENV)/bin/python -m deploy.local demo $(if $(STATE),--state '$(STATE)') $(REGION)
 else ifeq ($(CONFIG),all-in-one)
-	@$(VENV)/bin/python -m cli demo $(if $(STATE),--state '$(STATE)')
+	@if [ '$(DRIVER)' = libvirt ]; then $(VENV)/bin/python ci/hypervisor.py; fi
+	@$(VENV)/bin/python -m cli demo --driver '$(DRIVER)' $(if $(STATE),--state '$(STATE)')
 else
 	@echo "CONFIG is all-in-one or region, not $(CONFIG)"; exit 2
 endif

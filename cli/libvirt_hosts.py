@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
@@ -28,20 +29,22 @@ class LibvirtHosts:
         self._folder = folder
         self._arguments = arguments
         self._daemons: dict[str, PrivateDaemon] = {}
+        self._memory = MEMORY_FILE_SYSTEM / f"superconductor-{os.geteuid()}"
+        self._config_drives: list[Path] = []
 
     def own(self, name: str, cell: str) -> DriverHost:
         """A host with a libvirtd of its own, which is started now. Raises Misconfigured if it cannot be."""
         place = self._folder.path / "hosts" / name
         daemon = PrivateDaemon(place / "libvirt", cache=self._folder.path / "hosts" / "capabilities")
         self._daemons[name] = daemon
-        memory = MEMORY_FILE_SYSTEM / f"superconductor-{os.geteuid()}"
-        private_files.own_folder(memory)
-        digest = hashlib.blake2b(bytes(place), digest_size=8).hexdigest()
+        private_files.own_folder(self._memory)
+        config_drives = self._memory / hashlib.blake2b(bytes(place), digest_size=8).hexdigest()
+        self._config_drives.append(config_drives)
         paths = {
             "connection_uri": daemon.start(),
             "instances_path": str(place / "instances"),
             "cache_path": str(place / "images"),
-            "config_drive_path": str(memory / digest),
+            "config_drive_path": str(config_drives),
         }
         return self._host(name, cell, paths)
 
@@ -49,14 +52,17 @@ class LibvirtHosts:
         """A host with the libvirt at this URI. Its paths are those of [libvirt]."""
         return self._host(name, cell, {"connection_uri": uri})
 
-    def running_guests(self) -> int:
-        """The guests of the daemons."""
-        return sum(len(daemon.guest_pids()) for daemon in self._daemons.values())
+    def running_guests(self) -> list[str]:
+        """The domain names of the running guests of all daemons."""
+        return [name for daemon in self._daemons.values() for name in daemon.guest_pids()]
 
     def stop(self, *, guests: bool) -> None:
         """Stop the daemons. ``guests``: their guests too."""
         for daemon in self._daemons.values():
             daemon.stop(guests=guests)
+        for folder in self._config_drives if guests else ():
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # unless it has drives of guests that the next start turns on
 
     def _host(self, name: str, cell: str, chosen: dict[str, str]) -> DriverHost:
         return DriverHost(name=name, cell=cell, open_driver=partial(self._open, chosen))

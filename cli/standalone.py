@@ -95,7 +95,7 @@ class Standalone(Admin):
             region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler, notify=notify)
             self._serve(folder, region, {host.name for host in hosts}, commands, watched)
             if (running := machines.running_guests()) and not parsed_args.stop_guests:
-                self.app.say(f"{running} guests keep running, and the next start finds them; --stop-guests turns them off")
+                self.app.say(f"{len(running)} guests keep running, and the next start finds them; --stop-guests turns them off")
         finally:
             machines.stop(guests=parsed_args.stop_guests)
 

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -17,26 +18,37 @@ from api.opts import ApiSettings
 from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder, log_to
 from cli.base import Admin
 from cli.bootstrap import Commands, bootstrap
-from cli.demo import plan
+from cli.demo import machines, plan
 from cli.demo.run import run
 from cli.demo.site import Site
 from cli.discovering import discover_until
+from objects import errors
 
 AGAIN = "Interrupted; with --state (make demo STATE=dir) the next run goes on from here."
 
 
 class Demo(Admin):
-    """Boot about 500 servers on an all-in-one deployment of its own and check every outcome.
+    """Boot about 500 servers on an all-in-one deployment of its own and check every outcome. Hosts are simulated.
+
+    With --driver libvirt it boots six real guests on two hosts of this machine, which need libvirt and QEMU, not KVM.
 
     With --state the deployment is kept there, and a run that was interrupted or killed goes on to the same verdict.
 
     Example: superconductor demo --state ./demo
     """
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--driver", choices=("simulated", "libvirt"), default="simulated", help="what hosts are (default: simulated)"
+        )
+
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         console = Console()
+        if parsed_args.driver == "libvirt":
+            return _run_machines(self.app.options.state, console)
         with _folder(self.app.options.state) as path:
             folder = StateFolder(path)
+            folder.claim_driver("simulated")
             stopped = threading.Event()
             signal.signal(signal.SIGINT, lambda *_: stopped.set())
             region = _region(folder, console)
@@ -44,6 +56,16 @@ class Demo(Admin):
                 return _run(folder, region, console, stopped)
             finally:
                 region.stop()
+
+
+def _run_machines(state: str | None, console: Console) -> int:
+    if state and (Path(state) / "api.db").exists():
+        raise errors.Conflict(f"{state} has a deployment already: this demo needs a new folder")
+    stopped = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    make_commands = partial(Commands, out=sys.stdout)
+    with _folder(state) as path, machines.region(path, make_commands, stopped) as (endpoint, hosts):
+        return machines.run(endpoint, hosts, console, stopped)
 
 
 @contextmanager

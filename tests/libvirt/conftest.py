@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from compute import drivers
 from compute.libvirt.private_daemon import PrivateDaemon
+from objects import errors
 from tests.support import libvirt_host
 
 
@@ -23,3 +25,12 @@ def daemon(tmp_path: Path) -> Iterator[PrivateDaemon]:
     """A host without guests."""
     with libvirt_host.private_daemon(tmp_path / "host") as daemon:
         yield daemon
+
+
+@pytest.fixture
+def real_driver() -> None:
+    """Skip where the driver ``libvirt`` is not registered."""
+    try:
+        drivers.find("libvirt")
+    except errors.Misconfigured as why:
+        pytest.skip(str(why))

@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 from compute.libvirt import binding
 from compute.libvirt.private_daemon import PrivateDaemon
-from images import spark
 from service.periodic import wait_until
 from tests.support import libvirt_host
-from tests.support.libvirt_host import private_daemon
+from tests.support.libvirt_host import private_daemon, spark_domain
 
 PATIENCE_S = 30.0
-
-
-def domain(name: str, folder: Path) -> str:
-    """A domain with the guest spark; its disk and console are in the folder."""
-    spark.write_disk(folder / f"{name}.raw")
-    root = ET.Element("domain", type="qemu")
-    ET.SubElement(root, "name").text = name
-    ET.SubElement(root, "uuid").text = str(uuid.uuid4())
-    ET.SubElement(root, "memory", unit="MiB").text = "16"
-    ET.SubElement(ET.SubElement(root, "os"), "type", machine="pc").text = "hvm"
-    ET.SubElement(ET.SubElement(root, "features"), "acpi")
-    devices = ET.SubElement(root, "devices")
-    disk = ET.SubElement(devices, "disk", type="file", device="disk")
-    ET.SubElement(disk, "driver", name="qemu", type="raw")
-    ET.SubElement(disk, "source", file=str(folder / f"{name}.raw"))
-    ET.SubElement(disk, "target", dev="vda", bus="virtio")
-    ET.SubElement(ET.SubElement(devices, "serial", type="file"), "source", path=str(folder / f"{name}.log"))
-    return ET.tostring(root, encoding="unicode")
 
 
 def run_spark(daemon: PrivateDaemon, folder: Path, name: str = "spark") -> Path:
     """Start the guest there; its console."""
     connection = binding.load().open(daemon.uri)
     try:
-        connection.defineXML(domain(name, folder)).create()
+        connection.defineXML(spark_domain(name, folder)).create()
     finally:
         connection.close()
     console = folder / f"{name}.log"

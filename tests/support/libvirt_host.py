@@ -6,12 +6,15 @@ import contextlib
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from compute.libvirt import binding
 from compute.libvirt.private_daemon import PrivateDaemon, find_programs, link_folder
 from deploy import processes
+from images import spark
 from objects import errors
 from tests.support.servers import NONE
 
@@ -50,6 +53,24 @@ def private_daemon(folder: Path) -> Iterator[PrivateDaemon]:
     finally:
         daemon.stop(guests=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def spark_domain(name: str, folder: Path) -> str:
+    """A domain with the guest spark; its disk and console are in the folder."""
+    spark.write_disk(folder / f"{name}.raw")
+    root = ET.Element("domain", type="qemu")
+    ET.SubElement(root, "name").text = name
+    ET.SubElement(root, "uuid").text = str(uuid.uuid4())
+    ET.SubElement(root, "memory", unit="MiB").text = "16"
+    ET.SubElement(ET.SubElement(root, "os"), "type", machine="pc").text = "hvm"
+    ET.SubElement(ET.SubElement(root, "features"), "acpi")
+    devices = ET.SubElement(root, "devices")
+    disk = ET.SubElement(devices, "disk", type="file", device="disk")
+    ET.SubElement(disk, "driver", name="qemu", type="raw")
+    ET.SubElement(disk, "source", file=str(folder / f"{name}.raw"))
+    ET.SubElement(disk, "target", dev="vda", bus="virtio")
+    ET.SubElement(ET.SubElement(devices, "serial", type="file"), "source", path=str(folder / f"{name}.log"))
+    return ET.tostring(root, encoding="unicode")
 
 
 def sweep() -> list[Path]:
