@@ -45,6 +45,7 @@ class LibvirtHosts:
             "instances_path": str(place / "instances"),
             "cache_path": str(place / "images"),
             "config_drive_path": str(config_drives),
+            "peer_instances_path": str(self._folder.path / "hosts" / "{host}" / "instances"),
         }
         return self._host(name, cell, paths)
 
