@@ -129,7 +129,7 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
     attributes: Document = {
         "host": server.host,
         "hypervisor_hostname": server.node,
-        "instance_name": f"instance-{server.uuid[:8]}",
+        "instance_name": f"sc-{server.body_uuid}",
     }
     if call.has(Since.SERVER_ATTRIBUTES):
         attributes |= {

@@ -74,5 +74,6 @@ class LibvirtHosts:
         factory = drivers.prepare(conf, DRIVER)
         for option, value in chosen.items():
             conf.set_override(option, value, group=DRIVER)
+        conf.set_default("networks", {"user": "user"}, group=DRIVER)
         conf.set_default("virt_type", "qemu" if why_no_kvm() else "kvm", group=DRIVER)
         return factory(settings.host, conf, settings)

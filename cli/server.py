@@ -73,6 +73,8 @@ class ServerBoot(HttpCommand, Lister):
         parser.add_argument("--network", metavar="UUID", action="append", default=[], help=networks)
         parser.add_argument("--description", help="a description")
         parser.add_argument("--user-data", type=Path, metavar="FILE", help="file that the guest gets as user data")
+        parser.add_argument("--key-name", help="key pair of yours whose public key the guest gets")
+        parser.add_argument("--config-drive", action="store_true", help="give the guest a config drive")
         parser.add_argument("--wait", action="store_true", help="wait until each server is ACTIVE or in ERROR; fail on ERROR")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
@@ -174,6 +176,10 @@ def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
         server["description"] = asked.description
     if asked.user_data:
         server["user_data"] = _encoded(asked.user_data)
+    if asked.key_name:
+        server["key_name"] = asked.key_name
+    if asked.config_drive:
+        server["config_drive"] = True
     hints: dict[str, list[str]] = {}
     for key, value in asked.hint + ([("group", asked.group)] if asked.group else []):
         hints.setdefault(key, []).append(value)

@@ -55,13 +55,15 @@ _OFF_REASONS = {
 class KeptGuest(Object, frozen=True, kw_only=True):
     """What is kept with a guest in its domain: without the tenant's metadata, and without secrets.
 
-    ``host``: of the agent that made it. ``image_properties``: those of the image and of the request together.
+    ``host``: of the agent that made it. ``image_properties``: those of the image and of the request together. ``config_drive``:
+    whether it has one.
     """
 
     guest: Guest
     spec: GuestSpec
     host: str
     image_properties: dict[str, str] = msgspec.field(default_factory=dict)
+    config_drive: bool = False
 
     def text(self) -> str:
         """As ASCII text without any character that XML cannot hold."""

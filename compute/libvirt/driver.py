@@ -24,6 +24,7 @@ from compute.libvirt import opts, qemu_img
 from compute.libvirt.attachments import Attachments
 from compute.libvirt.connection import LibvirtConnection
 from compute.libvirt.copies import Copies
+from compute.libvirt.disk_plan import plan_disks
 from compute.libvirt.domain_xml import DomainDisk, DomainNic, DomainRequest, make_domain_xml
 from compute.libvirt.domains import Domains, KeptGuest
 from compute.libvirt.guest_files import EPHEMERAL_DISK, NEW_DISK, ROOT_DISK, SWAP_DISK, GuestFiles
@@ -96,10 +97,10 @@ class LibvirtDriver:
                 raise errors.BuildFailed("This host cannot receive a guest live.")
             folder = self._files.make(guest.uuid)
             properties = self._make_disks(guest, spec, cancel, origin)
-            if self._wants_config_drive(spec):
+            if has_drive := self._wants_config_drive(spec, secrets):
                 self._make_config_drive(guest, spec, secrets)
             _check(cancel)
-            kept = KeptGuest(guest=guest, spec=spec, host=self._host_name, image_properties=properties)
+            kept = KeptGuest(guest=guest, spec=spec, host=self._host_name, image_properties=properties, config_drive=has_drive)
             domain = self._define(kept, spawned=False)
             self._attachments.announce(spec.ports, spec.hostname)
             _check(cancel)
@@ -198,6 +199,7 @@ class LibvirtDriver:
 
     def _make_disks(self, guest: Guest, spec: GuestSpec, cancel: threading.Event, origin: Origin | None) -> dict[str, str]:
         """Make the guest's disks, and return the properties of its image."""
+        plan = plan_disks(spec)
         disk, size = self._files.disk(guest.uuid), spec.flavor.root_gb * GIB
         if origin is None:
             image = self._cache.base(guest.image_id or "", cancel, spec.project_id)
@@ -210,14 +212,14 @@ class LibvirtDriver:
                 self._copies.copy(origin, guest.image_id, spec.project_id, disk.parent, cancel)
             _grow(disk, size)
             properties = self._known_properties(guest.image_id, spec)
-        if spec.flavor.ephemeral_gb:
+        if plan.ephemeral_gb:
             ephemeral = self._files.disk(guest.uuid, EPHEMERAL_DISK)
             if ephemeral.exists():
-                _grow(ephemeral, spec.flavor.ephemeral_gb * GIB)
+                _grow(ephemeral, plan.ephemeral_gb * GIB)
             else:
-                qemu_img.create(ephemeral, spec.flavor.ephemeral_gb * GIB)
-        if spec.flavor.swap_mb:
-            qemu_img.create(self._files.disk(guest.uuid, SWAP_DISK), spec.flavor.swap_mb * MIB)
+                qemu_img.create(ephemeral, plan.ephemeral_gb * GIB)
+        if plan.swap_mb:
+            qemu_img.create(self._files.disk(guest.uuid, SWAP_DISK), plan.swap_mb * MIB)
         return properties
 
     def _overlay(self, disk: Path, image: CachedImage, spec: GuestSpec) -> None:
@@ -232,8 +234,9 @@ class LibvirtDriver:
         disk.unlink(missing_ok=True)
         qemu_img.create_overlay(disk, image.path, image.disk_format, wanted or None)
 
-    def _wants_config_drive(self, spec: GuestSpec) -> bool:
-        return spec.config_drive or self._settings.force_config_drive
+    def _wants_config_drive(self, spec: GuestSpec, secrets: BootSecrets | None) -> bool:
+        """There is no other way to tell the guest what it was given."""
+        return self._settings.force_config_drive or spec.config_drive or bool(secrets or spec.public_key or spec.ports)
 
     def _make_config_drive(self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, *, remade: bool = False) -> None:
         files = config_drive_files(guest, spec, secrets, remade=remade)
@@ -242,7 +245,7 @@ class LibvirtDriver:
     def _before_start(self, kept: KeptGuest) -> None:
         """A restart of the host has emptied the file system in memory: the drive is made again, without what is stored nowhere."""
         guest, spec = kept.guest, kept.spec
-        if self._wants_config_drive(spec) and not self._files.config_drive(guest.uuid).exists():
+        if kept.config_drive and not self._files.config_drive(guest.uuid).exists():
             LOG.info("Instance %s: its config drive is made again, without user data and password", guest.uuid)
             self._make_config_drive(guest, spec, None, remade=True)
         self._attachments.announce(spec.ports, spec.hostname)
@@ -251,20 +254,24 @@ class LibvirtDriver:
         """Define the domain, or replace its definition."""
         guest, spec = kept.guest, kept.spec
         drive = self._files.config_drive(guest.uuid)
-        names = (ROOT_DISK, EPHEMERAL_DISK, SWAP_DISK)
-        paths = [path for name in names if (path := self._files.disk(guest.uuid, name)).exists()]
+        plan = plan_disks(spec)
+        buses = {ROOT_DISK: plan.root_bus, EPHEMERAL_DISK: plan.ephemeral_bus, SWAP_DISK: plan.swap_bus}
+        paths = [path for name in buses if (path := self._files.disk(guest.uuid, name)).exists()]
         attached = [(port, self._attachments.of(port)) for port in spec.ports]
         request = DomainRequest(
             guest=guest,
             spec=spec,
             host=self._host.facts(),
             settings=self._settings.guests,
-            disks=tuple(DomainDisk(path=str(path), serial=guest.uuid if path.name == ROOT_DISK else "") for path in paths),
+            disks=tuple(
+                DomainDisk(path=str(path), bus=buses[path.name], serial=guest.uuid if path.name == ROOT_DISK else "")
+                for path in paths
+            ),
             console_log=str(self._files.console(guest.uuid)),
             identity=kept.text(),
             image_properties=kept.image_properties,
             spawned=spawned,
-            config_drive=str(drive) if self._wants_config_drive(spec) else None,
+            config_drive=str(drive) if kept.config_drive else None,
             nics=tuple(DomainNic(mac=port.mac, kind=one.kind, source=one.name, mtu=port.mtu) for port, one in attached),
             direct_io=self._host.direct_io,
         )

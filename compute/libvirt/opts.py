@@ -61,8 +61,9 @@ GUESTS = [
     ),
     cfg.BoolOpt(
         "force_config_drive",
-        default=False,
-        help="Give every guest a config drive. Otherwise only those have one whose users asked for it.",
+        default=True,
+        help="Give every guest a config drive, as there is no metadata service. Otherwise only those have one whose users asked "
+        "for it, or whose user data, password, key or addresses are on it.",
     ),
     cfg.FloatOpt(
         "shutdown_timeout",
@@ -115,7 +116,7 @@ class LibvirtSettings(Object, frozen=True, kw_only=True):
     cache_ttl: float = 86400.0
     networks: dict[str, str] = msgspec.field(default_factory=dict)
     dhcp_hosts_path: str = ""
-    force_config_drive: bool = False
+    force_config_drive: bool = True
     shutdown_timeout: float = 60.0
     console_log_kb: int = 1024
     peer_instances_path: str = ""
