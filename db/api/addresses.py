@@ -6,6 +6,8 @@ This is the one place that binds addresses. With Neutron, ``claim`` would create
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,6 +24,10 @@ from objects import errors, stored
 from objects.base import Object
 from objects.network import PortRequest, Subnet
 from objects.port import FixedAddress, Port
+from objects.text import FAULT_SIZE, clean
+from service.rate_limited_log import RateLimitedLog
+
+_COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 
 _A, _M = addresses.c, instance_mappings.c
 
@@ -293,7 +299,7 @@ def ports_of(tx: ApiTransaction, servers: Iterable[str]) -> dict[str, tuple[Port
     wanted = sorted(set(servers))
     for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
         for row in tx.execute(_PORTS, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}):
-            rows[row.server_uuid, row.position].append(row)
+            rows[row.server_uuid, row.position or 0].append(row)
     found: dict[str, tuple[Port, ...]] = {}
     for (server, _), some in sorted(rows.items()):
         found[server] = (*found.get(server, ()), _port(some))
@@ -307,15 +313,19 @@ def _port(rows: Sequence[sa.Row[Any]]) -> Port:
         network=first.name,
         mac=mac_of(first.mac),
         physical_network=first.physical_network,
-        addresses=tuple(
-            FixedAddress(
-                address=row.address,
-                prefix=int(row.cidr.rpartition("/")[2]),
-                gateway=row.gateway,
-                dns=stored.load(row.dns, tuple[str, ...]),
-            )
-            for row in rows
-        ),
+        addresses=tuple(found for row in rows if (found := _fixed_address(row)) is not None),
         mtu=first.mtu,
         tag=first.tag,
     )
+
+
+def _fixed_address(row: sa.Row[Any]) -> FixedAddress | None:
+    """None if the row cannot be read: then the interface is there without it."""
+    try:
+        prefix = ipaddress.ip_network(row.cidr).prefixlen
+        dns = stored.load(row.dns, tuple[str, ...])
+        return FixedAddress(address=str(ipaddress.ip_address(row.address)), prefix=prefix, gateway=row.gateway, dns=dns)
+    except (*stored.UNREADABLE, ValueError) as error:
+        reason = clean(f"{row.address} of subnet {row.subnet_uuid}: {error}", FAULT_SIZE)
+        _COMPLAINTS(reason, logging.ERROR, "server %s: its address cannot be read: %s", clean(row.server_uuid, 36), reason)
+        return None

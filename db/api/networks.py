@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +19,10 @@ from db.sql.engine import DuplicateEntry
 from objects import errors, network, stored
 from objects.base import Object
 from objects.network import Network, Subnet
+from objects.text import FAULT_SIZE, clean
+from service.rate_limited_log import RateLimitedLog
+
+_COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 
 MAC_COUNT = 2**24
 """MACs with the region's prefix: one for each address."""
@@ -45,21 +51,29 @@ def create(tx: ApiTransaction, new: Network) -> None:
 
 
 def list_all(tx: ApiTransaction) -> list[Network]:
-    """All networks by name, with their subnets, IPv4 first."""
-    found: dict[str, list[Subnet]] = {}
+    """All networks by name, with their subnets, IPv4 first. One that cannot be read is left out, with its subnets."""
+    found: dict[str, list[sa.Row[Any]]] = {}
     for row in tx.execute(sa.select(subnets).order_by(subnets.c.version)):
-        found.setdefault(row.network_uuid, []).append(_subnet(row))
-    return [
-        Network(
-            uuid=row.uuid,
-            name=row.name,
-            physical_network=row.physical_network,
-            mtu=row.mtu,
-            project_ids=stored.load(row.project_ids, tuple[str, ...]),
-            subnets=tuple(found.get(row.uuid, ())),
-        )
-        for row in tx.execute(sa.select(networks).order_by(networks.c.name))
-    ]
+        found.setdefault(row.network_uuid, []).append(row)
+    readable: list[Network] = []
+    for row in tx.execute(sa.select(networks).order_by(networks.c.name)):
+        try:
+            readable.append(_network(row, found.get(row.uuid, ())))
+        except (*stored.UNREADABLE, ValueError) as error:
+            reason = clean(str(error), FAULT_SIZE)
+            _COMPLAINTS(reason, logging.ERROR, "network %s cannot be read: %s", clean(row.uuid, 36), reason)
+    return readable
+
+
+def _network(row: sa.Row[Any], own: Sequence[sa.Row[Any]]) -> Network:
+    return Network(
+        uuid=row.uuid,
+        name=row.name,
+        physical_network=row.physical_network,
+        mtu=row.mtu,
+        project_ids=stored.load(row.project_ids, tuple[str, ...]),
+        subnets=tuple(map(_subnet, own)),
+    )
 
 
 def find(tx: ApiTransaction, reference: str) -> Network:
@@ -154,6 +168,8 @@ def usage(tx: ApiTransaction) -> dict[str, PoolUsage]:
 
 
 def _subnet(row: sa.Row[Any]) -> Subnet:
+    """Raises ValueError for a prefix that is none."""
+    ipaddress.ip_network(row.cidr)
     return Subnet(
         uuid=row.uuid,
         network_id=row.network_uuid,

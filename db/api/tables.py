@@ -107,7 +107,7 @@ subnets = table(
     metadata,
     sa.Column("uuid", Uuid, primary_key=True),
     sa.Column("network_uuid", Uuid, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),  # 4 | 6
+    sa.Column("version", sa.Integer, nullable=False, default=4),  # 4 | 6
     sa.Column("cidr", sa.String(64), nullable=False),
     sa.Column("ranges", Json, nullable=False),  # [[first, last]...]; []: the whole prefix
     sa.Column("gateway", sa.String(64)),

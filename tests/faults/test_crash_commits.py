@@ -17,11 +17,14 @@ import pytest
 
 from db.api import builds
 from db.sql.engine import OutcomeUnknown
+from objects.network import PortRequest
+from objects.spec import ServerProperties
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.bus import embedded_url
 from tests.support.commits import CommitProxy
 from tests.support.ground import Ground
+from tests.support.pools import addresses_of, make_network, used
 from tests.support.world import PATIENCE, World
 
 T = TypeVar("T")
@@ -96,6 +99,7 @@ class Client:
 
     def __init__(self, cloud: World) -> None:
         self._cloud = cloud
+        self.network = make_network(cloud.api, "10.0.0.0/24")
         self.unknown: Counter[str] = Counter()
         self.booted: list[str] = []
         self.deleted: list[str] = []
@@ -106,7 +110,9 @@ class Client:
 
     def _accept(self, token: str, count: int) -> builds.Accepted:
         now, servers = time.time(), [builds.NewServer(uuid=str(uuid.uuid4()), name=f"s{n}", launch_index=n) for n in range(count)]
-        return self._cloud.api.write(builds.accept, fleet.spec(), servers, now=now, deadline=now + 120.0, token=token)
+        ports, write = (PortRequest(network=self.network),), self._cloud.api.write
+        spec = fleet.spec(properties=ServerProperties(networks=self.network.uuid))
+        return write(builds.accept, spec, servers, now=now, deadline=now + 120.0, token=token, ports=ports)
 
     def delete(self, server: str) -> None:
         self._insist("delete", lambda: self._cloud.delete(server) or True)
@@ -143,3 +149,6 @@ def test_every_commit_of_unknown_outcome_is_lived_with(cloud: World, place: Cutt
     assert states == {uuid: "deleted" if uuid in client.deleted else "active" for uuid in client.booted}
     spawned = Counter(guest.uuid for host in cloud.homes for guest in cloud.spawned(host))
     assert {uuid: spawned[uuid] for uuid in client.booted} == dict.fromkeys(client.booted, 1)
+    networked = [uuid for uuid in client.booted[2:] if uuid not in client.deleted]
+    every = addresses_of(cloud.api, networked)
+    assert len(every) == len(set(every)) == len(networked) == used(cloud.api), "each has one, and those of the others are free"

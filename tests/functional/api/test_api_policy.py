@@ -24,6 +24,7 @@ PARAMETERS = {
     "image_id": UUID,
     "service_id": UUID,
     "key": "k",
+    "network": "n",
     "tag": "t",
     "name": "k",
 }

@@ -155,8 +155,7 @@ def test_a_batch_costs_few_statements_and_one_without_networks_none_more(queue: 
             spec, news = fleet.spec(), servers(count)
             with StatementCounter() as counter:
                 queue.database.write(builds.accept, spec, news, now=NOW, deadline=FAR, ports=ports)
-            [total] = [each.executions for each in counter.totals().values()]
-            counted[name, count] = total
+            counted[name, count] = counter.totals()[queue.database.name].executions
     assert counted["none", 50] == counted["none", 500]
     assert counted["some", 500] == counted["some", 50] == counted["none", 50] + 4, "two for each pool"
 
