@@ -94,7 +94,7 @@ class LibvirtDriver:
                 self._check_same(guest, existing)
                 return
             if guest.power is Power.INCOMING:
-                raise errors.BuildFailed("This host cannot receive a guest live.")
+                raise errors.BuildAborted("Hosts with libvirt cannot receive a guest live.")
             folder = self._files.make(guest.uuid)
             properties = self._make_disks(guest, spec, cancel, origin)
             if has_drive := self._wants_config_drive(spec, secrets):
