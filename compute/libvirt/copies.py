@@ -22,7 +22,7 @@ from compute.libvirt.opts import LibvirtSettings
 from images import files
 from images.cache import ImageCache
 from images.store import unless
-from objects import errors
+from objects import errors, text
 from objects.build import Origin
 from service.private_files import FILE_MODE
 
@@ -118,7 +118,7 @@ class SharedFolder(Peer):
     """The other host's folder on a file system that this host sees too."""
 
     def __init__(self, instances_path: Path, origin: Origin) -> None:
-        self._folder = instances_path / origin.instance_uuid
+        self._folder = instances_path / text.file_name(origin.instance_uuid)
 
     def folder(self) -> Path:
         return self._folder
