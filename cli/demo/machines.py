@@ -176,6 +176,8 @@ def _stop(machines: Machines) -> str:
 def _start(machines: Machines) -> str:
     uuid = machines.servers()["spark-1"]["id"]
     machines.act(uuid, "os-start")
+    if not machines.wait(lambda: machines.servers()["spark-1"]["status"] == "ACTIVE"):
+        return f"it is {machines.servers()['spark-1']['status']}"
     return "" if _says(machines, uuid, "spark: boot 0002") else "its disk does not say that this is its second start"
 
 
