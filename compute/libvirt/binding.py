@@ -16,9 +16,10 @@ def load() -> Any:
     """The module ``libvirt``, which prints nothing. Raises ``errors.Misconfigured`` that says what to install."""
     try:
         import libvirt
-    except ImportError:
+
+        libvirt.registerErrorHandler(_ignore, None)  # it would print each error to stderr, also those that are expected
+    except (ImportError, AttributeError):  # a folder of this name on the path is taken for an empty module
         raise errors.Misconfigured(MISSING) from None
-    libvirt.registerErrorHandler(_ignore, None)  # it would print each error to stderr, also those that are expected
     return libvirt
 
 

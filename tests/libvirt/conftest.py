@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from compute import drivers
 from compute.libvirt.private_daemon import PrivateDaemon
-from objects import errors
 from tests.support import libvirt_host
 
+WHY_MISSING = libvirt_host.why_missing()
 
-@pytest.fixture(autouse=True, scope="session")
-def _hypervisor() -> None:
-    """Skip where this machine has no hypervisor."""
-    if why := libvirt_host.why_missing():
-        pytest.skip(why)
+
+class SkippedModule(pytest.Module):
+    """Tests that this machine has no hypervisor for. They are not imported: the driver cannot be without libvirt's binding."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        pytest.skip(WHY_MISSING, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    return SkippedModule.from_parent(parent, path=module_path) if WHY_MISSING else None
 
 
 @pytest.fixture
@@ -25,12 +29,3 @@ def daemon(tmp_path: Path) -> Iterator[PrivateDaemon]:
     """A host without guests."""
     with libvirt_host.private_daemon(tmp_path / "host") as daemon:
         yield daemon
-
-
-@pytest.fixture
-def real_driver() -> None:
-    """Skip where the driver ``libvirt`` is not registered."""
-    try:
-        drivers.find("libvirt")
-    except errors.Misconfigured as why:
-        pytest.skip(str(why))

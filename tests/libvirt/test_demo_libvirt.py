@@ -9,8 +9,6 @@ import pytest
 from cli.app import main
 from compute.libvirt.private_daemon import PrivateDaemon
 
-pytestmark = pytest.mark.usefixtures("real_driver")
-
 
 def test_real_guests_come_to_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = tmp_path / "demo"

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import requests
 
 from compute.libvirt.private_daemon import PrivateDaemon
@@ -19,8 +18,6 @@ from images import spark
 from service.periodic import wait_until
 
 PATIENCE_S = 60.0
-
-pytestmark = pytest.mark.usefixtures("real_driver")
 
 
 class Machines:
