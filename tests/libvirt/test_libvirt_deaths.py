@@ -122,7 +122,7 @@ def test_a_libvirt_without_its_domains_costs_no_disk(daemon: PrivateDaemon, stor
         found.undefine()
     with opened(settings, store) as driver:
         assert driver.guests() == []
-        assert left_of(settings) == [one.uuid]
+        assert left_of(settings) == [one.uuid, f"{one.uuid}.iso"]
 
 
 def test_two_agents_with_one_folder(daemon: PrivateDaemon, store: FolderStore, tmp_path: Path) -> None:
