@@ -1,8 +1,13 @@
 """The connection to the host's libvirt: opened in a thread of its own, watched, and opened again when it is lost.
 
-``libvirt.open`` has no timeout: it hangs as long as libvirtd does. So only the keeper thread calls it. A connection that is open
-fails by itself, by its keep-alive messages. A guest's QEMU may hang too, and with it every call that asks it something, so such
-calls go through ``ask_guest``.
+``libvirt.open`` has no timeout: it hangs as long as libvirtd does. So only the keeper thread and threads that others give up wait
+for it. A connection that is open fails by itself, by its keep-alive messages. A guest's QEMU may hang too, and with it every call
+that asks it something, so such calls go through ``ask_guest``.
+
+The keeper's connection is for events, and tells whether libvirt can be used. Each thread that calls libvirt has one of its own:
+- A client of libvirt before 10.3 crashes if its keep-alive fails during calls of several threads (CVE-2024-4418).
+- libvirtd carries out five calls of one connection at once (``max_client_requests``). Then it does not read the next one, nor
+  keep-alive messages, so five guests that hang would look like a libvirt that hangs.
 """
 
 from __future__ import annotations
@@ -79,10 +84,16 @@ def code_of(error: Any) -> int:
     return int(error.get_error_code() or 0)
 
 
-class LibvirtConnection:
-    """One open connection at a time to the libvirt at ``uri``. Thread-safe.
+class _Own(threading.local):
+    """The connection of each thread."""
 
-    ``changed`` may be set to a function, which is called from libvirt's thread for every event in the life of a domain, and when
+    connection: Any = None
+
+
+class LibvirtConnection:
+    """The connections to the libvirt at ``uri``. Thread-safe.
+
+    ``opened``: how often a connection was opened, or opened again. ``changed`` may be set to a function, which is called from libvirt's thread for every event in the life of a domain, and when
     the connection is open again.
     """
 
@@ -90,9 +101,11 @@ class LibvirtConnection:
         """``open_timeout``: seconds after which a libvirt that does not answer is called down."""
         self.uri = uri
         self.changed: Callable[[], None] = lambda: None
+        self.opened = 0
         self._timeout = open_timeout
         self._state = threading.Condition()
-        self._current: Any = None
+        self._current: Any = None  # the keeper's
+        self._own = _Own()
         self._failure: str | None = None
         self._opening_since = time.monotonic()
         self._closing = threading.Event()
@@ -115,13 +128,35 @@ class LibvirtConnection:
         return f"libvirt at {self.uri} has not answered yet."
 
     def get(self) -> Any:
-        """The open connection. While the first one is being opened, waits for that. Raises ``errors.HypervisorDown``, untouched."""
+        """The open connection of this thread. While the first one is being opened, waits for that.
+
+        Raises ``errors.HypervisorDown``, untouched.
+        """
         with self._state:
             left = self._opening_since + self._timeout - time.monotonic()
             self._state.wait_for(lambda: self._current is not None or self._failure is not None, max(0.0, left))
             if self._current is None:
                 raise errors.HypervisorDown(self.trouble() or "", untouched=True)
-            return self._current
+            own = self._own
+        if own.connection is None or not _is_alive(own.connection):
+            own.connection = None  # libvirt closes it when nothing uses it any more
+            own.connection = self._open_own()
+        return own.connection
+
+    def _open_own(self) -> Any:
+        def opened() -> Any:
+            connection = libvirt.open(self.uri)
+            connection.setKeepAlive(KEEP_ALIVE_S, KEEP_ALIVE_COUNT)
+            return connection
+
+        try:
+            return self._asking.run(opened, self._timeout, patience=1.0, check=self._check)
+        except PoolTimeout:
+            raise errors.HypervisorDown(f"libvirt at {self.uri} does not answer.", untouched=True) from None
+        except errors.HypervisorDown as error:
+            raise errors.HypervisorDown(str(error), untouched=True) from None
+        except libvirt.libvirtError as error:
+            raise errors.HypervisorDown(f"libvirt at {self.uri} cannot be used: {text_of(error)}", untouched=True) from error
 
     @contextmanager
     def errors_as(self, kind: type[errors.SuperconductorError], doing: str) -> Iterator[None]:
@@ -153,6 +188,7 @@ class LibvirtConnection:
         self._lost.set()
         with self._state:
             current, self._current = self._current, None
+            self._own = _Own()
             self._failure = f"The connection to libvirt at {self.uri} was closed."
             self._state.notify_all()
         self._asking.stop()
@@ -167,12 +203,8 @@ class LibvirtConnection:
 
     def _is_lost(self, error: Any) -> bool:
         current = self._current
-        if current is None or (error.get_error_domain() in _LOST_DOMAINS and code_of(error) in _LOST_CODES):
-            return True
-        try:
-            return not current.isAlive()
-        except libvirt.libvirtError:
-            return True
+        is_rpc = error.get_error_domain() in _LOST_DOMAINS and code_of(error) in _LOST_CODES
+        return current is None or is_rpc or not _is_alive(current)
 
     def _keep(self) -> None:
         while not self._closing.is_set():
@@ -180,7 +212,7 @@ class LibvirtConnection:
             if opened is None:
                 self._closing.wait(REOPEN_INTERVAL_S)
                 continue
-            while self._is_alive(opened):
+            while self._is_usable(opened):
                 self._lost.wait(ALIVE_INTERVAL_S)
             self._let_go(opened)
 
@@ -205,22 +237,18 @@ class LibvirtConnection:
                 _close(opened)
                 return None
             self._current, self._failure = opened, None
+            self.opened += 1
             self._state.notify_all()
         self._tell()
         return opened
 
-    def _is_alive(self, opened: Any) -> bool:
-        if self._closing.is_set() or self._lost.is_set():
-            return False
-        try:
-            return bool(opened.isAlive())
-        except libvirt.libvirtError:
-            return False
+    def _is_usable(self, opened: Any) -> bool:
+        return not self._closing.is_set() and not self._lost.is_set() and _is_alive(opened)
 
     def _let_go(self, lost: Any) -> None:
         with self._state:
             if self._current is lost:
-                self._current = None
+                self._current, self._own = None, _Own()
                 self._failure = f"libvirt at {self.uri} has closed the connection or does not answer."
         _close(lost)
 
@@ -229,6 +257,13 @@ class LibvirtConnection:
             self.changed()
         except Exception:  # libvirt's thread must go on
             LOG.exception("An event of libvirt could not be handled")
+
+
+def _is_alive(connection: Any) -> bool:
+    try:
+        return bool(connection.isAlive())
+    except libvirt.libvirtError:
+        return False
 
 
 def _close(connection: Any) -> None:

@@ -31,17 +31,17 @@ class Host:
         self._path = instances_path
         self.direct_io = _takes_direct_io(instances_path)
         self._lock = threading.Lock()
-        self._read_from: Any = None
+        self._read_from = 0
         self._facts: HostFacts | None = None
 
     def facts(self) -> HostFacts:
         """What libvirt says of the host; read again after each new connection, as QEMU may have been upgraded."""
-        connection = self._connection.get()
+        connection, opened = self._connection.get(), self._connection.opened
         with self._lock:
-            if self._facts is None or self._read_from is not connection:
+            if self._facts is None or self._read_from != opened:
                 with self._connection.errors_as(errors.BuildFailed, "tell what this host can do"):
                     self._facts = self._ask(connection)
-                self._read_from = connection
+                self._read_from = opened
             return self._facts
 
     def node(self) -> ComputeNode:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,7 +17,11 @@ from compute.libvirt.domains import Domains, KeptGuest
 from objects import errors
 from objects.task import Power
 
+LOG = logging.getLogger(__name__)
+
 libvirt = binding.load()
+
+_POWER_BUTTON = libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN
 
 PRESS_INTERVAL_S = 4.0
 """Seconds after which the power button is pressed again: a system that is still booting does not see the first time."""
@@ -107,22 +113,26 @@ class PowerSwitch:
             self._turn_off(domain)
 
     def _shut_down(self, domain: Any) -> None:
-        """Press the power button, and wait until the guest is off or the timeout is over."""
+        """Press the power button, and wait until the guest is off, or the timeout is over, or its QEMU does not react."""
         end = time.monotonic() + self._timeout
         press_at = 0.0
         while (now := time.monotonic()) < end and self._domains.power(domain) is Power.ON:
             if now >= press_at:
-                self._unless_off(lambda: domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN), "shut the guest down")
+                try:
+                    self._unless_off(partial(domain.shutdownFlags, _POWER_BUTTON), "shut the guest down", end - now)
+                except errors.TaskFailed as error:
+                    LOG.info("A guest cannot shut down, and is turned off: %s", error)
+                    return
                 press_at = now + PRESS_INTERVAL_S
             self._pause.wait(LOOK_INTERVAL_S)
 
     def _turn_off(self, domain: Any) -> None:
         self._unless_off(domain.destroy, "turn the guest off")
 
-    def _unless_off(self, function: Callable[[], object], doing: str) -> None:
+    def _unless_off(self, function: Callable[[], object], doing: str, limit: float = GUEST_CALL_LIMIT_S) -> None:
         """Call libvirt about a guest that may have gone off meanwhile."""
         try:
-            self._connection.ask_guest(function, doing)
+            self._connection.ask_guest(function, doing, min(limit, GUEST_CALL_LIMIT_S))
         except libvirt.libvirtError as error:
             if code_of(error) != libvirt.VIR_ERR_OPERATION_INVALID:
                 raise self._connection.translated(error, errors.TaskFailed, doing) from error

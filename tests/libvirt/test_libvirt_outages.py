@@ -1,0 +1,119 @@
+"""A libvirt that is down or hangs, and a QEMU that hangs, under an agent with real guests."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from compute.libvirt import connection
+from compute.libvirt.private_daemon import PrivateDaemon
+from objects.instance import FailureClass, State
+from objects.task import Power, TaskState
+from service.periodic import wait_until
+from tests.support.libvirt_cell import LibvirtCell, kill, libvirt_cell
+from tests.support.libvirt_driver import PATIENCE_S, left_of
+from tests.support.libvirt_host import private_daemon
+
+HOST, OTHER = "a1", "a2"
+
+
+@pytest.fixture
+def cell(daemon: PrivateDaemon, tmp_path: Path) -> Iterator[LibvirtCell]:
+    with libvirt_cell(tmp_path / "cell", daemon) as cell:
+        yield cell
+
+
+@contextmanager
+def hanging(pid: int | None) -> Iterator[None]:
+    """The process hangs, and may be killed meanwhile."""
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def wait_trouble(cell: LibvirtCell, host: str, *, there: bool) -> None:
+    assert wait_until(lambda: bool(cell.agents[host].trouble) is there, PATIENCE_S), cell.agents[host].trouble
+
+
+def said(caplog: pytest.LogCaptureFixture, text: str) -> int:
+    return len([record for record in caplog.records if text in record.getMessage()])
+
+
+def test_a_killed_libvirt_sends_builds_elsewhere(cell: LibvirtCell, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And what happened to its guests meanwhile is found when it is back, although no event tells it."""
+    caplog.set_level(logging.INFO)
+    with private_daemon(tmp_path / "other") as other:
+        cell.host(OTHER, other)
+        cell.start(HOST, max_concurrent_builds=1)
+        cell.start(OTHER)
+        stays, dies = (cell.booted(HOST) for _ in range(2))
+        pid = cell.pid(stays)
+        os.kill(cell.daemon.pid or 0, signal.SIGSTOP)  # so that builds queue
+        uuids = [cell.boot(HOST, OTHER) for _ in range(3)]
+        assert wait_until(lambda: all(cell.row(one).state is State.BUILDING for one in uuids), PATIENCE_S)
+        kill(cell.pid(dies))
+        cell.daemon.kill()
+        wait_trouble(cell, HOST, there=True)
+        assert wait_until(lambda: sum(cell.row(one).state is State.ACTIVE for one in uuids) == 2, PATIENCE_S), "the queued ones"
+        late = cell.boot(HOST, OTHER)
+        assert cell.wait(late, State.ACTIVE).host == OTHER
+        assert (cell.row(dies).power, cell.pid(stays)) == (Power.ON, pid)
+        assert said(caplog, "takes no orders") == 1
+
+        cell.daemon.start()
+        wait_trouble(cell, HOST, there=False)
+        for one in uuids:
+            row = cell.wait(one, State.ACTIVE)
+            assert (row.host, {each.failure.kind for each in row.history}) == (OTHER, {FailureClass.STOPPING})
+        assert wait_until(lambda: cell.row(dies).power is Power.OFF, PATIENCE_S)
+        assert cell.row(dies).task_fault
+        assert cell.booted(HOST)
+        assert cell.pid(stays) == pid
+        assert said(caplog, "takes no orders") == said(caplog, "can be used again") == 1
+        assert not [record for record in caplog.records if record.exc_info]
+        for one in (stays, dies, late, *uuids):
+            cell.delete(one)
+            assert cell.left(one) == []
+
+
+def test_a_libvirt_that_hangs(cell: LibvirtCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "KEEP_ALIVE_S", 1)  # else the test would take 20 s
+    cell.host(HOST, open_timeout=1.0)
+    cell.start(HOST)
+    one = cell.booted(HOST)
+    with hanging(cell.daemon.pid):
+        cell.ask(one, Power.OFF)
+        wait_trouble(cell, HOST, there=True)
+    wait_trouble(cell, HOST, there=False)
+    assert wait_until(lambda: cell.sweep() or cell.row(one).task_state is TaskState.DONE, PATIENCE_S), cell.row(one)
+    assert cell.pid(one) is None
+    two = cell.booted(HOST)
+    for each in (one, two):
+        cell.delete(each)
+    assert left_of(cell.settings[HOST]) == []
+
+
+def test_a_qemu_that_hangs_hinders_no_other_guest_and_is_turned_off(cell: LibvirtCell) -> None:
+    cell.host(HOST, shutdown_timeout=1.0)
+    cell.start(HOST)
+    hangs, deleted, lives = (cell.booted(HOST) for _ in range(3))
+    with hanging(cell.pid(hangs)), hanging(cell.pid(deleted)):
+        cell.ask(hangs, Power.OFF)
+        cell.do(lives, Power.PAUSED)
+        cell.do(lives, Power.ON)
+        cell.booted(HOST)
+        cell.delete(deleted)
+        cell.wait_over(hangs)
+    assert (cell.row(hangs).power, cell.pid(hangs)) == (Power.OFF, None)
+    assert cell.left(deleted) == []
+    assert cell.agents[HOST].trouble == ""
