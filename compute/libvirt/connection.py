@@ -93,8 +93,8 @@ class _Own(threading.local):
 class LibvirtConnection:
     """The connections to the libvirt at ``uri``. Thread-safe.
 
-    ``opened``: how often a connection was opened, or opened again. ``changed`` may be set to a function, which is called from libvirt's thread for every event in the life of a domain, and when
-    the connection is open again.
+    ``opened``: how often the keeper has opened its connection. ``changed`` may be set to a function, which is called from
+    libvirt's thread for every event in the life of a domain, and when the connection is open again.
     """
 
     def __init__(self, uri: str, open_timeout: float) -> None:

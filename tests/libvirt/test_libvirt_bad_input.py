@@ -63,7 +63,7 @@ def port(physical_network: str) -> Port:
     return Port(network_id="n1", network="net", mac="fa:16:3e:00:00:01", physical_network=physical_network)
 
 
-# -- nobody could build it -------------------------------------------------------------------------------------------------------------
+# -- nobody could build it ---------------------------------------------------------------------------------------------------------
 
 
 def is_missing(cell: LibvirtCell, image: str) -> dict[str, Any]:
@@ -128,9 +128,7 @@ def has_an_unknown_property(cell: LibvirtCell, image: str) -> dict[str, Any]:
         (has_an_unknown_property, "hw_tpm_version"),
     ],
 )
-def test_a_request_that_no_host_can_build_ends_at_once(
-    cell: LibvirtCell, image: str, spoil: Spoil, reason: str
-) -> None:
+def test_a_request_that_no_host_can_build_ends_at_once(cell: LibvirtCell, image: str, spoil: Spoil, reason: str) -> None:
     one = cell.boot(GOOD, BAD, **spoil(cell, image))
     row = cell.wait(one, State.ERROR)
     assert [(attempt.host, attempt.failure.kind) for attempt in row.history] == [(GOOD, FailureClass.REQUEST)]
@@ -139,7 +137,7 @@ def test_a_request_that_no_host_can_build_ends_at_once(
     assert not list(Path(cell.settings[GOOD].cache_path).glob("*.part"))
 
 
-# -- another host may build it ---------------------------------------------------------------------------------------------------------
+# -- another host may build it -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,7 +229,7 @@ def test_a_host_whose_file_system_is_read_only(cell: LibvirtCell, small: Path) -
         cell.stop("read-only")
 
 
-# -- nobody is at fault ----------------------------------------------------------------------------------------------------------------
+# -- nobody is at fault ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_build_waits_for_the_image_store(cell: LibvirtCell, image: str) -> None:

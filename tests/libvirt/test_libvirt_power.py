@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +10,7 @@ import pytest
 
 from compute.libvirt import binding
 from compute.libvirt.private_daemon import PrivateDaemon
-from objects.instance import State
-from objects.task import Power, TaskKind, TaskState
+from objects.task import Power, TaskKind
 from service.periodic import wait_until
 from tests.support import libvirt_host
 from tests.support.libvirt_cell import LibvirtCell, kill, libvirt_cell

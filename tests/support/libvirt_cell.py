@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,9 @@ class LibvirtCell:
         name: str = "one",
     ) -> str:
         """A new instance, ordered from the first of these hosts; the others are its alternates. ``flavor``: changes of it."""
-        spec = fleet.spec(msgspec.structs.replace(FLAVOR, **(flavor or {})), image=Image(id=image, properties=image_properties or {}))
+        spec = fleet.spec(
+            msgspec.structs.replace(FLAVOR, **(flavor or {})), image=Image(id=image, properties=image_properties or {})
+        )
         properties = msgspec.structs.replace(spec.properties, config_drive=config_drive)
         spec = msgspec.structs.replace(spec, properties=properties)
         one = str(uuid.uuid4())
@@ -210,3 +213,15 @@ def kill(pid: int | None) -> None:
     """Kill a process of the test's own."""
     assert pid is not None
     os.kill(pid, 9)
+
+
+@contextmanager
+def hanging(pid: int | None) -> Iterator[None]:
+    """The process hangs, and may be killed meanwhile."""
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
