@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
 
@@ -169,15 +170,10 @@ class Domains:
             if domain is None:
                 self._taken.pop(uuid, None)
                 return
-            # a domain that is off cannot be destroyed, and one that has gone cannot be undefined: look again
-            expected = (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN)
-            for call in (domain.destroy, lambda domain=domain: domain.undefineFlags(_ALL_PARTS)):
-                try:
-                    call()
-                except libvirt.libvirtError as error:
-                    if code_of(error) not in expected:
-                        raise self._connection.translated(error, errors.BuildFailed, "remove the guest") from error
-            self._pause.wait(REMOVE_INTERVAL_S)
+            ran = self._unless_gone(domain.destroy)
+            self._unless_gone(lambda domain=domain: domain.undefineFlags(_ALL_PARTS))
+            if not ran:  # a start by an agent that has died may still be under way; one that is ended while it runs is over
+                self._pause.wait(REMOVE_INTERVAL_S)
         raise errors.BuildFailed("The domain of the guest does not go away.")
 
     # -- how -----------------------------------------------------------------------------------------------------------------------
@@ -185,6 +181,16 @@ class Domains:
     def _all(self) -> list[Any]:
         with self._connection.errors_as(errors.TaskFailed, "list its domains"):
             return list(self._connection.get().listAllDomains())
+
+    def _unless_gone(self, call: Callable[[], object]) -> bool:
+        """Whether it was done. A domain that is off cannot be destroyed, and one that has gone cannot be undefined."""
+        try:
+            call()
+        except libvirt.libvirtError as error:
+            if code_of(error) not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
+                raise self._connection.translated(error, errors.BuildFailed, "remove the guest") from error
+            return False
+        return True
 
     def _look_up(self, uuid: str) -> Any:
         try:
