@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from typing import cast
 
-import stevedore
 from oslo_config import cfg
 
 from compute.driver import ComputeDriver
@@ -44,11 +44,11 @@ def find(name: str) -> Factory:
             raise
         except Exception as error:  # a module may raise anything while it is imported
             raise errors.Misconfigured(f"[compute] driver: {name!r} cannot be imported: {error}") from error
-    found: stevedore.ExtensionManager[ComputeDriver] = stevedore.ExtensionManager(NAMESPACE)
+    found = {each.name: each for each in metadata.entry_points(group=NAMESPACE)}  # loaded is only the one that is wanted
     if name not in found:
-        names = ", ".join(sorted({*BUILT_IN, *found.names()}))
+        names = ", ".join(sorted({*BUILT_IN, *found}))
         raise errors.Misconfigured(f"[compute] driver: there is no {name!r}; choose one of: {names}, or write module:factory.")
-    return cast(Factory, found[name].plugin)
+    return cast(Factory, found[name].load())
 
 
 def prepare(conf: cfg.ConfigOpts, name: str) -> Factory:

@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
@@ -171,7 +172,7 @@ class Domains:
                 self._taken.pop(uuid, None)
                 return
             ran = self._unless_gone(domain.destroy)
-            self._unless_gone(lambda domain=domain: domain.undefineFlags(_ALL_PARTS))
+            self._unless_gone(partial(domain.undefineFlags, _ALL_PARTS))
             if not ran:  # a start by an agent that has died may still be under way; one that is ended while it runs is over
                 self._pause.wait(REMOVE_INTERVAL_S)
         raise errors.BuildFailed("The domain of the guest does not go away.")

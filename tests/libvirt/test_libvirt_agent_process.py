@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ class AgentProcess:
         self.cell = cell
         libvirt = cell.host(HOST)
         paths = ("connection_uri", "instances_path", "config_drive_path", "cache_path", "shutdown_timeout")
-        groups = {
+        groups: dict[str, dict[str, object]] = {
             "DEFAULT": {"transport_url": bus},
             "compute": {"host": HOST, "driver": "libvirt", "report_interval": 0.2, "audit_interval": 0.5},
             "libvirt": {"virt_type": "qemu", **{name: getattr(libvirt, name) for name in paths}},
@@ -77,10 +78,15 @@ def agent(cell: LibvirtCell, bus_url: str) -> Iterator[AgentProcess]:
         made.process.kill()
 
 
+def _is_active(cell: LibvirtCell, uuid: str) -> bool:
+    cell.sweep()
+    return cell.row(uuid).state is State.ACTIVE
+
+
 def test_an_agent_that_is_killed_in_the_middle_of_tasks(cell: LibvirtCell, agent: AgentProcess) -> None:
     one, other = (cell.boot(HOST) for _ in range(2))
     for each in (one, other):
-        assert wait_until(lambda each=each: cell.sweep() or cell.row(each).state is State.ACTIVE, PATIENCE_S), agent.process.log
+        assert wait_until(partial(_is_active, cell, each), PATIENCE_S), agent.process.log
         cell.wait_console(each, "spark: boot 0001")
     pid = cell.pid(other)
 
