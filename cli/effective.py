@@ -22,6 +22,7 @@ import images.glance
 import images.opts
 import scheduler.opts
 import service.opts
+from compute import drivers
 from objects import errors
 from objects.base import Object
 from objects.mask import HIDDEN, mask_url
@@ -61,11 +62,15 @@ class Setting(Object, frozen=True, kw_only=True):
 class Effective:
     """The configuration of one role, or of all of them, as files, environment and defaults make it.
 
-    Raises errors.Misconfigured for a file that cannot be read and a value that does not fit.
+    Of the hypervisor drivers it knows the options of the one that is configured. Raises errors.Misconfigured for a file that cannot
+    be read and a value that does not fit.
     """
 
     def __init__(self, arguments: Sequence[str], role: str | None = None) -> None:
         self._listings = [*(listing for name in ROLES if role in (None, name) for listing in ROLES[name]), _logging()]
+        self._of_driver = drivers.options_of(config.load(arguments, compute.opts.list_opts()).compute.driver)
+        if role in (None, "compute"):
+            self._listings.append(self._of_driver)
         self.conf = config.load(arguments, *self._listings)
         self.files = [_ConfigFile(path) for path in _paths(self.conf)]
 
@@ -78,7 +83,7 @@ class Effective:
 
     def strangers(self) -> list[str]:
         """A sentence for each name in the files, and each variable of the environment, that no option of any role has."""
-        known = _known()
+        known = _known(self._of_driver)
         found = [file.text(_unlike(section, name, known)) for file in self.files for section, name in file.strangers(known)]
         return found + list(_strange_variables(known))
 
@@ -163,9 +168,9 @@ def _logging() -> Listing:
     return listing
 
 
-def _known() -> set[tuple[str, str]]:
+def _known(more: Listing) -> set[tuple[str, str]]:
     known = set()
-    for listing in (*(listing for listings in ROLES.values() for listing in listings), _logging()):
+    for listing in (*(listing for listings in ROLES.values() for listing in listings), _logging(), more):
         for group, options in listing:
             for option in options:
                 known |= {(group or "DEFAULT", option.dest)}

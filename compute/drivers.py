@@ -14,6 +14,7 @@ from compute.driver import ComputeDriver
 from compute.opts import ComputeSettings
 from compute.simulated import SimulatedDriver
 from objects import errors
+from service.config import Listing
 
 NAMESPACE = "superconductor.compute.drivers"
 """Entry points of this group name a ``Factory``."""
@@ -34,6 +35,9 @@ def open_simulated(host: str, conf: cfg.ConfigOpts, settings: ComputeSettings) -
 BUILT_IN: Mapping[str, str] = {"simulated": "compute.drivers:open_simulated", "libvirt": "compute.libvirt.driver:open_libvirt"}
 """Drivers that work in a source checkout without installed package metadata; the entry points name them too."""
 
+OPTION_MODULES: Mapping[str, str] = {"libvirt": "compute.libvirt.opts"}
+"""Where options are that can be known on a machine that cannot load the driver."""
+
 
 def find(name: str) -> Factory:
     """The factory of the driver with this name, or at ``module:factory``. Raises ``errors.Misconfigured`` with all names."""
@@ -51,12 +55,18 @@ def find(name: str) -> Factory:
     return cast(Factory, found[name].load())
 
 
+def options_of(name: str) -> Listing:
+    """The options that the driver with this name brings. Raises ``errors.Misconfigured`` if they cannot be known."""
+    module = importlib.import_module(OPTION_MODULES[name] if name in OPTION_MODULES else find(name).__module__)
+    list_opts: Callable[[], Listing] | None = getattr(module, "list_opts", None)
+    return list_opts() if list_opts is not None else ()
+
+
 def prepare(conf: cfg.ConfigOpts, name: str) -> Factory:
     """The factory of the driver with this name, once its options are registered and read. Raises ``errors.Misconfigured``."""
     factory = find(name)
-    list_opts = getattr(importlib.import_module(factory.__module__), "list_opts", None)
     try:
-        for group, options in list_opts() if list_opts is not None else ():
+        for group, options in options_of(name):
             conf.register_opts(options, group=group)
             for option in options:
                 value = conf[group][option.dest] if group else conf[option.dest]

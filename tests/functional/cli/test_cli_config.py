@@ -129,6 +129,23 @@ def test_names_that_no_option_has_are_told_with_the_nearest_one(
         ]
 
 
+def test_the_options_of_the_driver_that_is_configured_are_known(shell: Shell, tmp_path: Path) -> None:
+    text = "[compute]\nhost = h1\ndriver = {}\n[libvirt]\nvirt_type = qemu\nvirt_typ = kvm\n"
+    file = _written(tmp_path / "libvirt.conf", text.format("libvirt"))
+    outcome = shell.run("config", "show", "--config-file", file, "--role", "compute", "-f", "json")
+    assert {"Group": "libvirt", "Option": "virt_type", "Value": "qemu", "Source": file} in json.loads(outcome.out)
+    assert outcome.err.splitlines() == [f"superconductor: {file}: [libvirt] has no option virt_typ; perhaps virt_type"]
+
+    file = _written(tmp_path / "simulated.conf", text.format("simulated"))
+    outcome = shell.run("config", "show", "--config-file", file, "--role", "compute")
+    assert f"superconductor: {file}: no options are in a group [libvirt]" in outcome.err
+
+    file = _written(tmp_path / "unknown.conf", text.format("vmware"))
+    outcome = shell.run("config", "show", "--config-file", file, "--role", "compute")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "there is no 'vmware'" in outcome.err
+
+
 def test_a_value_that_does_not_fit_is_told_in_a_line_without_secrets(shell: Shell, tmp_path: Path) -> None:
     file = _written(tmp_path / "a.conf", "[api]\nport = rabbit://u:hunter2@h/\n")
     outcome = shell.run("config", "show", "--config-file", file)
