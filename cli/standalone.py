@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +14,15 @@ from api.opts import ApiSettings
 from cli.all_in_one import AllInOne, DeploymentTimes, Host, SimulatedHost, StateFolder, log_to
 from cli.base import Admin, at_least, key_value
 from cli.bootstrap import Commands, bootstrap, starter_flavors, starter_image
+from cli.demo.machines import SETTLED, Machines
 from cli.discovering import discover_until
 from cli.libvirt_hosts import DRIVER, LibvirtHosts
+from cli.starter import FLAVORS
 from compute import drivers
 from compute.libvirt import binding
 from db.api import cell_mappings
 from db.sql.engine import ApiDatabase
+from images import spark
 from objects import errors, extra_specs
 from scheduler import opts as scheduler_opts
 from scheduler.plugins import load_driver
@@ -28,6 +31,8 @@ from service import config, guru, monitor, notifications
 from service.monitor import Monitor
 
 SIMULATED = "simulated"
+CONSOLE_LINES = 3
+"""Lines of the console of the first machine that are shown."""
 
 
 class Standalone(Admin):
@@ -42,7 +47,7 @@ class Standalone(Admin):
     Examples:
       superconductor standalone --state ./region
       superconductor --config-file filters.conf standalone --state ./region
-      superconductor standalone --state ./machines --driver libvirt
+      superconductor standalone --state ./machines --driver libvirt --boot one
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -56,6 +61,7 @@ class Standalone(Admin):
         parser.add_argument(
             "--libvirt-uri", metavar="URI", help="use this libvirt of the machine, such as qemu:///system, as the only host"
         )
+        parser.add_argument("--boot", metavar="NAME", help="with --driver libvirt: boot this small server, and show its console")
         parser.add_argument("--stop-guests", action="store_true", help="with --driver libvirt: turn guests off at the end")
         parser.add_argument(
             "--resource",
@@ -93,13 +99,15 @@ class Standalone(Admin):
             log_to(folder)
             api = ApiSettings(host=parsed_args.host, port=parsed_args.port, noauth_anywhere=parsed_args.noauth_anywhere)
             region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler, notify=notify)
-            self._serve(folder, region, {host.name for host in hosts}, commands, watched)
+            self._serve(folder, region, {host.name for host in hosts}, commands, watched, parsed_args.boot)
             if (running := machines.running_guests()) and not parsed_args.stop_guests:
                 self.app.say(f"{len(running)} guests keep running, and the next start finds them; --stop-guests turns them off")
         finally:
             machines.stop(guests=parsed_args.stop_guests)
 
-    def _serve(self, folder: StateFolder, region: AllInOne, hosts: set[str], commands: Commands, watched: Monitor) -> None:
+    def _serve(
+        self, folder: StateFolder, region: AllInOne, hosts: set[str], commands: Commands, watched: Monitor, boot: str | None
+    ) -> None:
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())
@@ -110,6 +118,9 @@ class Standalone(Admin):
             discover_until(folder, region, hosts, commands, stopped)
             region.serve()
             self.app.say(f"serving at {region.endpoint}, state and log in {folder.path}; Ctrl-C stops it")
+            if boot is not None:
+                for line in first_machine(Machines(region.endpoint, stopped), boot):
+                    self.app.say(line)
             while not stopped.wait(0.5):  # an untimed wait would not always let the signal's handler run
                 pass
         finally:
@@ -121,7 +132,7 @@ class Standalone(Admin):
 def check_hosts(parsed_args: argparse.Namespace) -> None:
     """Refuse options that do not go together. Raises Invalid."""
     if parsed_args.driver == SIMULATED:
-        for option in ("libvirt_uri", "stop_guests"):
+        for option in ("libvirt_uri", "boot", "stop_guests"):
             if getattr(parsed_args, option):
                 raise errors.Invalid(f"--{option.replace('_', '-')} is for --driver {DRIVER}")
     elif parsed_args.resources:
@@ -131,6 +142,21 @@ def check_hosts(parsed_args: argparse.Namespace) -> None:
             raise errors.Invalid("--libvirt-uri names the libvirt of one host: leave out --hosts and --cells")
         if parsed_args.stop_guests:
             raise errors.Invalid("--stop-guests is for a libvirtd that standalone has started: leave out --libvirt-uri")
+
+
+def first_machine(machines: Machines, name: str) -> Iterator[str]:
+    """Boot a server from the starter image, unless there is one of this name, and say what became of it."""
+    if name not in machines.servers():
+        flavor, *_ = FLAVORS[0]
+        machines.boot(name, spark.IMAGE_ID, 1, machines.flavor_id(flavor))
+    if not machines.wait(lambda: machines.servers()[name]["status"] in SETTLED):
+        yield f"server {name} is {machines.servers()[name]['status']}"
+        return
+    server = machines.servers()[name]
+    yield f"server {name} is {server['status']}{': ' + server['fault']['message'] if 'fault' in server else ''}"
+    if server["status"] == "ACTIVE" and machines.wait(lambda: len(machines.console(server["id"])) >= CONSOLE_LINES):
+        yield f"its console (superconductor server console {name}):"
+        yield from (f"  {line}" for line in machines.console(server["id"])[-CONSOLE_LINES:])
 
 
 def make_hosts(parsed_args: argparse.Namespace, cells: Sequence[str], machines: LibvirtHosts) -> list[Host]:

@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 class Machines:
-    """The servers of this run, through the API."""
+    """The servers of a deployment, through its API. Waits end when ``stopped`` is set."""
 
     def __init__(self, endpoint: str, stopped: threading.Event) -> None:
         self._endpoint = endpoint
@@ -51,9 +51,16 @@ class Machines:
         self._http = requests.Session()
         self._http.trust_env = False  # a proxy of the user's must not stand between the demo and its own API
 
-    def boot(self, name: str, image: str, count: int) -> None:
-        server = {"name": name, "flavorRef": FLAVOR, "imageRef": image, "min_count": count, "max_count": count}
+    def boot(self, name: str, image: str, count: int, flavor: str = FLAVOR) -> None:
+        server = {"name": name, "flavorRef": flavor, "imageRef": image, "min_count": count, "max_count": count}
         self._send("POST", "/servers", {"server": server})
+
+    def flavor_id(self, name: str) -> str:
+        """The id of the flavor of this name. Raises ``errors.NotFound``."""
+        found = [str(flavor["id"]) for flavor in self._send("GET", "/flavors")["flavors"] if flavor["name"] == name]
+        if not found:
+            raise errors.NotFound(f"There is no flavor {name}.")
+        return found[0]
 
     def servers(self) -> dict[str, dict[str, Any]]:
         """All servers by name."""

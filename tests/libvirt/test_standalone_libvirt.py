@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import subprocess
@@ -77,7 +78,11 @@ def daemon_of(state: Path) -> PrivateDaemon:
 
 def test_a_machine_boots_and_shows_its_console(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with standalone(state, "--stop-guests") as machines:
+    with standalone(state, "--stop-guests", "--boot", "first") as machines:
+        assert machines.process.stdout is not None
+        shown = list(itertools.takewhile(lambda line: "spark: tick 0001" not in line, machines.process.stdout))
+        assert "server first is ACTIVE" in shown[0]
+        assert "spark: boot 0001" in shown[-1]
         uuid = machines.boot("one")
         machines.wait_status(uuid, "ACTIVE")
         machines.wait_console(uuid, "spark: boot 0001")

@@ -84,6 +84,7 @@ def test_what_the_file_does_not_say_keeps_the_pace_of_one_process(tmp_path: Path
     [
         (["--libvirt-uri", "qemu:///system"], "--libvirt-uri is for --driver libvirt"),
         (["--stop-guests"], "--stop-guests is for --driver libvirt"),
+        (["--boot", "one"], "--boot is for --driver libvirt"),
         (["--driver", "libvirt", "--libvirt-uri", "qemu:///system", "--hosts", "2"], "leave out --hosts and --cells"),
         (["--driver", "libvirt", "--libvirt-uri", "qemu:///system", "--stop-guests"], "leave out --libvirt-uri"),
         (["--driver", "libvirt", "--resource", "CUSTOM_GPU=4"], "--resource is for simulated hosts"),
