@@ -8,7 +8,7 @@ COMPILED := .venv-compiled
 STATE ?=
 # What the demo runs on: all-in-one (one process), or region (RabbitMQ, MariaDB, and every role as processes of its own).
 CONFIG ?= all-in-one
-# What hosts of the all-in-one demo are: simulated, or libvirt (a few real guests; libvirt and QEMU are installed if necessary).
+# What hosts of the all-in-one demo and of the chaos run are: simulated, or libvirt (a few real guests; libvirt and QEMU are installed if necessary).
 DRIVER ?= simulated
 # More options of the region, such as REGION='--agents 4 --database postgresql'.
 REGION ?=
@@ -31,6 +31,7 @@ help:
 	@echo "make test [STAGES='...']  every check: lint audit typing unit functional libvirt wheel bench-smoke chaos, and by name: compiled properties matrix newest"
 	@echo "make bench-region         what a boot costs such a region: statements, messages, CPU, memory, time (ten minutes)"
 	@echo "make chaos [CHAOS='...']  two minutes of load and faults on such a region, and a strict verdict (docs/chaos.md)"
+	@echo "make chaos DRIVER=libvirt the same with real guests, whose QEMU processes are counted"
 	@echo "make lint                 ruff, its formatter and the import contracts"
 	@echo "make format               rewrite the sources as the formatter wants them"
 	@echo "make sample               regenerate the samples of configuration and policy in etc/superconductor"
@@ -89,7 +90,8 @@ bench-region: $(STAMP)
 	@$(VENV)/bin/python bench/region.py
 
 chaos: $(STAMP)
-	@$(VENV)/bin/python -m chaos $(CHAOS)
+	@if [ '$(DRIVER)' = libvirt ]; then $(VENV)/bin/python ci/hypervisor.py; fi
+	@$(VENV)/bin/python -m chaos --driver '$(DRIVER)' $(CHAOS)
 
 lint: $(STAMP)
 	@$(VENV)/bin/python ci/stages.py lint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import http.client
 import json
 import tempfile
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 from deploy.local.backing import Backing
 from deploy.local.folder import DATABASE, Folder, Notes
 from deploy.local.make import make, notes_of
+from deploy.local.options import edited, set_options
 from deploy.local.region import Region
 from deploy.local.shape import Shape
 from deploy.local.start import Start
@@ -87,12 +87,10 @@ def place(
                 make(region)
                 region.commands.run("flavor", "create", *FLAVOR)
                 for host in shape.hosts():
-                    _set(
-                        folder.etc / f"{host.name}.conf",
-                        ROOM if slots is None else {**ROOM, "memory_mb": str(slots * FLAVOR_MEMORY_MB)},
-                    )
+                    room = ROOM if slots is None else {**ROOM, "memory_mb": str(slots * FLAVOR_MEMORY_MB)}
+                    set_options(folder.etc / f"{host.name}.conf", "simulated", room)
                 for cell in shape.cell_names():
-                    _set(folder.etc / f"{cell}-compute.conf", AT_ONCE)
+                    set_options(folder.etc / f"{cell}-compute.conf", "simulated", AT_ONCE)
                 if not hurried:
                     for name in ("api", *shape.cell_names(), *(f"{cell}-compute" for cell in shape.cell_names())):
                         _unset(folder.etc / f"{name}.conf", SHORTENED_OPTIONS)
@@ -106,28 +104,12 @@ def serve(region: Region) -> None:
     Start(region, patience=240.0).run()
 
 
-def _set(file: Path, values: Mapping[str, str]) -> None:
-    """Change options of [simulated] in a configuration file."""
-    with _edited(file) as parser:
-        parser["simulated"].update(values)
-
-
 def _unset(file: Path, options: Iterable[str]) -> None:
     """Leave these options of any section to their defaults."""
-    with _edited(file) as parser:
+    with edited(file) as parser:
         for section in parser.sections():
             for option in options:
                 parser.remove_option(section, option)
-
-
-@contextmanager
-def _edited(file: Path) -> Iterator[configparser.ConfigParser]:
-    """A configuration file, written back at the end."""
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    parser.read(file)
-    yield parser
-    with file.open("w") as written:
-        parser.write(written)
 
 
 class Client:
@@ -142,9 +124,17 @@ class Client:
         found: Any = self._ask("GET", "/flavors", None)["flavors"]
         (self.flavor,) = [flavor["id"] for flavor in found if flavor["name"] == FLAVOR[0]]
 
-    def post(self, name: str, count: int = 1) -> str:
-        """Boot ``count`` servers; the id of the first."""
-        body = {"name": name, "flavorRef": self.flavor, "imageRef": IMAGE, "min_count": count, "max_count": count}
+    def post(self, name: str, count: int = 1, host: str | None = None) -> str:
+        """Boot ``count`` servers, on this host if one is named; the id of the first."""
+        body: dict[str, object] = {
+            "name": name,
+            "flavorRef": self.flavor,
+            "imageRef": IMAGE,
+            "min_count": count,
+            "max_count": count,
+        }
+        if host is not None:
+            body["availability_zone"] = f"nova:{host}"
         return str(self._ask("POST", "/servers", {"server": body})["server"]["id"])
 
     def status(self, uuid: str) -> str:

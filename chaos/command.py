@@ -13,13 +13,14 @@ from pathlib import Path
 from types import FrameType
 
 from chaos.run import Settings, run
-from chaos.schedule import Kind
+from chaos.schedule import REAL_ONLY, Kind
 from cli.base import at_least
 from deploy.servers import Unavailable
 from objects import errors
 from objects.mask import mask_url
 
 VIOLATED, INTERRUPTED = 1, 130
+REAL_RATE = 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,18 +50,38 @@ def _settings(argv: Sequence[str] | None) -> Settings:
     usual = Settings()
     parser = argparse.ArgumentParser(prog="python -m chaos", description="A region under load and faults, and a strict verdict.")
     parser.add_argument(
+        "--driver", choices=("simulated", "libvirt"), default="simulated", help="of the hosts (default: %(default)s)"
+    )
+    parser.add_argument(
         "--duration", type=_positive, default=usual.duration, metavar="SECONDS", help="of load (default: %(default)g)"
     )
-    parser.add_argument("--rate", type=_positive, default=usual.rate, metavar="N", help="requests a second (default: %(default)g)")
+    parser.add_argument(
+        "--rate",
+        type=_positive,
+        metavar="N",
+        help=f"requests a second (default: {usual.rate:g}, with libvirt {REAL_RATE:g})",
+    )
     parser.add_argument("--seed", type=lambda text: at_least(0, text), metavar="N", help="of load and faults (default: a new one)")
     parser.add_argument(
         "--every", type=_positive, default=usual.every, metavar="SECONDS", help="between faults (default: %(default)g)"
     )
-    names = ",".join(Kind)
-    parser.add_argument("--faults", type=_kinds, default=usual.kinds, metavar="KIND,...", help=f"some of {names} (default: all)")
+    names, only = ",".join(Kind), " and ".join(sorted(REAL_ONLY))
+    parser.add_argument(
+        "--faults", type=_kinds, metavar="KIND,...", help=f"some of {names} (default: all; {only} only with libvirt)"
+    )
     given = parser.parse_args(argv)
+    real = given.driver == "libvirt"
+    if given.faults is not None and not real and given.faults & REAL_ONLY:
+        parser.error(f"{only} happen to hosts with libvirt only: add --driver libvirt")
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
-    return Settings(duration=given.duration, rate=given.rate, seed=seed, every=given.every, kinds=given.faults)
+    return Settings(
+        duration=given.duration,
+        rate=given.rate or (REAL_RATE if real else usual.rate),
+        seed=seed,
+        every=given.every,
+        kinds=given.faults or (frozenset(Kind) if real else usual.kinds),
+        real=real,
+    )
 
 
 def _positive(text: str) -> float:

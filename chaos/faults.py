@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from chaos import links
 from chaos.operator_commands import OperatorCommands
 from chaos.proxy import Proxies
-from chaos.schedule import Fault, Kind
+from chaos.real_hosts import RealHosts
+from chaos.schedule import REAL_ONLY, Fault, Kind
 from chaos.supervise import Supervisor
-from chaos.weather import Incident
-from compute.simulated import cut_power
+from chaos.weather import Incident, hypervisor_of
+from cli.demo.hosts import HostFindings
 from deploy import processes
 from deploy.local.processes import leads
 from deploy.local.region import Region
@@ -30,8 +31,11 @@ LEADER_TIMEOUT_S = 60.0
 class Faults:
     """The schedule, from ``start`` to ``stop``; each fault has a thread. What is hit already is not hit a second time."""
 
-    def __init__(self, region: Region, proxies: Proxies, supervisor: Supervisor, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, region: Region, proxies: Proxies, supervisor: Supervisor, hosts: HostFindings, say: Callable[[str], None]
+    ) -> None:
         self._region = region
+        self._hosts = hosts
         self._proxies = proxies
         self._supervisor = supervisor
         self._say = say
@@ -79,7 +83,9 @@ class Faults:
             wanted = {fault.target.rpartition(" ")[2]}
         elif fault.kind is Kind.HOST:  # one of a cell at a time: the others must have room for its servers
             cells = {host.name: host.cell for host in self._region.notes.shape.hosts()}
-            wanted = {fault.target, f"host of {cells[fault.target]}"}
+            wanted = {fault.target, hypervisor_of(fault.target), f"host of {cells[fault.target]}"}
+        elif fault.kind in REAL_ONLY:
+            wanted = {hypervisor_of(fault.target.rpartition(" ")[2])}
         elif fault.kind is Kind.DRAIN:  # whatever else happens to that host
             wanted = {str(fault)}
         else:
@@ -110,6 +116,9 @@ class Faults:
             self._stop(name, fault.seconds)
         elif fault.kind is Kind.HOST:
             self._cut_power(name, fault.seconds)
+        elif isinstance(self._hosts, RealHosts) and fault.kind in REAL_ONLY:
+            hit = self._hosts.hit_daemon if fault.kind is Kind.LIBVIRT else self._hosts.hit_guest
+            hit(name, how, lambda: self._over.wait(fault.seconds))
         elif fault.kind is Kind.DRAIN:
             self._drain(name, fault.seconds)
         elif fault.kind in (Kind.BROKER, Kind.DATABASE):
@@ -140,10 +149,11 @@ class Faults:
         with self._supervisor.holding(name):
             for pid in self._pids(name):
                 processes.end(pid, signal.SIGKILL, KILL_TIMEOUT_S)
-            cut_power(str(self._region.folder.hosts), name)
+            self._hosts.cut_power(name)
             try:
                 self.commands.attempt(seconds, "host", "evacuate", name, "--dead")
             finally:
+                self._hosts.restore_power(name)
                 self.commands.insist("host", "set", name, "--up")
         processes.wait(lambda: any(not leads(pid) for pid in self._pids(name)), LEADER_TIMEOUT_S)
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-
-import msgspec
+from collections.abc import Iterator, Mapping
 
 from chaos.judge import CAUSE_WINDOW_S, MIN_OUTAGE_S, Violation
 from chaos.weather import Weather
 from cli.demo.evidence import Evidence
-from compute.disks import Disk, list_disks, read_disk
-from compute.journal import read_guests
-from compute.simulated import journal_path
+from cli.demo.hosts import HostFindings
 from objects.base import Object
 from objects.operation import Operation, OperationKind, Outcome
 
@@ -33,10 +28,9 @@ class Double(Object, frozen=True, kw_only=True):
 
 
 class GuestWatch:
-    """Looks at the journals and disks of all hosts again and again, from ``start`` to ``stop``."""
+    """Looks at the guests and disks of all hosts again and again, from ``start`` to ``stop``."""
 
-    def __init__(self, hosts_path: Path, hosts: Sequence[str]) -> None:
-        self._path = str(hosts_path)
+    def __init__(self, hosts: HostFindings) -> None:
         self._hosts = hosts
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="guest watch", daemon=True)
@@ -55,18 +49,16 @@ class GuestWatch:
             self._thread.join()
 
     def look(self) -> None:
-        """Read everything once. Two guests that run in this look and ran in the one before it have run at the same moment."""
+        """Look once. Two guests that run in this look and ran in the one before it have run at the same moment."""
         running = self._read_running()
         for server in running.keys() & self._running.keys():
             both = running[server] & self._running[server]
             if len({body for body, _ in both}) > 1:
                 self.doubles.setdefault(server, Double(guests=both, at=time.time()))
         self._running = running
-        for host in self._hosts:
-            for uuid in list_disks(self._path, host):
-                if (disk := self._disk(host, uuid)) is not None:
-                    key = uuid, disk.image_id
-                    self.writes[key] = max(disk.writes, self.writes.get(key, 0))
+        for disk in self._hosts.sample_written():
+            key = disk.uuid, disk.image_id
+            self.writes[key] = max(disk.writes, self.writes.get(key, 0))
 
     def twice(self, weather: Weather) -> Iterator[Violation]:
         """Servers of which two bodies ran. A host that was silent for long is taken for dead, and its guest does not count."""
@@ -80,7 +72,7 @@ class GuestWatch:
         moves = {each.twin_uuid: each for each in (*evidence.history, *evidence.operations) if each.twin_uuid and _switched(each)}
         hosts = {row.instance.uuid: row.instance.host or "" for row in evidence.rows}
         for server in evidence.servers:
-            disk = None if server.deleted else self._disk(hosts.get(server.body_uuid, ""), server.body_uuid)
+            disk = None if server.deleted else self._hosts.written(hosts.get(server.body_uuid, ""), server.body_uuid)
             if disk is None:
                 continue
             came_from = [server.body_uuid]
@@ -96,18 +88,11 @@ class GuestWatch:
 
     def _read_running(self) -> dict[str, frozenset[tuple[str, str]]]:
         found: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        for host in self._hosts:
-            for guest in read_guests(journal_path(self._path, host)):
+        for host, guests in self._hosts.guests().items():
+            for guest in guests:
                 if guest.power.runs:
                     found[guest.server_uuid or guest.uuid].add((guest.uuid, host))
         return {server: frozenset(guests) for server, guests in found.items()}
-
-    def _disk(self, host: str, uuid: str) -> Disk | None:
-        """None: there is none, or it is being written."""
-        try:
-            return read_disk(self._path, host, uuid)
-        except (OSError, msgspec.MsgspecError):
-            return None
 
 
 def _switched(operation: Operation) -> bool:

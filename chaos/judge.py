@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from chaos.load import AcceptedBoot
-from chaos.plan import Boot, Expected
-from chaos.weather import Weather
+from chaos.plan import MISSING_IMAGE, Boot, Expected
+from chaos.weather import Weather, hypervisor_of
 from cli.demo.evidence import Evidence, InstanceState, leftovers, misplaced
 from compute.driver import Guest
 from objects.base import Object
@@ -196,6 +196,12 @@ class Judge:
         if attempt.failure.error == "HostDown":
             silent = self._weather.host(attempt.host, at, CAUSE_WINDOW_S) >= MIN_OUTAGE_S
             return silent or self._weather.called_dead(attempt.host, at, CAUSE_WINDOW_S)
+        if kind in (FailureClass.HOST, FailureClass.RESTARTED) and self._weather.touched(
+            hypervisor_of(attempt.host), at, CAUSE_WINDOW_S
+        ):
+            return True
+        if boot.image == MISSING_IMAGE and kind is FailureClass.REQUEST:
+            return True
         if attempt.failure.error == "SpawnTimeout" and boot.simulated != "hang":
             return self._weather.host(attempt.host, at, CAUSE_WINDOW_S) >= BRIEF_OUTAGE_S
         # NO_ROOM: a guest that another attempt left behind was still there. What is scripted to fail would have failed on any host.
@@ -208,6 +214,8 @@ class Judge:
         ended = self._servers[row.instance.uuid].updated_at
         if self._weather.cells(ended, CAUSE_WINDOW_S) >= MIN_OUTAGE_S:
             return "no cell was reachable"
+        if all(self._weather.takes_none(host, ended) for host in self._weather.hosts):
+            return "no host took any"
         group = taken.boot.group
         if group is not None and group.policy is GroupPolicy.AFFINITY:
             hosts = self._hosts_ever_of(group.name)

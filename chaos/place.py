@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import configparser
 import math
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
+
+import psutil
 
 from chaos import links, plan
 from chaos.plan import Boot
 from chaos.proxy import Proxies
+from chaos.real_hosts import RealHosts
+from cli.demo.hosts import HostFindings, SimulatedFindings
 from db.api import server_groups
 from db.sql.engine import Database
 from deploy import ports
 from deploy.local.backing import Backing
 from deploy.local.folder import Folder
 from deploy.local.make import make, notes_of
+from deploy.local.options import set_options, use_libvirt
 from deploy.local.region import Region
 from deploy.local.shape import Shape
 from deploy.local.stop import stop
+from images import spark
+from images.store import FolderStore
 
 CAPACITY_FACTOR = 3
 """Room for so many times the load: with hosts down and one cell out of reach all of it fits."""
@@ -54,11 +61,23 @@ class RoutedBacking(Backing):
         return url.replace(f"@{ports.HOST}:{port}", f"@{ports.HOST}:{self._proxies.port(f'{level}-{server}')}")
 
 
+class Place(NamedTuple):
+    """A region behind proxies. ``room``: what every host offers, in vCPUs and MiB."""
+
+    region: Region
+    proxies: Proxies
+    hosts: HostFindings
+    room: tuple[int, int]
+
+
 @contextmanager
-def place(path: Path, shape: Shape, planned: Sequence[Boot], say: Callable[[str], None]) -> Iterator[tuple[Region, Proxies]]:
+def place(
+    path: Path, shape: Shape, planned: Sequence[Boot], say: Callable[[str], None], *, real: RealHosts | None = None
+) -> Iterator[Place]:
     """A new region with its servers, flavors and groups, and none of its own processes yet; stopped at the end.
 
-    Raises ``deploy.servers.Unavailable`` where a server cannot be had.
+    ``real``: hosts with libvirt; None: they are simulated. Raises ``deploy.servers.Unavailable`` where a server cannot be had, and
+    ``errors.Misconfigured`` where libvirt cannot.
     """
     folder = Folder(path)
     with folder.held():
@@ -73,7 +92,13 @@ def place(path: Path, shape: Shape, planned: Sequence[Boot], say: Callable[[str]
                 _enter(folder, shape, cell, proxies)
             _set_hosts(folder, shape, planned)
             _define(region, planned)
-            yield region, proxies
+            if real is None:
+                vcpus, memory = cores_and_memory(shape, planned)
+                simulated = SimulatedFindings(folder.hosts, [host.name for host in shape.hosts()])
+                yield Place(region, proxies, simulated, (vcpus * CPU_ALLOCATION_RATIO, memory))
+            else:
+                real.start()
+                yield Place(region, proxies, real, _use_real_hosts(folder, shape, planned, real))
         finally:
             before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
             say("stopping the region")  # a second Ctrl-C must not keep it running
@@ -114,19 +139,23 @@ def cores_and_memory(shape: Shape, planned: Sequence[Boot]) -> tuple[int, int]:
 def _set_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot]) -> None:
     vcpus, memory = cores_and_memory(shape, planned)
     for host in shape.hosts():
-        _set(folder.etc / f"{host.name}.conf", "simulated", {"vcpus": str(vcpus), "memory_mb": str(memory)})
+        set_options(folder.etc / f"{host.name}.conf", "simulated", {"vcpus": str(vcpus), "memory_mb": str(memory)})
     for cell in shape.cell_names():
-        _set(folder.etc / f"{cell}-compute.conf", "simulated", SPAWNS)
-    _set(folder.etc / "api.conf", "conductor", {"auto_confirm": AUTO_CONFIRM_S})
+        set_options(folder.etc / f"{cell}-compute.conf", "simulated", SPAWNS)
+    set_options(folder.etc / "api.conf", "conductor", {"auto_confirm": AUTO_CONFIRM_S})
 
 
-def _set(file: Path, group: str, values: Mapping[str, str]) -> None:
-    """Change options of one group in a configuration file."""
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read(file)
-    parser[group].update(values)
-    with file.open("w") as written:
-        parser.write(written)
+def _use_real_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot], real: RealHosts) -> tuple[int, int]:
+    """Give every agent a libvirtd, and the images of the load. What every host offers: vCPUs, and MiB."""
+    cores, memory = psutil.cpu_count() or 1, psutil.virtual_memory().total >> 20
+    ratio = math.ceil(CAPACITY_FACTOR * plan.vcpus_of(planned) / len(shape.hosts()) / cores)
+    for name, daemon in real.daemons.items():
+        use_libvirt(folder.etc / f"{name}.conf", folder.hosts / name, daemon, cpu_allocation_ratio=ratio)
+    spark.write_disk(folder.path / "spark.raw")
+    store = FolderStore(folder.images)
+    for image in plan.images_of(planned):
+        store.add(folder.path / "spark.raw", name=spark.NAME, image_id=image, disk_format="raw")
+    return cores * ratio, memory
 
 
 def _define(region: Region, planned: Sequence[Boot]) -> None:

@@ -8,12 +8,16 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from compute.simulated import METADATA_KEY, SpawnOutcome
 from objects.base import Object
 from objects.group import GroupPolicy
 
 PROJECT = "chaos"
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
+MISSING_IMAGE = "70a599e0-31e7-49b7-b260-868f441e862c"
+"""No image: real hosts cannot build from it."""
 
 
 class Expected(enum.StrEnum):
@@ -57,8 +61,9 @@ class Act(Object, frozen=True, kw_only=True):
 class Boot(Object, frozen=True, kw_only=True):
     """One POST: ``count`` servers, ``at`` seconds after the load began.
 
-    ``simulated`` scripts how its spawns end, on some hosts or on all. ``delete_after`` seconds from its acceptance the first
-    ``deletes`` of its servers are deleted. ``repeats``: the POST is sent again once it was answered. ``acts``: on its last server.
+    ``simulated`` scripts how its spawns end, on some hosts or on all; on real hosts only ``image`` can. ``delete_after`` seconds
+    from its acceptance the first ``deletes`` of its servers are deleted. ``repeats``: the POST is sent again once it was answered.
+    ``acts``: on its last server.
     """
 
     number: int
@@ -67,6 +72,7 @@ class Boot(Object, frozen=True, kw_only=True):
     count: int = 1
     group: Group | None = None
     simulated: str | None = None
+    image: str = IMAGE
     expected: Expected = Expected.ACTIVE
     deletes: int = 0
     delete_after: float = 0.0
@@ -85,7 +91,7 @@ class Boot(Object, frozen=True, kw_only=True):
     def body(self, group_uuid: str | None) -> dict[str, Any]:
         """The body of ``POST /servers``."""
         counts = {"min_count": self.count, "max_count": self.count}
-        server: dict[str, Any] = {"name": self.name, "flavorRef": self.flavor.name, "imageRef": IMAGE, **counts}
+        server: dict[str, Any] = {"name": self.name, "flavorRef": self.flavor.name, "imageRef": self.image, **counts}
         if self.simulated:
             server["metadata"] = {METADATA_KEY: self.simulated}
         hints = {"group": group_uuid} if group_uuid else {"all_or_nothing": True} if self.all_or_nothing else {}
@@ -107,13 +113,25 @@ GROUP_SIZE_LIMITS = {GroupPolicy.AFFINITY: 6, GroupPolicy.ANTI_AFFINITY: 3}
 """Servers of one group. Of three that must be apart, a retry finds a free host in the cell even while others are down."""
 
 
-def boots(seed: int, rate: float, duration: float, cells: Sequence[Sequence[str]]) -> tuple[Boot, ...]:
-    """``rate`` requests a second, at random moments, over ``duration`` seconds. ``cells``: the names of the hosts of each."""
+def boots(seed: int, rate: float, duration: float, cells: Sequence[Sequence[str]], *, real: bool = False) -> tuple[Boot, ...]:
+    """``rate`` requests a second, at random moments, over ``duration`` seconds. ``cells``: the names of the hosts of each.
+
+    ``real``: the hosts are no simulated ones, so that no script can tell them what to do.
+    """
     # Apart from the schedule of faults: another choice of faults leaves the load as it is.
     chance = random.Random(f"load {seed}")
     moments = sorted(chance.uniform(0.0, duration) for _ in range(max(1, round(rate * duration))))
     groups = _Groups()
-    return tuple(_boot(chance, number, at, groups, cells) for number, at in enumerate(moments))
+    planned = (_boot(chance, number, at, groups, cells) for number, at in enumerate(moments))
+    return tuple(_unscripted(boot) if real else boot for boot in planned)
+
+
+def _unscripted(boot: Boot) -> Boot:
+    """The same for real hosts: what must fail on all hosts has no image. What fails on some only is an ordinary boot there."""
+    fails = boot.simulated is not None and boot.expected in (Expected.EXHAUSTED, Expected.ABORTED)
+    if not fails:
+        return msgspec.structs.replace(boot, simulated=None)
+    return msgspec.structs.replace(boot, simulated=None, image=MISSING_IMAGE, expected=Expected.ABORTED)
 
 
 class _Groups:
@@ -202,6 +220,12 @@ def _acts(chance: random.Random) -> tuple[Act, ...]:
 def groups_of(planned: Sequence[Boot]) -> tuple[Group, ...]:
     """Every group that the boots name, once."""
     return tuple({boot.group.name: boot.group for boot in planned if boot.group is not None}.values())
+
+
+def images_of(planned: Sequence[Boot]) -> tuple[str, ...]:
+    """Every image that servers are made from, once."""
+    rebuilt = (act.value["imageRef"] for boot in planned for act in boot.acts if act.name == "rebuild")
+    return tuple(dict.fromkeys((IMAGE, *rebuilt)))
 
 
 def vcpus_of(planned: Sequence[Boot]) -> int:

@@ -11,24 +11,22 @@ from chaos.faults import Faults
 from chaos.guest_watch import GuestWatch
 from chaos.judge import Case, Judge, Violation, overfull, told
 from chaos.load import Load
-from chaos.place import CPU_ALLOCATION_RATIO, cores_and_memory, group_uuids, place
+from chaos.place import Place, group_uuids, place
 from chaos.plan import Boot
-from chaos.proxy import Proxies
-from chaos.schedule import Kind, schedule
+from chaos.real_hosts import RealHosts
+from chaos.schedule import REAL_ONLY, Kind, schedule
 from chaos.supervise import Supervisor
 from chaos.verify import verify
 from chaos.watch import Watch
 from chaos.weather import Weather
 from cli.demo.evidence import Evidence, at_rest, gather
-from compute.driver import Guest
-from compute.journal import read_guests
-from compute.simulated import journal_path
-from deploy.local.region import Region
 from deploy.local.shape import Shape
 from deploy.local.start import Start
 from objects.base import Object
 
 SHAPE = Shape(agents=6)
+REAL_SHAPE = Shape(agents=3)
+"""With libvirt: this machine emulates the processors of all guests."""
 START_TIMEOUT_S = 240.0
 """Seconds that the region's first start may take."""
 RESTART_TIMEOUT_S = 120.0
@@ -47,42 +45,56 @@ Say = Callable[[str], None]
 
 
 class Settings(Object, frozen=True, kw_only=True):
-    """``duration``: seconds of load. ``rate``: requests per second. ``every``: seconds from one fault to the next, on average."""
+    """``duration``: seconds of load. ``rate``: requests per second. ``every``: seconds from one fault to the next, on average.
+
+    ``real``: hosts with libvirt.
+    """
 
     duration: float = 120.0
     rate: float = 4.0
     seed: int = 1
     every: float = 4.0
-    kinds: frozenset[Kind] = frozenset(Kind)
+    kinds: frozenset[Kind] = frozenset(Kind) - REAL_ONLY
+    real: bool = False
+
+    @property
+    def shape(self) -> Shape:
+        return REAL_SHAPE if self.real else SHAPE
 
 
 def run(settings: Settings, path: Path, say: Say) -> bool:
     """Whether nothing was violated. Raises what keeps a region from starting; it is stopped in any case."""
-    cells = [[host.name for host in SHAPE.hosts() if host.cell == cell] for cell in SHAPE.cell_names()]
-    planned = plan.boots(settings.seed, settings.rate, settings.duration, cells)
-    with place(path, SHAPE, planned, say) as (region, proxies):
-        say(f"starting {len(SHAPE.members())} commands in {path}")
-        Start(region, START_TIMEOUT_S).run()
-        return Run(settings, region, proxies, say).run(planned)
+    shape = settings.shape
+    cells = [[host.name for host in shape.hosts() if host.cell == cell] for cell in shape.cell_names()]
+    planned = plan.boots(settings.seed, settings.rate, settings.duration, cells, real=settings.real)
+    hosts = [host.name for host in shape.hosts()]
+    real = RealHosts(path / "hosts", hosts, path / "capabilities") if settings.real else None
+    with place(path, shape, planned, say, real=real) as found:
+        say(f"starting {len(shape.members())} commands in {path}")
+        Start(found.region, START_TIMEOUT_S).run()
+        return Run(settings, found, say).run(planned)
 
 
 class Run:
     """A region that serves, from the first request to the verdict."""
 
-    def __init__(self, settings: Settings, region: Region, proxies: Proxies, say: Say) -> None:
+    def __init__(self, settings: Settings, place: Place, say: Say) -> None:
+        region = place.region
         self._settings = settings
         self._region = region
+        self._hosts = place.hosts
+        self._room = place.room
         self._say = say
         self._supervisor = Supervisor(region)
-        self._faults = Faults(region, proxies, self._supervisor, self._timed)
+        self._faults = Faults(region, place.proxies, self._supervisor, place.hosts, self._timed)
         self._watch = Watch(region.notes)
-        self._guests = GuestWatch(region.folder.hosts, [host.name for host in SHAPE.hosts()])
+        self._guests = GuestWatch(place.hosts)
         self._load = Load(region.notes.endpoints(), group_uuids(region), settings.seed)
         self._began = time.monotonic()
 
     def run(self, planned: Sequence[Boot]) -> bool:
         settings = self._settings
-        faults = schedule(settings.seed, settings.duration, settings.every, settings.kinds, SHAPE)
+        faults = schedule(settings.seed, settings.duration, settings.every, settings.kinds, settings.shape)
         self._say(f"{len(planned)} boots and {len(faults)} faults in {settings.duration:g} s, seed {settings.seed}")
         self._began = time.monotonic()
         self._supervisor.start()
@@ -94,7 +106,7 @@ class Run:
             self._pass(settings.duration)
             found = self._settle()
             evidence, more = self._converge()
-            return self._judge(planned, evidence, [*found, *more, *self._watch.settled(HEALTH_TIMEOUT_S)])
+            return self._judge(evidence, [*found, *more, *self._watch.settled(HEALTH_TIMEOUT_S)])
         finally:
             self._watch.stop()
             self._guests.stop()
@@ -135,7 +147,7 @@ class Run:
         return evidence, violations
 
     def _look(self) -> tuple[Evidence, list[Violation]]:
-        evidence = gather(self._region.folder, SHAPE.hosts())
+        evidence = gather(self._region.folder, self._hosts)
         return evidence, self._judge_of(evidence).violations()
 
     def _judge_of(self, evidence: Evidence) -> Judge:
@@ -143,18 +155,17 @@ class Run:
         return Judge(case, evidence, self._weather())
 
     def _weather(self) -> Weather:
-        return Weather(SHAPE, self._faults.incidents)
+        return Weather(self._settings.shape, self._faults.incidents)
 
-    def _judge(self, planned: Sequence[Boot], evidence: Evidence, found: Sequence[Violation]) -> bool:
+    def _judge(self, evidence: Evidence, found: Sequence[Violation]) -> bool:
         """Say everything, and whether it is good."""
-        vcpus, memory = cores_and_memory(SHAPE, planned)
         violations = [
             *(Violation(what=f"an answer that must not come: {text}") for text in self._load.complaints),
             *(Violation(what=text) for text in (*self._supervisor.fell, *self._faults.commands.complaints)),
             *found,
             *self._guests.twice(self._weather()),
             *self._guests.lost(evidence),
-            *overfull(self._journals(), (vcpus * CPU_ALLOCATION_RATIO, memory)),
+            *overfull(self._hosts.guests(), self._room),
             *verify(self._region.folder),
         ]
         report.show_load(self._say, self._load)
@@ -169,10 +180,6 @@ class Run:
         else:
             self._say("No violation: every accepted server is one ACTIVE instance or one ERROR that is accounted for.")
         return not violations
-
-    def _journals(self) -> dict[str, list[Guest]]:
-        hosts = str(self._region.folder.hosts)
-        return {host.name: read_guests(journal_path(hosts, host.name)) for host in SHAPE.hosts()}
 
     def _timed(self, text: str) -> None:
         self._say(f"{time.monotonic() - self._began:7.1f}  {text}")

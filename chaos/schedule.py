@@ -23,6 +23,12 @@ class Kind(enum.StrEnum):
     MUTE = "mute"  # what is asked arrives, answers do not
     HOST = "host"  # its power is cut, it is called dead, and its servers are evacuated; then it comes back
     DRAIN = "drain"  # no fault, but work: a host is disabled, and its servers are migrated; then it is enabled
+    LIBVIRT = "libvirt"  # the libvirtd of a host is killed, or stands still
+    GUEST = "guest"  # the QEMU of one guest is killed, or stands still
+
+
+REAL_ONLY = frozenset({Kind.LIBVIRT, Kind.GUEST})
+"""What only hosts with libvirt have."""
 
 
 WEIGHTS: Mapping[Kind, float] = {
@@ -35,6 +41,8 @@ WEIGHTS: Mapping[Kind, float] = {
     Kind.MUTE: 2.0,
     Kind.HOST: 2.0,
     Kind.DRAIN: 2.0,
+    Kind.LIBVIRT: 4.0,
+    Kind.GUEST: 3.0,
 }
 """How often each happens, compared with the others."""
 
@@ -85,6 +93,10 @@ def _members(shape: Shape) -> list[Member]:
     return found
 
 
+def _kill_and_stop(shape: Shape) -> list[str]:
+    return [f"{how} {host.name}" for host in shape.hosts() for how in ("kill", "stop")]
+
+
 _TARGETS: Mapping[Kind, Callable[[Shape], Sequence[str]]] = {
     Kind.KILL: lambda shape: [f"{how} {member.name}" for member in _members(shape) for how in HOWS],
     Kind.STOP: lambda shape: [member.name for member in _members(shape)],
@@ -95,6 +107,8 @@ _TARGETS: Mapping[Kind, Callable[[Shape], Sequence[str]]] = {
     Kind.MUTE: lambda shape: (*levels(shape), *links_of(shape)),
     Kind.HOST: lambda shape: [host.name for host in shape.hosts()],
     Kind.DRAIN: lambda shape: [host.name for host in shape.hosts()],
+    Kind.LIBVIRT: _kill_and_stop,
+    Kind.GUEST: _kill_and_stop,
 }
 
 _SPANS: Mapping[Kind, tuple[float, float]] = {
@@ -107,6 +121,8 @@ _SPANS: Mapping[Kind, tuple[float, float]] = {
     Kind.MUTE: (3.0, 25.0),
     Kind.HOST: (6.0, 30.0),  # for the evacuations: at the shortest it is back before they are over
     Kind.DRAIN: (5.0, 20.0),
+    Kind.LIBVIRT: (1.0, 30.0),  # one that does not answer is noticed after 15 to 20
+    Kind.GUEST: (1.0, 60.0),  # a call may wait 45 for QEMU
 }
 AGENT_STOP_RANGE_S = (5.0, 50.0)
 """A host is called down after 30 seconds of silence: some are while their agent lives."""

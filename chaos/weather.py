@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from chaos.links import ABOVE, API, level_of
-from chaos.schedule import Kind
+from chaos.schedule import REAL_ONLY, Kind
 from deploy.local.shape import Role, Shape
 from objects.base import Object
 
 EVERYWHERE = "everywhere"
 
+DOWN_AFTER_S = 30.0
+"""Seconds of silence after which a host is down."""
+
 RECOVERY_S = 15.0
 """Seconds after a fault's end in which its effect may last: processes start, connections are made again."""
+
+
+def hypervisor_of(host: str) -> str:
+    """The place of what runs the guests of a host."""
+    return f"hypervisor of {host}"
 
 
 class Incident(Object, frozen=True, kw_only=True):
@@ -25,11 +33,13 @@ class Incident(Object, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """What was hit: a member, a level (see ``links.py``), or EVERYWHERE. Empty: nothing."""
+        """What was hit: a member, a hypervisor, a level (see ``links.py``), or EVERYWHERE. Empty: nothing."""
         if self.kind in (Kind.BROKER, Kind.DATABASE):
             return EVERYWHERE
         if self.kind is Kind.DRAIN:
             return ""
+        if self.kind in REAL_ONLY:
+            return hypervisor_of(self.target.rpartition(" ")[2])
         return level_of(self.target.rpartition(" ")[2])
 
 
@@ -40,6 +50,7 @@ class Weather:
         self.incidents = tuple(incidents)
         self._cells = shape.cell_names()
         self._cell_of = {host.name: host.cell for host in shape.hosts()}
+        self.hosts = tuple(self._cell_of)
         self._supers = {member.name for member in shape.members() if member.role in (Role.SUPER, Role.SCHEDULER)}
 
     def host(self, host: str, at: float, back: float) -> float:
@@ -74,6 +85,11 @@ class Weather:
     def closed(self, host: str, at: float, back: float) -> bool:
         """The same, or the host took no new servers because it was drained."""
         return self._had(host, at, back, Kind.HOST, Kind.DRAIN)
+
+    def takes_none(self, host: str, at: float) -> bool:
+        """Whether this host took no servers at that moment: closed, without its hypervisor, or down after a long silence."""
+        is_closed = self.closed(host, at, 0.0) or self._dark({hypervisor_of(host)}, at, 1.0) > 0
+        return is_closed or self.seen(host, at, DOWN_AFTER_S + 1.0) > DOWN_AFTER_S
 
     def _had(self, host: str, at: float, back: float, *kinds: Kind) -> bool:
         return any(

@@ -10,12 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cli.demo.plan import HostPlan
+from cli.demo.hosts import HostFindings
 from cli.demo.site import Records
-from compute.disks import list_disks, read_disk
-from compute.driver import Guest
-from compute.journal import read_guests
-from compute.simulated import journal_path
 from db.api import cell_mappings, mappings, operations
 from db.audit import quotas, snapshot
 from db.sql.engine import ApiDatabase, CellDatabase
@@ -58,34 +54,23 @@ class Evidence(Object, frozen=True, kw_only=True):
     disks: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # host -> uuids of the disks on it
 
 
-def gather(records: Records, hosts: Sequence[HostPlan]) -> Evidence:
-    """Read API database, cells and guest files. The deployment may be running."""
+def gather(records: Records, hosts: HostFindings) -> Evidence:
+    """Read API database, cells and hosts. The deployment may be running."""
     api = ApiDatabase(records.database_url("api"), name="api")
     cells: dict[str, CellDatabase] = {}
     try:
         for mapping in api.read(cell_mappings.list_all):
             cells[mapping.name] = CellDatabase(mapping.database_url, name=mapping.name)
-        journals = {host.name: journal_path(str(records.path / "hosts"), host.name) for host in hosts}
-        found = {host: read_guests(journal) for host, journal in journals.items()}
+        found = hosts.guests()
         evidence = read(api, cells, {host: tuple(guest.uuid for guest in guests) for host, guests in found.items()})
         powers = {guest.uuid: guest.power for guests in found.values() for guest in guests}
-        faults = {guest.uuid: _disk_fault(records, host, guest) for host, guests in found.items() for guest in guests}
-        disks = {host: tuple(list_disks(str(records.path / "hosts"), host)) for host in found}
+        faults = {guest.uuid: hosts.disk_fault(host, guest) for host, guests in found.items() for guest in guests}
+        disks = {host: tuple(uuids) for host, uuids in hosts.disks().items()}
         spoiled = {uuid: fault for uuid, fault in faults.items() if fault}
         return msgspec.structs.replace(evidence, powers=powers, spoiled=spoiled, disks=disks)
     finally:
         for database in (api, *cells.values()):
             database.dispose()
-
-
-def _disk_fault(records: Records, host: str, guest: Guest) -> str:
-    """What is wrong with the disk of a guest; empty: nothing."""
-    disk = read_disk(str(records.path / "hosts"), host, guest.uuid)
-    if disk is None:
-        return "it has no disk"
-    if disk.server_uuid != (guest.server_uuid or guest.uuid):
-        return f"its disk is that of {disk.server_uuid}"
-    return "its disk is a torn copy" if disk.torn else ""
 
 
 def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[str, Sequence[str]]) -> Evidence:

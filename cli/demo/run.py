@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from cli.demo import plan, report
 from cli.demo.evidence import Evidence, at_rest, gather
+from cli.demo.hosts import SimulatedFindings
 from cli.demo.site import Site
 from cli.demo.verdict import judge
 from cli.demo.workload import Workload
@@ -77,6 +78,7 @@ def _define(site: Site) -> None:
 
 def _boot(site: Site, workload: Workload, console: Console, stopped: threading.Event) -> Evidence:
     """Post everything, then wait for the deployment to come to rest."""
+    found = SimulatedFindings(site.records.path / "hosts", [host.name for host in site.hosts])
     columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         posted = progress.add_task("accepted", total=plan.total())
@@ -85,7 +87,7 @@ def _boot(site: Site, workload: Workload, console: Console, stopped: threading.E
         posting = clients.submit(workload.post, plan.items(), lambda item: progress.advance(posted, item.count))
         give_up = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
-            evidence = gather(site.records, site.hosts)
+            evidence = gather(site.records, found)
             progress.update(ended, completed=sum(1 for server in evidence.servers if server.state != "building"))
             if stopped.wait(0.5) or time.monotonic() > give_up:
                 break
@@ -95,7 +97,7 @@ def _boot(site: Site, workload: Workload, console: Console, stopped: threading.E
                     break
         posting.result()
         clients.shutdown()
-    return gather(site.records, site.hosts)
+    return gather(site.records, found)
 
 
 def _group_uuids(site: Site) -> dict[str, str]:

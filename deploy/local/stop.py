@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from compute.libvirt.private_daemon import PrivateDaemon
 from deploy import ports
+from deploy.local.options import LIBVIRT
 from deploy.local.region import Region
 from deploy.local.shape import Role
 from objects import errors
@@ -15,7 +17,7 @@ PHASES = ((Role.API,), (Role.COMPUTE,), (Role.SUPER, Role.SCHEDULER, Role.CONDUC
 
 
 def stop(region: Region) -> None:
-    """SIGTERM to all services, then the servers; SIGKILL to what does not end in time.
+    """SIGTERM to all services, then the servers; SIGKILL to what does not end in time. Real guests are turned off.
 
     Raises errors.Conflict where something is left even so.
     """
@@ -26,6 +28,8 @@ def stop(region: Region) -> None:
         late = table.stop([member for member in notes.shape.members() if member.role in roles], TERM_TIMEOUT_S)
         if late:
             region.say(f"killed, as they did not end within {TERM_TIMEOUT_S:g} s: {', '.join(late)}")
+    for place in region.folder.hosts.glob(f"*/{LIBVIRT}"):
+        PrivateDaemon(place).stop(guests=True)
     region.backing.stop()
     left = [f"{name} (process {pid})" for name, pids in table.alive().items() for pid in pids] + region.backing.left()
     left += [f"something on port {port}, which was an API's" for port in notes.api_ports if not ports.is_free(port)]

@@ -21,7 +21,7 @@ import pytest
 import requests
 
 from cli.demo.evidence import gather, leftovers
-from cli.demo.plan import HostPlan
+from cli.demo.hosts import SimulatedFindings
 from service.periodic import wait_until
 from tests.support.databases import sqlite_url
 from tests.support.weather import all_weather
@@ -171,5 +171,5 @@ def check(kind: str, without_room: Callable[[Standalone], AbstractContextManager
 
 
 def test_nothing_is_left_that_does_not_agree(running: Standalone) -> None:
-    hosts = [HostPlan(name=f"cell{c}-host{n}", cell=f"cell{c}", vcpus=0, memory_mb=0, disk_gb=0) for c in (1, 2) for n in (1, 2)]
-    assert leftovers(gather(Records(running.state), hosts)) == []
+    hosts = [f"cell{cell}-host{number}" for cell in (1, 2) for number in (1, 2)]
+    assert leftovers(gather(Records(running.state), SimulatedFindings(running.state / "hosts", hosts))) == []

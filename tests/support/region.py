@@ -16,7 +16,7 @@ from cli import app
 from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
 from cli.bootstrap import Commands, bootstrap
 from cli.demo.evidence import Evidence, at_rest, gather, leftovers
-from cli.demo.plan import HostPlan
+from cli.demo.hosts import SimulatedFindings
 from cli.discovering import discover_until
 from objects import errors
 from service.notifications import NotificationSettings as Notifications
@@ -135,7 +135,7 @@ class Region:
         return server
 
     def evidence(self) -> Evidence:
-        return gather(self.folder, [HostPlan(name=h.name, cell=h.cell, vcpus=0, memory_mb=0, disk_gb=0) for h in self.hosts])
+        return gather(self.folder, SimulatedFindings(self.folder.path / "hosts", [host.name for host in self.hosts]))
 
     def settle(self, timeout: float = 40.0, condition: Callable[[Evidence], bool] = at_rest) -> Evidence:
         """Wait until nothing is on its way any more, and check that claims, guests and rows agree."""

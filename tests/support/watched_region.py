@@ -60,7 +60,7 @@ def watched_region(path: Path, change: Callable[[Region], object] = lambda _: No
     """Such a region at work; ``change`` may change its files before its processes start."""
     boots = plan.boots(1, 1.0, 5.0, [[host.name for host in SHAPE.hosts() if host.cell == cell] for cell in SHAPE.cell_names()])
     path.chmod(0o711)
-    with place(path, SHAPE, boots, lambda _: None) as (region, proxies):
-        change(region)
-        Start(region, 2 * PATIENCE).run()
-        yield Watched(region, proxies)
+    with place(path, SHAPE, boots, lambda _: None) as found:
+        change(found.region)
+        Start(found.region, 2 * PATIENCE).run()
+        yield Watched(found.region, found.proxies)

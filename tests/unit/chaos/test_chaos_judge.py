@@ -9,7 +9,7 @@ import pytest
 
 from chaos.judge import Case, Judge, overfull
 from chaos.load import AcceptedBoot
-from chaos.plan import GIANT, Boot, Expected, Group
+from chaos.plan import GIANT, MISSING_IMAGE, Boot, Expected, Group
 from chaos.schedule import Kind
 from chaos.weather import Incident, Weather
 from cli.demo.evidence import Evidence, InstanceState, at_rest
@@ -253,6 +253,12 @@ def test_an_error_without_a_cause_is_a_violation(fault: str, history: tuple[Atte
             (attempt(FailureClass.REQUEST, "BuildAborted"),),
             "cell1",
         ),
+        (
+            Boot(number=1, at=0.0, image=MISSING_IMAGE, expected=Expected.ABORTED),
+            "Image x is not in the store.",
+            (attempt(FailureClass.REQUEST, "NotFound"),),
+            "cell1",
+        ),
         (Boot(number=1, at=0.0, flavor=GIANT, expected=Expected.NO_VALID_HOST), "No valid host was found. None.", (), "cell0"),
     ],
 )
@@ -272,6 +278,8 @@ EXCUSED = {
     "broker": (EXHAUSTED, (attempt(),), hit(Kind.BROKER, "kill", 12, ended=NOW - 20)),
     "spawn stopped": (EXHAUSTED, (attempt(error="SpawnTimeout"),), hit(Kind.STOP, HOST, 12)),
     "agent killed": (EXHAUSTED, (attempt(FailureClass.RESTARTED, "AgentRestarted"),), hit(Kind.KILL, f"all {HOST}", 1)),
+    "libvirt killed": (EXHAUSTED, (attempt(error="HypervisorDown"),), hit(Kind.LIBVIRT, f"kill {HOST}", 1)),
+    "QEMU killed": (EXHAUSTED, (attempt(error="BuildFailed"),), hit(Kind.GUEST, f"kill {HOST}", 1)),
     "late, its cell mute": (
         "Build timed out in building.",
         (attempt(FailureClass.DEADLINE, "BuildTimeout"),),
@@ -304,6 +312,15 @@ def test_no_valid_host_is_right_only_if_no_cell_could_be_reached_long_enough() -
     assert found(case(boot), evidence, Weather(SHAPE, [one, other])) == []
     brief = msgspec.structs.replace(other, began=NOW - 3)
     assert found(case(boot), evidence, Weather(SHAPE, [one, brief])) != []
+
+
+@pytest.mark.parametrize(("kind", "how"), [(Kind.LIBVIRT, "kill "), (Kind.HOST, ""), (Kind.STOP, "")])
+def test_no_valid_host_is_right_if_no_host_took_any(kind: Kind, how: str) -> None:
+    boot, evidence = failed("No valid host was found. None are up.", cell="cell0", host=None)
+    every = [Incident(kind=kind, target=f"{how}{host.name}", began=NOW - 40, ended=NOW) for host in SHAPE.hosts()]
+
+    assert found(case(boot), evidence, Weather(SHAPE, every)) == []
+    assert found(case(boot), evidence, Weather(SHAPE, every[1:])) != []
 
 
 @pytest.mark.parametrize("kind", [Kind.HOST, Kind.DRAIN])

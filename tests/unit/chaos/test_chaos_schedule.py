@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
-from chaos import plan
+from chaos import command, plan
 from chaos.links import hit, level_of, levels, links_of
 from chaos.plan import BAD_HOSTS_PER_CELL, GROUP_SIZE_LIMITS, Expected
-from chaos.schedule import Kind, schedule, targets
+from chaos.run import Settings
+from chaos.schedule import REAL_ONLY, Kind, schedule, targets
 from deploy.local.shape import Role, Shape
 
 SHAPE = Shape(agents=6)
@@ -54,8 +55,29 @@ def test_only_the_kinds_asked_for_come(kinds: set[Kind]) -> None:
 
 
 def test_the_run_of_every_change_evacuates_and_drains() -> None:
-    kinds = {fault.kind for fault in schedule(1, 60.0, 4.0, set(Kind), SHAPE)}
+    kinds = {fault.kind for fault in schedule(1, 60.0, 4.0, Settings().kinds, SHAPE)}
     assert kinds >= {Kind.HOST, Kind.DRAIN}
+    assert not kinds & REAL_ONLY
+
+
+def test_real_hosts_are_asked_for_what_they_can_do() -> None:
+    scripted = plan.boots(7, 4.0, 120.0, CELLS)
+    real = plan.boots(7, 4.0, 120.0, CELLS, real=True)
+
+    assert [(boot.name, boot.at, boot.count, boot.acts) for boot in real] == [
+        (boot.name, boot.at, boot.count, boot.acts) for boot in scripted
+    ]
+    assert any(boot.simulated for boot in scripted)
+    assert not any(boot.simulated for boot in real)
+    failing = [boot for boot in real if boot.image not in plan.images_of(real)]
+    assert failing
+    assert {boot.expected for boot in failing} == {Expected.ABORTED}
+
+
+def test_faults_of_libvirt_are_refused_on_simulated_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--faults", "guest"])
+    assert "add --driver libvirt" in capsys.readouterr().err
 
 
 def test_a_level_is_both_of_its_links() -> None:

@@ -11,6 +11,7 @@ from chaos.guest_watch import GuestWatch
 from chaos.schedule import Kind
 from chaos.weather import Incident, Weather
 from cli.demo.evidence import Evidence, InstanceState
+from cli.demo.hosts import SimulatedFindings
 from compute.disks import Disk, Disks, disks_path, write_to_disk
 from compute.driver import Guest
 from compute.journal import Journal
@@ -44,7 +45,7 @@ def put_disk(path: Path, host: str, uuid: str, *, image: str = "i", writes: int 
 
 
 def watch(path: Path) -> GuestWatch:
-    return GuestWatch(path, (A, B))
+    return GuestWatch(SimulatedFindings(path, (A, B)))
 
 
 @pytest.mark.parametrize(("power", "looks", "number"), [(Power.ON, 2, 1), (Power.OFF, 2, 0), (Power.ON, 1, 0)])
