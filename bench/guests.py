@@ -1,0 +1,390 @@
+"""What real guests cost under libvirt: beside the hypervisor's own time, in memory and CPU, and in a region of two hosts.
+
+    python bench/guests.py            the figures of docs/performance.md (about ten minutes)
+    python bench/guests.py --smoke    the same paths in a minute; figures not to be quoted
+
+``--part turns|many|region`` measures one part only, ``--rounds N`` and ``--guests N`` other numbers of turns and guests. Guests are
+``spark``, 512 bytes that QEMU emulates. Each host is a libvirtd of its own.
+
+turns: a guest is spawned and destroyed by the driver, and the same guest with ready files by libvirt alone. Our part of a spawn is
+what it takes beyond libvirt's start of the guest and a define; of a destroy what it takes beyond libvirt's destroy and undefine.
+many: what the agent's audit and its stats ask of the driver on a host that is full of guests.
+region: separate processes on RabbitMQ and MariaDB, with one cell. Servers are booted in one request on two hosts; then one host has
+guests and the other none, with the default intervals of all periodic work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from bench._calls import LibvirtCalls
+from bench._counters import MIB, Meter, less
+from bench._place import IMAGE, Client, place, serve
+from ci.stages import ACCEPT
+from compute.libvirt import binding, qemu_img
+from compute.libvirt.driver import LibvirtDriver
+from compute.libvirt.opts import LibvirtSettings
+from compute.libvirt.private_daemon import PrivateDaemon
+from db.api import mappings
+from db.sql.engine import Database
+from deploy.local.options import LIBVIRT, use_libvirt
+from deploy.local.region import Region
+from deploy.local.shape import Shape
+from deploy.servers import Unavailable
+from images import spark
+from images.store import FolderStore
+from objects.base import Object
+from service.periodic import wait_until
+from tests.support import libvirt_host
+from tests.support.libvirt_driver import add_spark, guest, opened, settings_of, spawn, spec
+
+SHAPE = Shape(cells=1, apis=1, supers=1, schedulers=1, conductors=1, agents=2)
+SPAWN_THREADS = 4
+CPU_RATIO = 100
+"""Capacity limits nothing."""
+PATIENCE_S = 600.0
+MAIN_CALLS = ("DomainCreateWithFlags", "DomainDefineXMLFlags", "DomainDestroy", "DomainUndefineFlags")
+
+
+class Sizes(Object, frozen=True, kw_only=True):
+    """How much is measured: turns, guests on a full host, servers of one request, seconds of an idle region."""
+
+    rounds: int = 25
+    guests: int = 60
+    boots: int = 100
+    idle_s: float = 180.0
+
+
+SMOKE = Sizes(rounds=2, guests=3, boots=4, idle_s=2.0)
+
+
+class Turn(Object, frozen=True, kw_only=True):
+    """One guest's life: seconds of each step, by name, and the CPU seconds of this process and of libvirtd."""
+
+    seconds: Mapping[str, float]
+    cpu: Mapping[str, float]
+
+
+# -- by turns ----------------------------------------------------------------------------------------------------------------------
+
+
+class Turns:
+    """The driver and libvirt alone with the same guest."""
+
+    def __init__(self, place: Path, daemon: PrivateDaemon, driver: LibvirtDriver, calls: LibvirtCalls) -> None:
+        self._libvirt = binding.load()
+        self._connection = self._libvirt.open(daemon.uri)
+        self._daemon = psutil.Process(daemon.pid)
+        self._driver = driver
+        self._settings = _settings(daemon, place)
+        self._place = place
+        self._calls = calls
+        self.asked: dict[str, Counter[str]] = {}
+        """What a spawn and a destroy ask of libvirt, and how many processes they start."""
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def run(self, *, config_drive: bool) -> Turn:
+        """One turn of each."""
+        one = guest()
+        seconds: dict[str, float] = {}
+        cpu: dict[str, float] = {}
+        folder = Path(self._settings.instances_path) / one.uuid
+        drive = Path(self._settings.config_drive_path) / f"{one.uuid}.iso"
+        with self._timed("spawn", seconds, cpu):
+            spawn(self._driver, one, spec(config_drive=config_drive))
+        seconds["create in spawn"] = self._calls.seconds["DomainCreateWithFlags"]
+        domain = self._connection.lookupByUUIDString(one.uuid)
+        xml = domain.XMLDesc(self._libvirt.VIR_DOMAIN_XML_INACTIVE)
+        base = qemu_img.backing_file(folder / "disk")
+        assert base is not None
+        kept = self._place / "drive.iso"
+        if config_drive:
+            shutil.copy(drive, kept)
+        with self._timed("destroy", seconds, cpu):
+            self._driver.destroy(one.uuid)
+        seconds["destroy in destroy"] = sum(self._calls.seconds[name] for name in MAIN_CALLS)
+        folder.mkdir()
+        qemu_img.create_overlay(folder / "disk", base, "raw", 1 << 30)
+        if config_drive:
+            shutil.copy(kept, drive)
+        with self._timed("bare spawn", seconds, cpu):
+            domain = self._connection.defineXML(xml)
+            seconds["bare define"] = self._calls.seconds["DomainDefineXML"]
+            domain.create()
+        with self._timed("bare destroy", seconds, cpu):
+            domain.destroy()
+            domain.undefine()
+        shutil.rmtree(folder)
+        drive.unlink(missing_ok=True)
+        seconds["our part of spawn"] = seconds["spawn"] - seconds["create in spawn"] - seconds["bare define"]
+        seconds["our part of destroy"] = seconds["destroy"] - seconds["destroy in destroy"]
+        return Turn(seconds=seconds, cpu=cpu)
+
+    @contextmanager
+    def _timed(self, name: str, seconds: dict[str, float], cpu: dict[str, float]) -> Iterator[None]:
+        self._calls.reset()
+        used, daemon, began = _own_cpu(), _cpu(self._daemon), time.perf_counter()
+        yield
+        seconds[name] = time.perf_counter() - began
+        cpu[name], cpu[f"{name}, libvirtd"] = _own_cpu() - used, _cpu(self._daemon) - daemon
+        self.asked[name] = self._calls.counts + Counter({"processes": self._calls.processes})
+
+
+def measure_turns(console: Console, sizes: Sizes) -> None:
+    """Print what a spawn and a destroy take of the driver and of libvirt alone."""
+    with host() as (folder, daemon, store), opened(_settings(daemon, folder), store) as driver, LibvirtCalls() as calls:
+        driver.guests()
+        turns = Turns(folder, daemon, driver, calls)
+        for config_drive in (False, True):
+            turns.run(config_drive=config_drive)  # what is done once: the image, the host's facts, imports
+            found = [turns.run(config_drive=config_drive) for _ in range(sizes.rounds)]
+            _show_turns(console, found, "with a config drive" if config_drive else "without a config drive")
+        for name in ("spawn", "destroy"):
+            console.print(f"a {name} asks: {_counted(turns.asked[name])}", highlight=False)
+        turns.close()
+
+
+def _show_turns(console: Console, found: Sequence[Turn], what: str) -> None:
+    table = Table(title=f"{len(found)} guests {what}, load {os.getloadavg()[0]:.1f}", title_justify="left")
+    for heading in ("", "p50, ms", "p95, ms", "least, ms", "CPU ms", "of libvirtd"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name in found[0].seconds:
+        times = sorted(turn.seconds[name] * 1000 for turn in found)
+        cpu = [
+            statistics.mean(turn.cpu[key] * 1000 for turn in found) for key in (name, f"{name}, libvirtd") if key in found[0].cpu
+        ]
+        figures = (statistics.median(times), times[int(len(times) * 0.95)], times[0], *cpu)
+        table.add_row(name, *(f"{figure:.1f}" for figure in figures), style="bold" if name.startswith("our") else None)
+    console.print(table)
+
+
+# -- many guests -------------------------------------------------------------------------------------------------------------------
+
+
+def measure_many(console: Console, sizes: Sizes) -> None:
+    """Print what it takes to look at a host full of guests."""
+    with host() as (folder, daemon, store):
+        settings = settings_of(daemon, folder)
+        with opened(settings, store) as driver:
+            driver.guests()
+            began = time.perf_counter()
+            with ThreadPoolExecutor(SPAWN_THREADS) as pool:
+                list(pool.map(lambda _: spawn(driver), range(sizes.guests)))
+            rate = sizes.guests / (time.perf_counter() - began)
+            console.print(f"{sizes.guests} spawns by {SPAWN_THREADS} threads: {rate:.1f}/s, load {os.getloadavg()[0]:.1f}")
+        with opened(settings, store) as driver, LibvirtCalls() as calls:
+            for name, function in (("first guests()", driver.guests), ("guests()", driver.guests), ("nodes()", driver.nodes)):
+                took = [_took(function, calls) for _ in range(1 if name.startswith("first") else sizes.rounds)]
+                console.print(
+                    f"{name} of {sizes.guests} guests: p50 {statistics.median(took) * 1000:.1f} ms, least {min(took) * 1000:.1f};"
+                    f" asks {_counted(calls.counts + Counter({'processes': calls.processes}))}",
+                    highlight=False,
+                )
+        console.print(f"libvirtd: {_memory([psutil.Process(daemon.pid)])}", highlight=False)
+
+
+def _took(function: Callable[[], object], calls: LibvirtCalls) -> float:
+    calls.reset()
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began
+
+
+# -- a region ----------------------------------------------------------------------------------------------------------------------
+
+
+class LibvirtRegion:
+    """A region whose hosts have a libvirtd each."""
+
+    def __init__(self, region: Region, daemons: Mapping[str, PrivateDaemon]) -> None:
+        self._region = region
+        self.daemons = daemons
+        self.meter = Meter(region)
+        serve(region)
+        self._client = Client(region)
+        self._database = Database(region.folder.database_url("api"), name="api")
+
+    def close(self) -> None:
+        self._database.dispose()
+        self.meter.close()
+
+    def boot(self, name: str, count: int, on: str | None = None) -> float:
+        """Boot servers in one request; the seconds from its accept until all are ACTIVE."""
+        self._client.post(name, count, on)
+        query = mappings.ServerQuery(name=f"^{name}", limit=1000)
+
+        def settled() -> bool:
+            return all(each.state in ("active", "error") for each in self._database.read(mappings.list_, query))
+
+        assert wait_until(settled, PATIENCE_S, pause=0.1)
+        servers = self._database.read(mappings.list_, query)
+        active = [each.launched_at for each in servers if each.launched_at is not None]
+        assert len(active) == count, f"{len(active)} of {count} are ACTIVE"
+        return max(active) - min(each.created_at for each in servers)
+
+    def delete(self, name: str) -> float:
+        """Delete these servers, one request each; the seconds until all are gone and no QEMU is left."""
+
+        def gone() -> bool:
+            guests = any(daemon.guest_pids() for daemon in self.daemons.values())
+            return not guests and not self._database.read(mappings.list_, query)
+
+        began = time.monotonic()
+        query = mappings.ServerQuery(name=f"^{name}", limit=1000)
+        for each in self._database.read(mappings.list_, query):
+            self._client.delete(each.uuid)
+        assert wait_until(gone, PATIENCE_S, pause=0.1)
+        return time.monotonic() - began
+
+    def agent(self, name: str) -> list[psutil.Process]:
+        return [psutil.Process(pid) for pid in self._region.table.alive()[name]]
+
+
+def measure_region(console: Console, sizes: Sizes) -> None:
+    """Print what boots on two hosts take, and what idle guests cost their agent. Raises ``Unavailable``."""
+    with ExitStack() as stack:
+        region = stack.enter_context(place(SHAPE))
+        hosts = region.folder.hosts
+        daemons = {
+            each.name: PrivateDaemon(hosts / each.name / LIBVIRT, cache=libvirt_host.capability_cache()) for each in SHAPE.hosts()
+        }
+        spark.write_disk(hosts / "spark.raw")
+        FolderStore(region.folder.images).add(hosts / "spark.raw", name="spark", image_id=IMAGE, disk_format="raw")
+        for name, daemon in daemons.items():
+            daemon.start()
+            use_libvirt(region.folder.etc / f"{name}.conf", hosts / name, daemon, cpu_allocation_ratio=CPU_RATIO)
+        bench = LibvirtRegion(region, daemons)
+        stack.callback(bench.close)
+        _measure_boots(console, bench, sizes)
+        _measure_idle(console, bench, sizes)
+
+
+def _measure_boots(console: Console, bench: LibvirtRegion, sizes: Sizes) -> None:
+    bench.boot("first", 2)  # images are copied to the hosts
+    bench.delete("first")
+    libvirtds = [psutil.Process(daemon.pid) for daemon in bench.daemons.values()]
+    before, daemons_before = bench.meter.cpu(), sum(map(_cpu, libvirtds))
+    seconds = bench.boot("many", sizes.boots)
+    used, daemons = less(bench.meter.cpu(), before), sum(map(_cpu, libvirtds)) - daemons_before
+    guests = sum(_cpu(process) for daemon in bench.daemons.values() for process in _guests(daemon))
+    console.print(
+        f"{sizes.boots} servers in one request on two hosts: all ACTIVE after {seconds:.1f} s, {sizes.boots / seconds:.2f}/s, load "
+        f"{os.getloadavg()[0]:.1f}",
+        highlight=False,
+    )
+    each = {**used, "libvirtd": daemons, "QEMU": guests}
+    shares = ", ".join(f"{role} {cpu / sizes.boots * 1000:.0f}" for role, cpu in sorted(each.items(), key=lambda pair: -pair[1]))
+    console.print(f"  CPU ms per server: {shares}", highlight=False)
+    console.print(f"  deleted, one request each: all gone after {bench.delete('many'):.1f} s", highlight=False)
+
+
+def _measure_idle(console: Console, bench: LibvirtRegion, sizes: Sizes) -> None:
+    full, empty = bench.daemons
+    bench.boot("idle", sizes.guests, on=full)
+    agents = {name: bench.agent(name) for name in (full, empty)}
+    libvirtds = {name: [psutil.Process(daemon.pid)] for name, daemon in bench.daemons.items()}
+    groups = {f"agent of {sizes.guests} guests": agents[full], "agent of none": agents[empty]}
+    groups |= {f"libvirtd of {sizes.guests} guests": libvirtds[full], "libvirtd of none": libvirtds[empty]}
+    groups["their QEMU"] = _guests(bench.daemons[full])
+    before = {name: sum(map(_cpu, some)) for name, some in groups.items()}
+    began = time.monotonic()
+    time.sleep(sizes.idle_s)  # what is used meanwhile runs by the clock
+    seconds = time.monotonic() - began
+    table = Table(title=f"Idle, default intervals, {seconds:.0f} s, load {os.getloadavg()[0]:.1f}", title_justify="left")
+    for heading in ("", "% of a core", "memory"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, some in groups.items():
+        table.add_row(name, f"{(sum(map(_cpu, some)) - before[name]) / seconds * 100:.2f}", _memory(some))
+    console.print(table)
+
+
+# -- helpers -----------------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def host() -> Iterator[tuple[Path, PrivateDaemon, FolderStore]]:
+    """A libvirtd without guests, a folder for an agent's files, and images."""
+    with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:
+        folder = Path(name)
+        with libvirt_host.private_daemon(folder / "host") as daemon:
+            yield folder, daemon, add_spark(folder / "images")
+
+
+def _settings(daemon: PrivateDaemon, folder: Path) -> LibvirtSettings:
+    """Guests have a config drive only if they ask for it."""
+    return settings_of(daemon, folder, force_config_drive=False)
+
+
+def _guests(daemon: PrivateDaemon) -> list[psutil.Process]:
+    return [psutil.Process(pid) for pid in daemon.guest_pids().values()]
+
+
+def _cpu(process: psutil.Process) -> float:
+    """CPU seconds of a process, and of its children that have ended."""
+    times: Any = process.cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def _own_cpu() -> float:
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _memory(processes: Sequence[psutil.Process]) -> str:
+    found = [process.memory_full_info() for process in processes]
+    return f"{sum(each.pss for each in found) / MIB:.0f} MiB PSS, {sum(each.rss for each in found) / MIB:.0f} RSS"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items(), key=lambda pair: -pair[1])) or "nothing"
+
+
+PARTS: dict[str, Callable[[Console, Sizes], None]] = {"turns": measure_turns, "many": measure_many, "region": measure_region}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="few guests; the figures mean nothing")
+    parser.add_argument("--part", choices=list(PARTS))
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--guests", type=int)
+    told = parser.parse_args()
+    sizes = SMOKE if told.smoke else Sizes()
+    sizes = Sizes(rounds=told.rounds or sizes.rounds, guests=told.guests or sizes.guests, boots=sizes.boots, idle_s=sizes.idle_s)
+    accepted = 0 if told.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
+    if why := libvirt_host.why_missing():
+        print(f"No guests can be had here: {why}")
+        return accepted
+    console = Console(width=160)
+    try:
+        for name in (told.part,) if told.part else PARTS:
+            PARTS[name](console, sizes)
+    except Unavailable as error:
+        print(f"No region can be had here: {error}")
+        return accepted
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
