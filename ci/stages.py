@@ -44,7 +44,7 @@ unsteady: list[str] = []
 SERVED = ("functional", "matrix")
 """Stages that are given a RabbitMQ, a MariaDB and a PostgreSQL: see ``ci/servers.py``."""
 
-WITH_GUESTS = ("libvirt",)
+WITH_GUESTS = ("libvirt", "chaos-libvirt")
 """Stages that are given a hypervisor: see ``ci/hypervisor.py``."""
 
 ACCEPT = ("SC_TEST_ACCEPT_MISSING", "ACCEPT_MISSING")
@@ -231,6 +231,20 @@ def chaos() -> None:
     run(sys.executable, "-m", "chaos", "--seed", "1", "--duration", "60")
 
 
+def chaos_libvirt() -> None:
+    """Half a minute of the same with real guests."""
+    if (not region_can_be_had() or not _guests_can_be_had()) and any(os.environ.get(variable) for variable in ACCEPT):
+        print("  RabbitMQ, MariaDB or a hypervisor is not installed: left out")
+        return
+    run(sys.executable, "-m", "chaos", "--driver", "libvirt", "--seed", "1", "--duration", "30")
+
+
+def _guests_can_be_had() -> bool:
+    from tests.support import libvirt_host
+
+    return not libvirt_host.why_missing()
+
+
 def region_can_be_had() -> bool:
     # Only here: some stages run where not all that this needs is installed.
     from deploy import packages
@@ -249,6 +263,7 @@ STAGES: dict[str, Callable[[], None]] = {
     "wheel": wheel,
     "bench-smoke": bench_smoke,
     "chaos": chaos,
+    "chaos-libvirt": chaos_libvirt,
 }
 BY_NAME: dict[str, Callable[[], None]] = {"compiled": compiled, "properties": properties, "matrix": matrix, "newest": newest}
 """Stages that run only where they are named: what they check is built on request, or is more of what the others do."""
