@@ -17,12 +17,12 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from cli.demo.hosts import Written
+from cli.demo.hosts import DiskWrites
 from compute.driver import Guest
 from compute.libvirt import qemu_img
 from compute.libvirt.domain_xml import METADATA_NAMESPACE
-from compute.libvirt.domains import KeptGuest
 from compute.libvirt.guest_files import ROOT_DISK
+from compute.libvirt.kept_guest import KeptGuest
 from compute.libvirt.private_daemon import PrivateDaemon
 from deploy import processes
 from deploy.local.options import CONFIG_DRIVES, INSTANCES, LIBVIRT
@@ -84,15 +84,15 @@ class RealHosts:
     def disk_fault(self, host: str, guest: Guest) -> str:
         return "" if self._disk(host, guest.uuid).exists() else "it has no disk"
 
-    def written(self, host: str, uuid: str) -> Written | None:
+    def written(self, host: str, uuid: str) -> DiskWrites | None:
         """How often the guest spark has started from its disk."""
         guest = self._defined(host).get(uuid) if host in self.daemons else None
         if guest is None:  # the image is read before the disk: a rebuild writes them the other way round
             return None
         starts = _starts(self._disk(host, uuid))
-        return None if starts is None else Written(host, uuid, guest.image_id, starts)
+        return None if starts is None else DiskWrites(host, uuid, guest.image_id, starts)
 
-    def sample_written(self) -> Iterator[Written]:
+    def sample_written(self) -> Iterator[DiskWrites]:
         every = [(host, uuid) for host, uuids in self.disks().items() for uuid in uuids]
         self._turn += 1
         for number in range(min(SAMPLE_SIZE, len(every))):

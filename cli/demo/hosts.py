@@ -14,7 +14,7 @@ from compute.journal import read_guests
 from compute.simulated import cut_power, journal_path
 
 
-class Written(NamedTuple):
+class DiskWrites(NamedTuple):
     """What the guest of a body has written to its disk, as a number that only grows, and the image of the disk."""
 
     host: str
@@ -38,11 +38,11 @@ class HostFindings(Protocol):
         """What is wrong with the disk of a guest; empty: nothing."""
         ...
 
-    def written(self, host: str, uuid: str) -> Written | None:
+    def written(self, host: str, uuid: str) -> DiskWrites | None:
         """What is on the disk of this body; None: it has none, or it is being written."""
         ...
 
-    def sample_written(self) -> Iterator[Written]:
+    def sample_written(self) -> Iterator[DiskWrites]:
         """What is on some of the disks; called again and again, on all of them."""
         ...
 
@@ -76,11 +76,11 @@ class SimulatedFindings:
             return f"its disk is that of {disk.server_uuid}"
         return "its disk is a torn copy" if disk.torn else ""
 
-    def written(self, host: str, uuid: str) -> Written | None:
+    def written(self, host: str, uuid: str) -> DiskWrites | None:
         disk = self._disk(host, uuid)
-        return None if disk is None else Written(host, uuid, disk.image_id, disk.writes)
+        return None if disk is None else DiskWrites(host, uuid, disk.image_id, disk.writes)
 
-    def sample_written(self) -> Iterator[Written]:
+    def sample_written(self) -> Iterator[DiskWrites]:
         for host, uuids in self.disks().items():
             for uuid in uuids:
                 if (written := self.written(host, uuid)) is not None:

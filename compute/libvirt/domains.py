@@ -6,7 +6,6 @@ next start of the agent removes. Domains without our metadata, and those of anot
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable
@@ -16,13 +15,13 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from compute.driver import Guest, GuestSpec
+from compute.driver import Guest
 from compute.libvirt import binding
 from compute.libvirt.connection import LibvirtConnection, code_of
 from compute.libvirt.cpu_plan import Taken
 from compute.libvirt.domain_xml import METADATA_NAMESPACE, METADATA_PREFIX, make_metadata_xml, taken_of
+from compute.libvirt.kept_guest import KeptGuest
 from objects import errors, typed
-from objects.base import Object
 from objects.task import Power
 from service.rate_limited_log import RateLimitedLog
 
@@ -52,29 +51,6 @@ _OFF_REASONS = {
     libvirt.VIR_DOMAIN_SHUTOFF_DAEMON: "The guest was ended by libvirt.",
     libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN: "The host was restarted, or lost its power.",
 }
-
-
-class KeptGuest(Object, frozen=True, kw_only=True):
-    """What is kept with a guest in its domain: without the tenant's metadata, and without secrets.
-
-    ``host``: of the agent that made it. ``image_properties``: those of the image and of the request together. ``config_drive``:
-    whether it has one.
-    """
-
-    guest: Guest
-    spec: GuestSpec
-    host: str
-    image_properties: dict[str, str] = msgspec.field(default_factory=dict)
-    config_drive: bool = False
-
-    def text(self) -> str:
-        """As ASCII text without any character that XML cannot hold."""
-        bare = msgspec.structs.replace(
-            self,
-            guest=msgspec.structs.replace(self.guest, metadata={}),
-            spec=msgspec.structs.replace(self.spec, metadata={}),
-        )
-        return json.dumps(msgspec.to_builtins(bare), separators=(",", ":"))
 
 
 class Domains:

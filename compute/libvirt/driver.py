@@ -26,9 +26,10 @@ from compute.libvirt.connection import LibvirtConnection
 from compute.libvirt.copies import Copies
 from compute.libvirt.disk_plan import plan_disks
 from compute.libvirt.domain_xml import DomainDisk, DomainNic, DomainRequest, make_domain_xml
-from compute.libvirt.domains import Domains, KeptGuest
+from compute.libvirt.domains import Domains
 from compute.libvirt.guest_files import EPHEMERAL_DISK, NEW_DISK, ROOT_DISK, SWAP_DISK, GuestFiles
 from compute.libvirt.host import Host
+from compute.libvirt.kept_guest import KeptGuest
 from compute.libvirt.power import PowerSwitch
 from compute.opts import ComputeSettings
 from images.cache import CachedImage, ImageCache

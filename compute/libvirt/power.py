@@ -13,7 +13,8 @@ import msgspec
 
 from compute.libvirt import binding
 from compute.libvirt.connection import GUEST_CALL_LIMIT_S, LibvirtConnection, code_of
-from compute.libvirt.domains import Domains, KeptGuest
+from compute.libvirt.domains import Domains
+from compute.libvirt.kept_guest import KeptGuest
 from objects import errors
 from objects.task import Power
 

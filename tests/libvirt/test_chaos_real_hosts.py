@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from chaos.real_hosts import RealHosts
-from cli.demo.hosts import Written
+from cli.demo.hosts import DiskWrites
 from deploy.local.options import CONFIG_DRIVES, INSTANCES, LIBVIRT
 from objects.task import Power
 from service.periodic import wait_until
@@ -26,7 +26,7 @@ def test_processes_are_counted_by_uuid(tmp_path: Path) -> None:
             assert {guest.uuid: guest.power for guest in hosts.guests()[HOST]} == {one.uuid: Power.ON, other.uuid: Power.ON}
             assert hosts.disks()[HOST] == sorted((one.uuid, other.uuid))
             assert hosts.disk_fault(HOST, one) == ""
-            assert hosts.written(HOST, one.uuid) == Written(HOST, one.uuid, SPARK, 1)
+            assert hosts.written(HOST, one.uuid) == DiskWrites(HOST, one.uuid, SPARK, 1)
             assert {written.uuid for written in hosts.sample_written()} == {one.uuid, other.uuid}
 
         daemon.kill()

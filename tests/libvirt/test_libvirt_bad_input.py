@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from compute.main import ComputeService
 from objects.instance import FailureClass, State
 from objects.port import Port
 from service.periodic import wait_until
@@ -252,9 +253,9 @@ def test_a_build_waits_for_the_image_store(cell: LibvirtCell, image: str) -> Non
     assert cell.wait(two, State.ACTIVE).history == ()
 
 
-def phase(agent: object, one: str) -> str:
+def phase(agent: ComputeService, one: str) -> str:
     """Where the agent is with this build."""
-    entry = agent._audit._guests.snapshot().get(one)  # type: ignore[attr-defined]
+    entry = agent._audit._guests.snapshot().get(one)
     return entry[0].value if entry else ""
 
 
