@@ -21,17 +21,18 @@ from objects.mask import mask_url
 
 VIOLATED, INTERRUPTED = 1, 130
 REAL_RATE = 0.5
+"""Requests a second with libvirt: starting a guest takes a third of a second of CPU."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status: 0 where nothing was violated, 1 where something was or the region did not start, 130 where interrupted."""
-    settings = _settings(argv)
+    given = settings(argv)
     path = Path(tempfile.mkdtemp(prefix="superconductor-chaos-"))
     path.chmod(0o711)  # a database server of another user must get to its own folder
     signal.signal(signal.SIGTERM, _interrupt)
-    print(f"seed {settings.seed}; if this is killed, stop the rest with 'make region-down STATE={path}'", flush=True)
+    print(f"seed {given.seed}; if this is killed, stop the rest with 'make region-down STATE={path}'", flush=True)
     try:
-        good = run(settings, path, _say)
+        good = run(given, path, _say)
     except KeyboardInterrupt:
         print("chaos: interrupted", file=sys.stderr)
         shutil.rmtree(path, ignore_errors=True)
@@ -46,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return VIOLATED
 
 
-def _settings(argv: Sequence[str] | None) -> Settings:
+def settings(argv: Sequence[str] | None) -> Settings:
+    """What the arguments ask for. Exits with status 2 if they cannot be understood."""
     usual = Settings()
     parser = argparse.ArgumentParser(prog="python -m chaos", description="A region under load and faults, and a strict verdict.")
     parser.add_argument(
@@ -79,7 +81,7 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         rate=given.rate or (REAL_RATE if real else usual.rate),
         seed=seed,
         every=given.every,
-        kinds=given.faults or (frozenset(Kind) if real else usual.kinds),
+        kinds=given.faults if given.faults is not None else frozenset(Kind) if real else usual.kinds,
         real=real,
     )
 

@@ -74,6 +74,19 @@ def test_real_hosts_are_asked_for_what_they_can_do() -> None:
     assert {boot.expected for boot in failing} == {Expected.ABORTED}
 
 
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [
+        ([], set(Kind) - REAL_ONLY),
+        (["--driver", "libvirt"], set(Kind)),
+        (["--faults", ""], set()),
+        (["--driver", "libvirt", "--faults", "guest,kill"], {Kind.GUEST, Kind.KILL}),
+    ],
+)
+def test_faults_are_those_asked_for_or_all_that_the_hosts_have(words: list[str], kinds: set[Kind]) -> None:
+    assert command.settings(words).kinds == kinds
+
+
 def test_faults_of_libvirt_are_refused_on_simulated_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command.main(["--faults", "guest"])
