@@ -14,7 +14,7 @@ from api.opts import ApiSettings
 from cli.all_in_one import AllInOne, DeploymentTimes, Host, SimulatedHost, StateFolder, log_to
 from cli.base import Admin, at_least, key_value
 from cli.bootstrap import Commands, bootstrap, starter_flavors, starter_image
-from cli.demo.machines import SETTLED, Machines
+from cli.demo.machines import Machines
 from cli.discovering import discover_until
 from cli.libvirt_hosts import DRIVER, LibvirtHosts
 from cli.starter import FLAVORS
@@ -149,9 +149,7 @@ def first_machine(machines: Machines, name: str) -> Iterator[str]:
     if name not in machines.servers():
         flavor, *_ = FLAVORS[0]
         machines.boot(name, spark.IMAGE_ID, 1, machines.flavor_id(flavor))
-    if not machines.wait(lambda: machines.servers()[name]["status"] in SETTLED):
-        yield f"server {name} is {machines.servers()[name]['status']}"
-        return
+    machines.wait(lambda: machines.servers()[name]["status"] != "BUILD")
     server = machines.servers()[name]
     yield f"server {name} is {server['status']}{': ' + server['fault']['message'] if 'fault' in server else ''}"
     if server["status"] == "ACTIVE" and machines.wait(lambda: len(machines.console(server["id"])) >= CONSOLE_LINES):
