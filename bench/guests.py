@@ -63,6 +63,7 @@ CPU_RATIO = 100
 """Capacity limits nothing."""
 PATIENCE_S = 600.0
 MAIN_CALLS = ("DomainCreateWithFlags", "DomainDefineXMLFlags", "DomainDestroy", "DomainUndefineFlags")
+"""Calls in which libvirt itself starts or ends a guest."""
 
 
 class Sizes(Object, frozen=True, kw_only=True):
