@@ -189,16 +189,15 @@ class Judge:
     def _explains(self, boot: Boot, cell: str, attempt: Attempt) -> bool:
         """Whether the script or a fault accounts for one failed attempt."""
         kind, at = attempt.failure.kind, attempt.failure.at
-        if kind in (FailureClass.RESTARTED, FailureClass.STOPPING):
-            return self._weather.touched(attempt.host, at, CAUSE_WINDOW_S)
+        hypervisor_was_hit = self._weather.touched(hypervisor_of(attempt.host), at, CAUSE_WINDOW_S)
+        if kind in (FailureClass.RESTARTED, FailureClass.STOPPING):  # an agent without its hypervisor takes no orders
+            return hypervisor_was_hit or self._weather.touched(attempt.host, at, CAUSE_WINDOW_S)
         if kind is FailureClass.DEADLINE:
             return True  # judged with the whole
         if attempt.failure.error == "HostDown":
             silent = self._weather.host(attempt.host, at, CAUSE_WINDOW_S) >= MIN_OUTAGE_S
             return silent or self._weather.called_dead(attempt.host, at, CAUSE_WINDOW_S)
-        if kind in (FailureClass.HOST, FailureClass.RESTARTED) and self._weather.touched(
-            hypervisor_of(attempt.host), at, CAUSE_WINDOW_S
-        ):
+        if kind is FailureClass.HOST and hypervisor_was_hit:
             return True
         if boot.image == MISSING_IMAGE and kind is FailureClass.REQUEST:
             return True

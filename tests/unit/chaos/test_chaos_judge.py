@@ -279,6 +279,11 @@ EXCUSED = {
     "spawn stopped": (EXHAUSTED, (attempt(error="SpawnTimeout"),), hit(Kind.STOP, HOST, 12)),
     "agent killed": (EXHAUSTED, (attempt(FailureClass.RESTARTED, "AgentRestarted"),), hit(Kind.KILL, f"all {HOST}", 1)),
     "libvirt killed": (EXHAUSTED, (attempt(error="HypervisorDown"),), hit(Kind.LIBVIRT, f"kill {HOST}", 1)),
+    "libvirt killed before the order was taken": (
+        EXHAUSTED,
+        (attempt(FailureClass.STOPPING, "Stopping"),),
+        hit(Kind.LIBVIRT, f"kill {HOST}", 1),
+    ),
     "QEMU killed": (EXHAUSTED, (attempt(error="BuildFailed"),), hit(Kind.GUEST, f"kill {HOST}", 1)),
     "late, its cell mute": (
         "Build timed out in building.",
