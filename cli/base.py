@@ -16,7 +16,7 @@ from cliff.show import ShowOne
 
 from cli.app import Superconductor, usage_error
 from cli.deployment import Deployment
-from cli.formats import CsvMany
+from cli.formats import formats
 from cli.parser import HelpFormatter
 from objects import errors
 from objects.base import INT32_MAX
@@ -54,11 +54,8 @@ class Admin(Command):
         self.status = 0
 
     def _load_formatter_plugins(self) -> Any:
-        """cliff's formats of a table, with a CSV that programs can read back. Commands without output never ask."""
-        plugins = super()._load_formatter_plugins()  # type: ignore[misc]  # of the class beside this one, which has an output
-        if self.formatter_namespace == "cliff.formatter.list":  # type: ignore[attr-defined]  # likewise
-            plugins["csv"].obj = CsvMany()
-        return plugins
+        """The formats of a command's output. Commands without output never ask."""
+        return formats(self.formatter_namespace)  # type: ignore[attr-defined]  # of the class beside this one, which has an output
 
     def get_epilog(self) -> str:
         """Nothing: cliff would search all installed packages for the one that a command comes from."""

@@ -15,7 +15,7 @@ from cells.cell import Cell
 from cells.emptying import Emptier, Emptying, MoveOrder, Occupant
 from cli import liveness
 from cli.base import AdminLister, Row, at_least
-from cli.explain import console_on
+from cli.console import console_on
 from db.api.claims import Ledger
 
 JOBS = 10

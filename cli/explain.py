@@ -10,18 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cliff.show import ShowOne
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from cli.console import console_on, table_of
 from cli.http import ApiClient, HttpCommand
-from cli.streams import EscapingConsole, inner
 from objects import errors
 from objects.relaxation import Asked
-
-LINE_WIDTH = 160
-"""Columns of a table where the output is no terminal."""
 
 _REQUEST = re.compile(r"req-[0-9a-f-]{36}|r-[0-9a-f]{32}")
 
@@ -68,24 +62,6 @@ def _explanation(client: ApiClient, subject: str) -> dict[str, Any]:
 
 def _of_request(client: ApiClient, request: str) -> dict[str, Any]:
     return dict(client.get(f"superconductor/requests/{request}/explanation")["explanation"])
-
-
-def console_on(out: Any) -> Console:
-    """A console that writes plain text where ``out`` is no terminal."""
-    if out.isatty():
-        return EscapingConsole(file=inner(out), highlight=False)
-    return EscapingConsole(file=inner(out), width=LINE_WIDTH, height=1, highlight=False)  # a dumb terminal needs both
-
-
-def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Numbers to the right, as written; everything else to the left."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
-    for number, column in enumerate(columns):
-        numeric = any(isinstance(row[number], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text("" if value is None else str(value)) for value in row))  # not markup: [this] must stay
-    return table
 
 
 def describe(console: Console, explanation: dict[str, Any]) -> None:

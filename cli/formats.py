@@ -1,4 +1,4 @@
-"""Output formats that cliff does not bring along."""
+"""The output formats of tables and objects. cliff would search all installed packages for them, at every start."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ import argparse
 import csv
 import json
 from collections.abc import Iterable, Sequence
+from importlib.metadata import EntryPoint
 from typing import Any, TextIO
 
 from cliff.columns import FormattableColumn
 from cliff.formatters.base import SingleFormatter
 from cliff.formatters.commaseparated import CSVLister
+from cliff.formatters.json_format import JSONFormatter
+from cliff.formatters.shell import ShellFormatter
+from cliff.formatters.table import TableFormatter
+from cliff.formatters.value import ValueFormatter
+from cliff.formatters.yaml_format import YAMLFormatter
+from stevedore import ExtensionManager
+from stevedore.extension import Extension
 
 
 class CsvOne(SingleFormatter):
@@ -38,3 +46,18 @@ def csv_cell(value: Any) -> Any:
     """A value as one cell: what has parts as JSON, all else as it is."""
     plain = value.machine_readable() if isinstance(value, FormattableColumn) else value
     return json.dumps(plain, ensure_ascii=False) if isinstance(plain, dict | list | tuple) else plain
+
+
+BOTH = {"json": JSONFormatter, "table": TableFormatter, "value": ValueFormatter, "yaml": YAMLFormatter}
+FORMATS: dict[str, dict[str, type[Any]]] = {
+    "cliff.formatter.list": {**BOTH, "csv": CsvMany},
+    "cliff.formatter.show": {**BOTH, "csv": CsvOne, "shell": ShellFormatter},
+}
+"""The formats of each of cliff's kinds of output, by the names that users give to -f."""
+
+
+def formats(kind: str) -> ExtensionManager[Any]:
+    """The formats of one kind, as cliff wants them."""
+    made = FORMATS[kind].items()
+    extensions = [Extension(name, EntryPoint(name, f"{of.__module__}:{of.__name__}", kind), of, of()) for name, of in made]
+    return ExtensionManager.make_test_instance(extensions, kind)

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cli import glance
-from cli.explain import table_of
+from cli.console import table_of
 from cli.scrape import Key, Scrape
 from objects.base import Object
 from service.metrics import STAGES

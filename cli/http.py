@@ -10,18 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import requests
-
 from cli.base import Admin
+from cli.connection import FAILURES, ApiConnection, HttpAnswer, with_query
 from objects import errors
 from objects.cell import UNKNOWN_CELLS_HEADER
 
 ENDPOINT = "http://127.0.0.1:8774/v2.1"
 VERSION = "2.53"
 """The microversion that the commands are written for."""
-
-CONNECT_AND_READ_TIMEOUT_S = (3.05, 60.0)
-"""Seconds to connect, and to wait for an answer."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 
@@ -35,49 +31,54 @@ class ApiClient:
     def __init__(self, endpoint: str, project: str | None = None, roles: str | None = None) -> None:
         """``roles``: those to ask with, where these are not an administrator's."""
         self.endpoint = endpoint.rstrip("/")
-        if urlsplit(self.endpoint).scheme not in ("http", "https") or not urlsplit(self.endpoint).netloc:
-            raise errors.Invalid(f"--endpoint: {endpoint!r} is not a URL like {ENDPOINT}")
+        try:
+            where = urlsplit(self.endpoint)
+            self._connection = ApiConnection(where)
+        except ValueError:
+            raise errors.Invalid(f"--endpoint: {endpoint!r} is not a URL like {ENDPOINT}") from None
+        self._base = where.path
         self._told = False
-        self._session = requests.Session()
-        self._session.trust_env = False  # a proxy has no business between an operator and an API that serves its own machine
-        self._session.headers["OpenStack-API-Version"] = f"compute {VERSION}"
+        self._headers = {"OpenStack-API-Version": f"compute {VERSION}", "Accept": "application/json"}
         if project:
-            self._session.headers["X-Project-Id"] = project
+            self._headers["X-Project-Id"] = project
         if roles:
-            self._session.headers["X-Roles"] = roles
+            self._headers["X-Roles"] = roles
         if token := os.environ.get("OS_TOKEN"):
-            self._session.headers["X-Auth-Token"] = token  # of an API that has tokens checked; the others take any
+            self._headers["X-Auth-Token"] = token  # of an API that has tokens checked; the others take any
+        for header, value in self._headers.items():
+            if not (value.isascii() and value.isprintable()):
+                raise errors.Invalid(f"The value of {header} has characters that HTTP does not carry: see --project and OS_TOKEN.")
 
     def get(self, path: str, **query: str | None) -> Any:
-        return self.ask("GET", path, params={key: value for key, value in query.items() if value is not None})
+        return self.ask("GET", with_query(path, {key: value for key, value in query.items() if value is not None}))
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        return self.ask("POST", path, json=body)
+        return self.ask("POST", path, body)
 
     def put(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        return self.ask("PUT", path, json=body)
+        return self.ask("PUT", path, body)
 
     def delete(self, path: str) -> None:
         self.ask("DELETE", path)
 
-    def ask(self, method: str, path: str, **arguments: Any) -> Any:
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """The JSON answer, None where there is none."""
-        url = path if path.startswith(self.endpoint) else f"{self.endpoint}/{path}"
         try:
-            answer = self._session.request(method, url, timeout=CONNECT_AND_READ_TIMEOUT_S, **arguments)
-            if answer.status_code >= 400:
-                raise _error(answer)
-            self._tell_unknown(answer.headers.get(UNKNOWN_CELLS_HEADER, ""))
-            return answer.json() if answer.content else None
-        except requests.exceptions.JSONDecodeError as error:
-            raise ApiUnreachable(f"{self.endpoint} does not answer like a Compute API: is the address right?") from error
-        except requests.Timeout as error:
+            answer = self._connection.request(method, f"{self._base}/{path}", self._headers, body)
+        except TimeoutError as error:
             raise ApiUnreachable(f"The API at {self.endpoint} did not answer in time.") from error
-        except (requests.RequestException, UnicodeError) as error:
+        except FAILURES as error:
             raise ApiUnreachable(
                 f"No API can be reached at {self.endpoint}: {_cause(error)}. "
                 "Start one with 'superconductor standalone', or name another with --endpoint."
             ) from error
+        if answer.status >= 300:
+            raise _error(answer, f"{self.endpoint}/{path}")
+        self._tell_unknown(answer.headers.get(UNKNOWN_CELLS_HEADER, ""))
+        try:
+            return answer.json() if answer.body else None
+        except ValueError as error:
+            raise ApiUnreachable(f"{self.endpoint} does not answer like a Compute API: is the address right?") from error
 
     def _tell_unknown(self, cells: str) -> None:
         """Say once, beside the output, of which cells the answer shows what was known last."""
@@ -155,27 +156,19 @@ _KINDS: dict[int, type[errors.SuperconductorError]] = {
 }
 
 
-def _error(answer: requests.Response) -> errors.SuperconductorError:
+def _error(answer: HttpAnswer, url: str) -> errors.SuperconductorError:
     request_id = answer.headers.get("x-openstack-request-id")
     try:
         (fault,) = answer.json().values()
         message = str(fault["message"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        message = f"{answer.url} answers {answer.status_code} {answer.reason}"
-    if answer.status_code >= 500 and request_id:
+        where = answer.headers.get("Location") if answer.status < 400 else None
+        message = f"{url} answers {answer.status} {answer.reason}{f': it is at {where}' if where else ''}"
+    if answer.status >= 500 and request_id:
         message = f"{message} ({request_id})"
-    return _KINDS.get(answer.status_code, ApiUnreachable)(message)
+    return _KINDS.get(answer.status, ApiUnreachable)(message)
 
 
 def _cause(error: BaseException) -> str:
-    """The words of the operating system at the bottom of a chain of exceptions."""
-    seen: BaseException = error
-    while True:
-        inner = seen.__cause__ or seen.__context__ or next((a for a in seen.args if isinstance(a, BaseException)), None)
-        inner = inner or getattr(seen, "reason", None)
-        if not isinstance(inner, BaseException):
-            break
-        seen = inner
-    if isinstance(seen, OSError) and seen.strerror:
-        return seen.strerror.lower()
-    return type(seen).__name__
+    """The words of the operating system, where it has some."""
+    return error.strerror.lower() if isinstance(error, OSError) and error.strerror else type(error).__name__

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from urllib.parse import urlsplit
 
-import requests
 from prometheus_client.parser import text_string_to_metric_families
 
+from cli.connection import FAILURES, ApiConnection
 from objects.base import Object
 
 CONNECT_AND_READ_TIMEOUT_S = (1.0, 4.0)
@@ -64,17 +66,19 @@ def scrape(addresses: Sequence[str]) -> Scrape:
 def _ask(address: str) -> dict[Key, float] | str:
     url = address if address.rstrip("/").endswith("/metrics") else f"{address.rstrip('/')}/metrics"
     try:
-        with requests.Session() as session:
-            session.trust_env = False  # as the commands that ask the API
-            answer = session.get(url, timeout=CONNECT_AND_READ_TIMEOUT_S)
-            answer.raise_for_status()
-        return _parse(answer.text)
-    except requests.HTTPError:
-        return f"answers {answer.status_code}"
-    except requests.RequestException:
-        return "does not answer"
+        where = urlsplit(url)
+        connection = ApiConnection(where, CONNECT_AND_READ_TIMEOUT_S)
+    except ValueError:
+        return "is no URL"
+    try:
+        answer = connection.request("GET", where.path, {})
+        return _parse(answer.body.decode()) if answer.status == HTTPStatus.OK else f"answers {answer.status}"
     except ValueError:
         return "does not answer with metrics"
+    except FAILURES:
+        return "does not answer"
+    finally:
+        connection.close()
 
 
 def _parse(text: str) -> dict[Key, float]:

@@ -10,7 +10,7 @@ from cliff.show import ShowOne
 
 from cli import glance
 from cli.base import ASTRAY, TWIN
-from cli.explain import console_on, table_of
+from cli.console import console_on, table_of
 from cli.http import HttpCommand
 from objects.process import CONDUCTOR_BINARY
 

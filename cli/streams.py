@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, TextIO, cast
-
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
 from objects import text
 
@@ -26,15 +23,6 @@ class EscapingStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
-
-
-class EscapingConsole(Console):
-    """A console that escapes them in what it is given to print; its own sequences, for colours, stay."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        for segment in super().render(renderable, options):
-            words = segment.text if segment.control else text.escaped(segment.text)
-            yield segment if words == segment.text else segment._replace(text=words)
 
 
 def escaping(stream: TextIO) -> TextIO:

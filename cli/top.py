@@ -17,7 +17,7 @@ import msgspec
 from rich.console import RenderableType
 from rich.live import Live
 
-from cli.explain import console_on
+from cli.console import console_on
 from cli.frame import Look, frame
 from cli.http import ApiClient, HttpCommand
 from cli.scrape import Scrape, scrape

@@ -8,7 +8,7 @@ import pytest
 from rich.text import Text
 
 from cli import app
-from cli.explain import console_on, table_of
+from cli.console import console_on, table_of
 from cli.streams import escaping
 
 ODD = "\x1b]0;owned\x07\x9b31m\u202eabc\ud800\r"
