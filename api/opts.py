@@ -289,12 +289,13 @@ def policy_files(conf: cfg.ConfigOpts) -> tuple[str, ...]:
     conf.register_opts(POLICY, group=POLICY_GROUP)
     group = conf[POLICY_GROUP]
     file = conf.find_file(group.policy_file)
-    if file is None and _is_given(conf, "policy_file"):
+    if file is None and is_given(conf, "policy_file"):
         raise errors.Misconfigured(f"[{POLICY_GROUP}] policy_file: {group.policy_file} cannot be found")
     folders = [found for name in group.policy_dirs if (found := conf.find_file(name)) is not None]
     return (*([file] if file else []), *(str(path) for folder in folders for path in sorted(Path(folder).glob("*.yaml"))))
 
 
-def _is_given(conf: cfg.ConfigOpts, option: str) -> bool:
+def is_given(conf: cfg.ConfigOpts, option: str) -> bool:
+    """Whether a file or the environment sets this option of [oslo_policy]."""
     found = conf.get_location(option, POLICY_GROUP)
     return found is not None and found.location.is_user_controlled

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from api.main import ApiService
+from api.main import ApiService, Middleware
 from api.opts import ApiSettings
 from cells import template
 from cells.bulkhead import BulkheadSettings
@@ -181,9 +181,10 @@ class AllInOne:
         scheduler: SchedulerSettings | None = None,
         observer: Observer | None = None,
         notify: Notifications | None = None,
+        guard: Middleware | None = None,
     ) -> None:
         """``scheduler``: how hosts are chosen; None: by the defaults, at the pace. ``observer`` is told of every message sent.
-        ``notify``: whether and where notifications go; None: nowhere.
+        ``notify``: whether and where notifications go; None: nowhere. ``guard`` authenticates the callers.
 
         Raises Misconfigured where a filter, weigher or driver is named that does not exist.
         """
@@ -219,7 +220,7 @@ class AllInOne:
         self._services += [Presence(self._api_database, "api", binary) for binary in (SCHEDULER_BINARY, CONDUCTOR_BINARY)]
         self._api_presence = Presence(self._api_database, "api", API_BINARY)
         api = msgspec.structs.replace(api, images_folder=str(folder.images))
-        self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault)
+        self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault, guard=guard)
         self._api_host = api.host
         database = self._api_database
         self._sign = health.HealthCheck("the API database", lambda: ready.check(database, "api"))

@@ -10,7 +10,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
+from api import keystone
+from api import opts as api_opts
+from api.identity import PUBLIC_PATHS
+from api.main import Middleware
 from api.opts import ApiSettings
+from api.policy import PolicyRules
 from cli.all_in_one import AllInOne, DeploymentTimes, Host, SimulatedHost, StateFolder, log_to
 from cli.base import Admin, at_least, key_value
 from cli.bootstrap import Commands, bootstrap, starter_flavors, starter_image
@@ -38,8 +45,8 @@ CONSOLE_LINES = 3
 class Standalone(Admin):
     """Run API, conductors, scheduler and hosts in this one process, until Ctrl-C.
 
-    Of the files named with --config-file, and of the environment, the options of [scheduler], [monitoring],
-    [oslo_messaging_notifications] and [libvirt] count.
+    Of the files named with --config-file, and of the environment, the options of [api], [keystone_authtoken], [oslo_policy],
+    [quota], [scheduler], [monitoring], [oslo_messaging_notifications] and [libvirt] count.
 
     Hosts are simulated, or run real guests: with --driver libvirt each has a libvirtd of its own, without KVM if the machine has
     none. These guests keep running when standalone stops; the next start finds them.
@@ -47,12 +54,13 @@ class Standalone(Admin):
     Examples:
       superconductor standalone --state ./region
       superconductor --config-file filters.conf standalone --state ./region
+      superconductor --config-file keystone.conf standalone --state ./region
       superconductor standalone --state ./machines --driver libvirt --boot one
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--host", default="127.0.0.1", help="address of the API (default: 127.0.0.1)")
-        parser.add_argument("--port", type=port, default=8774, help="port of the API, 0 for a free one (default: 8774)")
+        parser.add_argument("--host", help="address of the API (default: [api] host, 127.0.0.1)")
+        parser.add_argument("--port", type=port, help="port of the API, 0 for a free one (default: [api] port, 8774)")
         parser.add_argument("--driver", choices=(SIMULATED, DRIVER), default=SIMULATED, help="what hosts are (default: simulated)")
         parser.add_argument(
             "--cells", type=partial(at_least, 1), help="cells to create in a new folder (default: 2; 1 with --driver libvirt)"
@@ -80,6 +88,7 @@ class Standalone(Admin):
         check_hosts(parsed_args)
         real = parsed_args.driver == DRIVER
         pace = DeploymentTimes()
+        api, guard = serving(self.deployment.arguments, parsed_args)
         scheduler = scheduling(self.deployment.arguments, pace)
         watched = Monitor(monitoring(self.deployment.arguments))
         notify = notifications.settings(config.load(self.deployment.arguments, notifications.list_opts(), files=[]))
@@ -97,8 +106,7 @@ class Standalone(Admin):
         try:
             hosts = make_hosts(parsed_args, _cells(folder), machines)
             log_to(folder)
-            api = ApiSettings(host=parsed_args.host, port=parsed_args.port, noauth_anywhere=parsed_args.noauth_anywhere)
-            region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler, notify=notify)
+            region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler, notify=notify, guard=guard)
             self._serve(folder, region, {host.name for host in hosts}, commands, watched, parsed_args.boot)
             if (running := machines.running_guests()) and not parsed_args.stop_guests:
                 self.app.say(f"{len(running)} guests keep running, and the next start finds them; --stop-guests turns them off")
@@ -173,6 +181,30 @@ def make_hosts(parsed_args: argparse.Namespace, cells: Sequence[str], machines: 
 def monitoring(arguments: Sequence[str]) -> monitor.MonitorSettings:
     """The options of [monitoring] in files that were named, and in the environment. Raises Misconfigured."""
     return monitor.settings(config.load(arguments, [(monitor.GROUP, monitor.OPTIONS)], files=[]))
+
+
+def serving(arguments: Sequence[str], parsed_args: argparse.Namespace) -> tuple[ApiSettings, Middleware | None]:
+    """The API as files that were named, the environment and the command say, and what authenticates its callers, if anything does.
+
+    A policy file counts if it is named, or if it is beside a file that was named. Raises Misconfigured, and Invalid for options
+    that do not go together.
+    """
+    conf = config.load(arguments, api_opts.list_opts(), files=[])
+    if conf.api.workers > 1:
+        raise errors.Misconfigured("[api] workers: standalone is one process; leave the option out")
+    settings = api_opts.settings(conf)
+    if not arguments and not any(api_opts.is_given(conf, name) for name in ("policy_file", "policy_dirs")):
+        settings = msgspec.structs.replace(settings, policy_files=())
+    PolicyRules(settings.policy_files)
+    changes = {name: given for name in ("host", "port") if (given := getattr(parsed_args, name)) is not None}
+    settings = msgspec.structs.replace(settings, **changes, noauth_anywhere=settings.noauth_anywhere or parsed_args.noauth_anywhere)
+    if settings.auth_strategy == "noauth":
+        return settings, None
+    for option in ("noauth_anywhere", "boot"):
+        if getattr(parsed_args, option):
+            raise errors.Invalid(f"--{option.replace('_', '-')} is for [api] auth_strategy = noauth")
+    keystone.check(conf)
+    return settings, partial(keystone.guarded, conf=conf, public=PUBLIC_PATHS)
 
 
 def scheduling(arguments: Sequence[str], pace: DeploymentTimes) -> SchedulerSettings:
