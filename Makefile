@@ -34,7 +34,7 @@ help:
 	@echo "make chaos DRIVER=libvirt the same with real guests, whose QEMU processes are counted"
 	@echo "make lint                 ruff, its formatter and the import contracts"
 	@echo "make format               rewrite the sources as the formatter wants them"
-	@echo "make sample               regenerate the samples of configuration and policy in etc/superconductor"
+	@echo "make sample               regenerate the samples in etc/superconductor, and the tables in docs/compute-api.md"
 	@echo "make venv                 only the virtual environment, in $(VENV), with the packages of requirements.lock"
 	@echo "make lock                 write requirements.lock anew: the newest packages within the bounds of setup.cfg (needs uv)"
 	@echo "make compiled             another one, in $(COMPILED), with what decides compiled (docs/scheduling.md)"
@@ -103,6 +103,7 @@ format: $(STAMP)
 sample: $(STAMP)
 	$(VENV)/bin/oslo-config-generator --config-file etc/superconductor/config-generator.conf
 	$(VENV)/bin/oslopolicy-sample-generator --namespace superconductor --output-file etc/superconductor/policy.yaml.sample
+	$(VENV)/bin/python -m tests.support.api_table
 
 clean:
 	rm -rf $(VENV) $(COMPILED) .tox build dist superconductor.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

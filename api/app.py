@@ -6,7 +6,7 @@ from functools import partial
 
 import falcon
 
-from api import faults
+from api import faults, not_served
 from api import policies as may
 from api.accept import Acceptor
 from api.actions import Actions
@@ -88,6 +88,7 @@ def make_app(
     add("/identity/v3", IdentityVersion(), get=PUBLIC)
     add("/v2.1/extensions", Extensions(), get=may.EXTENSIONS)
     add("/v2.1/images", NoImages(), get=may.IMAGES)
+    add("/v2.1/images/detail", NoImages(), get=may.IMAGES)
     add("/v2.1/images/{image_id}", NoImages(), get=may.IMAGES)
     add("/v2.1/servers", servers, get=may.LIST, post=may.CREATE)
     add("/v2.1/servers/detail", servers, "detail", get=may.LIST_DETAIL)
@@ -132,4 +133,5 @@ def make_app(
     add("/v2.1/os-quota-sets/{project_id}/defaults", quotas, "defaults", get=may.QUOTA_DEFAULTS)
     add("/v2.1/superconductor/requests/{request_id}/explanation", RequestExplanation(database), get=may.EXPLAIN)
     add("/v2.1/superconductor/status", Status(settings, database, registry, watch), get=may.STATUS)
+    app.add_sink(not_served.unrouted, "/v2.1/")
     return app

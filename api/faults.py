@@ -82,7 +82,7 @@ def _serialize(req: falcon.Request, resp: falcon.Response, error: falcon.HTTPErr
 def _ours(complaints: RateLimitedLog, req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
     for kind, status in _STATUS:
         if isinstance(error, kind):
-            if status >= 500:
+            if status >= 500 and status != 501:  # what is not offered is no trouble of this service
                 complaints(str(error), logging.WARNING, "%s: %s %s: %s", _request_id(req), req.method, req.path, error)
             shown = (
                 _FULL if kind is errors.StorageFull else str(error) if kind is errors.TooCostly else _HIDDEN.get(status, str(error))

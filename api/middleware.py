@@ -12,6 +12,7 @@ from api.call import Call
 from api.callers import Callers
 from api.identity import Identity, Keystone, Nobody
 from api.microversions import HEADER, LEGACY_HEADER
+from api.not_served import COLLECTIONS
 from api.opts import ApiSettings
 from api.policies import ADMIN
 from api.policy import PolicyRules
@@ -20,9 +21,6 @@ from objects import errors, text
 from objects.context import RequestContext
 from objects.ids import checked_identifier
 from service import logs, metrics
-
-COLLECTIONS = frozenset({"servers", "flavors", "limits", "os-keypairs", "os-quota-sets", "extensions", "images", "superconductor"})
-"""First words of our paths after /v2.1; a word before one of them is a project ID."""
 
 
 class Intake:

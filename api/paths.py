@@ -7,6 +7,8 @@ from typing import Any
 import falcon
 
 from api import call as calls
+from api import not_served
+from api.not_served import KnownOperation
 from api.policies import PUBLIC
 
 METHODS = ("get", "put", "post", "delete", "patch", "head")
@@ -18,6 +20,7 @@ class Paths:
     def __init__(self) -> None:
         self.rules: dict[tuple[str, str], str] = {}
         """By method and path template."""
+        self._known: dict[tuple[str, str], KnownOperation | None] = {}
 
     def add(
         self, app: falcon.App[falcon.Request, falcon.Response], path: str, resource: Any, suffix: str = "", **rules: str
@@ -32,10 +35,18 @@ class Paths:
             raise ValueError(f"{path}: methods {sorted(served)}, rules of {sorted(rules)}")
         app.add_route(path, resource, **({"suffix": suffix} if suffix else {}))
         self.rules |= {(method.upper(), path): rule for method, rule in rules.items()}
+        self._known |= {(method.upper(), path): not_served.known_route(method.upper(), path) for method in rules}
 
     def process_resource(self, req: falcon.Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Raises errors.Forbidden. A method without a handler passes, so that the answer lists the allowed methods."""
-        rule = self.rules.get((req.method, req.uri_template or ""))
-        if rule is None or rule == PUBLIC:
-            return
-        req.context.call = calls.of(req).guarded_by(rule, params.get("project_id"))
+        """Raises errors.Forbidden, errors.NotFound for a version without this operation, and what ``not_served.refuse`` does.
+
+        An unknown method passes, so that the answer lists the allowed methods.
+        """
+        route = (req.method, req.uri_template or "")
+        call = calls.of(req)
+        rule = self.rules.get(route)
+        if rule is None:
+            not_served.refuse(req.method, req.path, call.version)
+        elif rule != PUBLIC:
+            req.context.call = call.guarded_by(rule, params.get("project_id"))
+            not_served.check(f"{req.method} {req.path[:200]}", self._known[route], call.version)

@@ -8,7 +8,7 @@ from typing import Any
 import falcon
 
 from api import call as calls
-from api import policies, schemas
+from api import not_served, policies, schemas
 from api.call import Call
 from api.microversions import Version
 from api.opts import ApiSettings
@@ -42,15 +42,25 @@ class ServerActions:
         self._settings = settings
         self._actions = {action.name: (action, _validator(action)) for action in actions}
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the actions that are served."""
+        return frozenset(self._actions)
+
     def on_post(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        """Raises errors.Invalid for an unknown action, and for a body that names none or several."""
+        """Raises errors.Invalid for an unknown action, and for a body that names none or several.
+
+        Raises errors.NotOffered for an action that is not served, errors.NotFound for one that this version does not have.
+        """
         call = calls.of(req)
         document = read_body(req, self._settings.max_body_size)
         if len(document) != 1:
             raise errors.Invalid(f"The body must name exactly one action; it has {len(document)} keys.")
         (name,) = document
         if name not in self._actions:
+            not_served.refuse_action(name, call.version)
             raise errors.Invalid(f"There is no such action: {name[:80]!r}")
+        not_served.check(f"The action {name}", not_served.SERVER_ACTIONS.get(name), call.version)
         action, validator = self._actions[name]
         call = call.guarded_by(action.rule)
         validator.check(call.version, document)

@@ -75,7 +75,7 @@ class Unsupported(SuperconductorError):
 
 
 class NotOffered(SuperconductorError):
-    """The hypervisor driver cannot do what was asked; another one might."""
+    """This product does not do what was asked, or the hypervisor driver does not; another one might."""
 
 
 class Misconfigured(SuperconductorError):

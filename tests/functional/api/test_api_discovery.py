@@ -77,7 +77,7 @@ def test_every_answer_has_a_request_id_of_its_own(front: Front) -> None:
 
 def test_unknown_paths_and_methods_have_the_form_of_errors(front: Front) -> None:
     """404 and 405."""
-    for path in ("/v2.1/os-volumes", "/v2.1/p1/os-services", "/v3", "/v2.1/servers/x/y/z"):
+    for path in ("/v2.1/os-anything", "/v2.1/p1/os-anything", "/v3", "/v2.1/servers/x/y/z", "/os-volumes"):
         answer = front.get(path)
         assert (answer.status_code, answer.json["itemNotFound"]["code"]) == (404, 404)
     answer = front.client.simulate_put("/v2.1/servers")
@@ -115,9 +115,9 @@ def test_an_unexpected_error_tells_nothing_but_its_request_id(front: Front, capl
         def on_get(self, *_: object) -> None:
             raise RuntimeError("secret detail")
 
-    front.app.add_route("/v2.1/extensions/broken", Broken())
+    front.app.add_route("/v2.1/superconductor/broken", Broken())
     with caplog.at_level(logging.ERROR):
-        answer = front.get("/v2.1/extensions/broken")
+        answer = front.get("/v2.1/superconductor/broken")
     assert answer.status_code == 500
     assert answer.json["computeFault"]["code"] == 500
     assert "secret" not in answer.text

@@ -72,6 +72,9 @@ PATHS = [
     "/v2.1/superconductor/status",
     "/v2.1/{}/servers",
     "/v2.1/{}/limits",
+    "/v2.1/{}",
+    "/v2.1/{}/{}",
+    "/v2.1/os-volumes/{}",
     "/{}",
 ]
 LISTS = ("/v2.1/servers", "/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/flavors/detail")
@@ -176,11 +179,13 @@ def tried(function: Any) -> Any:
 
 
 def ask(front: Front, method: str, path: str, query: str = "", headers: dict[str, str] | None = None, body: Any = None) -> int:
-    """The status of the answer, which is no server error."""
+    """The status of the answer, which is no server error. 501 is none: the Compute API has operations that are not served."""
     raw = None if body is None else json.dumps(body).encode()
     sent = {"Content-Type": "application/json"} | (headers or {}) if raw is not None else headers
     answer = front.client.simulate_request(method, path, query_string=query, headers=sent, body=raw)
-    assert answer.status_code < 500, f"{method} {path}?{query} {headers} {body!r:.300}: {answer.status_code} {answer.text}"
+    assert answer.status_code < 500 or answer.status_code == 501, (
+        f"{method} {path}?{query} {headers} {body!r:.300}: {answer.status_code} {answer.text}"
+    )
     return answer.status_code
 
 
@@ -244,7 +249,7 @@ def test_paths(front: Front, path: str, method: str, one: str, two: str) -> None
 
 
 @tried
-@given(st.sampled_from(PATHS[:-3]), st.dictionaries(st.sampled_from(HEADERS), text, max_size=3))
+@given(st.sampled_from(PATHS[:-6]), st.dictionaries(st.sampled_from(HEADERS), text, max_size=3))
 def test_headers(front: Front, path: str, headers: dict[str, str]) -> None:
     sent = {name: "".join(c for c in given if c >= " " and ord(c) < 256) for name, given in headers.items()}
     ask(front, "GET", path.replace("{}", IMAGE), headers=sent)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from api.opts import ApiSettings
-from api.paths import METHODS, Paths
+from api.paths import Paths
 from tests.support.api import IMAGE, TENANT, Front
+from tests.support.routes import routes_of
 
 NOBODY = {"X-Project-Id": "p1", "X-Roles": "nobody"}
 READER = {"X-Project-Id": "p1", "X-Roles": "reader"}
@@ -38,24 +39,9 @@ def front(tmp_path: Path) -> Iterator[Front]:
     made.close()
 
 
-def routes(front: Front) -> dict[tuple[str, str], object]:
-    """Every method of every path that has a handler of its own."""
-    found: dict[tuple[str, str], object] = {}
-
-    def walk(nodes: Sequence[object]) -> None:
-        for node in nodes:
-            template, methods = getattr(node, "uri_template", None), getattr(node, "method_map", None)
-            if template and methods:
-                found.update({(m, template): r for m, r in methods.items() if getattr(r, "__name__", "").startswith("on_")})
-            walk(getattr(node, "children", []))
-
-    walk(front.app._router._roots)
-    return {key: value for key, value in found.items() if key[0].lower() in METHODS}
-
-
 def test_every_path_but_the_version_documents_turns_away_who_has_no_role(front: Front) -> None:
     """Whatever is there: before the handler looks."""
-    found = routes(front)
+    found = routes_of(front.app)
     assert len(found) > 20
     for method, template in found:
         path = template.format(**PARAMETERS)
