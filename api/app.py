@@ -18,6 +18,7 @@ from api.explanation import Explanation, RequestExplanation
 from api.finding import Finder
 from api.flavors import Flavors, OneFlavor
 from api.hosts import HostWatch
+from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
 from api.limits import ProjectLimits
 from api.middleware import Intake
@@ -42,6 +43,7 @@ from api.versions import ComputeVersion, Extensions, IdentityVersion, NoImages, 
 from cells.registry import CellRegistry
 from db.api.claims import Ledger
 from db.sql.engine import ApiDatabase
+from images.store import open_store
 from service.vault import Vault
 
 App = falcon.App[falcon.Request, falcon.Response]
@@ -90,6 +92,11 @@ def make_app(
     add("/v2.1/images", NoImages(), get=may.IMAGES)
     add("/v2.1/images/detail", NoImages(), get=may.IMAGES)
     add("/v2.1/images/{image_id}", NoImages(), get=may.IMAGES)
+    images = StoreImages(open_store(settings.images_folder), settings.max_limit)
+    add("/image", ImageVersions(), get=PUBLIC)
+    add("/image/v2", ImageVersions(), get=PUBLIC)
+    add("/image/v2/images", images, get=may.IMAGE_LIST)
+    add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW)
     add("/v2.1/servers", servers, get=may.LIST, post=may.CREATE)
     add("/v2.1/servers/detail", servers, "detail", get=may.LIST_DETAIL)
     add("/v2.1/servers/{server_id}", server, get=may.SHOW, put=may.UPDATE, delete=may.DELETE)

@@ -114,6 +114,8 @@ QUOTA_UPDATE = "os_compute_api:os-quota-sets:update"
 QUOTA_DELETE = "os_compute_api:os-quota-sets:delete"
 EXTENSIONS = "os_compute_api:extensions"
 IMAGES = "superconductor:images"
+IMAGE_LIST = IMAGES + ":list"
+IMAGE_SHOW = IMAGES + ":show"
 EXPLAIN = "superconductor:explanation:show"
 EXPLAIN_ALL = "superconductor:explanation:details"
 STATUS = "superconductor:status"
@@ -214,7 +216,9 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(QUOTA_UPDATE, ADMIN, "Change a project's quotas.", "PUT /os-quota-sets/{project_id}"),
     _of(QUOTA_DELETE, ADMIN, "Give a project the default quotas again.", "DELETE /os-quota-sets/{project_id}"),
     _of(EXTENSIONS, READER, "List extensions; there are none.", "GET /extensions"),
-    _of(IMAGES, READER, "Get the answer that there is no image service here.", "GET /images", "GET /images/{id}"),
+    _of(IMAGES, READER, "Get the answer that images are elsewhere.", "GET /images", "GET /images/{id}"),
+    _of(IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images"),
+    _of(IMAGE_SHOW, READER, "Show an image of the image store.", "GET /image/v2/images/{id}"),
     _of(
         EXPLAIN,
         READER,

@@ -65,10 +65,11 @@ class Extensions:
 
 
 class NoImages:
-    """``/v2.1/images``: clients look up image names here. There is no image service to ask."""
+    """``/v2.1/images``: clients without a catalog look up images here. Images are at ``/image``."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, image_id: str = "") -> None:
         raise errors.NotFound(
-            "There is no image service here: name the image by its uuid, in imageRef or as the block device that boots first "
+            f"There is no image service at this address: tell the client OS_IMAGE_ENDPOINT_OVERRIDE={call.of(req).prefix}/image, "
+            "or name the image by its uuid as the block device that boots first "
             "(openstack server create --block-device uuid=UUID,source_type=image,destination_type=local,boot_index=0)."
         )

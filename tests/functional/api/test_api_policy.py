@@ -29,7 +29,7 @@ PARAMETERS = {
     "tag": "t",
     "name": "k",
 }
-OPEN = {"/", "/v2.1", "/identity/v3"}
+OPEN = {"/", "/v2.1", "/identity/v3", "/image", "/image/v2"}
 
 
 @pytest.fixture

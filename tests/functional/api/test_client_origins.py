@@ -98,7 +98,7 @@ def test_who_looks_for_an_image_is_told_that_there_are_none(front: Front) -> Non
     for path in ("/v2.1/images", "/v2.1/p1/images", f"/v2.1/images/{IMAGE}"):
         answer = front.get(path)
         assert answer.status_code == 404
-        assert "There is no image service here" in answer.json["itemNotFound"]["message"]
+        assert "There is no image service at this address" in answer.json["itemNotFound"]["message"]
 
 
 def test_what_is_not_offered_is_named(front: Front) -> None:
