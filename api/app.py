@@ -76,8 +76,8 @@ def make_app(
     flavor = OneFlavor(catalog)
     quotas = QuotaSets(settings, database)
 
-    actions = Actions(finder)
-    every = (*Locks(edits).actions(), *OperationActions(operations, finder, watch).actions(), *consoles.actions())
+    actions = Actions(settings, finder)
+    every = (*Locks(edits).actions(), *OperationActions(operations, finder).actions(), *consoles.actions())
     server_actions = ServerActions(settings, every)
 
     paths = Paths()

@@ -191,13 +191,14 @@ def _metadata(req: falcon.Request, call: Call) -> Filters:
 
 
 def _times(req: falcon.Request, call: Call) -> Filters:
-    since, before = _time(req, "changes-since"), _time(req, "changes-before")
+    since, before = time_of(req, "changes-since"), time_of(req, "changes-before")
     if since is not None and before is not None and since > before:
         raise errors.Invalid("changes-since: must not be later than changes-before")
     return {"changed_since": since, "changed_before": before}
 
 
-def _time(req: falcon.Request, name: str) -> float | None:
+def time_of(req: falcon.Request, name: str) -> float | None:
+    """The time in a parameter, in seconds since the epoch; None if it is missing. Raises errors.Invalid."""
     given = req.get_param(name)
     if not given:
         return None

@@ -10,7 +10,7 @@ from objects.base import Object
 Version = tuple[int, int]
 
 MINIMUM: Version = (2, 1)
-MAXIMUM: Version = (2, 53)
+MAXIMUM: Version = (2, 64)
 SERVICE = "compute"
 HEADER = "OpenStack-API-Version"
 LEGACY_HEADER = "X-OpenStack-Nova-API-Version"
@@ -39,6 +39,11 @@ class Since(enum.Enum):
     ACTION_EVENTS = (2, 51)  # for everyone; administrators had them before
     TAGS_AT_CREATE = (2, 52)
     SERVICE_UUIDS = (2, 53)  # services are named by them; before, by host and binary
+    REBUILD_KEY = (2, 54)  # a rebuild may name a key pair, and its answer has it
+    REBUILD_USER_DATA = (2, 57)
+    ACTION_PAGES = (2, 58)  # of a server's actions, with the time of their last change
+    EVENT_HOSTS = (2, 62)
+    CERTIFICATES = (2, 63)  # of signed images, which are not served
     DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are UNKNOWN, with constant fields only
     LOCKED_REASON = (2, 73)
     QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error

@@ -16,8 +16,10 @@ from api.validation import is_uuid
 from cells.registry import CellRegistry
 from db.api import builds, edits, mappings, operation_accept, operation_steps, operations, shelving
 from db.api.claims import Ledger
+from db.api.edits import Decide
 from db.api.operation_accept import NewOperation
 from db.cell import services
+from db.sql.connection import ApiTransaction
 from images.store import NOT_CONFIGURED
 from objects import errors
 from objects.flavor import Flavor
@@ -46,9 +48,18 @@ class Operations:
         self._doorbell = doorbell
 
     def accept(
-        self, call: Call, server_id: str, kind: OperationKind, args: OperationArgs = NOTHING, flavor: Flavor | None = None
+        self,
+        call: Call,
+        server_id: str,
+        kind: OperationKind,
+        args: OperationArgs = NOTHING,
+        flavor: Flavor | None = None,
+        decide: Decide | None = None,
     ) -> Operation:
-        """Store the operation. Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota."""
+        """Store the operation, and with it the edit that ``decide`` makes.
+
+        Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota.
+        """
         server = self._server(call, server_id)
         destination_cell = self._cell_of(args.host)
         if kind is OperationKind.EVACUATE:
@@ -74,7 +85,7 @@ class Operations:
             destination_cell=destination_cell,
             limits=self._settings.quota,
         )
-        operation = self._database.write(operation_accept.accept, asked, now)
+        operation = self._database.write(_accept, asked, decide, now)
         step(LOG, f"{kind} accepted", server_id, call.context.request_id)
         if kind.moves:
             self._doorbell.accepted(call.context, asked.batch_id or "")
@@ -189,6 +200,13 @@ class Operations:
         if found and self._watch.judge(found[0]) in ("UP", "MAINTENANCE"):
             advice = "evacuate from a host that is down, or that 'host set --down' has called down"
             raise errors.Invalid(f"Compute service of {server.host} is still in use: {advice}")
+
+
+def _accept(tx: ApiTransaction, asked: NewOperation, decide: Decide | None, now: float) -> Operation:
+    operation = operation_accept.accept(tx, asked, now)
+    if decide is not None:
+        edits.change(tx, asked.server_uuid, decide, project_id=asked.scope, now=now)
+    return operation
 
 
 def _not_waiting(server_id: str, what: str) -> errors.Conflict:

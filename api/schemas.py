@@ -29,7 +29,7 @@ TAGS_LIMIT = 50
 TAG_LENGTH = 60
 """Characters that a tag may have."""
 
-CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37), (2, 42), (2, 52))
+CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37), (2, 42), (2, 52), (2, 63))
 """Versions that changed the body of a create."""
 
 KEYPAIR_CHANGES: tuple[Version, ...] = ((2, 1), Since.KEYPAIR_TYPES.value, Since.KEYPAIR_USERS.value)
@@ -46,6 +46,8 @@ _BOOLEAN: Schema = {"type": ["boolean", "string"], "enum": list(BOOLEANS)}
 _COUNT: Schema = {"type": ["integer", "string"], "pattern": r"^[0-9]{1,9}\Z", "minimum": 1, "maximum": 999999999}
 _UUID: Schema = {"type": "string", "format": "uuid"}
 _DESCRIPTION: Schema = {"type": ["string", "null"], "maxLength": 255, "format": "printable"}
+_NULL: Schema = {"type": "null"}
+"""A field whose values are not served."""
 _TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH, "pattern": r"^[^,/]*\Z"}
 _TAGS: Schema = {"type": "array", "maxItems": TAGS_LIMIT, "items": _TAG}
 _METADATA: Schema = {
@@ -119,6 +121,8 @@ def create(version: Version) -> Schema:
         server["description"] = _DESCRIPTION
     if Since.TAGS_AT_CREATE.holds(version):
         server["tags"] = _TAGS
+    if Since.CERTIFICATES.holds(version):
+        server["trusted_image_certificates"] = _NULL
     if Since.NETWORKS_REQUIRED.holds(version):
         required.append("networks")
     return {
@@ -270,8 +274,20 @@ LIVE_MIGRATE = _versions(
     required=["host", "block_migration"],
 )
 RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
+_REBUILD: dict[str, Schema] = {
+    "imageRef": _UUID,
+    "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
+    "preserve_ephemeral": _BOOLEAN,
+    "name": _NAME,
+    "metadata": _METADATA,
+}
+_REBUILD_DESCRIBED = _REBUILD | {"description": _DESCRIPTION}
+_REBUILD_WITH_KEY = _REBUILD_DESCRIBED | {"key_name": _NAME | {"type": ["string", "null"]}}
 REBUILD = _versions(
-    ((2, 1), {"imageRef": _UUID, "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]}, "preserve_ephemeral": _BOOLEAN}),
+    ((2, 1), _REBUILD),
+    (Since.DESCRIPTION.value, _REBUILD_DESCRIBED),
+    (Since.REBUILD_KEY.value, _REBUILD_WITH_KEY),
+    (Since.CERTIFICATES.value, _REBUILD_WITH_KEY | {"trusted_image_certificates": _NULL}),
     required=["imageRef"],
 )
-"""Without what would change the server itself: send that to its own path."""
+"""Without what its host would need to make a new config drive: user data, passwords and files."""

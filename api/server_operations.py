@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import falcon
+import msgspec
 
 from api import policies, schemas, server_view
 from api.call import Call
 from api.finding import Finder
-from api.hosts import HostWatch
 from api.operate import Operations
 from api.server_actions import ServerAction
-from api.servers import host_status
+from api.servers import edit_of
+from api.validation import checked_metadata
 from api.versions import answer
+from db.api.edits import Edit
 from objects import errors
+from objects.instance import Server
 from objects.operation import OperationArgs, OperationKind
+from objects.spec import ServerProperties
 
 Kind = OperationKind
 
@@ -33,10 +38,9 @@ _PLAIN = {
 class OperationActions:
     """Each answers 202 once the operation is stored, except where the Compute API has another status."""
 
-    def __init__(self, operations: Operations, finder: Finder, watch: HostWatch) -> None:
+    def __init__(self, operations: Operations, finder: Finder) -> None:
         self._operations = operations
         self._finder = finder
-        self._watch = watch
 
     def actions(self) -> tuple[ServerAction, ...]:
         special = (
@@ -85,10 +89,10 @@ class OperationActions:
             raise errors.Invalid("rebuild.preserve_ephemeral: only false is served")
         if value.get("OS-DCF:diskConfig", "MANUAL") != "MANUAL":
             raise errors.Invalid("rebuild.OS-DCF:diskConfig: only MANUAL is served")
-        self._operations.accept(call, server_id, Kind.REBUILD, OperationArgs(image_id=value["imageRef"]))
+        args = OperationArgs(image_id=value["imageRef"])
+        self._operations.accept(call, server_id, Kind.REBUILD, args, decide=partial(_edit_of_rebuild, value))
         found = self._finder.find(server_id, call)
-        status = host_status(self._watch, found.server, call)
-        answer(resp, {"server": server_view.detail(found.server, found.spec, call, status, found.ports)}, 202)
+        answer(resp, {"server": server_view.rebuilt(found.server, found.spec, call, found.ports)}, 202)
 
     def _confirm(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
         self._operations.confirm(call, server_id)
@@ -144,6 +148,14 @@ class OperationActions:
     def _force_delete(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
         self._operations.delete(call, server_id)
         resp.status = 204
+
+
+def _edit_of_rebuild(value: dict[str, Any], server: Server, current: ServerProperties) -> Edit:
+    """What a rebuild changes of the server itself. Raises errors.Invalid for another key pair, and errors.Forbidden."""
+    if value.get("key_name", current.key_name) != current.key_name:
+        raise errors.Invalid("rebuild.key_name: the key pair of a server is not changed: give the one that it has, or none")
+    edit = edit_of(value)
+    return msgspec.structs.replace(edit, metadata=checked_metadata(value["metadata"])) if "metadata" in value else edit
 
 
 def _cross_cell(call: Call, value: dict[str, Any]) -> bool:

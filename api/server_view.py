@@ -42,6 +42,8 @@ STATUSES = {
     ServerPhase.DELETED: "DELETED",
 }
 """ServerPhase of a server -> status."""
+_SHOWN_ALONE = frozenset({"key_name", "config_drive", "host_status"})
+"""Fields without a prefix that the answer to a change lacks."""
 UNKNOWN_STATUS = "UNKNOWN"
 """The status of a server with any other stored state."""
 
@@ -68,7 +70,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
         "tenant_id": server.project_id,
         "user_id": server.user_id,
         "metadata": asked.metadata,
-        "hostId": _host_id(server),
+        "hostId": host_digest(server.project_id, server.host),
         "image": _image(server, spec, call),
         "flavor": _flavor(spec.flavor, call) if spec is not None else {},
         "created": iso(server.created_at),
@@ -94,6 +96,24 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
     _add_newer(document, server, asked, call)
     if call.may(policies.ATTRIBUTES):
         _add_administrators(document, server, asked, call, host_status)
+    return document
+
+
+def changed(server: Server, spec: RequestSpec | None, call: Call, own_ports: Sequence[Port] = ()) -> Document:
+    """The server in the answer to a change of it, which has fewer fields than the server shown alone."""
+    whole = detail(server, spec, call, "", own_ports)
+    document = {name: value for name, value in whole.items() if ":" not in name and name not in _SHOWN_ALONE}
+    return document | {"OS-DCF:diskConfig": whole["OS-DCF:diskConfig"], "addresses": ports.brief(own_ports)}
+
+
+def rebuilt(server: Server, spec: RequestSpec | None, call: Call, own_ports: Sequence[Port] = ()) -> Document:
+    """The server in the answer to a rebuild."""
+    document = changed(server, spec, call, own_ports) | {"progress": 0}
+    if call.has(Since.REBUILD_KEY):
+        asked = spec.properties if spec is not None else ServerProperties()
+        document["key_name"] = asked.key_name
+    if call.has(Since.REBUILD_USER_DATA):
+        document["user_data"] = None  # a secret: never shown
     return document
 
 
@@ -123,6 +143,8 @@ def _add_newer(document: Document, server: Server, asked: ServerProperties, call
         document["description"] = asked.description
     if call.has(Since.TAGS):
         document["tags"] = list(asked.tags)
+    if call.has(Since.CERTIFICATES):
+        document["trusted_image_certificates"] = None
 
 
 def _add_administrators(document: Document, server: Server, asked: ServerProperties, call: Call, host_status: str) -> None:
@@ -185,9 +207,9 @@ def _vm_state(server: Server) -> str:
     return phase.vm_state_of(server) if phase.phase_of(server) is not None else UNKNOWN_STATUS.lower()
 
 
-def _host_id(server: Server) -> str:
+def host_digest(project_id: str, host: str | None) -> str:
     """A digest that is equal for servers of one project on one host, and does not reveal the host."""
-    return hashlib.sha224((server.project_id + server.host).encode()).hexdigest() if server.host else ""
+    return hashlib.sha224((project_id + host).encode()).hexdigest() if host else ""
 
 
 def _image(server: Server, spec: RequestSpec | None, call: Call) -> Document | str:

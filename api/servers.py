@@ -202,20 +202,23 @@ class OneServer:
         answer(resp, {"server": server_view.detail(found.server, found.spec, call, status, found.ports)})
 
     def on_put(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        """Change the name and the description, also of a locked server, and answer with the whole server."""
+        """Change the name and the description, also of a locked server, and answer with the server."""
         call = calls.of(req)
         document = read_body(req, self._settings.max_body_size)
         self._validator.check(call.version, document)
-        edit = _edit(document["server"])
+        edit = edit_of(document["server"])
         self._edits.change(call, server_id, lambda server, current: edit)
-        self.on_get(req, resp, server_id)
+        found = self._finder.find(server_id, call)
+        self._silences.tell(resp, call, found.silent)
+        answer(resp, {"server": server_view.changed(found.server, found.spec, call, found.ports)})
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         self._operations.delete(calls.of(req), server_id)
         resp.status = 204
 
 
-def _edit(given: dict[str, Any]) -> Edit:
+def edit_of(given: dict[str, Any]) -> Edit:
+    """The change of the name and the description in a body."""
     description = (given["description"] or "") if "description" in given else UNSET
     return Edit(name=given.get("name", UNSET), description=description)
 

@@ -114,6 +114,8 @@ def _sentence(error: Any) -> str:
 def _reason(error: Any) -> str:
     value, rule = error.instance, error.validator_value
     match error.validator:
+        case "type" if rule == "null":
+            return "is not served; only null can be given"
         case "type":
             kinds = rule if isinstance(rule, str) else " or ".join(rule)
             return f"{_quote(value)} is not of type {kinds}"

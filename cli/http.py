@@ -16,7 +16,7 @@ from objects import errors
 from objects.cell import UNKNOWN_CELLS_HEADER
 
 ENDPOINT = "http://127.0.0.1:8774/v2.1"
-VERSION = "2.53"
+VERSION = "2.62"
 """The microversion that the commands are written for."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)

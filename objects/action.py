@@ -70,6 +70,12 @@ class Action(Object, frozen=True, kw_only=True):
     fault: str | None = None
     events: tuple[Event, ...] = ()
 
+    @property
+    def changed_at(self) -> float:
+        """When it made progress for the last time, in seconds since the epoch."""
+        times = [event.finished_at or event.started_at for event in self.events]
+        return max(times, default=self.finished_at or self.started_at)
+
 
 _STAGES = {
     OperationKind.MIGRATE: "cold_migrate",

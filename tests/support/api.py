@@ -12,6 +12,7 @@ import falcon.testing
 import msgspec
 
 from api.main import build_app
+from api.microversions import MAXIMUM, text
 from api.opts import ApiSettings
 from cells.cell import Cell
 from cells.registry import CellRegistry, RegistrySettings
@@ -39,7 +40,7 @@ RETIRED = Flavor(flavor_id="3", name="m1.retired", vcpus=1, memory_mb=1024, disa
 LIMITS = HostCapacity(vcpus=64.0, memory_mb=65536.0, disk_gb=1000.0)
 TENANT = {"X-Project-Id": "p1", "X-User-Id": "u1", "X-Roles": "member"}
 OTHER_TENANT = {"X-Project-Id": "p2", "X-User-Id": "u2", "X-Roles": "member"}
-NEWEST = {"OpenStack-API-Version": "compute 2.53"}
+NEWEST = {"OpenStack-API-Version": f"compute {text(MAXIMUM)}"}
 """The headers of callers; without any of them an administrator of the default project asks, at 2.1."""
 
 

@@ -16,7 +16,7 @@ from tests.support.api import TENANT, Front
 from tests.support.ground import USUAL, Ground
 
 BUILD = "compute__do_build_and_run_instance"
-OLD, NEW = {"X-OpenStack-Nova-API-Version": "2.50"}, {"X-OpenStack-Nova-API-Version": "2.51"}
+OLD, NEW = {"X-OpenStack-Nova-API-Version": "2.50"}, {"X-OpenStack-Nova-API-Version": "2.62"}
 
 
 @pytest.fixture(params=USUAL)
@@ -27,6 +27,10 @@ def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
     place.end(front.close, place.release)
 
 
+def at(version: str) -> dict[str, str]:
+    return {"OpenStack-API-Version": f"compute {version}"}
+
+
 def listed(front: Front, server: str, headers: dict[str, str] | None = None) -> list[dict[str, Any]]:
     answer = front.get(f"/v2.1/servers/{server}/os-instance-actions", headers)
     assert answer.status_code == 200, answer.text
@@ -34,7 +38,7 @@ def listed(front: Front, server: str, headers: dict[str, str] | None = None) -> 
     return found
 
 
-def one(front: Front, server: str, headers: dict[str, str] | None = None, action: str = "create") -> dict[str, Any]:
+def one(front: Front, server: str, headers: dict[str, str] | None = NEW, action: str = "create") -> dict[str, Any]:
     [request_id] = [each["request_id"] for each in listed(front, server, headers) if each["action"] == action]
     answer = front.get(f"/v2.1/servers/{server}/os-instance-actions/{request_id}", headers)
     assert answer.status_code == 200, answer.text
@@ -135,7 +139,7 @@ def test_a_delete_of_what_was_queued_still(front: Front) -> None:
     assert front.delete(server).status_code == 204
     assert [each["action"] for each in listed(front, server, NEW)] == ["delete", "create"]
     [over] = one(front, server, NEW, "delete")["events"]
-    assert (over["result"], over["host"]) == ("Success", None)
+    assert (over["result"], over["host"]) == ("Success", "")
 
 
 def test_what_nobody_may_see_or_nobody_asked_for(front: Front) -> None:
@@ -144,3 +148,53 @@ def test_what_nobody_may_see_or_nobody_asked_for(front: Front) -> None:
     assert front.get(path, TENANT).status_code == 404
     assert front.get(f"{path}/req-unknown").status_code == 404
     assert front.get("/v2.1/servers/no-uuid/os-instance-actions").status_code == 404
+
+
+def test_who_may_see_the_hosts_of_events_and_since_when(front: Front) -> None:
+    """A digest for everyone and the name for administrators since 2.62; events for everyone since 2.51."""
+    server = front.boot(headers=TENANT)
+    front.hand_over("h1")
+    front.activate(server)
+    shown = front.get(f"/v2.1/servers/{server}").json["server"]
+    for headers, fields in (
+        (at("2.61"), {"traceback"}),
+        (at("2.62"), {"traceback", "host", "hostId"}),
+        (TENANT | at("2.51"), set()),
+        (TENANT | at("2.62"), {"hostId"}),
+    ):
+        [build] = stages(one(front, server, headers), BUILD)
+        assert set(build) == {"event", "start_time", "finish_time", "result"} | fields
+        assert build.get("hostId", shown["hostId"]) == shown["hostId"]
+    [first] = stages(one(front, server), "api_accept_build_request")
+    assert (first["host"], first["hostId"]) == ("", "")
+
+
+def test_actions_by_page_and_by_the_time_of_their_change(front: Front) -> None:
+    """Since 2.58; before, parameters are ignored."""
+    server = front.boot()
+    front.hand_over("h1")
+    front.activate(server)
+    front.delete(server)
+    path = f"/v2.1/servers/{server}/os-instance-actions"
+    both = listed(front, server, at("2.57"))
+    assert "updated_at" not in both[0]
+    assert front.get(path, at("2.57"), limit="1").json["instanceActions"] == both
+    page = front.get(path, at("2.58"), limit="1").json
+    assert [each["action"] for each in page["instanceActions"]] == ["delete"]
+    [link] = page["links"]
+    assert link["rel"] == "next"
+    rest = front.get(path, at("2.58"), limit="1", marker=page["instanceActions"][0]["request_id"]).json
+    assert f"marker={page['instanceActions'][0]['request_id']}" in link["href"]
+    assert [each["action"] for each in rest["instanceActions"]] == ["create"]
+    assert "links" not in rest
+    newest = page["instanceActions"][0]["updated_at"]
+    assert newest >= rest["instanceActions"][0]["updated_at"] >= rest["instanceActions"][0]["start_time"]
+    assert front.get(path, at("2.58"), **{"changes-since": "2100-01-01T00:00:00Z"}).json == {"instanceActions": []}
+    assert len(front.get(path, at("2.58"), **{"changes-since": "2000-01-01T00:00:00Z"}).json["instanceActions"]) == 2
+
+
+@pytest.mark.parametrize("query", [{"marker": "req-none"}, {"limit": "-1"}, {"changes-since": "now"}, {"name": "x"}])
+def test_a_list_of_actions_refuses_what_it_does_not_know(front: Front, query: dict[str, str]) -> None:
+    server = front.boot()
+    answer = front.get(f"/v2.1/servers/{server}/os-instance-actions", at("2.58"), **query)
+    assert answer.status_code == 400

@@ -25,7 +25,7 @@ from objects.operation import Operation, OperationArgs, OperationKind, Operation
 from objects.phase import ServerPhase
 from objects.quota import QuotaUsage
 from objects.task import Power, TaskState
-from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground
 
 NEW = TENANT | NEWEST
@@ -119,6 +119,28 @@ def test_a_member_operates_its_servers(front: Front, server: str, action: str, v
     assert listed(front, vm_state="stopped") == []
 
 
+def test_a_rebuild_changes_the_server_with_its_disk(front: Front, server: str) -> None:
+    """Name, description and metadata; the key pair that it has may be named, since 2.54."""
+    value = {"imageRef": IMAGE, "name": "other", "description": "new", "metadata": {"a": "b"}, "key_name": None}
+    answer = act(front, server, "rebuild", value | {"trusted_image_certificates": None})
+    assert answer.status_code == 202, answer.text
+    rebuilt = answer.json["server"]
+    assert (rebuilt["name"], rebuilt["description"], rebuilt["metadata"]) == ("other", "new", {"a": "b"})
+    assert (rebuilt["key_name"], rebuilt["user_data"], rebuilt["progress"]) == (None, None, 0)
+    assert shown(front, server)["name"] == "other"
+
+
+def test_a_refused_rebuild_changes_nothing(front: Front, server: str) -> None:
+    value = {"imageRef": IMAGE, "name": "other"}
+    assert "rebuild.key_name" in refusal(act(front, server, "rebuild", value | {"key_name": "k"}), 400)
+    assert "only null" in refusal(act(front, server, "rebuild", value | {"trusted_image_certificates": ["c"]}), 400)
+    many = {f"k{number}": "v" for number in range(129)}
+    assert "metadata" in refusal(act(front, server, "rebuild", value | {"metadata": many}), 403)
+    act(front, server, "os-stop", None)
+    assert act(front, server, "rebuild", value).status_code == 409
+    assert shown(front, server)["name"] == "web"
+
+
 def test_migrations_and_evacuations_are_for_administrators(front: Front, server: str) -> None:
     for action, value in (("migrate", None), ("os-migrateLive", LIVE), ("evacuate", {}), ("os-resetState", {"state": "active"})):
         assert act(front, server, action, value).status_code == 403
@@ -157,6 +179,7 @@ def test_a_live_migration_is_shown_as_a_server_that_runs(front: Front, server: s
         ("resize", {"flavorRef": "1", "superconductor:cross_cell": True}, NEW, 403, "cross_cell"),
         ("rebuild", {"imageRef": "no uuid"}, NEW, 400, "imageRef"),
         ("rebuild", {"imageRef": "11111111-1111-4111-8111-111111111111", "adminPass": "x"}, NEW, 400, "adminPass"),
+        ("rebuild", {"imageRef": IMAGE, "user_data": "eA=="}, NEW, 400, "user_data"),
         ("confirmResize", None, NEW, 409, "not waiting for a resize"),
         ("revertResize", None, NEW, 409, "not waiting for a resize"),
         ("migrate", {"host": "h1"}, ADMIN, 400, "host"),

@@ -20,7 +20,7 @@ BASE = {
     "os-extended-volumes:volumes_attached", "key_name", "config_drive", "progress",
 }  # fmt: skip
 ADMIN = {"OS-EXT-SRV-ATTR:host", "OS-EXT-SRV-ATTR:hypervisor_hostname", "OS-EXT-SRV-ATTR:instance_name"}
-NEWER = {"locked", "description", "tags"}
+NEWER = {"locked", "description", "tags", "trusted_image_certificates"}
 NEWER_ADMIN = {"host_status"} | {
     f"OS-EXT-SRV-ATTR:{name}"
     for name in ("hostname", "reservation_id", "launch_index", "kernel_id", "ramdisk_id", "root_device_name", "user_data")

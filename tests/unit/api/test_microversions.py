@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from api import schemas
-from api.microversions import DEVICE_TAGS, MAXIMUM, MINIMUM, NETWORK_TAGS, Refusal, Since, Version, requested, within
+from api.microversions import DEVICE_TAGS, MAXIMUM, MINIMUM, NETWORK_TAGS, Refusal, Since, Version, requested, text, within
 
 
 @pytest.mark.parametrize(
@@ -28,14 +28,14 @@ def test_the_headers_name_a_version(header: str | None, legacy: str | None, vers
     assert requested(header, legacy) == version
 
 
-@pytest.mark.parametrize("wanted", ["2.54", "2.0", "3.1", "1.1", "2.999999999"])
+@pytest.mark.parametrize("wanted", ["2.9999", "2.0", "3.1", "1.1", "2.999999999"])
 def test_a_version_that_is_not_served_is_refused_as_such(wanted: str) -> None:
     """Too old, too new."""
     refusal = requested(f"compute {wanted}", None)
     assert isinstance(refusal, Refusal)
     assert refusal.known
     assert "2.1" in refusal.reason
-    assert "2.53" in refusal.reason
+    assert text(MAXIMUM) in refusal.reason
 
 
 @pytest.mark.parametrize("wanted", ["2", "two", "2.1.1", "2.01", "v2.1", "2.-1", "2.٣", "2." + "9" * 400])
