@@ -91,6 +91,7 @@ class StateFolder:
         self.path = path.resolve()
         try:
             private_files.own_folder(self.path)
+            private_files.hide_from_git(self.path)
             for name in ("hosts", "images"):
                 (self.path / name).mkdir(exist_ok=True, mode=private_files.FOLDER_MODE)
             self._lock = private_files.open_own(self.path / "lock", os.O_RDWR | os.O_APPEND, "a+")

@@ -192,7 +192,11 @@ class Superconductor(App):
         parser.add_argument(
             "--config-dir", metavar="DIR", action="append", default=[], help="folder of *.conf files, read after the files"
         )
-        parser.add_argument("--state", metavar="DIR", help="folder of an all-in-one deployment: use its api.db")
+        parser.add_argument(
+            "--state",
+            metavar="DIR",
+            help="folder of an all-in-one (default: SUPERCONDUCTOR_STATE, or the running standalone)",
+        )
         return parser
 
     def configure_logging(self) -> None:

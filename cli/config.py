@@ -33,8 +33,10 @@ class OfFiles(Admin):
         parser.add_argument("--strict", action="store_true", help="fail if a file or a variable names an unknown option")
 
     def read(self, args: argparse.Namespace) -> Effective:
-        if self.deployment.state is not None:
-            raise errors.Invalid("--state: an all-in-one reads no configuration; give --config-file or --config-dir")
+        if self.deployment.named_state is not None:
+            raise errors.Invalid(
+                "--state or SUPERCONDUCTOR_STATE: an all-in-one reads no configuration; give --config-file or --config-dir"
+            )
         found = Effective(self.deployment.arguments, args.role)
         for text in found.strangers():
             self.warn(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from cli import running
+from cli.endpoint import usual_endpoint
 from objects import errors
 
 if TYPE_CHECKING:  # imported where they are used: a usage error or a help text should not wait for them
@@ -21,8 +24,15 @@ if TYPE_CHECKING:  # imported where they are used: a usage error or a help text 
     from db.sql.engine import ApiDatabase
     from images.store import FolderStore
 
+LOG = logging.getLogger(__name__)
+
 CONFIG_VARIABLE = "SUPERCONDUCTOR_CONFIG"
 """Environment variable that names configuration files or folders of them, separated as in PATH."""
+STATE_VARIABLE = "SUPERCONDUCTOR_STATE"
+"""Environment variable that names the state folder of an all-in-one."""
+
+CONFIGURING = ("OS_API_DATABASE__CONNECTION", "OS_IMAGES__FOLDER")
+"""Environment variables of options that say where a deployment is."""
 
 
 class Deployment:
@@ -33,9 +43,37 @@ class Deployment:
         self._environment = environment
 
     @cached_property
+    def named_state(self) -> Path | None:
+        """The state folder that the command line names, or else the environment. Files on the command line come before that."""
+        name = self._options.state
+        if not name and not self._options.config_file and not self._options.config_dir:
+            name = self._environment.get(STATE_VARIABLE)
+        return Path(name).absolute() if name else None
+
+    @cached_property
     def state(self) -> Path | None:
-        """The folder given with --state."""
-        return Path(self._options.state).absolute() if self._options.state else None
+        """The folder of the all-in-one that is meant.
+
+        Where neither a folder nor a configuration is named, and none is in the usual places: that of the standalone of this user
+        that serves at the usual endpoint.
+        """
+        if self.named_state is not None or self.arguments or self._is_configured:
+            return self.named_state
+        found = running.find(usual_endpoint(self._environment), self._environment)
+        if found is None:
+            return None
+        LOG.info("using the standalone at %s, with its state in %s", found.endpoint, found.state)
+        return found.state
+
+    @property
+    def _is_configured(self) -> bool:
+        """Whether there is a configuration that nobody has named."""
+        from oslo_config import cfg
+
+        from service import config
+
+        files, folders = (find(config.PROJECT) for find in (cfg.find_config_files, cfg.find_config_dirs))
+        return bool(files or folders) or any(name in self._environment for name in CONFIGURING)
 
     @cached_property
     def api_url(self) -> str:
@@ -46,9 +84,15 @@ class Deployment:
         if not url:
             raise errors.Misconfigured(
                 "No API database is named: give --state DIR, or a --config-file with 'connection' in [api_database]"
-                f" (or name the file in {CONFIG_VARIABLE})"
+                f" (environment: {STATE_VARIABLE}, {CONFIG_VARIABLE}). {self._none_runs()}"
             )
         return url
+
+    def _none_runs(self) -> str:
+        """That no standalone was found, and which would be with its endpoint."""
+        others = " and ".join(f"at {found.endpoint}" for found in running.find_all(self._environment))
+        hint = f"; yours run {others}: name one in SUPERCONDUCTOR_ENDPOINT" if others else ""
+        return f"No standalone of yours serves at {usual_endpoint(self._environment)}{hint}."
 
     @cached_property
     def api_database(self) -> ApiDatabase:
@@ -116,7 +160,7 @@ class Deployment:
     def arguments(self) -> list[str]:
         """The files and folders that were named, on the command line or else in the environment, as arguments of a process."""
         files, folders = list(self._options.config_file), list(self._options.config_dir)
-        if not files and not folders and self.state is None:
+        if not files and not folders and self.named_state is None:
             named = [Path(p) for p in self._environment.get(CONFIG_VARIABLE, "").split(os.pathsep) if p]
             files, folders = [str(p) for p in named if not p.is_dir()], [str(p) for p in named if p.is_dir()]
         return [f"--config-file={file}" for file in files] + [f"--config-dir={folder}" for folder in folders]

@@ -12,10 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 from cli.base import Admin
 from cli.connection import FAILURES, ApiConnection, HttpAnswer, with_query
+from cli.endpoint import ENDPOINT, usual_endpoint
 from objects import errors
 from objects.cell import UNKNOWN_CELLS_HEADER
 
-ENDPOINT = "http://127.0.0.1:8774/v2.1"
 VERSION = "2.62"
 """The microversion that the commands are written for."""
 
@@ -117,11 +117,6 @@ class ApiClient:
 
 class ApiUnreachable(errors.SuperconductorError):
     """The API gave no usable answer."""
-
-
-def usual_endpoint() -> str:
-    """Where the API is, by the environment or by default."""
-    return os.environ.get("SUPERCONDUCTOR_ENDPOINT") or os.environ.get("OS_ENDPOINT") or ENDPOINT
 
 
 def views(endpoint: str | None) -> dict[str, dict[str, Any]]:

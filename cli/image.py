@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown
-from cli.deployment import Deployment
+from cli.deployment import CONFIG_VARIABLE, STATE_VARIABLE, Deployment
 from objects import errors
 
 if TYPE_CHECKING:  # as in cli.deployment
@@ -94,7 +94,10 @@ def _store(deployment: Deployment) -> FolderStore:
         raise errors.Misconfigured(f"{deployment.state}: there is no such folder; 'superconductor standalone' makes one")
     store = deployment.images
     if store is None:
-        raise errors.Misconfigured("No image store is named: give --state DIR, or a --config-file with 'folder' in [images]")
+        raise errors.Misconfigured(
+            "No image store is named: give --state DIR, or a --config-file with 'folder' in [images]"
+            f" (environment: {STATE_VARIABLE}, {CONFIG_VARIABLE})"
+        )
     return store
 
 

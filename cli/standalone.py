@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ from api.identity import PUBLIC_PATHS
 from api.main import Middleware
 from api.opts import ApiSettings
 from api.policy import PolicyRules
+from cli import running
 from cli.all_in_one import AllInOne, DeploymentTimes, Host, SimulatedHost, StateFolder, log_to
 from cli.base import Admin, at_least, key_value
 from cli.bootstrap import Commands, bootstrap, starter_flavors, starter_image
@@ -95,7 +97,7 @@ class Standalone(Admin):
         if real:
             drivers.find(DRIVER)
             binding.load()
-        folder = StateFolder(Path(self.app.options.state or "superconductor-state"))
+        folder = StateFolder(self.deployment.named_state or Path("superconductor-state"))
         folder.claim_driver(parsed_args.driver)
         commands = Commands(folder, sys.stderr)
         bootstrap(folder, [f"cell{n + 1}" for n in range(parsed_args.cells or (1 if real else 2))], commands)
@@ -122,9 +124,11 @@ class Standalone(Admin):
         guru.on_signal("superconductor-standalone", None, folder.path)
         watched.start()
         region.start()
+        noted = contextlib.ExitStack()
         try:
             discover_until(folder, region, hosts, commands, stopped)
             region.serve()
+            noted.enter_context(running.announced(region.endpoint, folder.path))
             self.app.say(f"serving at {region.endpoint}, state and log in {folder.path}; Ctrl-C stops it")
             if boot is not None:
                 for line in first_machine(Machines(region.endpoint, stopped), boot):
@@ -133,6 +137,7 @@ class Standalone(Admin):
                 pass
         finally:
             self.app.say("stopping")
+            noted.close()
             region.stop()
             watched.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import IO
@@ -27,6 +28,12 @@ def own_folder(path: Path) -> None:
     links = sorted(entry.name for entry in os.scandir(path) if entry.is_symlink())
     if links:
         raise errors.Misconfigured(f"{path / links[0]} is a link: put the file itself there, or give another folder")
+
+
+def hide_from_git(path: Path) -> None:
+    """Have git ignore all of a folder, unless its owner has said what to ignore there. Raises OSError."""
+    with contextlib.suppress(FileExistsError), (path / ".gitignore").open("x", encoding="utf-8") as file:
+        file.write("*\n")
 
 
 def open_own(path: Path, flags: int, mode: str) -> IO[str]:

@@ -79,6 +79,7 @@ class Folder:
         """Make the folders that are missing. Raises errors.Misconfigured where that cannot be done."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            private_files.hide_from_git(self.path)
             for folder in (self.etc, self.log, self.run, self.hosts, self.images):
                 private_files.own_folder(folder)
         except OSError as error:

@@ -106,7 +106,8 @@ def test_wrong_usage_is_one_line_and_status_2(shell: Shell, line: str, text: str
 
 
 def test_without_a_database_the_line_says_what_to_give(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path))
     monkeypatch.delenv("SUPERCONDUCTOR_CONFIG", raising=False)
     outcome = shell.run("cell", "list")
     assert outcome.status == 1

@@ -63,7 +63,8 @@ def test_images_of_a_configuration_file(shell: Shell, file: Path, tmp_path: Path
     refused = shell.run("--config-file", str(conf), "image", "list")
     assert (refused.status, refused.err) == (
         1,
-        "superconductor: No image store is named: give --state DIR, or a --config-file with 'folder' in [images]\n",
+        "superconductor: No image store is named: give --state DIR, or a --config-file with 'folder' in [images]"
+        " (environment: SUPERCONDUCTOR_STATE, SUPERCONDUCTOR_CONFIG)\n",
     )
 
 

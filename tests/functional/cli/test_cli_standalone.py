@@ -57,6 +57,27 @@ def test_hosts_are_chosen_as_the_file_says(tmp_path: Path) -> None:
         assert wait_until(lambda: statuses() == ["ACTIVE", "ACTIVE", "ERROR"], 60.0)
 
 
+def test_commands_find_the_one_that_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with standalone(tmp_path / "state", file_of(tmp_path, "")) as endpoint:
+        monkeypatch.setenv("SUPERCONDUCTOR_ENDPOINT", endpoint)
+        for words, expected in ((["flavor", "list"], "m1.small"), (["host", "list"], "cell1-host2"), (["image", "list"], "\n")):
+            assert main(words) == 0
+            assert expected in capsys.readouterr().out
+    assert main(["flavor", "list"]) == 1
+    assert f"No standalone of yours serves at {endpoint}" in capsys.readouterr().err
+
+
+def test_a_state_folder_is_not_committed(tmp_path: Path) -> None:
+    StateFolder(tmp_path / "state").release()
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    listed = subprocess.run(["git", "-C", str(tmp_path), "status", "--porcelain"], capture_output=True, text=True, check=True)
+    assert listed.stdout == ""
+
+
 def test_a_wrong_name_is_refused_with_the_right_ones_and_nothing_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

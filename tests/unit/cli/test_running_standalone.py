@@ -1,0 +1,71 @@
+"""Commands find the standalone that serves at their endpoint, and no other."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from cli import running
+from cli.deployment import Deployment
+from objects import errors
+
+ENDPOINT = "http://127.0.0.1:8774/v2.1"
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """No configuration, and a folder for notes."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return {"XDG_RUNTIME_DIR": str(tmp_path)}
+
+
+def deployment(environment: dict[str, str], **options: object) -> Deployment:
+    return Deployment(argparse.Namespace(**{"state": None, "config_file": [], "config_dir": [], **options}), environment)
+
+
+def test_the_one_at_the_endpoint_is_found_while_it_runs(environment: dict[str, str]) -> None:
+    with running.announced(ENDPOINT, Path("/region"), environment):
+        assert running.find("http://localhost:8774/v2.1/", environment) is not None
+        assert running.find("http://127.0.0.1:8775/v2.1", environment) is None
+        assert running.find("http://elsewhere:8774/v2.1", environment) is None
+        assert running.find("http://127.0.0.1:port/v2.1", environment) is None
+        assert deployment(environment).state == Path("/region")
+        assert deployment(environment | {"SUPERCONDUCTOR_ENDPOINT": "http://127.0.0.1:9/v2.1"}).state is None
+    assert running.find(ENDPOINT, environment) is None
+    assert running.find_all(environment) == []
+
+
+def test_a_note_that_nobody_holds_is_of_one_that_was_killed(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "superconductor").mkdir()
+    (tmp_path / "superconductor" / "standalone-8774").write_text(f"{ENDPOINT}\n/region\n")
+    assert running.find(ENDPOINT, environment) is None
+    with running.announced(ENDPOINT, Path("/other"), environment):
+        assert deployment(environment).state == Path("/other")
+
+
+def test_what_is_named_comes_before_what_runs(environment: dict[str, str]) -> None:
+    """The command line before the environment, a folder before files of the same place."""
+    named = environment | {"SUPERCONDUCTOR_STATE": "/named"}
+    with running.announced(ENDPOINT, Path("/region"), environment):
+        assert deployment(named).state == Path("/named")
+        assert deployment(named | {"SUPERCONDUCTOR_CONFIG": "/a.conf"}).state == Path("/named")
+        assert deployment(named, state="/given").state == Path("/given")
+        assert deployment(named, config_file=["/a.conf"]).state is None
+        assert deployment(environment | {"SUPERCONDUCTOR_CONFIG": "/a.conf"}).state is None
+        assert deployment(environment | {"OS_API_DATABASE__CONNECTION": "sqlite://"}).state is None
+
+
+def test_a_configuration_in_the_usual_place_comes_before_what_runs(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / ".superconductor").mkdir()
+    (tmp_path / ".superconductor" / "superconductor.conf").write_text("")
+    with running.announced(ENDPOINT, Path("/region"), environment):
+        assert deployment(environment).state is None
+
+
+def test_where_none_is_found_those_that_run_elsewhere_are_told(environment: dict[str, str]) -> None:
+    with running.announced("http://127.0.0.1:9999/v2.1", Path("/region"), environment), pytest.raises(errors.Misconfigured) as told:
+        deployment(environment).api_url  # noqa: B018 - reading it raises
+    assert "--state DIR" in str(told.value)
+    assert "yours run at http://127.0.0.1:9999/v2.1: name one in SUPERCONDUCTOR_ENDPOINT" in str(told.value)
