@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from array import array
+from collections.abc import Sequence
 
 import msgspec
 
@@ -20,6 +21,7 @@ ZONES = ("north", "south", "east")
 CORES = (16, 32, 48, 64)
 """Of each, 8 GiB of memory and 60 GiB of disk per core; vCPUs are two to a core."""
 FILL_RATIO = 0.7
+RACKS_PER_HOST = 10
 _MIX = ((1, 2, 20), (1, 4, 16), (2, 4, 18), (2, 8, 14), (4, 8, 10), (4, 16, 10), (8, 16, 5), (8, 32, 4), (16, 32, 2), (16, 64, 1))
 
 FLAVORS = tuple(
@@ -31,18 +33,21 @@ SHARES = tuple(share for *_, share in _MIX)
 
 
 class Fleet:
-    """A host table, and the ledger's rows behind it. The same one for the same number of hosts."""
+    """A host table, and the ledger's rows behind it. The same one for the same number of hosts.
 
-    def __init__(self, hosts: int) -> None:
+    ``racks``: so many aggregates more, ten of which each host is in.
+    """
+
+    def __init__(self, hosts: int, cells: int = CELLS, racks: int = 0) -> None:
         self.chance = random.Random(hosts)
         self.nodes: list[ComputeNode] = []
         self.ledger: dict[int, Inventory] = {}
-        self.cells = [f"00000000-0000-0000-0000-00000000000{n}" for n in range(CELLS)]
-        self.ages = {f"cell{n}": 0.5 for n in range(CELLS)}
+        self.cells = [f"00000000-0000-0000-0000-{n:012}" for n in range(cells)]
+        self.ages = {f"cell{n}": 0.5 for n in range(cells)}
         self.table = HostTable()
         self._guests = array("q")  # of each: the host's key and the number of the flavor, as one number
         self._changed: set[int] = set()
-        self._homes: dict[str, str] = {}
+        self.homes: dict[str, str] = {}
         for n in range(hosts):
             self._fill(n)
         names = [node.host for node in self.nodes]
@@ -52,16 +57,18 @@ class Fleet:
         ]
         aggregates.append(Aggregate(id=8, name="ssd", hosts=tuple(names[::4]), metadata={"ssd": "true"}))
         aggregates.append(Aggregate(id=9, name="rented", hosts=tuple(names[::50]), metadata={"filter_tenant_id": "bank"}))
-        mappings = [
+        aggregates += _racks(names, racks)
+        self.aggregates = tuple(aggregates)
+        self.mappings = [
             CellMapping(uuid=uuid, name=f"cell{n}", database_url="", transport_url="", state=CellState.ENABLED)
             for n, uuid in enumerate(self.cells)
         ]
-        zones = {name: ZONES[n % len(ZONES)] for n, name in enumerate(names)}
-        self.table.set_topology(mappings, self._homes, zones, aggregates)
+        self.zones = {name: ZONES[n % len(ZONES)] for n, name in enumerate(names)}
+        self.table.set_topology(self.mappings, self.homes, self.zones, aggregates)
         for row in self.ledger.values():
             self.table.set_inventory(row, 0.0)
         for node in self.nodes:
-            self.table.set_node(self._homes[node.host], node)
+            self.table.set_node(self.homes[node.host], node)
         for cell in self.cells:
             self.hear(cell)
 
@@ -85,8 +92,8 @@ class Fleet:
                 break
             vcpus, memory, disk, count = vcpus + flavor.vcpus, memory + flavor.memory_mb, disk + flavor.disk_gb, count + 1
             self._guests.append((n + 1) * len(FLAVORS) + number)
-        cell = self.cells[chance.randrange(CELLS)]
-        self._homes[node.host] = cell
+        cell = self.cells[chance.randrange(len(self.cells))]
+        self.homes[node.host] = cell
         self.nodes.append(
             msgspec.structs.replace(node, vcpus_used=vcpus, memory_mb_used=memory, disk_gb_used=disk, running_vms=count)
         )
@@ -123,7 +130,7 @@ class Fleet:
     def hear(self, cell: str) -> None:
         """A heartbeat of every host of a cell, and reports of those where guests have come and gone."""
         now = time.monotonic()
-        for host, home in self._homes.items():
+        for host, home in self.homes.items():
             if home == cell:
                 self.table.set_service(cell, host, now, disabled=False, forced_down=False)
         for key in [key for key in self._changed if self.ledger[key].cell_uuid == cell]:
@@ -150,3 +157,18 @@ class Fleet:
         """The share of all vCPUs that is claimed."""
         rows = self.ledger.values()
         return sum(row.used_vcpus for row in rows) / sum(row.cap_vcpus for row in rows)
+
+
+def _racks(names: Sequence[str], count: int) -> list[Aggregate]:
+    """``count`` aggregates with a key of their own for each ten; every host is in ten of them, one of each kind."""
+    if not count:
+        return []
+    hosts: list[list[str]] = [[] for _ in range(count)]
+    places = random.Random(count)
+    for name in names:
+        for kind in range(RACKS_PER_HOST):
+            hosts[places.randrange(count // RACKS_PER_HOST) * RACKS_PER_HOST + kind].append(name)
+    return [
+        Aggregate(id=100 + n, name=f"rack{n}", hosts=tuple(within), metadata={f"rack{n % RACKS_PER_HOST}": str(n)})
+        for n, within in enumerate(hosts)
+    ]

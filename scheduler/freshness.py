@@ -136,8 +136,8 @@ class Freshness:
         with self._following:  # a thread that comes during a read waits for it and uses its result
             topology = read()
             if topology is not self._applied:
+                self._apply(topology, self._applied)
                 with self._table.lock:
-                    self._apply(topology, self._applied)
                     rehomed, self._table.rehomed = self._table.rehomed, set()
                 self._applied = topology
                 for uuid in rehomed & self._watches.keys():
@@ -145,7 +145,8 @@ class Freshness:
 
     def _apply(self, topology: FleetTopology, before: FleetTopology | None) -> None:
         if before and topology.homes is before.homes and topology.aggregates is before.aggregates:
-            self._table.set_cells(topology.cells)
+            with self._table.lock:
+                self._table.set_cells(topology.cells)
         else:
             self._table.set_topology(topology.cells, topology.homes, topology.zones(), topology.aggregates)
 

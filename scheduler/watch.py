@@ -14,7 +14,7 @@ from objects.compute_node import ComputeNode
 from objects.feed import EventKind
 from objects.process import AGENT_BINARY
 from scheduler.settings import SchedulerSettings
-from scheduler.table.host_table import HostTable
+from scheduler.table.host_table import HostTable, ServiceReport
 from service.periodic import Every
 
 LOG = logging.getLogger(__name__)
@@ -25,6 +25,13 @@ NODES_PAGE_SIZE = 5000
 """Nodes read in one query, so that a large cell answers in time and is never held in memory as a whole."""
 RELOAD_INTERVAL_S = 300.0
 """Seconds between full reads of a cell's nodes, which are needed because deleted nodes leave no event."""
+
+SERVICES_RELOAD_INTERVAL_S = 60.0
+"""Seconds between full reads of a cell's heartbeats; otherwise only those since the last look are read."""
+SERVICES_PAGE_SIZE = 2000
+"""Heartbeats entered in one hold of the table's lock."""
+COMMIT_WAIT_S = 1.0
+"""Seconds that the transaction of a heartbeat may take to commit after it has read the clock."""
 
 
 class LastReport:
@@ -66,6 +73,8 @@ class CellWatch:
         self._reader = FeedReader(cell)
         self._reload = Every(RELOAD_INTERVAL_S)
         self._poll = Every(settings.service_poll_interval)
+        self._read_all_services = Every(SERVICES_RELOAD_INTERVAL_S)
+        self._services_read_at = time.monotonic()
         self._behind = True
         self._anew = threading.Event()
         self._heard: dict[str, LastReport] = {}
@@ -83,7 +92,7 @@ class CellWatch:
         else:
             more = self._follow()
             if self._poll():
-                self._read_services(every_row=False)
+                self._read_services(recent=not self._read_all_services())
         self.seen_at = began
         return more
 
@@ -126,12 +135,17 @@ class CellWatch:
             self._read_services(every_row=new)
         return len(batch.events) == FEED_PAGE_SIZE
 
-    def _read_services(self, *, every_row: bool) -> None:
-        """Read the heartbeats, and enter those that have changed into the table. ``every_row``: enter all, as rows may be new."""
+    def _read_services(self, *, every_row: bool = False, recent: bool = False) -> None:
+        """Read the heartbeats, and enter those that have changed into the table.
+
+        ``every_row``: enter all of them, as rows may be new. ``recent``: read only those since the last look. A missed one does
+        little harm: the agent reports again before it counts as down.
+        """
         mono = time.monotonic()
+        window = mono - self._services_read_at + COMMIT_WAIT_S if recent else None
+        reports: list[ServiceReport] = []
         found: set[str] = set()
-        changed: list[tuple[Sign, float]] = []
-        for sign in self.cell.read(services.signs, AGENT_BINARY):
+        for sign in self.cell.read(services.signs, AGENT_BINARY, window):
             found.add(sign.host)
             heard = self._heard.get(sign.host)
             if heard is None:
@@ -139,11 +153,13 @@ class CellWatch:
             elif not heard.look(sign, mono) and not every_row:
                 continue
             # an agent that is stopping takes no more orders, so it counts as down
-            changed.append((sign, float("-inf") if sign.stopping else heard.at))
-        with self._table.lock:
-            for sign, heard_at in changed:
-                flags = {"disabled": sign.disabled, "forced_down": sign.forced_down}
-                self._table.set_service(self.cell.uuid, sign.host, heard_at, **flags)
+            heard_at = float("-inf") if sign.stopping else heard.at
+            reports.append(ServiceReport(sign.host, heard_at, sign.disabled, sign.forced_down))
+        self._services_read_at = mono
+        if not recent:
             for host in self._heard.keys() - found:
                 del self._heard[host]
-                self._table.set_service(self.cell.uuid, host, float("-inf"), disabled=False, forced_down=False)
+                reports.append(ServiceReport(host, float("-inf"), disabled=False, forced_down=False))
+        for start in range(0, len(reports), SERVICES_PAGE_SIZE):
+            with self._table.lock:
+                self._table.set_services(self.cell.uuid, reports[start : start + SERVICES_PAGE_SIZE])

@@ -151,11 +151,16 @@ class Sign(NamedTuple):
 _SIGNS = sa.select(*(_AGE if name == "age" else services.c[name] for name in Sign._fields)).where(
     services.c.binary == sa.bindparam("of")
 )
+_RECENT_SIGNS = _SIGNS.where(services.c.last_seen >= clock.Now() - sa.bindparam("window"))
 
 
-def signs(tx: CellTransaction, binary: str) -> list[Sign]:
-    """Of all services of this kind; in no order. Asked every few seconds, so it is no more than is looked at then."""
-    return [Sign._make(row) for row in tx.execute(_SIGNS, {"of": binary})]
+def signs(tx: CellTransaction, binary: str, window: float | None = None) -> list[Sign]:
+    """Of all services of this kind; in no order. ``window``: only those heard of in so many last seconds; None: all.
+
+    Asked every few seconds, so it is no more than is looked at then.
+    """
+    rows = tx.execute(_SIGNS, {"of": binary}) if window is None else tx.execute(_RECENT_SIGNS, {"of": binary, "window": window})
+    return [Sign._make(row) for row in rows]
 
 
 _FORCED_DOWN = (
@@ -181,10 +186,11 @@ def set_forced_down(tx: CellTransaction, host: str, binary: str, forced_down: bo
 
 
 def delete(tx: CellTransaction, host: str, binary: str) -> None:
-    """Forget a service, such as one of a host that is gone for good. Raises NotFound."""
+    """Forget a service, such as one of a host that is gone for good; the feed tells. Raises NotFound."""
     gone = get(tx, host, binary)
     statement = sa.delete(services).where(services.c.host == host, services.c.binary == binary)
     named.delete(tx, statement, _what(host, binary))
+    _tell(tx, gone, time.time())
     _notify(tx, EventType.SERVICE_DELETE, gone, gone.last_seen)
 
 
@@ -199,9 +205,14 @@ def _set(tx: CellTransaction, host: str, binary: str, values: dict[str, Any], no
     if after == before:
         return False
     tx.execute(sa.update(services).where(services.c.uuid == before.uuid), values)
-    feed.append(tx, [feed.NewEvent(kind=EventKind.SERVICE, key=host, version=0, payload=stored.dump(after))], now)
+    _tell(tx, after, now)
     _notify(tx, EventType.SERVICE_UPDATE, after, now)
     return True
+
+
+def _tell(tx: CellTransaction, service: Service, now: float) -> None:
+    event = feed.NewEvent(kind=EventKind.SERVICE, key=service.host, version=0, payload=stored.dump(service))
+    feed.append(tx, [event], now)
 
 
 def _service(row: sa.Row[Any]) -> Service:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from scheduler.filters.base import Filter
 from scheduler.filters.operators import matches
 from scheduler.plan.request import Request
-from scheduler.table.aggregation import Aggregation
+from scheduler.table.aggregation import Aggregates
 from scheduler.table.arrays import Mask
 from scheduler.table.hosts import Hosts
 
@@ -25,16 +27,15 @@ class AggregateMultiTenancyIsolation(Filter):
     on_demand = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        keys = [key for key in hosts.table.aggregates.keys if key.startswith(TENANT_PREFIX)]
+        keys = hosts.table.aggregates.starting(TENANT_PREFIX)
         if not keys:
             return None
         project = request.spec.project_id
 
-        def admits(aggregates: Aggregation) -> bool:
-            lists = [aggregates.words[key] for key in keys if key in aggregates.words]
-            return not lists or any(project in each for each in lists)
+        def admitted(some: Aggregates) -> Mask:
+            return ~some.any(some.having(keys)) | some.any(some.having(keys, lambda _, value: project in value.words))
 
-        return hosts.aggregated(self.name, admits)
+        return hosts.aggregated((self.name, project), admitted)
 
 
 class RequireTenantAggregate(Filter):
@@ -49,9 +50,16 @@ class RequireTenantAggregate(Filter):
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         project = request.spec.project_id
-        if any(aggregate.lists(TENANT_PREFIX, project) for aggregate in hosts.table.aggregates.single):
-            return hosts.aggregated(self.name, lambda some: some.lists(TENANT_PREFIX, project))
+        some = hosts.table.aggregates
+        own = some.answer((self.name, project), partial(_listing, some, project))
+        if own.any():
+            return hosts.aggregated((self.name, project, "hosts"), lambda some: some.any(own))
         return np.zeros(len(hosts), dtype=np.bool_) if self.settings.aggregate_required_for_tenants else None
+
+
+def _listing(some: Aggregates, project: str) -> Mask:
+    """The aggregates, also those without hosts, that list the project."""
+    return some.having(some.starting(TENANT_PREFIX, with_hosts=False), lambda _, value: project in value.words)
 
 
 FLAVOR_KEY = "instance_type"
@@ -70,7 +78,7 @@ class AggregateTypeAffinityFilter(Filter):
         if FLAVOR_KEY not in hosts.table.aggregates.keys:
             return None
         name = request.spec.flavor.name
-        return hosts.aggregated(self.name, lambda some: name in some.words.get(FLAVOR_KEY, (name,)))
+        return hosts.aggregated((self.name, name), partial(_without_or_with_word, FLAVOR_KEY, name))
 
 
 TRAIT_SCOPE = "trait:"
@@ -88,16 +96,17 @@ class IsolateAggregates(Filter):
     on_demand = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        if not any(key.startswith(TRAIT_SCOPE) for key in hosts.table.aggregates.keys):
+        keys = hosts.table.aggregates.starting(TRAIT_SCOPE)
+        if not keys:
             return None
         spec = request.spec
         given = [*spec.flavor.extra_specs.items(), *(spec.image.properties.items() if spec.image else ())]
-        required = {key for key, value in given if value == REQUIRED}
+        required = frozenset(key for key, value in given if value == REQUIRED)
 
-        def admits(some: Aggregation) -> bool:
-            return all(key in required for key, texts in some.values.items() if key.startswith(TRAIT_SCOPE) and REQUIRED in texts)
+        def admitted(some: Aggregates) -> Mask:
+            return ~some.any(some.having(keys, lambda key, value: value.text == REQUIRED and key not in required))
 
-        return hosts.aggregated(self.name, admits)
+        return hosts.aggregated((self.name, required), admitted)
 
 
 EXTRA_SPECS_SCOPE = "aggregate_instance_extra_specs"
@@ -123,10 +132,15 @@ class AggregateInstanceExtraSpecsFilter(Filter):
         if not wanted:
             return None
 
-        def has(aggregates: Aggregation) -> bool:
-            return all(any(matches(have, value) for have in aggregates.words.get(key, ())) for key, value in wanted)
+        passed: Mask | None = None
+        for key, value in wanted:
+            found = hosts.aggregated((self.name, key, value), partial(_with_value, key, value))
+            passed = found if passed is None else passed & found
+        return passed
 
-        return hosts.aggregated(self.name, has)
+
+def _with_value(key: str, wanted: str, some: Aggregates) -> Mask:
+    return some.any(some.having([key], lambda _, value: any(matches(have, wanted) for have in value.words)))
 
 
 class AggregateImagePropertiesIsolation(Filter):
@@ -147,6 +161,12 @@ class AggregateImagePropertiesIsolation(Filter):
         bearing = [key for key, value in properties.items() if value and key.startswith(prefix) and key in keys]
         if not bearing:
             return None
-        return hosts.aggregated(
-            self.name, lambda some: all(properties[key] in some.words.get(key, (properties[key],)) for key in bearing)
-        )
+        passed: Mask | None = None
+        for key in bearing:
+            found = hosts.aggregated((self.name, key, properties[key]), partial(_without_or_with_word, key, properties[key]))
+            passed = found if passed is None else passed & found
+        return passed
+
+
+def _without_or_with_word(key: str, word: str, some: Aggregates) -> Mask:
+    return ~some.any(some.having([key])) | some.any(some.having([key], lambda _, value: word in value.words))

@@ -1,90 +1,201 @@
-"""What the aggregates of a host say of it together."""
+"""The aggregates, and the combinations of them that hosts are in.
+
+A fleet has up to ten thousand aggregates, and almost as many combinations as hosts. So a test runs once for each aggregate that has the
+key in question, and one array operation over all combinations makes the answers for hosts of it.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from objects.aggregate import Aggregate
 from objects.stats import MAX_EXACT_FLOAT
-from scheduler.table.arrays import Floats
+from scheduler.table.arrays import Floats, Ints, Mask
 
 RATIOS = {"vcpus": "cpu_allocation_ratio", "memory_mb": "ram_allocation_ratio", "disk_gb": "disk_allocation_ratio"}
 """Keys that lower what the hosts of an aggregate may hold."""
+ANSWERS_KEPT = 128
+"""Number of latest answers for all combinations that are kept: one for each condition that requests have."""
+SPARE_COMBINATIONS = 1024
+"""All combinations are numbered anew when there are twice as many, and so many more, as hosts in aggregates."""
+_NONE = 0
+"""The slot of no aggregate. Every combination contains it, so that none is empty."""
 
 LOG = logging.getLogger(__name__)
 
 
-class Aggregation:
-    """The metadata of one combination of aggregates. Hosts share these: a fleet has few combinations.
+class Metadatum(NamedTuple):
+    """One value of a key in an aggregate: the text, and its parts between commas."""
 
-    ``values`` are the texts by key, one from each aggregate that has the key; ``words`` their parts between commas.
+    text: str
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, text: str) -> Metadatum:
+        return cls(text, frozenset(word.strip() for word in text.split(",")))
+
+
+class _Combinations:
+    """Combinations of slots by number; number 0 is none at all. Grows, and never renumbers.
+
+    ``members``: the slots of all combinations one after the other; ``starts``: where each begins.
     """
 
-    def __init__(self, aggregates: Iterable[Aggregate] = ()) -> None:
-        values: defaultdict[str, set[str]] = defaultdict(set)
-        for aggregate in aggregates:
-            for key, value in aggregate.metadata.items():
-                values[key].add(value)
-        self.values = {key: frozenset(texts) for key, texts in values.items()}
-        self.words = {key: frozenset(word.strip() for text in texts for word in text.split(",")) for key, texts in values.items()}
+    def __init__(self, numbers: Mapping[tuple[int, ...], int], starts: Ints, members: Ints) -> None:
+        self.numbers = dict(numbers)
+        self.starts = starts
+        self.members = members
 
-    def lists(self, prefix: str, word: str) -> bool:
-        """Whether a key that begins with ``prefix`` has the word among its parts."""
-        return any(word in words for key, words in self.words.items() if key.startswith(prefix))
+    @classmethod
+    def none(cls) -> _Combinations:
+        return cls({(): 0}, np.zeros(1, np.int64), np.full(1, _NONE, np.int64))
 
-    def least(self, key: str) -> float:
-        """The smallest of the values that are numbers; not-a-number where there is none."""
-        numbers: list[float] = []
-        for text in self.values.get(key, ()):
-            number = _number(text)
-            if abs(number) <= MAX_EXACT_FLOAT:
-                numbers.append(number)
-            else:
-                LOG.warning("aggregates: %s = %r is not a number: the configured value holds", key, text[:80])
-        return min(numbers, default=math.nan)
+    def with_those(self, wanted: Iterable[tuple[int, ...]]) -> _Combinations:
+        """These, and the ones of ``wanted`` that are not among them."""
+        grown = _Combinations(self.numbers, self.starts, self.members)
+        new: list[tuple[int, ...]] = []
+        for slots in wanted:
+            if slots not in grown.numbers:
+                grown.numbers[slots] = len(grown.numbers)
+                new.append((_NONE, *slots))
+        if new:
+            lengths = np.fromiter(map(len, new), np.int64, len(new))
+            starts = self.members.size + np.concatenate(([0], np.cumsum(lengths)[:-1]))
+            members = np.fromiter(chain.from_iterable(new), np.int64, int(lengths.sum()))
+            grown.starts, grown.members = np.concatenate((self.starts, starts)), np.concatenate((self.members, members))
+        return grown
 
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    def of(self, number: int) -> Ints:
+        end = self.starts[number + 1] if number + 1 < self.starts.size else self.members.size
+        return self.members[self.starts[number] + 1 : end]
 
 
 class Aggregates:
-    """All combinations of aggregates that hosts are in, numbered; the first of them is none at all.
+    """The aggregates of a moment, and the combination that each host is in, by number. It does not change.
 
-    ``single``: each aggregate by itself, those without hosts too. ``keys``: of all metadata that hosts have. ``lowering``: whether
-    some lower what hosts may hold.
+    ``keys``: of all metadata that hosts have. ``lowering``: whether some lower what hosts may hold. ``moved``: the hosts whose
+    combination has another number than ``before``.
+
+    Combinations that were there before keep their numbers, so that only the rows of hosts that were added to or removed from an
+    aggregate change.
     """
 
-    def __init__(self, aggregates: Iterable[Aggregate] = ()) -> None:
-        of_host: defaultdict[str, list[int]] = defaultdict(list)
-        known = list(aggregates)
-        self.single = [Aggregation([one]) for one in known]
-        for number, aggregate in enumerate(known):
-            for host in aggregate.hosts:
-                of_host[host].append(number)
-        places: dict[tuple[int, ...], int] = {(): 0}
-        self._of = {host: places.setdefault(tuple(numbers), len(places)) for host, numbers in of_host.items()}
-        self.combinations = [Aggregation(known[number] for number in numbers) for numbers in places]
-        self.keys = frozenset(key for one in self.combinations for key in one.values)
+    def __init__(self, aggregates: Iterable[Aggregate] = (), before: Aggregates | None = None) -> None:
+        known = {one.id: one for one in aggregates}
+        if before is None or len(before._combinations.numbers) > 2 * len(before._slots_of) + SPARE_COMBINATIONS:
+            self._start(known, before)
+        else:
+            self._follow(known, before)
+        self._by_key: defaultdict[str, list[tuple[int, Metadatum]]] = defaultdict(list)
+        for number, one in known.items():
+            for key, text in one.metadata.items():
+                self._by_key[key].append((self._slot_of[number], Metadatum.of(text)))
+        self.keys = frozenset(key for one in known.values() if one.hosts for key in one.metadata)
         self.lowering = not self.keys.isdisjoint(RATIOS.values())
         self._least: dict[str, Floats] = {}
+        self._answers: OrderedDict[Hashable, Mask] = OrderedDict()
+
+    def _start(self, known: Mapping[int, Aggregate], before: Aggregates | None) -> None:
+        self._slot_of = {number: slot for slot, number in enumerate(known, start=_NONE + 1)}
+        self._aggregates = {self._slot_of[number]: one for number, one in known.items()}
+        self._slot_count = _NONE + 1 + len(known)
+        slots: defaultdict[str, list[int]] = defaultdict(list)
+        for slot, one in self._aggregates.items():
+            for host in one.hosts:
+                slots[host].append(slot)
+        self._slots_of = {host: tuple(theirs) for host, theirs in slots.items()}
+        self._combinations = _Combinations.none().with_those(self._slots_of.values())
+        self.moved = frozenset(self._slots_of.keys() | (before._slots_of.keys() if before else ()))
+
+    def _follow(self, known: Mapping[int, Aggregate], before: Aggregates) -> None:
+        self._slot_of = {number: slot for number, slot in before._slot_of.items() if number in known}
+        self._slot_count = before._slot_count
+        for number in known.keys() - before._slot_of.keys():  # a slot is not used again: old combinations name it
+            self._slot_of[number] = self._slot_count
+            self._slot_count += 1
+        self._aggregates = {slot: known[number] for number, slot in self._slot_of.items()}
+        slots = dict(before._slots_of)
+        moved: set[str] = set()
+        for slot in before._aggregates.keys() | self._aggregates.keys():
+            then, now = before._aggregates.get(slot), self._aggregates.get(slot)
+            if then is not None and now is not None and then.hosts == now.hosts:
+                continue
+            left, joined = frozenset(then.hosts if then else ()), frozenset(now.hosts if now else ())
+            for host in left - joined:
+                slots[host] = tuple(each for each in slots[host] if each != slot)
+            for host in joined - left:
+                slots[host] = tuple(sorted((*slots.get(host, ()), slot)))
+            moved |= left ^ joined
+        self.moved = frozenset(moved)
+        self._slots_of = slots
+        self._combinations = before._combinations.with_those(slots[host] for host in moved)
 
     def of(self, host: str) -> int:
         """The number of the combination that the host is in."""
-        return self._of.get(host, 0)
+        return self._combinations.numbers[self._slots_of.get(host, ())]
+
+    def metadata(self, combination: int) -> dict[str, tuple[str, ...]]:
+        """The texts of the combination by key, one from each aggregate that has the key."""
+        texts: defaultdict[str, set[str]] = defaultdict(set)
+        for slot in self._combinations.of(combination).tolist():
+            for key, text in self._aggregates[slot].metadata.items():
+                texts[key].add(text)
+        return {key: tuple(sorted(some)) for key, some in texts.items()}
+
+    def having(self, keys: Iterable[str], test: Callable[[str, Metadatum], bool] | None = None) -> Mask:
+        """By slot: which aggregates, also those without hosts, have one of these keys with a value that passes ``test(key, value)``."""
+        found = np.zeros(self._slot_count, np.bool_)
+        for key in keys:
+            for slot, value in self._by_key.get(key, ()):
+                if test is None or test(key, value):
+                    found[slot] = True
+        return found
+
+    def any(self, slots: Mask) -> Mask:
+        """By combination: whether one of these aggregates is in it."""
+        found: Mask = np.logical_or.reduceat(slots[self._combinations.members], self._combinations.starts)
+        return found
+
+    def answer(self, key: Hashable, make: Callable[[], Mask]) -> Mask:
+        """The result of ``make()``, by slot or by combination, cached by ``key``: it must name everything that the result depends on."""
+        if key in self._answers:
+            self._answers.move_to_end(key)
+        else:
+            self._answers[key] = make()
+            if len(self._answers) > ANSWERS_KEPT:
+                self._answers.popitem(last=False)
+        return self._answers[key]
 
     def least(self, key: str, default: float) -> Floats:
-        """For each combination the smallest of its values for ``key``, ``default`` where it has none."""
+        """For each combination the smallest of its values for ``key``, ``default`` where it has none that is a number."""
         if key not in self._least:
-            self._least[key] = np.array([one.least(key) for one in self.combinations])
+            numbers = np.full(self._slot_count, np.nan)
+            for slot, value in self._by_key.get(key, ()):
+                numbers[slot] = _number(key, value.text)
+            self._least[key] = np.fmin.reduceat(numbers[self._combinations.members], self._combinations.starts)
         least = self._least[key]
         found: Floats = np.where(np.isnan(least), default, least)
         return found
+
+    def starting(self, prefix: str, *, with_hosts: bool = True) -> list[str]:
+        """The keys that begin with ``prefix``. ``with_hosts``: only those of aggregates that have hosts."""
+        return [key for key in (self.keys if with_hosts else self._by_key) if key.startswith(prefix)]
+
+
+def _number(key: str, text: str) -> float:
+    """Not-a-number for a value that is none, which is logged."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if abs(number) <= MAX_EXACT_FLOAT:
+        return number
+    LOG.warning("aggregates: %s = %r is not a number: the configured value holds", key, text[:80])
+    return math.nan

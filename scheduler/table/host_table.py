@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from objects.aggregate import Aggregate
-from objects.cell import CellMapping, CellState
+from objects.cell import CellMapping
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
 from scheduler.table.address import halves_of
 from scheduler.table.aggregation import Aggregates
-from scheduler.table.arrays import Ints, Mask, column, mixed
+from scheduler.table.arrays import Floats, Ints, Mask, column, mixed
 from scheduler.table.columns import Columns
 from scheduler.table.dictionary_column import DictionaryColumns
 from scheduler.table.host_name_conflicts import HostNameConflicts
 from scheduler.table.tentative_claims import TentativeClaims
-from scheduler.table.topology import Topology
+from scheduler.table.topology import Layout, Topology
 
+LAYOUT_PAGE_SIZE = 2000
+"""Number of hosts that are placed in one hold of the lock after operators have changed mappings, zones or aggregates."""
 _AMOUNTS = ("vcpus", "memory_mb", "disk_gb")
 _RATIOS = {"ratio_vcpus": "cpu", "ratio_memory_mb": "ram", "ratio_disk_gb": "disk"}
 _OF_NODES = (
@@ -34,6 +37,15 @@ _OF_INVENTORIES = (
     | {"generation": "generation", "instances": "instances"}
 )
 """Columns, and the attributes of records that they are taken from."""
+
+
+class ServiceReport(NamedTuple):
+    """When the agent of ``host`` was last heard of (monotonic clock; -inf: it is down), and what operators said of it."""
+
+    host: str
+    heard_at: float
+    disabled: bool
+    forced_down: bool
 
 
 class _UpHosts(NamedTuple):
@@ -52,6 +64,13 @@ class _UpHosts(NamedTuple):
         heard_at = table.heard_at[: table.size]
         mask = table.enabled[: table.size] & (heard_at >= since)
         return cls(mask, since, float(np.where(mask, heard_at, np.inf).min(initial=np.inf)))
+
+    def after(self, rows: Ints, heard_at: Floats, enabled: Mask) -> _UpHosts | None:
+        """The same after these hosts were heard of; None if one of them is up now and was not, or the other way round."""
+        up = enabled & (heard_at >= self.since)
+        if self.mask.size <= rows.max(initial=-1) or (self.mask[rows] != up).any():
+            return None
+        return self._replace(until=min(self.until, float(heard_at[up].min(initial=np.inf))))
 
     def holds(self, since: float, size: int) -> bool:
         """Whether it says who was heard of since then, of a table of so many rows where nothing else has changed."""
@@ -77,11 +96,11 @@ class HostTable(TentativeClaims):
         self.cell_number, self.zone_number = self._topology.cell_number, self._topology.zone_number
         self.rows_of: dict[str, list[int]] = {}
         self.facets = DictionaryColumns()
-        self.aggregates = Aggregates()
         self.name_conflicts = HostNameConflicts()
         self.rehomed: set[str] = set()
         self.failing: set[int] = set()
         self._up: _UpHosts | None = None
+        self._without_row: dict[str, float] = {}  # hosts that were mapped then, and that nobody has told of
         self._row: dict[tuple[str, str], int] = {}
         self._row_of_inventory: dict[int, int] = {}
         self._free: list[int] = []
@@ -133,6 +152,8 @@ class HostTable(TentativeClaims):
         siblings.remove(row)
         if not siblings:
             del self.rows_of[self.hosts[row].lower()]
+            if self.mapped_at[row] > -np.inf:
+                self._without_row[self.hosts[row]] = self.mapped_at.item(row)
         self._row_of_inventory.pop(int(self.inventory[row]), None)
         self._set_cell(row, -1)
         self.clear(row)
@@ -156,7 +177,9 @@ class HostTable(TentativeClaims):
             self.nodes.append(node)
         self._row[host, node] = row
         self.rows_of.setdefault(host.lower(), []).append(row)
-        self._place(row)
+        self._place_row(row)
+        if host in self._without_row:
+            self.mapped_at[row] = self._without_row.pop(host)
         return row
 
     # -- reports of cells --------------------------------------------------------------------------------------------------
@@ -219,16 +242,33 @@ class HostTable(TentativeClaims):
 
     def set_service(self, cell_uuid: str, host: str, heard_at: float, *, disabled: bool, forced_down: bool) -> None:
         """When the host's agent was last heard of, by our monotonic clock, and what operators said of it."""
+        self.set_services(cell_uuid, [ServiceReport(host, heard_at, disabled, forced_down)])
+
+    def set_services(self, cell_uuid: str, reports: Sequence[ServiceReport]) -> None:
+        """The same of several hosts of one cell. A report that changes no flag costs its row's time alone."""
         cell = self._topology.number(cell_uuid)
-        for row in self.rows_of.get(host.lower(), ()):
-            if self.cell[row] == cell:
-                self.heard_at[row] = heard_at
-                self.disabled[row] = disabled
-                self.forced_down[row] = forced_down
-                self._judge(row)
-            elif self.cell[row] >= 0 and self.hosts[row] == host:
-                self.name_conflicts.add(host, cell, -np.inf if forced_down else heard_at)
-                self._update_name_conflict(host)
+        pairs = [(row, report) for report in reports for row in self.rows_of.get(report.host.lower(), ())]
+        if not pairs:
+            return
+        rows: Ints = np.fromiter([row for row, _ in pairs], np.int64, len(pairs))
+        theirs = self.cell[rows] == cell
+        for number in np.flatnonzero(~theirs).tolist():
+            row, report = pairs[number]
+            if self.cell[row] >= 0 and self.hosts[row] == report.host:
+                self.name_conflicts.add(report.host, cell, -np.inf if report.forced_down else report.heard_at)
+                self._update_name_conflict(report.host)
+        if not theirs.all():
+            pairs, rows = [pair for pair, is_theirs in zip(pairs, theirs.tolist(), strict=True) if is_theirs], rows[theirs]
+        heard_at = np.fromiter([report.heard_at for _, report in pairs], np.float64, len(pairs))
+        disabled = np.fromiter([report.disabled for _, report in pairs], np.bool_, len(pairs))
+        forced_down = np.fromiter([report.forced_down for _, report in pairs], np.bool_, len(pairs))
+        self.heard_at[rows] = heard_at
+        changed = (self.disabled[rows] != disabled) | (self.forced_down[rows] != forced_down)
+        if changed.any():
+            self.disabled[rows], self.forced_down[rows] = disabled, forced_down
+            self._judge(rows[changed])
+        if self._up is not None:
+            self._up = self._up.after(rows, heard_at, self.enabled[rows])
 
     def expire_name_conflicts(self, since: float) -> None:
         """Agents of other cells that were not heard of since then (monotonic clock) are in no host's way any more."""
@@ -314,41 +354,74 @@ class HostTable(TentativeClaims):
         zones: Mapping[str, str],
         aggregates: Iterable[Aggregate] = (),
     ) -> None:
-        """Cells and their states, the host mappings (host -> cell uuid), the zones (host -> name), the aggregates."""
-        self.aggregates = Aggregates(aggregates)
-        self._topology.place(homes, zones)
-        for row in self._row.values():
-            self._place(row)
-        self.set_cells(cells)
+        """Cells and their states, the host mappings (host -> cell uuid), the zones (host -> name), the aggregates.
+
+        Takes the lock by itself. A page of hosts is entered at a time, so that decisions need not wait for all of them. A decision
+        meanwhile may see some hosts as they were: its claim is refused, because it names the old epochs. Only one thread may call
+        it at a time.
+        """
+        layout = Layout(homes, zones, aggregates, self._topology.layout)
+        moved = sorted(layout.moved)
+        with self.lock:
+            now = time.monotonic()
+            self._topology.layout = layout
+            self._without_row = {host: at for host, at in self._without_row.items() if host in homes}
+            self._without_row |= dict.fromkeys((host for host in layout.mapped if host.lower() not in self.rows_of), now)
+        for start in range(0, len(moved), LAYOUT_PAGE_SIZE):
+            with self.lock:
+                self._place(moved[start : start + LAYOUT_PAGE_SIZE], layout.mapped, now)
+        with self.lock:
+            self.set_cells(cells)
 
     def set_cells(self, cells: Iterable[CellMapping]) -> None:
         """The cells and their states alone."""
-        for mapping in cells:
-            self.cells[self._topology.number(mapping.uuid)] = mapping
-        self._judge(np.arange(self.size))
+        changed = [self.cell_number(mapping.uuid) for mapping in cells if self._topology.set_cell(mapping)]
+        if changed:
+            self._judge(np.flatnonzero(np.isin(self.home[: self.size], changed)))
 
     def awaited(self, since: float) -> bool:
         """Whether a host mapped after ``since`` (monotonic clock) cannot be judged yet: its cell or the ledger is to speak."""
-        return self._topology.awaited(since, self._is_told)
+        if any(at >= since for at in self._without_row.values()):
+            return True
+        size = slice(self.size)
+        told = (self.inventory[size] > 0) & (self.cell[size] == self.home[size]) & (self.heard_at[size] > -np.inf)
+        for row in np.flatnonzero((self.mapped_at[size] >= since) & ~told).tolist():
+            if not told[self.rows_of[self.hosts[row].lower()]].any():  # another node of the host may have been told of
+                return True
+        return False
 
-    def _is_told(self, host: str) -> bool:
-        rows = self.rows_of.get(host.lower(), ())
-        return any(self.inventory[row] and self.cell[row] == self.home[row] and self.heard_at[row] > -np.inf for row in rows)
+    def _place(self, hosts: Iterable[str], mapped: Container[str], now: float) -> None:
+        """Enter where operators have put these hosts. ``mapped``: those that were mapped just now."""
+        rows: list[int] = []
+        for host in hosts:
+            for row in self.rows_of.get(host.lower(), ()):
+                if self.hosts[row] == host:
+                    rows.append(row)
+                    self._place_row(row)
+                    if host in mapped:
+                        self.mapped_at[row] = now
+        self._judge(np.array(rows, np.int64))
 
-    def _place(self, row: int) -> None:
+    def _place_row(self, row: int) -> None:
         """Where operators have put the host of this row."""
-        uuid = self._topology.home(self.hosts[row])
+        host = self.hosts[row]
+        uuid = self._topology.home(host)
         home = -1 if uuid is None else self._topology.number(uuid)
         if uuid is not None and self.cell[row] not in (-1, home) and self.home[row] != home:
             self.rehomed.add(uuid)
+        if uuid is None:
+            self.mapped_at[row] = -np.inf
         self.home[row] = home
-        self.zone[row] = self._topology.zone(self.hosts[row])
-        self.aggregation[row] = self.aggregates.of(self.hosts[row])
+        self.zone[row] = self._topology.zone(host)
+        self.aggregation[row] = self.aggregates.of(host)
+
+    @property
+    def aggregates(self) -> Aggregates:
+        return self._topology.layout.aggregates
 
     def _judge(self, rows: int | Ints) -> None:
-        takes_builds = np.array([mapping.state is CellState.ENABLED for mapping in self.cells] + [False])
         home = self.home[rows]
-        self.cell_open[rows] = takes_builds[home]  # -1, of a host without a home, selects the last element
+        self.cell_open[rows] = self._topology.takes_builds[home]  # -1, of a host without a home, selects the last element
         self.enabled[rows] = self.cell_open[rows] & ~self.disabled[rows]
         at_home = (home >= 0) & (home == self.cell[rows])
         self.eligible[rows] = at_home & (self.inventory[rows] > 0) & ~self.forced_down[rows] & ~self.ambiguous[rows]

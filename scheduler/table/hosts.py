@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from objects.base import Object
 from scheduler.plan.request import Request
 from scheduler.table.address import Network, is_mapped, span
-from scheduler.table.aggregation import RATIOS, Aggregation
+from scheduler.table.aggregation import RATIOS, Aggregates
 from scheduler.table.arrays import Counts, Floats, Ints, Mask
 from scheduler.table.host_table import HostTable
 
@@ -159,12 +159,13 @@ class Hosts:
         aggregates = self.table.aggregates
         return aggregates.least(key, default)[self._pick(self.table.aggregation)] if key in aggregates.keys else default
 
-    def aggregated(self, key: object, test: Callable[[Aggregation], bool]) -> Mask:
-        """Which of them are in aggregates that pass ``test``. Each combination of aggregates is tested once per request and key."""
-        answers = self.request.remembered(
-            key, lambda: np.array([test(one) for one in self.table.aggregates.combinations], dtype=np.bool_)
-        )
-        found: Mask = answers[self._pick(self.table.aggregation)]
+    def aggregated(self, key: Hashable, answer: Callable[[Aggregates], Mask]) -> Mask:
+        """Which of them are in combinations of aggregates that pass; ``answer`` returns one element for each combination.
+
+        Answers are cached by ``key`` until the aggregates change: it must name everything that they depend on.
+        """
+        aggregates = self.table.aggregates
+        found: Mask = aggregates.answer(key, lambda: answer(aggregates))[self._pick(self.table.aggregation)]
         return found
 
     @property
@@ -297,9 +298,7 @@ class Hosts:
             instances=int(table.instances[row]) + more,
             failed_builds=float(table.failed_builds[row]),
             attributes=table.facets.of(row),
-            metadata={
-                key: tuple(sorted(values)) for key, values in table.aggregates.combinations[table.aggregation[row]].values.items()
-            },
+            metadata=table.aggregates.metadata(int(table.aggregation[row])),
             free_resources={
                 name: free - more * self.request.resources.get(name, 0) for name, free in table.classes.free_on(row).items()
             },

@@ -2,10 +2,46 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 
+import numpy as np
+
+from objects.aggregate import Aggregate
 from objects.cell import CellMapping, CellState
+from scheduler.table.aggregation import Aggregates
+from scheduler.table.arrays import Mask
+
+
+class Layout:
+    """Where operators have put hosts: ``homes`` (host -> cell uuid), ``zones`` (host -> name) and ``aggregates``. It does not change.
+
+    ``moved``: hosts of which this says something else than the layout before. ``mapped``: hosts that had no home in that.
+    """
+
+    def __init__(
+        self,
+        homes: Mapping[str, str],
+        zones: Mapping[str, str],
+        aggregates: Iterable[Aggregate] = (),
+        before: Layout | None = None,
+    ) -> None:
+        """Takes time in proportion to the number of hosts, so make it without the lock of the table."""
+        then_homes: Mapping[str, str] = before.homes if before else {}
+        then_zones: Mapping[str, str] = before.zones if before else {}
+        self.homes: Mapping[str, str] = homes
+        self.zones: Mapping[str, str] = zones
+        self.aggregates: Aggregates = Aggregates(aggregates, before.aggregates if before else None)
+        self.mapped = frozenset(homes.keys() - then_homes.keys())
+        self.moved = self.aggregates.moved | _differing(then_homes, homes) | _differing(then_zones, zones)
+
+
+def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
+    """The hosts with another value, or with one in only one of the two."""
+    if before is now:
+        return frozenset()
+    return frozenset(
+        [host for host, value in now.items() if before.get(host) != value] + [host for host in before if host not in now]
+    )
 
 
 class Topology:
@@ -14,25 +50,31 @@ class Topology:
     def __init__(self, default_zone: str) -> None:
         self.cells: list[CellMapping] = []
         self.zones: list[str] = [default_zone]
+        self.layout = Layout({}, {})
+        self._takes_builds = np.zeros(1, np.bool_)
         self._cell_numbers: dict[str, int] = {}
         self._zone_numbers: dict[str, int] = {default_zone: 0}
-        self._homes: Mapping[str, str] = {}
-        self._zone_names: Mapping[str, str] = {}
-        self._mapped_at: dict[str, float] = {}
 
-    def place(self, homes: Mapping[str, str], zones: Mapping[str, str]) -> None:
-        """The host mappings (host -> cell uuid) and the zones (host -> name) are these from now on."""
-        self._mapped_at = {host: at for host, at in self._mapped_at.items() if host in homes}
-        self._mapped_at |= dict.fromkeys(homes.keys() - self._homes.keys(), time.monotonic())
-        self._homes, self._zone_names = homes, zones
+    def set_cell(self, mapping: CellMapping) -> bool:
+        """This is how the cell is now. Returns whether its state has changed."""
+        number = self.number(mapping.uuid)
+        changed = self.cells[number].state is not mapping.state
+        self.cells[number] = mapping
+        self._takes_builds[number] = mapping.state is CellState.ENABLED
+        return changed
+
+    @property
+    def takes_builds(self) -> Mask:
+        """By cell number: whether the cell is enabled. The last element, -1, is for hosts without a home."""
+        return self._takes_builds
 
     def home(self, host: str) -> str | None:
         """The uuid of the cell that the host is mapped to."""
-        return self._homes.get(host)
+        return self.layout.homes.get(host)
 
     def zone(self, host: str) -> int:
         """The number of the zone that the host is in."""
-        name = self._zone_names.get(host)
+        name = self.layout.zones.get(host)
         if name is None:
             return 0
         if name not in self._zone_numbers:
@@ -44,6 +86,7 @@ class Topology:
         """The number of the cell. One that is new takes no builds until more is known of it."""
         if cell_uuid not in self._cell_numbers:
             self._cell_numbers[cell_uuid] = len(self.cells)
+            self._takes_builds = np.append(self._takes_builds, False)
             self.cells.append(
                 CellMapping(uuid=cell_uuid, name=cell_uuid, database_url="", transport_url="", state=CellState.DISABLED)
             )
@@ -56,10 +99,3 @@ class Topology:
     def zone_number(self, name: str) -> int:
         """-1 for a zone that no host was ever in."""
         return self._zone_numbers.get(name, -1)
-
-    def awaited(self, since: float, is_told: Callable[[str], bool]) -> bool:
-        """Whether a host mapped after ``since`` (monotonic clock) is not told of yet by those who must."""
-        for host, at in list(self._mapped_at.items()):
-            if at < since or is_told(host):
-                del self._mapped_at[host]
-        return bool(self._mapped_at)

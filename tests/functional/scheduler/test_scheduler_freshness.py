@@ -181,14 +181,14 @@ class TestAlive:
         east = watched.in_cell(watched.east)
 
         def only_e1() -> bool:
-            east.write(services.heartbeat, "e1", AGENT_BINARY, 1, 0.0)  # the reporter's clock does not matter
+            east.write(services.heartbeat, "e1", AGENT_BINARY, 1)
             return watched.usable() == {"e1"}
 
         assert wait_until(only_e1, 10.0)
 
         def both() -> bool:
-            east.write(services.heartbeat, "e1", AGENT_BINARY, 1, 0.0)
-            east.write(services.heartbeat, "e2", AGENT_BINARY, 1, 0.0)
+            east.write(services.heartbeat, "e1", AGENT_BINARY, 1)
+            east.write(services.heartbeat, "e2", AGENT_BINARY, 1)
             return watched.usable() == {"e1", "e2"}
 
         assert wait_until(both, 10.0)
@@ -258,7 +258,7 @@ class TestCells:
         row = watched.table.find("e1", "e1") or 0
         assert wait_until(lambda: watched.table.zones[int(watched.table.zone[row])] == "red", 10.0)
         watched.cells.api.write(aggregates.set_metadata, zone.id, {"ssd": "true"})
-        assert wait_until(lambda: "ssd" in watched.table.aggregates.combinations[int(watched.table.aggregation[row])].values, 10.0)
+        assert wait_until(lambda: "ssd" in watched.table.aggregates.metadata(int(watched.table.aggregation[row])), 10.0)
 
     @on("watch", "lite")  # its file is taken away
     def test_an_unreachable_cell_keeps_its_hosts_for_a_while_and_its_view_ages(
@@ -274,7 +274,7 @@ class TestCells:
         watched.registry.get(watched.east.uuid).database.dispose()
 
         def east_is_old() -> bool:
-            west.write(services.heartbeat, "w1", AGENT_BINARY, 1, 0.0)
+            west.write(services.heartbeat, "w1", AGENT_BINARY, 1)
             return (watched.freshness.ages()["east"] or 0.0) > 2.0
 
         assert wait_until(east_is_old, 15.0)

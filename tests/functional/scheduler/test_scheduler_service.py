@@ -51,7 +51,7 @@ class Deployment:
         for host in ("e1", "e2", "e3"):
             self.beat(host, time.time() - since)
 
-    def beat(self, host: str, at: float) -> None:
+    def beat(self, host: str, at: float | None = None) -> None:
         database = self.cells.ground.open("east")
         database.write(services.heartbeat, host, AGENT_BINARY, 1, at)
         database.dispose()
@@ -125,7 +125,7 @@ def test_right_after_a_start_it_waits_for_hosts_that_are_just_coming_back(deploy
         asking.start()
         time.sleep(0.3)  # nothing may be decided in the meantime
         assert deployment.site.decisions() == []
-        deployment.beat("e2", 0.0)
+        deployment.beat("e2")
         asking.join(20.0)
         assert [[[selection.host for selection in answer] for answer in each] for each in answers] == [[["e2"]]]
         hopeless = deployment.site.leased(fleet.spec(fleet.flavor(vcpus=9)))

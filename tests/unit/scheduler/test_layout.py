@@ -1,0 +1,119 @@
+"""Changes of mappings, zones and aggregates: the same table as one that was made of the last state, and only changed rows are touched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from objects.aggregate import Aggregate
+from scheduler.table import aggregation
+from scheduler.table.aggregation import Aggregates
+from scheduler.table.host_table import HostTable
+from tests.support import fleet
+from tests.support.examples import examples
+
+NAMES = tuple(f"h{n}" for n in range(6))
+HOMES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(fleet.CELLS))
+SETS = st.dictionaries(
+    st.integers(1, 4),
+    st.tuples(
+        st.sets(st.sampled_from(NAMES)),
+        st.dictionaries(st.sampled_from(["ssd", "cpu_allocation_ratio", "availability_zone"]), st.sampled_from(["1", "2", "x"])),
+    ),
+    max_size=4,
+)
+STATES = st.lists(st.tuples(HOMES, SETS), min_size=2, max_size=5)
+
+
+def aggregates_of(sets: dict[int, tuple[set[str], dict[str, str]]]) -> list[Aggregate]:
+    return [
+        Aggregate(id=number, name=f"a{number}", hosts=tuple(sorted(hosts)), metadata=keys) for number, (hosts, keys) in sets.items()
+    ]
+
+
+def change(table: HostTable, homes: dict[str, str], known: Sequence[Aggregate]) -> None:
+    zones = {host: one.availability_zone for one in known if one.availability_zone for host in one.hosts}
+    table.set_topology(fleet.cells(), homes, zones, known)
+
+
+def seen(table: HostTable) -> dict[str, Any]:
+    return {
+        host: (
+            table.home.item(row),
+            table.zones[table.zone.item(row)],
+            table.aggregates.metadata(table.aggregation.item(row)),
+            table.aggregates.least("cpu_allocation_ratio", 7.0)[table.aggregation[row]],
+            table.aggregates.any(table.aggregates.having(["ssd"]))[table.aggregation[row]],
+            table.eligible.item(row),
+            table.enabled.item(row),
+        )
+        for row, host in enumerate(table.hosts)
+    }
+
+
+@given(STATES)
+@examples(200)
+def test_a_changed_layout_is_the_same_as_a_new_one(states: list[tuple[dict[str, str], dict[int, Any]]]) -> None:
+    table = fleet.table([fleet.node(name) for name in NAMES])
+    for homes, sets in states:
+        change(table, homes, aggregates_of(sets))
+        new = fleet.table([fleet.node(name) for name in NAMES])
+        change(new, homes, aggregates_of(sets))
+        assert seen(table) == seen(new)
+        assert (table.aggregates.keys, table.aggregates.lowering) == (new.aggregates.keys, new.aggregates.lowering)
+
+
+def test_only_the_rows_of_hosts_that_changed_are_touched() -> None:
+    homes = dict.fromkeys(NAMES, fleet.CELLS[0])
+    racks = [Aggregate(id=n, name=name, hosts=(name,), metadata={"rack": name}) for n, name in enumerate(NAMES)]
+    table = fleet.table([fleet.node(name) for name in NAMES])
+    change(table, homes, racks)
+    before = table.changes
+    racks[0] = Aggregate(id=0, name="h0", hosts=("h0", "h3"), metadata={"rack": "other"})
+    change(table, homes, racks)
+    assert table.changes - before == 1  # h3: h0 is in the same aggregates as before
+    row = table.find("h3", "h3")
+    assert row is not None
+    assert table.aggregates.metadata(int(table.aggregation[row])) == {"rack": ("h3", "other")}
+    before = table.changes
+    change(table, homes | {"h5": fleet.CELLS[1]}, racks)
+    assert table.changes - before == 1
+    before = table.changes
+    change(table, homes | {"h5": fleet.CELLS[1]}, racks)
+    assert table.changes == before
+
+
+def test_combinations_that_nobody_is_in_are_dropped_some_day() -> None:
+    some = Aggregates([Aggregate(id=1, name="a", hosts=("h",))])
+    for n in range(2, 3 * aggregation.SPARE_COMBINATIONS):
+        some = Aggregates([Aggregate(id=n, name="a", hosts=("h",))], some)
+    assert some.of("h") <= aggregation.SPARE_COMBINATIONS + 2
+    assert some.of("other") == 0
+
+
+def test_answers_are_forgotten_when_the_aggregates_change() -> None:
+    table = fleet.table([fleet.node("h0")])
+    change(table, {"h0": fleet.CELLS[0]}, [Aggregate(id=1, name="a", hosts=("h0",), metadata={"ssd": "true"})])
+    has = table.aggregates.answer("ssd", lambda: table.aggregates.any(table.aggregates.having(["ssd"])))
+    assert has[table.aggregation[0]]
+    change(table, {"h0": fleet.CELLS[0]}, [Aggregate(id=1, name="a", hosts=("h0",), metadata={})])
+    has = table.aggregates.answer("ssd", lambda: table.aggregates.any(table.aggregates.having(["ssd"])))
+    assert not has[table.aggregation[0]]
+
+
+def test_a_host_is_awaited_from_its_mapping_until_its_cell_and_the_ledger_have_spoken() -> None:
+    table = fleet.table([fleet.node("h0")])
+    since = time.monotonic()
+    change(table, {"h0": fleet.CELLS[0], "new": fleet.CELLS[0]}, [])
+    assert table.awaited(since)
+    assert not table.awaited(time.monotonic())
+    with table.lock:
+        table.set_node(fleet.CELLS[0], fleet.node("new"))
+        table.set_service(fleet.CELLS[0], "new", time.monotonic(), disabled=False, forced_down=False)
+    assert table.awaited(since)  # for the ledger
+    change(table, {"h0": fleet.CELLS[0]}, [])
+    assert not table.awaited(since)
