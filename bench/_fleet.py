@@ -14,7 +14,7 @@ from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.inventory import Inventory
-from scheduler.table.host_table import HostTable
+from scheduler.table.host_table import HostTable, ServiceReport
 
 CELLS = 8
 ZONES = ("north", "south", "east")
@@ -22,12 +22,15 @@ CORES = (16, 32, 48, 64)
 """Of each, 8 GiB of memory and 60 GiB of disk per core; vCPUs are two to a core."""
 FILL_RATIO = 0.7
 RACKS_PER_HOST = 10
+HEARTBEATS_PAGE_SIZE = 2000
+"""As ``scheduler/watch.py`` enters them."""
 _MIX = ((1, 2, 20), (1, 4, 16), (2, 4, 18), (2, 8, 14), (4, 8, 10), (4, 16, 10), (8, 16, 5), (8, 32, 4), (16, 32, 2), (16, 64, 1))
 
 FLAVORS = tuple(
     Flavor(flavor_id=f"m{vcpus}.{gib}", name=f"m{vcpus}.{gib}", vcpus=vcpus, memory_mb=gib * 1024, root_gb=10 + 10 * vcpus)
     for vcpus, gib, _ in _MIX
 )
+_NUMBERS = {flavor.flavor_id: number for number, flavor in enumerate(FLAVORS)}
 SHARES = tuple(share for *_, share in _MIX)
 """How often each of FLAVORS is asked for: of 100 servers."""
 
@@ -48,6 +51,7 @@ class Fleet:
         self._guests = array("q")  # of each: the host's key and the number of the flavor, as one number
         self._changed: set[int] = set()
         self.homes: dict[str, str] = {}
+        self._hosts_of: dict[str, list[str]] = {cell: [] for cell in self.cells}
         for n in range(hosts):
             self._fill(n)
         names = [node.host for node in self.nodes]
@@ -94,6 +98,7 @@ class Fleet:
             self._guests.append((n + 1) * len(FLAVORS) + number)
         cell = self.cells[chance.randrange(len(self.cells))]
         self.homes[node.host] = cell
+        self._hosts_of[cell].append(node.host)
         self.nodes.append(
             msgspec.structs.replace(node, vcpus_used=vcpus, memory_mb_used=memory, disk_gb_used=disk, running_vms=count)
         )
@@ -112,12 +117,16 @@ class Fleet:
             instances=count,
         )
 
+    @property
+    def small(self) -> Flavor:
+        return FLAVORS[0]
+
     def flavor(self) -> Flavor:
         return self.chance.choices(FLAVORS, SHARES)[0]
 
     def claimed(self, key: int, flavor: Flavor) -> Inventory:
         """The ledger's row with one more guest."""
-        self._guests.append(key * len(FLAVORS) + FLAVORS.index(flavor))
+        self._guests.append(key * len(FLAVORS) + _NUMBERS[flavor.flavor_id])
         return self._change(key, flavor, 1)
 
     def release(self) -> None:
@@ -130,9 +139,9 @@ class Fleet:
     def hear(self, cell: str) -> None:
         """A heartbeat of every host of a cell, and reports of those where guests have come and gone."""
         now = time.monotonic()
-        for host, home in self.homes.items():
-            if home == cell:
-                self.table.set_service(cell, host, now, disabled=False, forced_down=False)
+        reports = [ServiceReport(host, now, disabled=False, forced_down=False) for host in self._hosts_of[cell]]
+        for start in range(0, len(reports), HEARTBEATS_PAGE_SIZE):
+            self.table.set_services(cell, reports[start : start + HEARTBEATS_PAGE_SIZE])
         for key in [key for key in self._changed if self.ledger[key].cell_uuid == cell]:
             row = self.ledger[key]
             used = {"vcpus_used": row.used_vcpus, "memory_mb_used": row.used_memory_mb, "disk_gb_used": row.used_disk_gb}

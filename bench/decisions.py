@@ -83,23 +83,23 @@ class Took:
 def plain(fleet: Fleet) -> Asked:
     """A server of some flavor; every fourth names its zone."""
     zone = fleet.chance.choice(ZONES) if fleet.chance.random() < 0.25 else None
-    return _spec(fleet, availability_zone=zone), ()
+    return spec_of(fleet, availability_zone=zone), ()
 
 
 def zoned(fleet: Fleet) -> Asked:
     """A server of a deployment that is spread over the zones."""
-    return _spec(fleet, availability_zone=fleet.chance.choice(ZONES)), ()
+    return spec_of(fleet, availability_zone=fleet.chance.choice(ZONES)), ()
 
 
 def apart(fleet: Fleet) -> Asked:
     """One more member of an anti-affinity group."""
-    group = _group(GroupPolicy.ANTI_AFFINITY)
-    return _spec(fleet, group=group), _members(group, [node.host for node in fleet.chance.sample(fleet.nodes, MEMBERS)])
+    group = group_of(GroupPolicy.ANTI_AFFINITY)
+    return spec_of(fleet, group=group), members_on(group, [node.host for node in fleet.chance.sample(fleet.nodes, MEMBERS)])
 
 
 def together(fleet: Fleet) -> Asked:
     """One more member of an affinity group, whose host has room for it."""
-    group, asked = _group(GroupPolicy.AFFINITY), _spec(fleet)
+    group, asked = group_of(GroupPolicy.AFFINITY), spec_of(fleet)
     while True:
         row = fleet.ledger[fleet.chance.randrange(len(fleet.ledger)) + 1]
         place = fleet.table.find(row.host, row.node)
@@ -107,20 +107,23 @@ def together(fleet: Fleet) -> Asked:
         roomy = row.cap_vcpus - row.used_vcpus >= 16 and row.cap_memory_mb - row.used_memory_mb >= 65536 and row.instances < 45
         if roomy and building < 8:  # as many as IoOpsFilter lets a host have
             break
-    return _spec(fleet, batch_id=asked.batch_id, fences=asked.fences, group=group), _members(group, [row.host] * MEMBERS)
+    return spec_of(fleet, batch_id=asked.batch_id, fences=asked.fences, group=group), members_on(group, [row.host] * MEMBERS)
 
 
-def _spec(fleet: Fleet, count: int = 1, **changes: object) -> RequestSpec:
+def spec_of(fleet: Fleet, count: int = 1, **changes: object) -> RequestSpec:
+    """A request for so many servers of some flavor."""
     values: dict[str, object] = {"batch_id": str(uuid.uuid4()), "flavor": fleet.flavor(), "num_instances": count}
     values["fences"] = dict.fromkeys((str(uuid.uuid4()) for _ in range(count)), 1)
     return RequestSpec(request_id="req-bench", project_id="p", user_id="u", name="server", **(values | changes))  # type: ignore[arg-type]  # checked where it is read
 
 
-def _group(policy: GroupPolicy) -> ServerGroup:
+def group_of(policy: GroupPolicy) -> ServerGroup:
+    """A new group."""
     return ServerGroup(uuid=str(uuid.uuid4()), name="g", project_id="p", policy=policy)
 
 
-def _members(group: ServerGroup, hosts: Sequence[str]) -> list[Slot]:
+def members_on(group: ServerGroup, hosts: Sequence[str]) -> list[Slot]:
+    """A member of the group on each of these hosts."""
     return [Slot(group_uuid=group.uuid, instance_uuid=str(uuid.uuid4()), host=host) for host in hosts]
 
 
@@ -185,7 +188,7 @@ def measured(hosts: int, driver: SchedulerDriver, ask: Callable[[Fleet], Asked],
 
 def batches(fleet: Fleet, driver: SchedulerDriver, rounds: int) -> float:
     """Microseconds per instance of a batch of 100, at best."""
-    return min(decide(fleet, driver, _spec(fleet, 100), ())[0] for _ in range(rounds)) / 100 * 1e6
+    return min(decide(fleet, driver, spec_of(fleet, 100), ())[0] for _ in range(rounds)) / 100 * 1e6
 
 
 def written(fleet: Fleet, driver: SchedulerDriver, times: int) -> tuple[float, int]:

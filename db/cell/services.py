@@ -160,7 +160,7 @@ def signs(tx: CellTransaction, binary: str, window: float | None = None) -> list
     Asked every few seconds, so it is no more than is looked at then.
     """
     rows = tx.execute(_SIGNS, {"of": binary}) if window is None else tx.execute(_RECENT_SIGNS, {"of": binary, "window": window})
-    return [Sign._make(row) for row in rows]
+    return list(map(Sign._make, rows.all()))
 
 
 _FORCED_DOWN = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
@@ -48,43 +48,71 @@ class Alternates:
         by_cell: defaultdict[int, list[Chosen]] = defaultdict(list)
         for uuid, row in chosen:
             by_cell[int(self._table.cell[row])].append((uuid, row))
+        candidates = {
+            cell: self._found.best_of_cell(cell, self._wanted * len(members) + EXTRA_CANDIDATES_PER_CELL)
+            for cell, members in by_cell.items()
+        }
+        now = self._looked_at_again([rows for rows, _ in candidates.values()], chosen[0][1] if len(chosen) == 1 else None)
         for cell, members in by_cell.items():
-            candidates, scores = self._found.best_of_cell(cell, self._wanted * len(members) + EXTRA_CANDIDATES_PER_CELL)
-            own = members[0][1] if len(members) == 1 else None
-            ranked = self._ranked(candidates, scores, own)
+            ranked = self._ranked(*candidates[cell], now)
             group = self._request.group
             if group is not None and group.policy is GroupPolicy.ANTI_AFFINITY:
-                for _ in range(self._wanted):  # every member gets one before any gets a second
-                    self._hold(group, members, ranked, answer)
+                self._hold(group, members, ranked, answer)
             else:
                 for position, (uuid, row) in enumerate(members):
                     answer[uuid] = _pick(self._table, ranked, [row], position * self._wanted, self._wanted)
         return answer
 
-    def _hold(self, group: ServerGroup, members: Sequence[Chosen], ranked: list[int], answer: dict[str, list[int]]) -> None:
-        """Give each member one more alternate, and hold it before the next member chooses. Removes full hosts from ``ranked``."""
-        for uuid, row in members:
-            for other in _pick(self._table, ranked, [row, *answer[uuid]], 0, 1):
+    def _hold(self, group: ServerGroup, members: Sequence[Chosen], ranked: Sequence[int], answer: dict[str, list[int]]) -> None:
+        """Give each member its alternates, and hold each before the next is chosen.
+
+        Every member gets one before any gets a second.
+        """
+        full: set[str] = set()
+        first = 0  # all of ``ranked`` before it are on hosts that are full
+        for _ in range(self._wanted):
+            for uuid, row in members:
+                while first < len(ranked) and self._table.hosts[ranked[first]] in full:
+                    first += 1
+                own = {self._table.hosts[each] for each in (row, *answer[uuid])}
+                other = self._first_open(ranked, first, full, own)
+                if other is None:
+                    continue
                 answer[uuid].append(other)
                 host = self._table.hosts[other]
                 self._request.members.hold(host)
-                if self._request.members.counts(with_held=True).get(host.lower(), 0) >= group.max_server_per_host:
-                    ranked[:] = [each for each in ranked if self._table.hosts[each] != host]
+                if self._request.members.count(host) >= group.max_server_per_host:
+                    full.add(host)
 
-    def _ranked(self, rows: Ints, scores: Floats, own: int | None = None) -> list[int]:
-        """The rows that still fit: those as good as the best, rotated by the seed, then the others by score.
+    def _first_open(self, ranked: Sequence[int], first: int, full: Container[str], own: Container[str]) -> int | None:
+        """The first row from position ``first`` on that is on none of these hosts."""
+        for position in range(first, len(ranked)):
+            host = self._table.hosts[ranked[position]]
+            if host not in full and host not in own:
+                return ranked[position]
+        return None
 
-        Rows that have changed since the survey are scored again, except ``own``: the batch's only host is no alternate.
+    def _looked_at_again(self, candidates: Sequence[Ints], own: int | None) -> dict[int, float]:
+        """The scores of those of the candidates whose scores have changed since the survey, except ``own``.
+
+        The only host of a batch of one is no alternate.
         """
         if self._request.group is not None or self._driver.cell_wide:  # placing an instance changes the scores of other rows
-            stale = list(range(rows.size))
+            stale = [row for rows in candidates for row in rows.tolist()]
         else:
             changed = self._table.changed_since(self._found.changes)
-            some = changed != {own}
-            stale = [position for position, row in enumerate(rows.tolist()) if row in changed and row != own] if some else []
-        if stale:
-            scores = scores.copy()
-            scores[stale] = engine.score(self._table, self._driver, self._request, self._found.parts, rows[stale])
+            if changed == {own}:
+                return {}
+            stale = [row for rows in candidates for row in rows.tolist() if row in changed and row != own]
+        if not stale:
+            return {}
+        scores = engine.score(self._table, self._driver, self._request, self._found.parts, np.array(stale, np.int64))
+        return dict(zip(stale, scores.tolist(), strict=True))
+
+    def _ranked(self, rows: Ints, scores: Floats, now: Mapping[int, float]) -> list[int]:
+        """The rows that still fit: those as good as the best, rotated by the seed, then the others by score."""
+        if now:
+            scores = np.array([now.get(row, score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)])
             order = np.argsort(-scores, kind="stable")[: tally(scores > -np.inf)]
             rows, scores = rows[order], scores[order]
         if not rows.size:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from objects.decision import FilterCount
+from objects.group import GroupPolicy
 from scheduler.filters.base import Filter
 from scheduler.plan.criteria import Criteria
 from scheduler.plan.request import Request
@@ -142,25 +143,39 @@ class PlanningStep:
 class _Front:
     """The best rows of a survey, with their scores after 0, 1, 2... more instances of the batch on each.
 
-    Without a group, an instance changes only the score of its own row, and all instances are alike. So unused rows keep the order
-    of the survey, ``count`` of them (and a few more) are enough, and each score level is computed once for all rows.
+    An instance usually changes only the score of its own row, and all instances are alike. So unused rows keep the order of the
+    survey, ``count`` of them (and a few more) are enough, and each score level is computed once for all rows. This also holds for
+    members of an anti-affinity group and of groups with soft policies.
+
+    Where hosts have several nodes, an instance of a group changes the scores of all nodes of its host. The first member of an
+    affinity group closes all other hosts. Then all rows are kept, and those of the host are scored again.
+
     With a cell-wide weigher, an instance changes all scores of its cell alike. The order then holds within each cell, so that many
     rows of each cell are kept.
     """
 
     def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> None:
-        self._table, self._driver, self._request, self._parts = table, driver, request, found.parts
-        self._alone = request.group is None and not driver.cell_wide  # an instance changes the score of its own row only
+        self._table, self._driver, self._request = table, driver, request
+        self._by_host = request.group is not None and (request.policy is GroupPolicy.AFFINITY or table.hosts_have_several_nodes)
+        self._founding = request.founding
+        self._cell_wide = tuple(part for part in found.parts if part.weigher.cell_wide)
+        self._parts = tuple(part for part in found.parts if not part.weigher.cell_wide)
         self.rows, self._now = self._best_of(found, count + EXTRA_CANDIDATES + driver.subset)
+        self._of_cell: dict[int, Ints] = {}
+        if self._cell_wide:
+            self._by_cell = self._weights_by_cell(self.rows)
+            self._cells = table.cell[self.rows]
         self._level: Ints = np.zeros(self.rows.size, dtype=np.int64)
-        self._steps: list[Floats] = [self._now.copy()]
+        self._steps: list[Floats] = [self._now - self._by_cell if self._cell_wide else self._now.copy()]
 
     def _best_of(self, found: Survey, enough: int) -> tuple[Ints, Floats]:
         rows, scores = found.rows, found.scores
-        if self._request.group is not None or rows.size <= enough:
-            return rows, scores
-        if self._driver.cell_wide:
+        if self._by_host or rows.size <= enough:
+            return rows, scores.copy()
+        if self._cell_wide:
             cells = np.unique(self._table.cell[rows]).tolist()
+            if len(cells) * enough >= rows.size:
+                return rows, scores.copy()
             rows, scores = map(np.concatenate, zip(*(found.best_of_cell(cell, enough) for cell in cells), strict=True))
         else:
             rows, scores = found.best(enough)
@@ -178,19 +193,54 @@ class _Front:
 
     def advance(self, position: int) -> None:
         """Update the scores after the row at ``position`` was taken."""
-        if not self._alone:
-            self._look_again()
-            return
+        if self._by_host:
+            self._look_again_at_host(position)
+        else:
+            self._rise(position)
+        if self._cell_wide:
+            self._look_again_at_cell(position)
+
+    def _rise(self, position: int) -> None:
         self._level[position] += 1
         level = int(self._level[position])
         if level == len(self._steps):
             # the table already counts the instances on a row, so only the difference is added
             self._steps.append(score(self._table, self._driver, self._request, self._parts, self.rows, level - self._level))
         self._now[position] = self._steps[level][position]
+        if self._cell_wide:
+            self._now[position] += self._by_cell[position]
 
-    def _look_again(self) -> None:
-        """Score all rows again, because an instance changed the scores of other rows too."""
-        self._now = score(self._table, self._driver, self._request, self._parts, self.rows)
+    def _look_again_at_host(self, position: int) -> None:
+        host = self._table.hosts[self.rows[position]]
+        theirs = np.flatnonzero(np.isin(self.rows, self._table.rows_of[host.lower()]))
+        if self._founding:
+            self._now[:] = -np.inf
+            self._founding = False
+        self._now[theirs] = score(self._table, self._driver, self._request, self._parts, self.rows[theirs])
+        if self._cell_wide:
+            self._now[theirs] += self._by_cell[theirs]
+
+    def _look_again_at_cell(self, position: int) -> None:
+        """Add what the cell-wide weights of one row have changed by to all rows of its cell."""
+        cell = int(self._cells[position])
+        if cell not in self._of_cell:
+            self._of_cell[cell] = np.flatnonzero(self._cells == cell)
+        theirs = self._of_cell[cell]
+        if any(part.multiplier is None for part in self._cell_wide):  # multipliers of aggregates differ by host
+            change = self._weights_by_cell(self.rows[theirs]) - self._by_cell[theirs]
+        else:
+            change = self._weights_by_cell(self.rows[position : position + 1]) - self._by_cell[position]
+        self._by_cell[theirs] += change
+        self._now[theirs] += change
+
+    def _weights_by_cell(self, rows: Ints) -> Floats:
+        """What the cell-wide weighers add to the scores of these rows, as the table is now."""
+        hosts, weights = Hosts(self._table, self._request, rows), np.zeros(rows.size)
+        for part in self._cell_wide:
+            raw = part.weigher.weigh(hosts, self._request)
+            if raw is not None:
+                weights = part.added(weights, hosts, raw)
+        return weights
 
     def _drawn(self) -> int | None:
         open_rows = np.flatnonzero(self._now > -np.inf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from math import floor
 
 from objects.decision import Candidate, DecidedInstance, Decision
@@ -15,6 +15,10 @@ from scheduler.table.host_table import HostTable
 
 BEST_HOSTS_SHOWN = 5
 """Number of best hosts recorded with their scores."""
+CELLS_SHOWN = 20
+"""Up to this many cells, the record names all."""
+LATE_S = 5.0
+"""Seconds since a cell was last heard of after which every record names it."""
 LOST_HOSTS_SHOWN = 20
 """Maximum number of hosts recorded that were lost to other claims."""
 
@@ -31,6 +35,8 @@ def decision_of(
     refused = job.short is not None
     counts = job.counts if refused else (job.survey.counts if job.survey else ())
     hosts = len(table)
+    candidates = _candidates(job, job.survey, table) if job.survey else ()
+    choices = tuple(_choices(job, table))
     return Decision(
         id=decision_id,
         batch_id=job.spec.batch_id,
@@ -39,9 +45,9 @@ def decision_of(
         driver=driver.name,
         hosts=hosts,
         filters=counts,
-        candidates=_candidates(job, job.survey, table) if job.survey else (),
-        choices=tuple(_choices(job, table)),
-        cells=dict(moment.ages),
+        candidates=candidates,
+        choices=choices,
+        cells=_ages(moment.ages, {*(one.cell for one in candidates), *(one.cell for one in choices)}),
         seed=request.seed,
         message=driver.refusal(counts, hosts, job.short or 0, len(job.standing.needed)) if refused else "",
         elapsed_ms=round((time.perf_counter() - job.started) * 1e6) / 1e3,
@@ -74,6 +80,13 @@ def _candidates(job: Job, survey: Survey, table: HostTable) -> tuple[Candidate, 
             for position, row in enumerate(rows)
         ]
     )
+
+
+def _ages(ages: Mapping[str, float | None], named: Container[str | None]) -> dict[str, float | None]:
+    """The ages of all cells if there are few; otherwise of those that the record names, and of late ones."""
+    if len(ages) <= CELLS_SHOWN:
+        return dict(ages)
+    return {cell: age for cell, age in ages.items() if cell in named or age is None or age > LATE_S}
 
 
 def _rounded(number: float) -> float:

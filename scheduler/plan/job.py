@@ -176,7 +176,10 @@ class Job:
         These are the slots of the instances that it places, of the server that it moves, and of the host that is evacuated.
         """
         move = self.spec.move
-        leaving = {*self.standing.needed, move.instance_uuid} if move else set(self.standing.needed)
+        if move is None:
+            leaving = set(self.standing.needed)
+            return [slot for slot in slots if slot.instance_uuid in leaving]
+        leaving = {*self.standing.needed, move.instance_uuid}
         return [slot for slot in slots if slot.instance_uuid in leaving or self._is_lost(slot)]
 
     def companions(self, slots: Sequence[Slot]) -> int:

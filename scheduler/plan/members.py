@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
 
 from objects.inventory import Slot
+from scheduler.table.arrays import Ints
+
+
+@dataclass(slots=True)
+class _Column:
+    """``counts`` by row, as they are after so many ``changes``."""
+
+    counts: Ints
+    changes: int
+    with_held: bool
+    rows_of: Mapping[str, Sequence[int]]
 
 
 class Members:
@@ -14,15 +29,14 @@ class Members:
     ``moving``: how many of them have two places, or are about to have none.
     """
 
-    def __init__(self, slots: Iterable[Slot] = ()) -> None:
-        self._placed: Counter[str] = Counter()
-        self._held: Counter[str] = Counter()
+    def __init__(self, slots: Collection[Slot] = ()) -> None:
+        self._placed = Counter([slot.host.lower() for slot in slots if not slot.held])
+        self._held = Counter([slot.host.lower() for slot in slots if slot.held])
         self._own_placed: Counter[str] = Counter()
         self._own_held: Counter[str] = Counter()
-        self.moving = 0
-        for slot in slots:
-            (self._held if slot.held else self._placed)[slot.host.lower()] += 1
-            self.moving += slot.moving
+        self.moving = sum(slot.moving for slot in slots)
+        self._changes = [0]  # how often members were added; shared with the views
+        self._column: _Column | None = None
 
     def without(self, own: Iterable[Slot]) -> Members:
         """A view of the same members that does not count the slots ``own``. They must be among them.
@@ -30,7 +44,7 @@ class Members:
         The view shares its counts with the original: what is added to one is seen in the other.
         """
         view = Members()
-        view._placed, view._held, view.moving = self._placed, self._held, self.moving
+        view._placed, view._held, view._changes, view.moving = self._placed, self._held, self._changes, self.moving
         for slot in own:
             (view._own_held if slot.held else view._own_placed)[slot.host.lower()] += 1
             view.moving -= slot.moving
@@ -45,6 +59,7 @@ class Members:
 
     def restore(self, other: Members) -> None:
         """Set the counts back to ``other``, a copy made before. This also changes the views that share these counts."""
+        self._changes[0] += 1
         for mine, before in ((self._placed, other._placed), (self._held, other._held)):
             mine.clear()
             mine.update(before)
@@ -57,12 +72,37 @@ class Members:
                 counts[host] = counts.get(host, 0) + count
         return counts
 
+    def count(self, host: str) -> int:
+        """Members and held slots on one host."""
+        name = host.lower()
+        own = self._own_placed[name] if self._own_placed else 0
+        return max(self._placed[name] - own, 0) + max(self._held[name] - self._own_held[name], 0)
+
+    def by_row(self, rows_of: Mapping[str, Sequence[int]], size: int, *, with_held: bool) -> Ints:
+        """The same as ``counts`` for each of ``size`` rows; ``rows_of``: the rows of each host. Not to be written to."""
+        column = self._column
+        if column is None or (column.changes, column.counts.size, column.with_held) != (self._changes[0], size, with_held):
+            counts = self.counts(with_held=with_held)
+            rows = [rows_of.get(host, ()) for host in counts]
+            by_row = np.zeros(size, dtype=np.int64)
+            by_row[list(chain.from_iterable(rows))] = np.repeat(list(counts.values()), list(map(len, rows)))
+            self._column = column = _Column(by_row, self._changes[0], with_held, rows_of)
+        return column.counts
+
+    def _one_more(self, host: str, *, held: bool) -> None:
+        (self._held if held else self._placed)[host] += 1
+        column, known = self._column, self._changes[0]
+        self._changes[0] += 1
+        if column is not None and column.changes == known and (column.with_held or not held):
+            column.counts[list(column.rows_of.get(host, ()))] += 1
+            column.changes += 1
+
     def add(self, host: str) -> None:
-        self._placed[host.lower()] += 1
+        self._one_more(host.lower(), held=False)
 
     def hold(self, host: str) -> None:
         """Count a slot that is held on the host, because the host is an alternate of a member."""
-        self._held[host.lower()] += 1
+        self._one_more(host.lower(), held=True)
 
     @property
     def any_held(self) -> bool:

@@ -1,7 +1,7 @@
 """The aggregates, and the combinations of them that hosts are in.
 
-A fleet has up to ten thousand aggregates, and almost as many combinations as hosts. So a test runs once for each aggregate that has the
-key in question, and one array operation over all combinations makes the answers for hosts of it.
+A fleet has up to ten thousand aggregates, and almost as many combinations as hosts. So a test runs once for each aggregate that
+has the key in question, and one array operation over all combinations makes the answers for hosts of it.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Aggregates:
         return {key: tuple(sorted(some)) for key, some in texts.items()}
 
     def having(self, keys: Iterable[str], test: Callable[[str, Metadatum], bool] | None = None) -> Mask:
-        """By slot: which aggregates, also those without hosts, have one of these keys with a value that passes ``test(key, value)``."""
+        """By slot: which aggregates have one of these keys with a value that passes ``test(key, value)``. Hosts do not matter."""
         found = np.zeros(self._slot_count, np.bool_)
         for key in keys:
             for slot, value in self._by_key.get(key, ()):
@@ -164,7 +164,7 @@ class Aggregates:
         return found
 
     def answer(self, key: Hashable, make: Callable[[], Mask]) -> Mask:
-        """The result of ``make()``, by slot or by combination, cached by ``key``: it must name everything that the result depends on."""
+        """The result of ``make()``, by slot or by combination, cached by ``key``, which names everything that it depends on."""
         if key in self._answers:
             self._answers.move_to_end(key)
         else:

@@ -75,9 +75,9 @@ class Columns:
     claimed less unaccounted, negative on an over-full host. ``ambiguous``: agents in several cells report the host.
     ``enabled``: neither the host nor its cell is disabled. ``eligible``: mapped, known to the ledger, neither forced down nor
     ambiguous, so it may be chosen. ``guests`` is how many the agent runs, ``building`` how many fewer than ``instances`` that is.
-    ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it reports none. ``heard_at``, ``mapped_at`` (when the host was mapped to a cell),
-    ``changed_at`` and ``fell_at`` (of the claims: when they changed, and when they became less) are seconds of this process's
-    monotonic clock. ``changes`` counts what has happened to any row so far.
+    ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it reports none. ``heard_at``,
+    ``mapped_at`` (when the host was mapped to a cell), ``changed_at`` and ``fell_at`` (of the claims: when they changed, and when
+    they became less) are seconds of this process's monotonic clock. ``changes`` counts what has happened to any row so far.
     """
 
     salt: Words

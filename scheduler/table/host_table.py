@@ -100,6 +100,7 @@ class HostTable(TentativeClaims):
         self.rehomed: set[str] = set()
         self.failing: set[int] = set()
         self._up: _UpHosts | None = None
+        self._further_nodes = 0  # of hosts that have one already
         self._without_row: dict[str, float] = {}  # hosts that were mapped then, and that nobody has told of
         self._row: dict[tuple[str, str], int] = {}
         self._row_of_inventory: dict[int, int] = {}
@@ -109,6 +110,11 @@ class HostTable(TentativeClaims):
     def __len__(self) -> int:
         """Hosts that cells report."""
         return self.size - self.of_cell(-1).size
+
+    @property
+    def hosts_have_several_nodes(self) -> bool:
+        """Whether some host has more than one row."""
+        return self._further_nodes > 0
 
     def of_cell(self, cell: int) -> Ints:
         """The rows that the cell of this number reports, in order; -1: those that none does."""
@@ -150,6 +156,7 @@ class HostTable(TentativeClaims):
         del self._row[self.hosts[row], self.nodes[row]]
         siblings = self.rows_of[self.hosts[row].lower()]
         siblings.remove(row)
+        self._further_nodes -= bool(siblings)
         if not siblings:
             del self.rows_of[self.hosts[row].lower()]
             if self.mapped_at[row] > -np.inf:
@@ -176,7 +183,9 @@ class HostTable(TentativeClaims):
             self.hosts.append(host)
             self.nodes.append(node)
         self._row[host, node] = row
-        self.rows_of.setdefault(host.lower(), []).append(row)
+        siblings = self.rows_of.setdefault(host.lower(), [])
+        siblings.append(row)
+        self._further_nodes += len(siblings) > 1
         self._place_row(row)
         if host in self._without_row:
             self.mapped_at[row] = self._without_row.pop(host)
@@ -247,21 +256,22 @@ class HostTable(TentativeClaims):
     def set_services(self, cell_uuid: str, reports: Sequence[ServiceReport]) -> None:
         """The same of several hosts of one cell. A report that changes no flag costs its row's time alone."""
         cell = self._topology.number(cell_uuid)
-        pairs = [(row, report) for report in reports for row in self.rows_of.get(report.host.lower(), ())]
-        if not pairs:
-            return
-        rows: Ints = np.fromiter([row for row, _ in pairs], np.int64, len(pairs))
+        found: list[int] = []
+        mine: list[ServiceReport] = []
+        for report in reports:
+            for row in self.rows_of.get(report.host.lower(), ()):
+                found.append(row)
+                mine.append(report)
+        rows: Ints = np.array(found, np.int64)
         theirs = self.cell[rows] == cell
-        for number in np.flatnonzero(~theirs).tolist():
-            row, report = pairs[number]
-            if self.cell[row] >= 0 and self.hosts[row] == report.host:
-                self.name_conflicts.add(report.host, cell, -np.inf if report.forced_down else report.heard_at)
-                self._update_name_conflict(report.host)
         if not theirs.all():
-            pairs, rows = [pair for pair, is_theirs in zip(pairs, theirs.tolist(), strict=True) if is_theirs], rows[theirs]
-        heard_at = np.fromiter([report.heard_at for _, report in pairs], np.float64, len(pairs))
-        disabled = np.fromiter([report.disabled for _, report in pairs], np.bool_, len(pairs))
-        forced_down = np.fromiter([report.forced_down for _, report in pairs], np.bool_, len(pairs))
+            for number in np.flatnonzero(~theirs).tolist():
+                self._note_other_cell(found[number], cell, mine[number])
+            mine, rows = [report for report, is_theirs in zip(mine, theirs.tolist(), strict=True) if is_theirs], rows[theirs]
+        if not mine:
+            return
+        _, times, closed, dead = zip(*mine, strict=True)
+        heard_at, disabled, forced_down = np.array(times, np.float64), np.array(closed, np.bool_), np.array(dead, np.bool_)
         self.heard_at[rows] = heard_at
         changed = (self.disabled[rows] != disabled) | (self.forced_down[rows] != forced_down)
         if changed.any():
@@ -269,6 +279,12 @@ class HostTable(TentativeClaims):
             self._judge(rows[changed])
         if self._up is not None:
             self._up = self._up.after(rows, heard_at, self.enabled[rows])
+
+    def _note_other_cell(self, row: int, cell: int, report: ServiceReport) -> None:
+        """An agent of ``cell`` speaks for the host of a row that another cell reports."""
+        if self.cell[row] >= 0 and self.hosts[row] == report.host:
+            self.name_conflicts.add(report.host, cell, -np.inf if report.forced_down else report.heard_at)
+            self._update_name_conflict(report.host)
 
     def expire_name_conflicts(self, since: float) -> None:
         """Agents of other cells that were not heard of since then (monotonic clock) are in no host's way any more."""
@@ -360,7 +376,8 @@ class HostTable(TentativeClaims):
         meanwhile may see some hosts as they were: its claim is refused, because it names the old epochs. Only one thread may call
         it at a time.
         """
-        layout = Layout(homes, zones, aggregates, self._topology.layout)
+        before = self._topology.layout  # kept to the end: to free it takes time, too
+        layout = Layout(homes, zones, aggregates, before)
         moved = sorted(layout.moved)
         with self.lock:
             now = time.monotonic()

@@ -137,15 +137,28 @@ class Hosts:
 
     @property
     def cell_members(self) -> Ints:
-        """How many servers of the batch and of its group are in each cell, by its number."""
-        counts = np.zeros(len(self.table.cells), dtype=np.int64)
+        """How many servers of the batch and of its group are in the cell of each."""
+        before = self.request.remembered("members before the batch, by cell", self._cell_members_before)
+        placed = self.request.in_cells
+        if len(self) == 1:
+            cell = int(self.cell[0])
+            return np.array([before[cell] + placed.get(cell, 0)], dtype=np.int64)
+        counts = before.copy()
+        for cell, count in placed.items():
+            counts[cell] += count
+        found: Ints = counts[self.cell]
+        return found
+
+    def _cell_members_before(self) -> Ints:
+        counts = np.zeros(len(self.table.cells) + 1, dtype=np.int64)  # the last, -1: hosts that no cell reports
         if self.request.group is None:
-            for cell, count in self.request.in_cells.items():
-                counts[cell] += count
+            return counts
         for host, count in self.request.members.counts(with_held=False).items():
-            cells = {int(self.table.cell[row]) for row in self.table.rows_of.get(host, ())} - {-1}
-            for cell in cells:
+            for cell in {int(self.table.cell[row]) for row in self.table.rows_of.get(host, ())}:
                 counts[cell] += count
+        for cell, count in self.request.in_cells.items():
+            counts[cell] -= count  # these are members, too
+        counts[-1] = 0
         return counts
 
     def physical(self, what: str) -> Floats:
@@ -259,11 +272,8 @@ class Hosts:
     @property
     def members(self) -> Ints:
         """How many members of the request's group each host has; slots held for retries count unless they are yielding."""
-        counts = self.request.members.counts(with_held=not self.request.yielding)
-        column = np.zeros(self.table.size, dtype=np.int64)
-        for host, count in counts.items():
-            column[self.table.rows_of.get(host, [])] = count
-        return self._pick(column) + self.more
+        with_held = not self.request.yielding
+        return self._pick(self.request.members.by_row(self.table.rows_of, self.table.size, with_held=with_held)) + self.more
 
     def named(self, hosts: tuple[str, ...], nodes: tuple[str, ...] = ()) -> Mask:
         """Which of them bear one of these host names (compared without case) and, if given, one of these node names (with case)."""

@@ -13,8 +13,9 @@ from scheduler.table.arrays import Mask
 
 
 class Layout:
-    """Where operators have put hosts: ``homes`` (host -> cell uuid), ``zones`` (host -> name) and ``aggregates``. It does not change.
+    """Where operators have put hosts. It does not change.
 
+    ``homes``: host -> cell uuid. ``zones``: host -> name of its zone.
     ``moved``: hosts of which this says something else than the layout before. ``mapped``: hosts that had no home in that.
     """
 

@@ -38,7 +38,7 @@ class CellSpreadWeigher(Weigher):
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         if request.group is None and request.spec.num_instances < 2:
             return None
-        return -hosts.cell_members[hosts.cell].astype(np.float64)
+        return -hosts.cell_members.astype(np.float64)
 
 
 class CellCapacityWeigher(Weigher):

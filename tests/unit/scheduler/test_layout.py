@@ -1,4 +1,4 @@
-"""Changes of mappings, zones and aggregates: the same table as one that was made of the last state, and only changed rows are touched."""
+"""After changes of mappings, zones and aggregates the table equals a new one, and only the rows that changed are touched."""
 
 from __future__ import annotations
 

@@ -1,0 +1,16 @@
+"""The ages of cells in a decision's record."""
+
+from __future__ import annotations
+
+from scheduler.plan.explain import CELLS_SHOWN, _ages
+
+
+def test_few_cells_are_all_named() -> None:
+    ages: dict[str, float | None] = {f"cell{n}": 0.1 for n in range(CELLS_SHOWN)}
+    assert _ages(ages, ()) == ages
+
+
+def test_of_many_cells_only_those_that_matter_are_named() -> None:
+    ages: dict[str, float | None] = {f"cell{n}": 0.1 for n in range(1000)}
+    ages |= {"late": 30.0, "silent": None}
+    assert _ages(ages, {"cell7", None}) == {"cell7": 0.1, "late": 30.0, "silent": None}
