@@ -12,7 +12,7 @@ from api.accept import Acceptor
 from api.actions import Actions
 from api.boot_secrets import BootSecretsPolicy
 from api.catalog import Catalog
-from api.console import ConsoleActions
+from api.console import ConsoleActions, ConsoleAsker
 from api.doorbell import Bell, Doorbell
 from api.explanation import Explanation, RequestExplanation
 from api.finding import Finder
@@ -29,6 +29,7 @@ from api.paths import Paths
 from api.policies import PUBLIC
 from api.policy import PolicyRules
 from api.quota_sets import QuotaSets
+from api.remote_consoles import ConsoleAuthTokens, RemoteConsoles
 from api.server_actions import Locks, ServerActions
 from api.server_addresses import ServerAddresses
 from api.server_edits import ServerEdits
@@ -55,7 +56,7 @@ def make_app(
     registry: CellRegistry,
     ledger: Ledger,
     bell: Bell,
-    consoles: ConsoleActions,
+    consoles: ConsoleAsker,
     vault: Vault,
 ) -> App:
     """The application with these parts. Thread-safe. Raises Misconfigured for an invalid policy file."""
@@ -76,8 +77,10 @@ def make_app(
     flavor = OneFlavor(catalog)
     quotas = QuotaSets(settings, database)
 
+    remote_consoles = RemoteConsoles(settings, database, consoles)
+    console_actions = (*ConsoleActions(consoles).actions(), *remote_consoles.actions())
     actions = Actions(settings, finder)
-    every = (*Locks(edits).actions(), *OperationActions(operations, finder).actions(), *consoles.actions())
+    every = (*Locks(edits).actions(), *OperationActions(operations, finder).actions(), *console_actions)
     server_actions = ServerActions(settings, every)
 
     paths = Paths()
@@ -101,6 +104,8 @@ def make_app(
     add("/v2.1/servers/detail", servers, "detail", get=may.LIST_DETAIL)
     add("/v2.1/servers/{server_id}", server, get=may.SHOW, put=may.UPDATE, delete=may.DELETE)
     add("/v2.1/servers/{server_id}/action", server_actions, post=may.ACT)
+    add("/v2.1/servers/{server_id}/remote-consoles", remote_consoles, post=may.REMOTE_CONSOLES)
+    add("/v2.1/os-console-auth-tokens/{token}", ConsoleAuthTokens(database), get=may.CONSOLE_TOKENS)
     add(
         "/v2.1/servers/{server_id}/metadata",
         metadata,

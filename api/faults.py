@@ -11,6 +11,7 @@ import msgspec
 
 from api.pace import TooFast
 from objects import errors
+from objects.mask import HIDDEN
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ def _ours(complaints: RateLimitedLog, req: falcon.Request, resp: falcon.Response
     for kind, status in _STATUS:
         if isinstance(error, kind):
             if status >= 500 and status != 501:  # what is not offered is no trouble of this service
-                complaints(str(error), logging.WARNING, "%s: %s %s: %s", _request_id(req), req.method, req.path, error)
+                complaints(str(error), logging.WARNING, "%s: %s %s: %s", _request_id(req), req.method, _path(req), error)
             shown = (
                 _FULL if kind is errors.StorageFull else str(error) if kind is errors.TooCostly else _HIDDEN.get(status, str(error))
             )
@@ -97,8 +98,14 @@ def _ours(complaints: RateLimitedLog, req: falcon.Request, resp: falcon.Response
 
 
 def _unexpected(req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
-    LOG.error("%s: %s %s failed", _request_id(req), req.method, req.path, exc_info=error)
+    LOG.error("%s: %s %s failed", _request_id(req), req.method, _path(req), exc_info=error)
     write(resp, 500, _HIDDEN[500])
+
+
+def _path(req: falcon.Request) -> str:
+    """The path as logs may show it. A token of a console opens the console."""
+    before, marker, _ = req.path.partition("/os-console-auth-tokens/")
+    return f"{before}{marker}{HIDDEN}" if marker else req.path
 
 
 def _request_id(req: falcon.Request) -> str:

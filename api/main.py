@@ -14,7 +14,7 @@ from typing import Any
 from waitress import wasyncore
 
 from api.app import App, make_app
-from api.console import ConsoleActions
+from api.console import ConsoleAsker
 from api.door import BACKLOG, ConnectionLimits, HttpServer, networks
 from api.keystone import Application
 from api.opts import ApiSettings
@@ -43,7 +43,7 @@ def build_app(
     """The WSGI application, for any server. Without a vault with a master key it accepts no user data and no password."""
     ledger = Ledger(api_database, "superconductor-api")
     conductors = SuperConductorClient(bus)
-    consoles = ConsoleActions(settings, api_database, conductors, inline=bus.is_embedded)
+    consoles = ConsoleAsker(settings, api_database, conductors, inline=bus.is_embedded)
     return make_app(settings, api_database, registry, ledger, conductors, consoles, vault or Vault())
 
 

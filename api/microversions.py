@@ -23,6 +23,7 @@ class Since(enum.Enum):
 
     KEYPAIR_TYPES = (2, 2)  # and usual statuses of creates and deletes
     SERVER_ATTRIBUTES = (2, 3)  # hostname, reservation_id and so on; volumes show delete_on_termination
+    WEB_MKS = (2, 8)  # a type of console, which is not offered
     LOCKED = (2, 9)
     KEYPAIR_USERS = (2, 10)  # administrators name other users
     FORCED_DOWN = (2, 11)  # of services
@@ -30,6 +31,7 @@ class Since(enum.Enum):
     DESCRIPTION = (2, 19)
     ACTIONS_OF_DELETED = (2, 21)
     TAGS = (2, 26)
+    CONSOLE_TOKENS = (2, 31)  # of all types are told to proxies
     KEYPAIR_PAGES = (2, 35)
     NETWORK_LIMITS_GONE = (2, 36)  # quotas and limits of addresses and security groups are removed
     NETWORKS_REQUIRED = (2, 37)  # and the words auto and none

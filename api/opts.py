@@ -7,6 +7,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from api import console_opts
+from api.console_opts import ConsoleUrls
 from images import opts as images_opts
 from objects import errors, text
 from objects.base import INT32_MAX, Object
@@ -246,6 +248,7 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     key_pairs: int = 100
     policy_files: tuple[str, ...] = ()
     images_folder: str = ""
+    consoles: ConsoleUrls = ConsoleUrls()
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
@@ -273,6 +276,7 @@ def settings(conf: cfg.ConfigOpts) -> ApiSettings:
         "key_pairs": conf[QUOTA_GROUP].key_pairs,
         "policy_files": policy_files(conf),
         "images_folder": images_opts.folder(conf),
+        "consoles": console_opts.urls(conf),
     }
     return ApiSettings(**values | more)
 

@@ -90,6 +90,8 @@ RESET_STATE = "os_compute_api:os-admin-actions:reset_state"
 FORCE_DELETE = "os_compute_api:os-deferred-delete:force"
 CROSS_CELL = "compute:servers:resize:cross_cell"
 CONSOLE_OUTPUT = "os_compute_api:os-console-output"
+REMOTE_CONSOLES = "os_compute_api:os-remote-consoles"
+CONSOLE_TOKENS = "os_compute_api:os-console-auth-tokens"
 ATTRIBUTES = "os_compute_api:os-extended-server-attributes"
 ACTIONS = "os_compute_api:os-instance-actions:list"
 ACTION = "os_compute_api:os-instance-actions:show"
@@ -189,6 +191,16 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         )
     ),
     _of(CONSOLE_OUTPUT, MEMBER, "Show a server's console output.", "POST /servers/{id}/action (os-getConsoleOutput)"),
+    _of(
+        REMOTE_CONSOLES,
+        MEMBER,
+        "Get the URL of a server's remote console.",
+        "POST /servers/{id}/remote-consoles",
+        "POST /servers/{id}/action (os-getVNCConsole)",
+        "POST /servers/{id}/action (os-getSPICEConsole)",
+        "POST /servers/{id}/action (os-getSerialConsole)",
+    ),
+    _of(CONSOLE_TOKENS, ADMIN, "Read where the console of a token is.", "GET /os-console-auth-tokens/{token}"),
     _of(ATTRIBUTES, ADMIN, "See host, node and whole faults of servers.", "GET /servers/{id}", "GET /servers/detail"),
     _of(ACTIONS, READER, "List the actions on a server.", "GET /servers/{id}/os-instance-actions"),
     _of(ACTION, READER, "Show an action on a server.", "GET /servers/{id}/os-instance-actions/{request_id}"),

@@ -11,7 +11,7 @@ from functools import partial
 
 from oslo_config import cfg
 
-from api import keystone, opts
+from api import console_opts, keystone, opts
 from api.identity import PUBLIC_PATHS
 from api.main import ApiService, bind
 from api.policy import PolicyRules
@@ -73,9 +73,12 @@ def check_callers(conf: cfg.ConfigOpts) -> None:
         keystone.check(conf)
 
 
+_LISTINGS = [opts.list_opts(), console_opts.list_opts(), cells_opts.list_opts(), images_opts.list_opts()]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the command."""
-    return process.main(API_BINARY, argv, [opts.list_opts(), cells_opts.list_opts(), images_opts.list_opts()], plan)
+    return process.main(API_BINARY, argv, _LISTINGS, plan)
 
 
 if __name__ == "__main__":

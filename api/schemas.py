@@ -216,6 +216,24 @@ def service_change() -> Schema:
     return _object({"status": {"enum": ["enabled", "disabled"]}, "disabled_reason": _REASON, "forced_down": _BOOLEAN})
 
 
+REMOTE_CONSOLE_CHANGES: tuple[Version, ...] = ((2, 1), Since.WEB_MKS.value)
+"""Versions that changed the body of a request for a remote console."""
+
+
+def remote_console(version: Version) -> Schema:
+    """The body of ``POST /servers/{id}/remote-consoles``."""
+    mks = Since.WEB_MKS.holds(version)
+    protocols = ["vnc", "spice", "serial", "rdp", *(["mks"] if mks else [])]
+    types = ["novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5", *(["webmks"] if mks else [])]
+    properties: dict[str, Schema] = {"protocol": {"enum": protocols}, "type": {"enum": types}}
+    return _required("remote_console", _object(properties) | {"required": ["protocol", "type"]})
+
+
+def console_action(*types: str) -> Versions:
+    """The value of an action that asks for a console of one of these types."""
+    return _versions(((2, 1), {"type": {"enum": list(types)}}), required=["type"])
+
+
 def action(name: str, value: Schema) -> Schema:
     """The body of ``POST /servers/{id}/action`` for the action of this name."""
     return _required(name, value)

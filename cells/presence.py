@@ -13,7 +13,7 @@ from db import processes
 from db.processes import Level
 from db.sql.engine import Database
 from objects import errors, text
-from objects.process import API_BINARY, About, Process
+from objects.process import API_BINARY, CONSOLE_PROXY_BINARY, About, Process
 from rpc.server import VERSION
 from service.periodic import Periodic
 from service.release import release
@@ -67,7 +67,7 @@ class Presence:
             self._database.write(processes.appear, self._level, self._record())
 
     def _record(self) -> Process:
-        messages = "" if self._binary == API_BINARY else VERSION
+        messages = "" if self._binary in (API_BINARY, CONSOLE_PROXY_BINARY) else VERSION
         return Process(
             uuid=self._uuid,
             binary=self._binary,

@@ -13,6 +13,8 @@ from typing import Protocol
 
 import msgspec
 
+from api import console_process
+from api.console_opts import ConsoleUrls, ProxySettings
 from api.main import ApiService, Middleware
 from api.opts import ApiSettings
 from cells import template
@@ -32,7 +34,7 @@ from db.sql.engine import ApiDatabase, CellDatabase
 from objects import errors, stored
 from objects.base import Object
 from objects.cell import CellMapping
-from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY
+from objects.process import API_BINARY, CONDUCTOR_BINARY, CONSOLE_PROXY_BINARY, SCHEDULER_BINARY
 from rpc.counting import Observer
 from rpc.transport import Bus
 from scheduler.main import SchedulerService
@@ -183,11 +185,14 @@ class AllInOne:
         observer: Observer | None = None,
         notify: Notifications | None = None,
         guard: Middleware | None = None,
+        consoles: ProxySettings | None = None,
     ) -> None:
         """``scheduler``: how hosts are chosen; None: by the defaults, at the pace. ``observer`` is told of every message sent.
-        ``notify``: whether and where notifications go; None: nowhere. ``guard`` authenticates the callers.
+        ``notify``: whether and where notifications go; None: nowhere. ``guard`` authenticates the callers. ``consoles``: how the
+        console proxy listens; None: there is none.
 
-        Raises Misconfigured where a filter, weigher or driver is named that does not exist.
+        Raises Misconfigured where a filter, weigher or driver is named that does not exist, if the proxy's address is in use, or if
+        its library is missing.
         """
         self._folder = folder
         self._observer = observer
@@ -221,6 +226,10 @@ class AllInOne:
         self._services += [Presence(self._api_database, "api", binary) for binary in (SCHEDULER_BINARY, CONDUCTOR_BINARY)]
         self._api_presence = Presence(self._api_database, "api", API_BINARY)
         api = msgspec.structs.replace(api, images_folder=str(folder.images))
+        self.console_url: str | None = None
+        """Where the console proxy is, for clients of serial consoles."""
+        if consoles is not None:
+            api = msgspec.structs.replace(api, consoles=self._add_console_proxy(consoles))
         self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault, guard=guard)
         self._api_host = api.host
         database = self._api_database
@@ -241,6 +250,19 @@ class AllInOne:
         for host, compute in members:
             driver = host.open_driver(compute) if isinstance(host, DriverHost) else None
             self._services.append(ComputeService(compute, bus, driver=driver, reporter=reporter))
+
+    def _add_console_proxy(self, settings: ProxySettings) -> ConsoleUrls:
+        """The URLs that lead to it. Unless one is given, it is that of the proxy itself."""
+        console_proxy = console_process.load()
+        listener = console_proxy.bind(settings)
+        host, scheme = _in_url(settings.host), "wss" if settings.cert else "ws"
+        own = settings.urls.serial_url or f"{scheme}://{host}:{listener.getsockname()[1]}/"
+        self.console_url = own
+        urls = msgspec.structs.replace(settings.urls, serial_url=own)
+        settings = msgspec.structs.replace(settings, urls=urls)
+        self._services.append(console_proxy.ConsoleProxyService(settings, self._api_database, listener))
+        self._services.append(Presence(self._api_database, "api", CONSOLE_PROXY_BINARY))
+        return urls
 
     def _open_bus(self, mapping: CellMapping) -> Bus | None:
         if mapping.is_cell0:
@@ -274,8 +296,7 @@ class AllInOne:
     @property
     def endpoint(self) -> str:
         """Where the API answers, once it serves."""
-        host = f"[{self._api_host}]" if ":" in self._api_host else self._api_host
-        return f"http://{host}:{self._api.port}/v2.1"
+        return f"http://{_in_url(self._api_host)}:{self._api.port}/v2.1"
 
     def schedulable(self) -> int:
         """Hosts that the scheduler could place something on."""
@@ -303,3 +324,7 @@ class AllInOne:
         for thing in self._closing:
             thing.close() if isinstance(thing, Bus) else thing.dispose()
         self._folder.release()
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

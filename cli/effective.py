@@ -13,6 +13,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+import api.console_opts
 import api.keystone
 import api.opts
 import cells.opts
@@ -35,10 +36,12 @@ ROLES: dict[str, tuple[Listing, ...]] = {
     "api": (
         service.opts.list_opts(),
         api.opts.list_opts(),
+        api.console_opts.list_opts(),
         cells.opts.list_opts(),
         images.opts.list_opts(),
         api.keystone.list_opts(),
     ),
+    "console-proxy": (service.opts.list_opts(), api.console_opts.list_opts()),
     "conductor": (service.opts.list_opts(), conductor.opts.list_opts(), cells.opts.list_opts(), images.opts.list_opts()),
     "scheduler": (service.opts.list_opts(), scheduler.opts.list_opts(), cells.opts.list_opts()),
     "compute": (service.opts.list_opts(), compute.opts.list_opts(), images.opts.list_opts(), images.glance.list_opts()),
@@ -235,6 +238,12 @@ def check_role(role: str, conf: cfg.ConfigOpts) -> str:
         from scheduler import process as scheduler_process
 
         scheduler_process.plan(conf)
+    elif role == "console-proxy":  # likewise
+        from api import console_opts, console_process
+        from service.opts import required
+
+        required(conf, "api_database.connection", "the URL of the API database")
+        console_process.load().tls_context(console_opts.proxy(conf))
     elif role == "compute":
         from compute import process as compute_process
 

@@ -27,6 +27,10 @@ keys = {keys}
 [api]
 port = {port}
 
+[console]
+# Where users reach superconductor-console-proxy, if it is started with this file. Without this there are no serial consoles.
+# serial_url = ws://127.0.0.1:6083/
+
 [conductor]
 roles = super
 

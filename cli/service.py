@@ -15,9 +15,9 @@ from db import processes
 from db.cell import services
 from db.cell.services import SeenService
 from db.sql.connection import CellTransaction
-from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
+from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, CONSOLE_PROXY_BINARY, SCHEDULER_BINARY, Process
 
-BINARIES = (API_BINARY, SCHEDULER_BINARY, CONDUCTOR_BINARY, AGENT_BINARY)
+BINARIES = (API_BINARY, CONSOLE_PROXY_BINARY, SCHEDULER_BINARY, CONDUCTOR_BINARY, AGENT_BINARY)
 COLUMNS = ("Binary", "Level", "Host", "PID", "State", "Status", "Reason", "Forced Down", "Last Seen", "Started At")
 
 
@@ -29,7 +29,7 @@ class ProcessReport(NamedTuple):
 
 
 class ServiceList(AdminLister):
-    """List the processes of all levels: APIs, schedulers and super conductors (level "api"), conductors and agents of each cell.
+    """List the processes of all levels: APIs, console proxies, schedulers and super conductors (level "api"), and of each cell.
 
     A process is down if it was not seen for --down-after seconds, by the clock of the database that it reports to. A stopped
     process is not listed; one that died is removed after an hour. Agents stay until 'host delete'. "Release" is

@@ -9,12 +9,14 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
-from api import keystone
+from api import console_opts, keystone
 from api import opts as api_opts
+from api.console_opts import ProxySettings
 from api.identity import PUBLIC_PATHS
 from api.main import Middleware
 from api.opts import ApiSettings
@@ -48,7 +50,7 @@ class Standalone(Admin):
     """Run API, conductors, scheduler and hosts in this one process, until Ctrl-C.
 
     Of the files named with --config-file, and of the environment, the options of [api], [keystone_authtoken], [oslo_policy],
-    [quota], [scheduler], [monitoring], [oslo_messaging_notifications] and [libvirt] count.
+    [quota], [scheduler], [monitoring], [oslo_messaging_notifications], [console] and [libvirt] count.
 
     Hosts are simulated, or run real guests: with --driver libvirt each has a libvirtd of its own, without KVM if the machine has
     none. These guests keep running when standalone stops; the next start finds them.
@@ -94,6 +96,7 @@ class Standalone(Admin):
         scheduler = scheduling(self.deployment.arguments, pace)
         watched = Monitor(monitoring(self.deployment.arguments))
         notify = notifications.settings(config.load(self.deployment.arguments, notifications.list_opts(), files=[]))
+        consoles = console_settings(self.deployment.arguments, api.host)
         if real:
             drivers.find(DRIVER)
             binding.load()
@@ -108,7 +111,7 @@ class Standalone(Admin):
         try:
             hosts = make_hosts(parsed_args, _cells(folder), machines)
             log_to(folder)
-            region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler, notify=notify, guard=guard)
+            region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler, notify=notify, guard=guard, consoles=consoles)
             self._serve(folder, region, {host.name for host in hosts}, commands, watched, parsed_args.boot)
             if (running := machines.running_guests()) and not parsed_args.stop_guests:
                 self.app.say(f"{len(running)} guests keep running, and the next start finds them; --stop-guests turns them off")
@@ -129,6 +132,8 @@ class Standalone(Admin):
             discover_until(folder, region, hosts, commands, stopped)
             region.serve()
             noted.enter_context(running.announced(region.endpoint, folder.path))
+            if region.console_url is None:
+                self.app.say("there is no console proxy: pip install 'superconductor[consoles]'")
             self.app.say(f"serving at {region.endpoint}, state and log in {folder.path}; Ctrl-C stops it")
             if boot is not None:
                 for line in first_machine(Machines(region.endpoint, stopped), boot):
@@ -210,6 +215,19 @@ def serving(arguments: Sequence[str], parsed_args: argparse.Namespace) -> tuple[
             raise errors.Invalid(f"--{option.replace('_', '-')} is for [api] auth_strategy = noauth")
     keystone.check(conf)
     return settings, partial(keystone.guarded, conf=conf, public=PUBLIC_PATHS)
+
+
+def console_settings(arguments: Sequence[str], host: str) -> ProxySettings | None:
+    """The options of [console] in files that were named, and in the environment; else a free port of this host.
+
+    None without the library of the proxy: then there is none. Raises Misconfigured.
+    """
+    if find_spec("websockets") is None:
+        return None
+    conf = config.load(arguments, console_opts.list_opts(), files=[])
+    conf.set_default("host", host, group=console_opts.GROUP)
+    conf.set_default("port", 0, group=console_opts.GROUP)
+    return console_opts.proxy(conf)
 
 
 def scheduling(arguments: Sequence[str], pace: DeploymentTimes) -> SchedulerSettings:

@@ -11,6 +11,7 @@ from typing import TypeGuard
 from compute import failures
 from compute.build import Build, Work
 from compute.builds import Builds
+from compute.console_relay import ConsoleRelay
 from compute.driver import ComputeDriver, Guest, GuestSpec
 from compute.ends import Ends
 from compute.entries import Entries
@@ -20,6 +21,7 @@ from compute.reports import Answer, Reporter
 from compute.tasks import Tasks, guest_after, is_hold
 from objects import console, errors, extra_specs
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
+from objects.console import ConsoleKind, ConsoleListener
 from objects.context import request_of
 from objects.instance import Failure
 from objects.spec import BootSecrets, RequestSpec
@@ -50,7 +52,7 @@ LONGEST_HOLD_RETRY_S = 30.0
 
 
 class Agent:
-    """Everything that one host does for its cell. Every method but ``console_output`` returns soon; long work runs in separate
+    """Everything that one host does for its cell. Every method but those of consoles returns soon; long work runs in separate
     threads.
 
     An order first makes a claim on the host, then asks the cell. The driver spawns only after the cell has accepted the attempt for
@@ -70,6 +72,7 @@ class Agent:
         self._tasks = Tasks(entries)
         self._ends = Ends(entries)
         self._reporter = reporter
+        self._relay = ConsoleRelay(settings, driver.connect_console)
         self._complaints = RateLimitedLog(LOG)
         self._spawners = WorkerPool(f"spawn-{settings.host}", settings.max_concurrent_builds)
         self._destroyers = WorkerPool(f"destroy-{settings.host}", DESTROY_THREADS)
@@ -77,6 +80,10 @@ class Agent:
         metrics.SLOTS.follow(self._slots)
         metrics.BUILDS.follow(self._under_way)
         metrics.HYPERVISOR.follow(self._usable)
+
+    def start(self) -> None:
+        """Open the port for consoles, if it is a fixed one. Raises errors.Misconfigured."""
+        self._relay.start()
 
     @property
     def queued_builds(self) -> int:
@@ -174,6 +181,11 @@ class Agent:
         output = self._driver.console_output(uuid, console.CONSOLE_BYTES)
         return console.readable(output.decode(errors="replace"), lines)
 
+    def open_console(self, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float) -> ConsoleListener:
+        """Connect whoever shows the access path with this digest to a console of the guest. Raises what the driver does."""
+        self._driver.check_console(uuid, kind)
+        return self._relay.open(uuid, kind, path_digest, lifetime)
+
     def found(self, guests: Sequence[Guest]) -> None:
         """Report guests on the host that this start of the agent did not spawn: the cell decides whether they may stay."""
         builds = []
@@ -237,7 +249,8 @@ class Agent:
         return False
 
     def stop(self) -> None:
-        """Begin no more work."""
+        """Begin no more work, and end all connections to consoles."""
+        self._relay.stop()
         self._spawners.stop()
         self._workers.stop()
         self._destroyers.stop()
@@ -357,6 +370,7 @@ class Agent:
         if self.trouble:
             self._ends.not_destroyed(build)
             return
+        self._relay.forget(build.uuid)
         try:
             self._driver.destroy(build.uuid)
         except Exception as error:  # not reported, as it is not destroyed: the entry stays, and keep_up retries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from compute.driver import ComputeDriver, Guest, GuestSpec
 from objects import errors, stats, text
 from objects.build import Origin
 from objects.compute_node import ComputeNode
+from objects.console import ConsoleKind
 from objects.spec import BootSecrets
 from objects.task import Power, SendTarget
 from service.rate_limited_log import RateLimitedLog
@@ -52,6 +54,14 @@ class CheckedDriver:
         if not hasattr(self._driver, "console_output"):  # written for an earlier release
             raise errors.NotOffered("The hypervisor driver of this host keeps no console output.")
         return self._driver.console_output(uuid, max_bytes)[-max_bytes:]
+
+    def check_console(self, uuid: str, kind: ConsoleKind) -> None:
+        if not hasattr(self._driver, "check_console"):  # written for an earlier release
+            raise errors.NotOffered("The hypervisor driver of this host connects to no consoles.")
+        self._driver.check_console(uuid, kind)
+
+    def connect_console(self, uuid: str, kind: ConsoleKind) -> socket.socket:
+        return self._driver.connect_console(uuid, kind)
 
     def snapshot(self, uuid: str, image_id: str) -> None:
         self._driver.snapshot(uuid, image_id)

@@ -1,8 +1,11 @@
-"""The console logs of simulated guests. A guest that no task has changed has no file: its log is derived, so a boot writes none."""
+"""The consoles of simulated guests. A guest that no task has changed has no file: its log is derived, so a boot writes none."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import threading
 from pathlib import Path
 
 from compute.disks import file_of
@@ -10,6 +13,8 @@ from compute.driver import Guest
 
 FILE_LIMIT = 64 * 1024
 """Bytes after which a log keeps its last half."""
+LINE_LIMIT = 4096
+"""Bytes of a line that a serial console echoes."""
 
 
 class Consoles:
@@ -53,3 +58,23 @@ def boot_lines(guest: Guest) -> bytes:
     return f"{guest.name}: boots from image {guest.image_id or 'none'} on {guest.node}\n{guest.name}: ready\n".encode(
         errors="replace"
     )
+
+
+def echo_console(guest: Guest) -> socket.socket:
+    """A connection to the guest's serial console. It greets, and repeats each line with the guest's name before it."""
+    ours, theirs = socket.socketpair()
+    name = guest.name.encode(errors="replace")
+    threading.Thread(target=_echo, args=(theirs, name), name=f"console-{guest.uuid}", daemon=True).start()
+    return ours
+
+
+def _echo(connection: socket.socket, name: bytes) -> None:
+    """Until the other side closes it."""
+    with connection, contextlib.suppress(OSError):
+        connection.sendall(b"%b: serial console of a simulated guest\r\n" % name)
+        line = b""
+        while received := connection.recv(LINE_LIMIT):
+            *lines, line = (line + received.replace(b"\r", b"\n")).split(b"\n")
+            for each in filter(None, lines):
+                connection.sendall(b"%b: %b\r\n" % (name, each[:LINE_LIMIT]))
+            line = line[:LINE_LIMIT]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import uuid
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from objects.amounts import Amounts
 from objects.base import Object
 from objects.build import Origin
 from objects.compute_node import ComputeNode
+from objects.console import ConsoleKind
 from objects.flavor import Flavor
 from objects.port import Port
 from objects.spec import BootSecrets, Image
@@ -102,7 +104,7 @@ class ComputeDriver(Protocol):
     """A hypervisor. Called from several threads, but never by two at once for one uuid (``destroy`` comes after ``spawn``
     or a task returned).
 
-    ``console_output`` may come at any time, also during a task of the same guest.
+    ``console_output``, ``check_console`` and ``connect_console`` may come at any time, also during a task of the same guest.
 
     While a driver is open, no other agent may hold the same host. Its data survives the agent's death.
 
@@ -182,6 +184,21 @@ class ComputeDriver(Protocol):
 
         Raises ``errors.NotFound`` for an unknown uuid, and ``errors.NotOffered`` if the driver keeps no consoles; a driver without
         this method counts as such.
+        """
+        ...
+
+    def check_console(self, uuid: str, kind: ConsoleKind) -> None:
+        """Return if ``connect_console`` would succeed now.
+
+        Raises ``errors.NotFound`` for an unknown uuid, ``errors.Conflict`` for a guest that is off, and ``errors.NotOffered`` if
+        the guest has no such console; a driver without this method counts as such.
+        """
+        ...
+
+    def connect_console(self, uuid: str, kind: ConsoleKind) -> socket.socket:
+        """A connected stream to the guest's first serial port, or to its VNC server. The caller closes it.
+
+        It ends with the guest. A new one to a serial port may end an earlier one. Raises what ``check_console`` does.
         """
         ...
 

@@ -27,6 +27,7 @@ from compute.unknown import UnknownGuestsSender
 from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.compute_node import ComputeNode
+from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
 from objects.process import AGENT_BINARY, About
 from objects.task import TaskOrder
@@ -41,9 +42,10 @@ from service.release import release
 
 LOG = logging.getLogger(__name__)
 
-VERSION = 3
+VERSION = 4
 """The agent's service version. Raise it when the agent sends something that older cell conductors or conductors do not know, or
-answers something that older agents do not. 2: it answers calls (``rpc.compute.ANSWERING_VERSION``). 3: it reports ``power``.
+answers something that older agents do not. 2: it answers calls (``rpc.compute.ANSWERING_VERSION``). 3: it reports ``power``. 4: it
+connects to consoles (``rpc.compute.CONNECTING_VERSION``).
 """
 
 LOOK_INTERVAL_S = 1.0
@@ -81,6 +83,13 @@ class AgentEndpoint:
         """Return the end of a guest's console output."""
         del context
         return self._agent.console_output(uuid, lines)
+
+    def open_console(
+        self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float
+    ) -> ConsoleListener:
+        """Open a way to a guest's console."""
+        del context
+        return self._agent.open_console(uuid, kind, path_digest, lifetime)
 
 
 class ComputeService:
@@ -142,8 +151,9 @@ class ComputeService:
 
     def start(self) -> None:
         """Report existing guests, take orders, and look for the cell conductor until it answers. Does not wait for any of
-        these.
+        these. Raises Misconfigured if the port for consoles cannot be opened.
         """
+        self._agent.start()
         if not self._shared:
             self._reporter.start()
         guests: list[Guest] = []

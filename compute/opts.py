@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from typing import Any
 
@@ -124,6 +125,19 @@ COMPUTE = [
         help="Memory in MiB reserved for the host itself. What the hypervisor takes for each guest comes on top.",
     ),
     cfg.IntOpt("reserved_disk_gb", default=0, min=0, help="Disk in GiB reserved for the host itself."),
+    cfg.StrOpt(
+        "console_host",
+        default="127.0.0.1",
+        help="IP address on which the agent waits for the console proxy. The proxy must show a secret of a user's token. What goes "
+        "over the connection is not encrypted: listen on a network of the operator's. Empty: no remote consoles on this host.",
+    ),
+    cfg.PortOpt("console_port", default=0, help="Port for the console proxy. 0: a free one, opened with the first console."),
+    cfg.StrOpt(
+        "console_address",
+        default="",
+        help="Name or address by which proxies reach console_host. Empty: console_host. Needed if that is an address of all "
+        "interfaces.",
+    ),
 ]
 
 SIMULATED = [
@@ -235,6 +249,9 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
     disk_allocation_ratio: float = 1.0
     reserved_memory_mb: int | None = None
     reserved_disk_gb: int = 0
+    console_host: str = "127.0.0.1"
+    console_port: int = 0
+    console_address: str = ""
     images_folder: str = ""
 
 
@@ -254,7 +271,18 @@ def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
     simulated.offered()
     if simulated.spawn_delay_max < simulated.spawn_delay_min:
         raise errors.Misconfigured("[simulated] spawn_delay_max must not be less than spawn_delay_min.")
+    check_console(conf.compute.console_host, conf.compute.console_address)
     folder = images_opts.folder(conf)
     return ComputeSettings(
         simulated=simulated, images_folder=folder, **{option.dest: conf.compute[option.dest] for option in COMPUTE}
     )
+
+
+def check_console(host: str, address: str) -> None:
+    """Raises ``errors.Misconfigured`` for an address that proxies could not use."""
+    try:
+        anywhere = bool(host) and ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        raise errors.Misconfigured(f"[compute] console_host: {host[:80]!r} is not an IP address") from None
+    if anywhere and not address:
+        raise errors.Misconfigured(f"[compute] console_address: say by which address proxies reach this host; {host} is none")

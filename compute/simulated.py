@@ -10,6 +10,7 @@ import enum
 import fcntl
 import hashlib
 import os
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from compute import opts
-from compute.consoles import Consoles
+from compute.consoles import Consoles, echo_console
 from compute.disks import Disk, Disks, disks_path
 from compute.driver import Guest, GuestSpec
 from compute.journal import Journal, Received, has_guests
@@ -25,6 +26,7 @@ from images.store import NOT_CONFIGURED, open_store
 from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
+from objects.console import ConsoleKind
 from objects.spec import BootSecrets
 from objects.task import Power, SendTarget
 
@@ -201,6 +203,19 @@ class SimulatedDriver:
         if not found:
             raise errors.NotFound(f"Host {self._host} has no guest of instance {uuid}.")
         return self._consoles.read(found[-1], max_bytes)
+
+    def check_console(self, uuid: str, kind: ConsoleKind) -> None:
+        found = [guest for guest in self.guests() if guest.uuid == uuid]
+        if not found:
+            raise errors.NotFound(f"Host {self._host} has no guest of instance {uuid}.")
+        if kind is not ConsoleKind.SERIAL:
+            raise errors.NotOffered("Simulated guests have a serial console only.")
+        if not found[-1].power.runs:
+            raise errors.Conflict(f"The guest of instance {uuid} does not run.")
+
+    def connect_console(self, uuid: str, kind: ConsoleKind) -> socket.socket:
+        self.check_console(uuid, kind)
+        return echo_console(self._guest(uuid))
 
     def snapshot(self, uuid: str, image_id: str) -> None:
         guest = self._guest(uuid)

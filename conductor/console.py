@@ -1,10 +1,11 @@
-"""Read the console output of a server: from the host that its cell names, in bounded time."""
+"""Read the console output of a server, and open its console: by the host that its cell names, in bounded time."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
@@ -14,13 +15,16 @@ from db.cell.services import SeenService
 from db.sql.connection import CellTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors
+from objects.console import ConsoleKind, ConsoleListener, ConsolePlace
 from objects.context import RequestContext
 from objects.instance import Instance, State
 from objects.process import AGENT_BINARY
-from rpc.compute import ANSWERING_VERSION
+from rpc.compute import ANSWERING_VERSION, CONNECTING_VERSION, ComputeClient
 
 ANSWER_SHARE = 0.9
 """Share of the time that an agent has for its answer. The rest is for saying that there is none."""
+
+T = TypeVar("T")
 
 
 class BodyPlace(NamedTuple):
@@ -28,6 +32,19 @@ class BodyPlace(NamedTuple):
 
     row: Instance | None
     agent: SeenService | None
+
+
+class AskedHost(NamedTuple):
+    """A host to be asked about a body, until ``end`` on the monotonic clock."""
+
+    cell: Cell
+    host: str
+    body_uuid: str
+    end: float
+
+    @property
+    def name(self) -> str:
+        return f"Host '{self.host}' of cell {self.cell.name!r}"
 
 
 class ConsoleReader:
@@ -44,6 +61,26 @@ class ConsoleReader:
         Raises errors.NotFound, errors.NotOffered if the driver keeps no consoles, and errors.Conflict for everything else. It names
         the host or cell that gives no answer.
         """
+        asked = self._find(server_uuid, timeout, ANSWERING_VERSION)
+
+        def ask(agents: ComputeClient, left: float) -> str:
+            return agents.console_output(context, asked.host, asked.body_uuid, lines, left)
+
+        return _ask(asked, ask)
+
+    def open(
+        self, context: RequestContext, server_uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
+    ) -> ConsolePlace:
+        """The way to a console of the server, within ``timeout`` seconds. Raises what ``read`` does."""
+        asked = self._find(server_uuid, timeout, CONNECTING_VERSION)
+
+        def ask(agents: ComputeClient, left: float) -> ConsoleListener:
+            return agents.open_console(context, asked.host, asked.body_uuid, kind, path_digest, lifetime, left)
+
+        return ConsolePlace(host=asked.host, body_uuid=asked.body_uuid, listener=_ask(asked, ask))
+
+    def _find(self, server_uuid: str, timeout: float, version: int) -> AskedHost:
+        """The host to ask, whose agent has at least this service version."""
         end = time.monotonic() + timeout
         server = self._database.read(mappings.get, server_uuid)
         if server is None or server.deleted:
@@ -57,26 +94,26 @@ class ConsoleReader:
             raise errors.Conflict(f"The console of instance {server_uuid} cannot be read: {error}") from error
         if place.row is None or place.row.state is not State.ACTIVE or place.row.host is None:
             raise not_ready(server_uuid)
-        self._check_agent(place.row.host, cell, place.agent)
-        return self._ask(context, cell, place.row.host, server.body_uuid, lines, end - time.monotonic())
-
-    def _check_agent(self, host: str, cell: Cell, agent: SeenService | None) -> None:
-        what = f"Host '{host}' of cell {cell.name!r}"
+        asked = AskedHost(cell, place.row.host, server.body_uuid, end)
+        agent = place.agent
         if agent is None or agent.service.forced_down or agent.service.stopping or agent.age > self._down_time:
-            raise errors.Conflict(f"{what} is down: its consoles cannot be read.")
-        if agent.service.version < ANSWERING_VERSION:
-            raise errors.Conflict(f"{what} has an agent of an older release, which cannot read consoles: upgrade it.")
+            raise errors.Conflict(f"{asked.name} is down: its consoles cannot be read.")
+        if agent.service.version < version:
+            raise errors.Conflict(f"{asked.name} has an agent of an older release, which cannot read consoles: upgrade it.")
+        return asked
 
-    def _ask(self, context: RequestContext, cell: Cell, host: str, body: str, lines: int | None, left: float) -> str:
-        if cell.compute is None or left <= 0:
-            raise errors.Conflict(f"Host '{host}' of cell {cell.name!r} was not asked: no time was left, or the cell has no bus.")
-        ask = partial(cell.compute.console_output, context, host, body, lines, left * ANSWER_SHARE)
-        try:
-            return cell.ask(ask, left)
-        except errors.NotOffered:
-            raise
-        except errors.SuperconductorError as error:
-            raise errors.Conflict(f"Host '{host}' of cell {cell.name!r} gives no console output: {error}") from error
+
+def _ask(asked: AskedHost, question: Callable[[ComputeClient, float], T]) -> T:
+    """What the agent answers. ``question`` asks it, and waits for so many seconds."""
+    left = asked.end - time.monotonic()
+    if asked.cell.compute is None or left <= 0:
+        raise errors.Conflict(f"{asked.name} was not asked: no time was left, or the cell has no bus.")
+    try:
+        return asked.cell.ask(partial(question, asked.cell.compute, left * ANSWER_SHARE), left)
+    except errors.NotOffered:
+        raise
+    except errors.SuperconductorError as error:
+        raise errors.Conflict(f"{asked.name} gives no console: {error}") from error
 
 
 def not_ready(server_uuid: str) -> errors.Conflict:

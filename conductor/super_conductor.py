@@ -1,6 +1,6 @@
 """The RPC endpoint of the API level's conductor. Its methods are doorbells: what they announce is already in the database.
 
-``console_output`` is the only question.
+``console_output`` and ``open_console`` are questions.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from conductor.build import Builder
 from conductor.console import ConsoleReader
 from conductor.delete import Deleter
 from objects import errors
+from objects.console import ConsoleKind, ConsolePlace
 from objects.context import RequestContext
 
 
@@ -51,3 +52,11 @@ class SuperConductor:
         if self._consoles is None:
             raise errors.Unsupported("This super conductor reads no consoles.")
         return self._consoles.read(context, uuid, lines, timeout)
+
+    def open_console(
+        self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
+    ) -> ConsolePlace:
+        """Return the way to a server's console. Raises what ``ConsoleReader.open`` does."""
+        if self._consoles is None:
+            raise errors.Unsupported("This super conductor opens no consoles.")
+        return self._consoles.open(context, uuid, kind, path_digest, lifetime, timeout)

@@ -1,4 +1,4 @@
-"""Remove outdated records: old decisions, client tokens, dead processes, orphaned claims, deleted servers, snapshots."""
+"""Remove outdated records: old decisions, tokens of clients and consoles, dead processes, orphaned claims, deleted servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cells.presence import RECORD_LIFETIME_S
 from cells.registry import CellRegistry
 from conductor.set_aside import SetAside
 from db import processes, secrets
-from db.api import builds, claims, decisions, image_removals
+from db.api import builds, claims, console_tokens, decisions, image_removals
 from db.api import purge as api_purge
 from db.cell import purge as cell_purge
 from db.sql.engine import ApiDatabase, CellDatabase
@@ -31,11 +31,12 @@ REAP = "reap"
 
 
 def tidy(api_database: ApiDatabase, decision_age: float, token_age: float) -> None:
-    """Remove old decisions, client tokens and process records; ages in seconds."""
+    """Remove old decisions, client tokens, console tokens and process records; ages in seconds."""
     now = api_database.now()
     with Steps() as steps:
         forgotten = steps.run(_forget_decisions, api_database, now - decision_age)
         tokens = steps.run(api_database.write, builds.forget_tokens, now - token_age)
+        steps.run(api_database.write, console_tokens.forget_expired)
         steps.run(api_database.write, processes.forget, "api", RECORD_LIFETIME_S)
     if forgotten or tokens:
         LOG.info("forgot %d decisions and %d client tokens", forgotten or 0, tokens or 0)

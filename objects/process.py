@@ -10,6 +10,7 @@ API_BINARY = "superconductor-api"
 CONDUCTOR_BINARY = "superconductor-conductor"
 SCHEDULER_BINARY = "superconductor-scheduler"
 AGENT_BINARY = "superconductor-compute"
+CONSOLE_PROXY_BINARY = "superconductor-console-proxy"
 
 
 class About(Message, frozen=True, kw_only=True):

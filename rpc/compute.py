@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple, Protocol
 import msgspec
 
 from objects.build import BuildOrders, DeleteOrder
+from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
 from objects.task import TaskOrder
 from rpc.agents import TOPIC as TOPIC  # of agents, whose queues it names too
@@ -20,9 +21,17 @@ ANSWERING_VERSION = 2
 """Service version of the first agents that answer questions. An older one must not be asked: with a broker user of its own it may
 not send answers.
 """
+CONNECTING_VERSION = 4
+"""Service version of the first agents that connect to consoles."""
 
 Lines = Annotated[int, msgspec.Meta(ge=0)]
 """A number of lines."""
+
+Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+"""The digest of a secret (``objects.console.digest_of``)."""
+
+Lifetime = Annotated[float, msgspec.Meta(gt=0.0, le=86400.0)]
+"""Seconds for which a token is good."""
 
 
 class ComputeEndpoint(Protocol):
@@ -46,6 +55,12 @@ class ComputeEndpoint(Protocol):
 
     def console_output(self, context: RequestContext, uuid: Id, lines: Lines | None) -> str:
         """See ``ComputeClient.console_output``."""
+        ...
+
+    def open_console(
+        self, context: RequestContext, uuid: Id, kind: ConsoleKind, path_digest: Digest, lifetime: Lifetime
+    ) -> ConsoleListener:
+        """See ``ComputeClient.open_console``."""
         ...
 
 
@@ -88,7 +103,19 @@ class ComputeClient:
         client = self._bus.client(TOPIC, timeout=timeout).on(host)
         return client.call(context, "console_output", str, uuid=uuid, lines=lines)
 
+    def open_console(
+        self, context: RequestContext, host: str, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
+    ) -> ConsoleListener:
+        """Have the agent connect to a console of the guest of a body whoever shows the access path with this digest.
+
+        Raises what ``Client.call`` does, NotFound if the host has no such guest, NotOffered if the guest has no such console,
+        Conflict if the guest is off.
+        """
+        client = self._bus.client(TOPIC, timeout=timeout).on(host)
+        asked = {"uuid": uuid, "kind": kind, "path_digest": path_digest, "lifetime": lifetime}
+        return client.call(context, "open_console", ConsoleListener, **asked)
+
 
 def serve(bus: Bus, host: str, endpoint: ComputeEndpoint, *, threads: int = 2) -> TopicServer:
     """Serve ``host``'s part of the compute topic with ``endpoint``."""
-    return bus.serve(TOPIC, host, [endpoint], threads=threads, interface=ComputeEndpoint, apart=("console_output",))
+    return bus.serve(TOPIC, host, [endpoint], threads=threads, interface=ComputeEndpoint, apart=("console_output", "open_console"))

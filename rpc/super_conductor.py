@@ -1,6 +1,6 @@
 """Doorbells of the super conductor: they say that there is work in the API database, and lose nothing if they are lost.
 
-One method is a question: for the console output of a server.
+Two methods are questions: for the console output of a server, and for a way to its console.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Annotated, Protocol
 import msgspec
 
 from objects import errors
+from objects.console import ConsoleKind, ConsolePlace
 from objects.context import RequestContext
 from rpc.arguments import Id, Ids
-from rpc.compute import Lines
+from rpc.compute import Digest, Lifetime, Lines
 from rpc.server import TopicServer
 from rpc.transport import Bus
 from service.rate_limited_log import RateLimitedLog
@@ -52,6 +53,12 @@ class SuperConductorEndpoint(Protocol):
         """See ``SuperConductorClient.console_output``. ``timeout``: when the answer is of no use any more."""
         ...
 
+    def open_console(
+        self, context: RequestContext, uuid: Id, kind: ConsoleKind, path_digest: Digest, lifetime: Lifetime, timeout: Seconds
+    ) -> ConsolePlace:
+        """See ``SuperConductorClient.open_console``. ``timeout``: as for ``console_output``."""
+        ...
+
 
 class SuperConductorClient:
     """Rings. No ring raises: whoever rings has committed already, and a sweep finds what was not heard."""
@@ -86,6 +93,18 @@ class SuperConductorClient:
         client = self._bus.client(TOPIC, timeout=timeout)
         return client.call(context, "console_output", str, uuid=uuid, lines=lines, timeout=timeout * CONDUCTOR_SHARE)
 
+    def open_console(
+        self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
+    ) -> ConsolePlace:
+        """Open a way to the console of a server for whoever shows the access path with this digest, for ``lifetime`` seconds.
+
+        The answer is waited for up to ``timeout`` seconds. Raises what ``console_output`` does, errors.NotOffered if the server has
+        no such console.
+        """
+        client = self._bus.client(TOPIC, timeout=timeout)
+        asked = {"uuid": uuid, "kind": kind, "path_digest": path_digest, "lifetime": lifetime}
+        return client.call(context, "open_console", ConsolePlace, **asked, timeout=timeout * CONDUCTOR_SHARE)
+
     def _ring(self, context: RequestContext, method: str, **arguments: object) -> None:
         try:
             self._client.cast(context, method, **arguments)
@@ -98,6 +117,7 @@ class SuperConductorClient:
 
 def serve(bus: Bus, server: str, endpoint: SuperConductorEndpoint, *, threads: int = 16) -> TopicServer:
     """Serve the super conductor's topic with ``endpoint``."""
+    questions = ("console_output", "open_console")
     return bus.serve(
-        TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint, shared_name=True, apart=("console_output",)
+        TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint, shared_name=True, apart=questions
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ from images.store import NOT_CONFIGURED, FolderStore, open_store
 from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
+from objects.console import ConsoleKind
 from objects.spec import BootSecrets
 from objects.task import Power, SendTarget
 from service.rate_limited_log import RateLimitedLog
@@ -182,6 +184,12 @@ class LibvirtDriver:
         if not self._files.folder(uuid).is_dir():
             raise errors.NotFound(f"Host {self._host_name} has no guest of instance {uuid}.")
         return self._files.read_console(uuid, max_bytes)
+
+    def check_console(self, uuid: str, kind: ConsoleKind) -> None:
+        raise errors.NotOffered("Guests of libvirt have no remote consoles.")
+
+    def connect_console(self, uuid: str, kind: ConsoleKind) -> socket.socket:
+        raise errors.NotOffered("Guests of libvirt have no remote consoles.")
 
     def close(self) -> None:
         self._connection.close()

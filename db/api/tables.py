@@ -92,6 +92,19 @@ keypairs = table(
     sa.UniqueConstraint("user_id", "name"),
 )
 
+console_tokens = table(
+    "console_tokens",
+    metadata,
+    sa.Column("digest", sa.String(64), primary_key=True),  # of the token
+    sa.Column("server_uuid", Uuid, nullable=False, index=True),
+    sa.Column("body_uuid", Uuid, nullable=False),  # the token is good while the server has this body
+    sa.Column("console_type", sa.String(32), nullable=False),
+    sa.Column("host", Name, nullable=False),
+    sa.Column("address", Name, nullable=False),  # of the host's agent, with its port
+    sa.Column("port", sa.Integer, nullable=False),
+    sa.Column("expires_at", Time, nullable=False, index=True),  # by the database's clock
+)
+
 networks = table(
     "networks",
     metadata,

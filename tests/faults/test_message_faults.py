@@ -264,8 +264,13 @@ OF_MOVES = (
     "cell-conductor.report done",
 )
 """All that is sent for a move."""
-QUESTIONS = ("super-conductor.console_output", "compute.console_output")
-"""They change nothing, and who asks is told if there is no answer: ``tests/functional/api/test_api_console.py``."""
+QUESTIONS = (
+    "super-conductor.console_output",
+    "super-conductor.open_console",
+    "compute.console_output",
+    "compute.open_console",
+)
+"""They change no row, and who asks is told if there is no answer: ``tests/functional/api/test_api_console.py``."""
 CASTS = ("super-conductor.", "compute.", "cell-conductor.report_state")
 """They have no answer to be lost."""
 

@@ -38,8 +38,12 @@ def test_the_changelog_describes_the_version() -> None:
     assert re.fullmatch(rf"{re.escape(config['metadata']['version'])} \(\d{{4}}-\d\d-\d\d\)|Unreleased", newest[1])
 
 
-DRIVERS = {"db.sql.psycopg_connection": ("psycopg",), "db.sql.pymysql_connection": ("pymysql",)}
-"""Modules that only those need who have installed the extra with that driver."""
+DRIVERS = {
+    "api.console_proxy": ("websockets",),
+    "db.sql.psycopg_connection": ("psycopg",),
+    "db.sql.pymysql_connection": ("pymysql",),
+}
+"""Modules that only those need who have installed the extra with that library."""
 
 ROOMS = sorted({name.split(".")[0] for name in listed_packages()})
 

@@ -23,6 +23,7 @@ from db.api.claims import Ledger
 from db.cell import feed, instances, services, staging
 from objects import lifecycle
 from objects.cell import CELL0_UUID, CellMapping
+from objects.console import ConsoleKind, ConsolePlace
 from objects.context import RequestContext
 from objects.flavor import Flavor
 from objects.instance import Failure, FailureClass, Instance, State
@@ -67,6 +68,11 @@ class Doorbells:
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
         return self.consoles.read(context, uuid, lines, timeout)
+
+    def open_console(
+        self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
+    ) -> ConsolePlace:
+        return self.consoles.open(context, uuid, kind, path_digest, lifetime, timeout)
 
     def next(self) -> tuple[str, object]:
         """Raises queue.Empty where nobody rings within seconds."""

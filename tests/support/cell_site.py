@@ -10,6 +10,7 @@ from conductor.sweep_cell import CellSweep
 from db.cell import feed, instances, staging
 from objects import lifecycle
 from objects.build import BuildOrders, DeleteOrder, Report, ReportKind, Verdict
+from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
 from objects.feed import EventKind
 from objects.instance import Failure, FailureClass, Instance, State
@@ -52,6 +53,11 @@ class Host:
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
         return f"{uuid} {lines}"
+
+    def open_console(
+        self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float
+    ) -> ConsoleListener:
+        return ConsoleListener(address="127.0.0.1", port=6000)
 
 
 class Site:

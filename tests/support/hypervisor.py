@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from compute.opts import ComputeSettings, SimulatedSettings
 from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
+from objects.console import ConsoleKind
 from objects.spec import BootSecrets
 from objects.task import Power, SendTarget
 from rpc.transport import Bus
@@ -52,6 +54,12 @@ class Hypervisor:
         self.running[guest.uuid] = guest
 
     def console_output(self, uuid: str, max_bytes: int) -> bytes:
+        raise errors.NotOffered("no console")
+
+    def check_console(self, uuid: str, kind: ConsoleKind) -> None:
+        raise errors.NotOffered("no console")
+
+    def connect_console(self, uuid: str, kind: ConsoleKind) -> socket.socket:
         raise errors.NotOffered("no console")
 
     def snapshot(self, uuid: str, image_id: str) -> None:

@@ -24,6 +24,8 @@ from tests.support.bus import url_of
 from tests.support.databases import closed_port, url_on
 
 ROLES = ("api", "conductor", "scheduler", "compute")
+MODULES = {"console-proxy": "api.console_process"}
+"""Of roles that share a room with another one."""
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 PATIENCE = 60.0
 """Seconds that a process may take to do what it must."""
@@ -197,7 +199,7 @@ def deployment(folder: Path, server: str = "mariadb") -> Iterator[Deployment]:
 
 
 def _command(role: str, files: Sequence[Path]) -> list[str]:
-    return [sys.executable, "-m", f"{role}.process", *(f"--config-file={file}" for file in files)]
+    return [sys.executable, "-m", MODULES.get(role, f"{role}.process"), *(f"--config-file={file}" for file in files)]
 
 
 def _environment() -> dict[str, str]:

@@ -129,7 +129,7 @@ def test_a_server_without_a_guest_has_no_console(front: Front) -> None:
 def test_a_host_that_does_not_answer_is_named_to_administrators(front: Front, server: str) -> None:
     """It counts for the host alone: orders to the others of its cell are sent."""
     for _ in range(4):
-        assert "Host 'h1' of cell 'cell1' gives no console output: compute did not" in refusal(ask(front, server, {}, ADMIN), 409)
+        assert "Host 'h1' of cell 'cell1' gives no console: compute did not" in refusal(ask(front, server, {}, ADMIN), 409)
     assert front.cell.bus_silent_since is None
     assert front.cell.ask(lambda: "asked", 1.0) == "asked"
     told = refusal(ask(front, server, {}), 409)

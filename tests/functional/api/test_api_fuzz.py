@@ -53,6 +53,8 @@ PATHS = [
     "/v2.1/servers/detail",
     "/v2.1/servers/{}",
     "/v2.1/servers/{}/action",
+    "/v2.1/servers/{}/remote-consoles",
+    "/v2.1/os-console-auth-tokens/{}",
     "/v2.1/servers/{}/explanation",
     "/v2.1/servers/{}/metadata",
     "/v2.1/servers/{}/metadata/{}",

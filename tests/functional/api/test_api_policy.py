@@ -28,6 +28,7 @@ PARAMETERS = {
     "network": "n",
     "tag": "t",
     "name": "k",
+    "token": "t",
 }
 OPEN = {"/", "/v2.1", "/identity/v3", "/image", "/image/v2"}
 

@@ -18,6 +18,7 @@ from db.sql.engine import CellDatabase
 from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.cell import CellMapping
+from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
 from objects.task import TaskOrder
 from rpc.compute import HostOrders, serve
@@ -47,6 +48,11 @@ class Agent:
         raise AssertionError("no task was ordered")
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
+        raise AssertionError("no console was asked for")
+
+    def open_console(
+        self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float
+    ) -> ConsoleListener:
         raise AssertionError("no console was asked for")
 
 

@@ -170,12 +170,15 @@ def test_a_state_folder_has_no_configuration(shell: Shell) -> None:
     assert "an all-in-one reads no configuration" in shell.refused("config show")
 
 
+API = {"api": "api", "console-proxy": "console-proxy", "scheduler": "scheduler"}
+
+
 @pytest.mark.parametrize(
     ("sample", "starting"),
     [
-        ("all-in-one.conf", {}),
-        ("single-cell.conf", {"api": "api", "scheduler": "scheduler", "conductor": "conductor of the API level and a cell"}),
-        ("multi-cell-api.conf", {"api": "api", "scheduler": "scheduler", "conductor": "conductor of the API level"}),
+        ("all-in-one.conf", {"console-proxy": "console-proxy"}),
+        ("single-cell.conf", API | {"conductor": "conductor of the API level and a cell"}),
+        ("multi-cell-api.conf", API | {"conductor": "conductor of the API level"}),
         ("multi-cell-cell1.conf", {"conductor": "conductor of a cell"}),
         ("multi-cell-cell2.conf", {"conductor": "conductor of a cell"}),
         ("compute.conf", {"compute": "compute"}),

@@ -19,6 +19,7 @@ from cli.standalone import scheduling
 from objects import errors
 from service.periodic import wait_until
 from tests.support.region import IMAGE
+from tests.support.websocket_client import open_websocket, read_until
 
 LONELY = "[scheduler]\nenabled_filters = ComputeFilter,NumInstancesFilter\nmax_instances_per_host = 1\n"
 
@@ -76,6 +77,22 @@ def test_a_state_folder_is_not_committed(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     listed = subprocess.run(["git", "-C", str(tmp_path), "status", "--porcelain"], capture_output=True, text=True, check=True)
     assert listed.stdout == ""
+
+
+def test_consoles_are_opened_through_a_proxy_of_its_own(tmp_path: Path) -> None:
+    """Which listens on a free port unless the file says otherwise."""
+    newest = {"OpenStack-API-Version": "compute 2.53"}
+    with requests.Session() as http, standalone(tmp_path / "state", file_of(tmp_path, LONELY)) as endpoint:
+        http.trust_env = False
+        flavor = http.get(f"{endpoint}/flavors").json()["flavors"][0]["id"]
+        body = {"server": {"name": "one", "flavorRef": flavor, "imageRef": IMAGE}}
+        server = http.post(f"{endpoint}/servers", json=body).json()["server"]["id"]
+        assert wait_until(lambda: http.get(f"{endpoint}/servers/{server}").json()["server"]["status"] == "ACTIVE", 60.0)
+        asked = {"remote_console": {"protocol": "serial", "type": "serial"}}
+        answer = http.post(f"{endpoint}/servers/{server}/remote-consoles", json=asked, headers=newest)
+        with open_websocket(answer.json()["remote_console"]["url"]) as console:
+            console.send("hello\n")
+            read_until(console, b"one: hello")
 
 
 def test_a_wrong_name_is_refused_with_the_right_ones_and_nothing_is_made(

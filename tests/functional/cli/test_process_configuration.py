@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.fernet import Fernet
+from websockets.exceptions import InvalidStatus
 
 from conductor.process import roles_of
 from service import config
@@ -14,6 +15,7 @@ from service.opts import list_opts
 from tests.support.bus import silent_listener
 from tests.support.databases import closed_port, sqlite_url, synced
 from tests.support.processes import Configuration, RoleProcess, run_role, write_configuration
+from tests.support.websocket_client import open_websocket
 
 RABBIT = "rabbit://guest:guest@127.0.0.1:1/none"
 API = {"api_database": {"connection": "sqlite:////nowhere/api.db"}}
@@ -40,6 +42,19 @@ MASTER_KEY = Fernet.generate_key().decode()
         ("conductor", BUS | CELL | {"secrets": {"keys": MASTER_KEY}}, "[secrets] keys must not contain a master key"),
         ("conductor", BUS | CELL | {"conductor": {"roles": "cells"}}, "roles"),
         ("conductor", BUS | API | {"conductor": {"roles": "super, cell"}}, "[cell_database] connection is not set"),
+        ("console-proxy", BUS, "[api_database] connection is not set"),
+        (
+            "console-proxy",
+            API | {"console": {"serial_url": "http://h/"}},
+            "[console] serial_url: 'http://h/' is no URL that begins",
+        ),
+        ("console-proxy", API | {"console": {"novnc_url": "https://"}}, "[console] novnc_url"),
+        ("console-proxy", API | {"console": {"key": "k.pem"}}, "[console] key: it is of no use without cert"),
+        ("console-proxy", API | {"console": {"cert": "/nowhere.pem"}}, "[console] cert, key: /nowhere.pem cannot be used"),
+        ("console-proxy", API | {"console": {"host": "192.0.2.1"}}, "[console] host, port: cannot listen on 192.0.2.1"),
+        ("api", BUS | API | {"console": {"serial_url": "ws://h:x/"}}, "[console] serial_url"),
+        ("compute", BUS | {"compute": {"console_host": "h1"}}, "[compute] console_host: 'h1' is not an IP address"),
+        ("compute", BUS | {"compute": {"console_host": "::"}}, "[compute] console_address: say by which address"),
         ("compute", CELL, "[DEFAULT] transport_url is not set"),
         ("compute", BUS | CELL, "[cell_database] connection is set, and must not be here"),
         ("compute", BUS | API, "[api_database] connection is set, and must not be here"),
@@ -102,6 +117,24 @@ def test_a_conductor_says_what_it_waits_for_and_goes_on_when_it_is_there(tmp_pat
         assert process.says("waiting for the bus of cell cell1.db")
         assert f"127.0.0.1:{broker}" in process.log
         assert "is ready" not in process.log
+        process.signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        assert "hunter2" not in process.log
+    finally:
+        process.kill()
+
+
+def test_a_console_proxy_needs_the_api_database_alone(tmp_path: Path) -> None:
+    port = closed_port()
+    groups: Configuration = {"api_database": {"connection": sqlite_url(tmp_path, "api")}, "console": {"port": port}}
+    process = RoleProcess("console-proxy", tmp_path, write_configuration(tmp_path / "proxy.conf", groups))
+    try:
+        assert process.says("waiting for the API database")
+        synced(sqlite_url(tmp_path, "api"), "api").dispose()
+        assert process.says("is ready")
+        with pytest.raises(InvalidStatus) as refused:
+            open_websocket(f"ws://127.0.0.1:{port}/?token=hunter2")
+        assert refused.value.response.status_code == 403
         process.signal(signal.SIGTERM)
         assert process.wait(15) == 0
         assert "hunter2" not in process.log

@@ -14,6 +14,7 @@ from objects import errors
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Holding, Report, ReportKind, Verdict
 from objects.choice import Choice, refused
 from objects.compute_node import ComputeNode
+from objects.console import ConsoleKind, ConsoleListener, ConsolePlace, digest_of
 from objects.context import RequestContext
 from objects.flavor import Flavor
 from objects.process import About
@@ -105,6 +106,12 @@ class Conductor(Recorder):
         self.calls.append(("console_output", context, uuid, lines, timeout))
         return "login:"
 
+    def open_console(
+        self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
+    ) -> ConsolePlace:
+        self.calls.append(("open_console", context, uuid, kind, path_digest, lifetime, timeout))
+        return PLACE
+
 
 class Agent(Recorder):
     """``let_go``: console output is had from then on."""
@@ -126,6 +133,15 @@ class Agent(Recorder):
         if not self.let_go.wait(PATIENCE):
             raise errors.NotFound("Nobody let go.")
         return f"{uuid} {lines}"
+
+    def open_console(
+        self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float
+    ) -> ConsoleListener:
+        self.calls.append(("open_console", context, uuid, kind, path_digest, lifetime))
+        return PLACE.listener
+
+
+PLACE = ConsolePlace(host="h1", body_uuid="b1", listener=ConsoleListener(address="10.0.0.1", port=6000))
 
 
 @pytest.fixture(params=KINDS)
@@ -200,6 +216,19 @@ def test_a_super_conductor_has_less_time_to_read_a_console_than_who_asks(bus: Bu
     super_conductor.serve(bus, "c1", endpoint, threads=1)
     assert SuperConductorClient(bus).console_output(CONTEXT, "i1", None, 20.0) == "login:"
     assert endpoint.calls == [("console_output", CONTEXT, "i1", None, 16.0)]
+
+
+def test_consoles_are_opened_by_the_agent(bus: Bus) -> None:
+    conductor, agent = Conductor(), Agent()
+    super_conductor.serve(bus, "c1", conductor, threads=1)
+    compute.serve(bus, "h1", agent)
+    digest = digest_of("path")
+    assert SuperConductorClient(bus).open_console(CONTEXT, "i1", ConsoleKind.VNC, digest, 600.0, 20.0) == PLACE
+    assert conductor.calls == [("open_console", CONTEXT, "i1", ConsoleKind.VNC, digest, 600.0, 16.0)]
+    assert ComputeClient(bus).open_console(CONTEXT, "h1", "i1", ConsoleKind.SERIAL, digest, 1.5, 20.0) == PLACE.listener
+    assert agent.calls == [("open_console", CONTEXT, "i1", ConsoleKind.SERIAL, digest, 1.5)]
+    with pytest.raises(errors.Invalid, match="open_console cannot be used"):
+        ComputeClient(bus).open_console(CONTEXT, "h1", "i1", ConsoleKind.SERIAL, "the path itself", 1.5, 20.0)
 
 
 def test_an_agent_that_waits_for_a_console_carries_out_orders(bus: Bus) -> None:

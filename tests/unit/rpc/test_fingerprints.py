@@ -17,6 +17,8 @@ FINGERPRINTS = {
     "BuildOrders": "2.5-f054eb3f9edd",
     "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.2-cc90b00b1255",
+    "ConsoleListener": "1.0-8bd3f78c707d",
+    "ConsolePlace": "1.0-68e2e7ef35ae",
     "Decision": "1.2-ae6533818412",
     "DeleteOrder": "1.2-7ec3e79f7725",
     "Failure": "1.1-84d533ba651e",

@@ -1,0 +1,106 @@
+"""Options of the group [console]: what URLs of remote consoles are, and the proxy that they lead to."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from oslo_config import cfg
+
+from objects import errors
+from objects.base import Object
+
+GROUP = "console"
+
+URLS: tuple[cfg.Opt, ...] = (
+    cfg.FloatOpt(
+        "token_ttl",
+        default=600.0,
+        min=1.0,
+        max=86400.0,
+        help="Seconds in which the URL of a remote console can be opened. Connections that are open then stay open.",
+    ),
+    cfg.StrOpt(
+        "serial_url",
+        default="",
+        help="Where browsers and other clients reach the console proxy, such as wss://console.example.org/. The URLs of serial "
+        "consoles begin with it. Empty: there are none.",
+    ),
+    cfg.StrOpt(
+        "novnc_url",
+        default="",
+        help="Where the page of noVNC is served, such as https://console.example.org/vnc_lite.html. The URLs of VNC consoles begin "
+        "with it. noVNC is not part of Superconductor. Empty: there are none.",
+    ),
+)
+
+PROXY: tuple[cfg.Opt, ...] = (
+    cfg.HostAddressOpt("host", default="127.0.0.1", help="Address on which the console proxy listens."),
+    cfg.PortOpt("port", default=6083, help="Port on which the console proxy listens; 0 takes a free one."),
+    cfg.IntOpt("max_connections", default=200, min=1, help="Connections to consoles at once. Further ones are closed."),
+    cfg.ListOpt(
+        "allowed_origins",
+        default=[],
+        help="Names of hosts whose pages may open consoles in a browser, beside the one that the request names as Host.",
+    ),
+    cfg.StrOpt("cert", default="", help="File with the certificate of the proxy and its chain. Empty: no TLS."),
+    cfg.StrOpt("key", default="", help="File with the private key of the certificate. Empty: it is in the file cert."),
+)
+
+
+class ConsoleUrls(Object, frozen=True, kw_only=True):
+    """What the API says of consoles. Seconds."""
+
+    token_ttl: float = 600.0
+    serial_url: str = ""
+    novnc_url: str = ""
+
+
+class ProxySettings(Object, frozen=True, kw_only=True):
+    """What the proxy does. ``urls``: for the schemes that pages may have."""
+
+    host: str = "127.0.0.1"
+    port: int = 6083
+    max_connections: int = 200
+    allowed_origins: tuple[str, ...] = ()
+    cert: str = ""
+    key: str = ""
+    urls: ConsoleUrls = ConsoleUrls()
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """For the generator of the sample configuration."""
+    return [(GROUP, [*URLS, *PROXY])]
+
+
+def urls(conf: cfg.ConfigOpts) -> ConsoleUrls:
+    """Those options. Registers them if necessary. Raises Misconfigured."""
+    conf.register_opts(URLS, group=GROUP)
+    read = ConsoleUrls(**_values(conf, URLS))
+    check_url("serial_url", read.serial_url, "ws", "wss")
+    check_url("novnc_url", read.novnc_url, "http", "https")
+    return read
+
+
+def proxy(conf: cfg.ConfigOpts) -> ProxySettings:
+    """All options. Registers them if necessary. Raises Misconfigured."""
+    conf.register_opts(PROXY, group=GROUP)
+    values = _values(conf, PROXY)
+    if values["key"] and not values["cert"]:
+        raise errors.Misconfigured(f"[{GROUP}] key: it is of no use without cert")
+    return ProxySettings(**values | {"allowed_origins": tuple(values["allowed_origins"])}, urls=urls(conf))
+
+
+def check_url(option: str, url: str, *schemes: str) -> None:
+    """Raises Misconfigured for a URL of another scheme or without a host."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if url and not good:
+        raise errors.Misconfigured(f"[{GROUP}] {option}: {url[:80]!r} is no URL that begins with {' or '.join(schemes)}://")
+
+
+def _values(conf: cfg.ConfigOpts, options: tuple[cfg.Opt, ...]) -> dict[str, Any]:
+    return {option.dest: conf[GROUP][option.dest] for option in options}

@@ -1,0 +1,473 @@
+"""Remote consoles: a URL from the API, a real proxy, a real agent, and a client of its own library's."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import falcon.testing
+import pytest
+import sqlalchemy as sa
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.sync.client import ClientConnection
+
+from api.console_opts import ConsoleUrls, ProxySettings
+from api.console_proxy import ConsoleProxyService, bind
+from api.opts import ApiSettings
+from compute import console_relay
+from compute.driver import Guest
+from db.api import console_tokens
+from db.api.tables import console_tokens as tokens
+from db.api.tables import instance_mappings
+from db.cell.tables import services
+from objects.build import DeleteOrder
+from objects.console import ConsoleKind, access_path, digest_of
+from objects.task import Power
+from rpc.compute import CONNECTING_VERSION
+from rpc.transport import Bus
+from service.periodic import wait_until
+from tests.support.agents import Agents, GatedDriver
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.cell_conductor import PATIENCE
+from tests.support.websocket_client import open_websocket, read_until
+
+ADMIN = NEWEST | {"X-Project-Id": "operators", "X-Roles": "admin"}
+MEMBER = TENANT | NEWEST
+READER = MEMBER | {"X-Roles": "reader"}
+SERIAL = {"protocol": "serial", "type": "serial"}
+UNKNOWN = "3d4f8c5e-0000-4000-8000-000000000000"
+
+
+class Site:
+    """An API whose serial consoles lead to a proxy."""
+
+    def __init__(self, path: Path, **proxy: Any) -> None:
+        listener = bind(ProxySettings(port=0))
+        self.address = f"127.0.0.1:{listener.getsockname()[1]}"
+        urls = ConsoleUrls(serial_url=f"ws://{self.address}/", novnc_url="https://vnc.example.org/vnc_lite.html?path=x")
+        self.front = Front(path, ApiSettings(cell_timeout=2.0, consoles=urls))
+        self.proxy = ConsoleProxyService(ProxySettings(port=0, urls=urls, **proxy), self.front.database, listener)
+        self.proxy.start()
+        self.bus = Bus(self.front.ground.bus("cell1"))
+        self.agents = Agents(self.bus, path)
+
+    def host(self, **settings: Any) -> GatedDriver:
+        self.agents.start("h1", **settings)
+        return self.agents.drivers["h1"]
+
+    def guest(self, name: str = "web") -> str:
+        """A server that is ACTIVE on host h1, with its guest."""
+        uuid = self.front.boot(name, TENANT)
+        self.front.hand_over()
+        self.front.activate(uuid)
+        self.front.follow_feed()
+        self.front.heartbeat("h1")
+        guest = Guest(uuid=uuid, name=name, node="h1", fence=1, attempt=1, builder="h1:a", vcpus=1, memory_mb=1, disk_gb=1)
+        self.agents.drivers["h1"]._journal.add(guest)
+        return uuid
+
+    def ask(self, server: str, headers: dict[str, str] = MEMBER, **asked: str) -> falcon.testing.Result:
+        path = f"/v2.1/servers/{server}/remote-consoles"
+        return self.front.client.simulate_post(path, headers=headers, json={"remote_console": SERIAL | asked})
+
+    def act(self, server: str, action: str, kind: str, version: str) -> falcon.testing.Result:
+        headers = TENANT | {"OpenStack-API-Version": f"compute {version}"}
+        return self.front.client.simulate_post(f"/v2.1/servers/{server}/action", headers=headers, json={action: {"type": kind}})
+
+    def url(self, server: str) -> str:
+        answer = self.ask(server)
+        assert answer.status_code == 200, answer.text
+        assert answer.json["remote_console"] | SERIAL == answer.json["remote_console"]
+        return str(answer.json["remote_console"]["url"])
+
+    def close(self) -> None:
+        self.proxy.stop()
+        self.agents.stop()
+        self.bus.close()
+        self.front.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.close()
+
+
+def token_in(url: str) -> str:
+    (token,) = parse_qs(urlsplit(url).query)["token"]
+    return token
+
+
+def refusal(answer: falcon.testing.Result, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    (fault,) = json.loads(answer.text).values()
+    return str(fault["message"])
+
+
+def refused(url: str, **options: Any) -> str:
+    """What the proxy says to a connection that it does not take."""
+    with pytest.raises(InvalidStatus) as caught:
+        open_websocket(url, **options)
+    assert caught.value.response.status_code == 403
+    return caught.value.response.body.decode() if caught.value.response.body else ""
+
+
+def ended(console: ClientConnection) -> bool:
+    """Wait for its end, at most for the patience of a test."""
+    try:
+        while True:
+            console.recv(PATIENCE)
+    except ConnectionClosed:
+        return True
+
+
+def relayed(site: Site, request: bytes) -> tuple[bytes, socket.socket]:
+    """The agent's answer to what a proxy sends, and the connection."""
+    port = site.agents.services["h1"]._agent._relay._listen()
+    connection = socket.create_connection(("127.0.0.1", port), PATIENCE)
+    connection.sendall(request)
+    return connection.recv(1000), connection
+
+
+# -- a console -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_serial_console_is_read_and_written(site: Site) -> None:
+    site.host()
+    url = site.url(site.guest())
+    assert url.startswith(f"ws://{site.address}/?token=")
+    with open_websocket(url, subprotocols=["binary"]) as console:
+        assert console.subprotocol == "binary"
+        read_until(console, b"web: serial console of a simulated guest\r\n")
+        console.send(b"one\rtw")
+        assert read_until(console, b"\n") == b"web: one\r\n"
+        console.send("o\n")
+        assert read_until(console, b"\n") == b"web: two\r\n"
+    with open_websocket(url) as again:  # as long as the token is good
+        read_until(again, b"serial console")
+
+
+def test_the_newest_session_has_the_serial_port(site: Site) -> None:
+    site.host()
+    server = site.guest()
+    with open_websocket(site.url(server)) as first:
+        read_until(first, b"serial console")
+        with open_websocket(site.url(server)) as second:
+            read_until(second, b"serial console")
+            assert ended(first)
+            second.send(b"still here\n")
+            read_until(second, b"web: still here")
+
+
+def test_a_token_opens_the_console_of_its_server_only(site: Site) -> None:
+    site.host()
+    one, other = site.guest("one"), site.guest("other")
+    with open_websocket(site.url(one)) as first, open_websocket(site.url(other)) as second:
+        read_until(first, b"one: serial console")
+        read_until(second, b"other: serial console")
+
+
+def test_a_guest_that_goes_ends_its_sessions_and_tokens(site: Site) -> None:
+    site.host()
+    server = site.guest()
+    url = site.url(server)
+    with open_websocket(url) as console:
+        read_until(console, b"serial console")
+        site.agents.services["h1"]._agent._relay.forget(server)  # as before each destroy
+        assert ended(console)
+    answer, connection = relayed(site, f"CONNECT {access_path(token_in(url))} HTTP/1.1\r\n\r\n".encode())
+    connection.close()
+    assert answer.startswith(b"HTTP/1.1 404")
+
+
+def test_a_destroy_forgets_the_guest(site: Site) -> None:
+    site.host()
+    server = site.guest()
+    agent = site.agents.services["h1"]._agent
+    with open_websocket(site.url(server)) as console:
+        read_until(console, b"serial console")
+        agent.found(site.agents.drivers["h1"].guests())
+        agent.delete([DeleteOrder(instance_uuid=server, attempt=1, fence=1)])
+        assert ended(console)
+
+
+def test_a_proxy_that_stops_ends_its_sessions(site: Site) -> None:
+    site.host()
+    with open_websocket(site.url(site.guest())) as console:
+        read_until(console, b"serial console")
+        site.proxy.stop()
+        assert ended(console)
+
+
+# -- who may ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_members_open_consoles_of_their_own_servers(site: Site) -> None:
+    site.host()
+    server = site.guest()
+    assert site.ask(server, ADMIN).status_code == 200
+    assert "os-remote-consoles" in refusal(site.ask(server, READER), 403)
+    for uuid, headers in ((server, OTHER_TENANT | NEWEST), (UNKNOWN, MEMBER), ("no-uuid", MEMBER)):
+        assert "could not be found" in refusal(site.ask(uuid, headers), 404)
+
+
+def test_a_token_that_is_none_opens_nothing(site: Site) -> None:
+    for path in ("", "?token=", "?token=guess", "?token=%00%ff", "?token=a&token=b", "?other=a", "//[?token=a"):
+        assert "not known" in refused(f"ws://{site.address}/{path}")
+    assert "not known" in refused(f"ws://{site.address}/", additional_headers={"Cookie": 'a=b; token="x'})
+
+
+def test_the_page_of_novnc_gives_the_token_in_a_cookie(site: Site) -> None:
+    site.host()
+    url = site.url(site.guest())
+    cookies = {"Cookie": f"a=b; bad[=c; token={token_in(url)}"}
+    with open_websocket(f"ws://{site.address}/websockify", additional_headers=cookies) as console:
+        read_until(console, b"serial console")
+
+
+def test_a_token_ends_when_it_expires_or_its_server_goes(site: Site) -> None:
+    site.host()
+    expired, moved, deleted = (site.guest(name) for name in ("expired", "moved", "deleted"))
+    urls = {server: site.url(server) for server in (expired, moved, deleted)}
+    write = site.front.database.write
+    write(lambda tx: tx.execute(sa.update(tokens).where(tokens.c.server_uuid == expired).values(expires_at=1.0)))
+    body = sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == moved).values(body_uuid=expired)
+    write(lambda tx: tx.execute(body))
+    assert site.front.delete(deleted, TENANT).status_code == 204
+    for server in (expired, moved, deleted):
+        assert "not known" in refused(urls[server])
+    assert write(console_tokens.forget_expired) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({"Origin": "http://evil.example.org"}, "another host"),
+        ({"Origin": "http://127.0.0.1.evil.example.org"}, "another host"),
+        ({"Origin": "https://127.0.0.1"}, "another protocol"),
+        ({"Origin": "null"}, "cannot be used"),
+        ({"Origin": "http://["}, "cannot be used"),
+        ({"Origin": ""}, "cannot be used"),
+        ({"Origin": "http://127.0.0.1", "X-Forwarded-Proto": "https"}, "another protocol"),
+    ],
+)
+def test_a_page_of_another_host_opens_no_console(site: Site, headers: dict[str, str], reason: str) -> None:
+    site.host()
+    assert reason in refused(site.url(site.guest()), additional_headers=headers)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "http://127.0.0.1:8000"}, {"Origin": "ws://friend.example.org"}, {"Origin": "http://Friend.example.org"}],
+)
+def test_a_page_of_this_host_or_an_allowed_one_does(tmp_path: Path, headers: dict[str, str]) -> None:
+    site = Site(tmp_path, allowed_origins=("friend.example.org",))
+    site.host()
+    with open_websocket(site.url(site.guest()), additional_headers=headers) as console:
+        read_until(console, b"serial console")
+    site.close()
+
+
+def test_tokens_are_neither_stored_nor_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("websockets.client").setLevel(logging.INFO)  # the test's own side
+    site.host()
+    url = site.url(site.guest())
+    with open_websocket(url) as console:
+        read_until(console, b"serial console")
+    assert site.front.get(f"/v2.1/os-console-auth-tokens/{token_in(url)}", ADMIN).status_code == 200
+    refused(url, additional_headers={"Origin": "http://evil.example.org"})
+    secrets = (token_in(url), access_path(token_in(url)))
+    rows = str(site.front.database.read(lambda tx: tx.execute(sa.select(tokens)).all()))
+    assert digest_of(secrets[0]) in rows
+    for secret in secrets:
+        assert secret not in rows
+        assert secret not in caplog.text
+
+
+def test_a_proxy_takes_so_many_connections(tmp_path: Path) -> None:
+    site = Site(tmp_path, max_connections=1)
+    site.host()
+    url = site.url(site.guest())
+    with open_websocket(url) as console:
+        read_until(console, b"serial console")
+        with pytest.raises((OSError, WebSocketException)):
+            open_websocket(url)
+
+    def opens() -> bool:
+        try:
+            open_websocket(url).close()
+        except (OSError, WebSocketException):
+            return False
+        return True
+
+    assert wait_until(opens, PATIENCE)
+    site.close()
+
+
+# -- the API ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kind"),
+    [
+        ("spice", "spice-html5"),
+        ("rdp", "rdp-html5"),
+        ("mks", "webmks"),
+        ("vnc", "xvpvnc"),
+        ("vnc", "serial"),
+        ("serial", "novnc"),
+    ],
+)
+def test_a_console_of_another_kind_is_unavailable(site: Site, protocol: str, kind: str) -> None:
+    site.host()
+    server = site.guest()
+    assert refusal(site.ask(server, protocol=protocol, type=kind), 400) == f"Unavailable console type {kind}."
+    assert "could not be found" in refusal(site.ask(UNKNOWN, protocol=protocol, type=kind), 404)
+
+
+def test_a_driver_without_this_console(site: Site) -> None:
+    site.host()
+    server = site.guest()
+    assert refusal(site.ask(server, protocol="vnc", type="novnc"), 400) == "Unavailable console type novnc."
+    assert "serial console only" in refusal(site.ask(server, ADMIN, protocol="vnc", type="novnc"), 400)
+
+
+def test_a_host_that_is_to_connect_nobody(site: Site) -> None:
+    site.host(console_host="")
+    assert "console_host is empty" in refusal(site.ask(site.guest(), ADMIN), 400)
+
+
+def test_a_type_without_a_url(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    server = front.boot("web", TENANT)
+    answer = front.client.simulate_post(f"/v2.1/servers/{server}/remote-consoles", headers=ADMIN, json={"remote_console": SERIAL})
+    assert "serial_url is not set" in refusal(answer, 400)
+    front.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"remote_console": {}}, {"remote_console": SERIAL | {"more": 1}}, {"remote_console": SERIAL | {"type": "x"}}, []],
+)
+def test_a_body_that_is_none_is_refused(site: Site, body: Any) -> None:
+    path = f"/v2.1/servers/{UNKNOWN}/remote-consoles"
+    assert site.front.client.simulate_post(path, headers=MEMBER, json=body).status_code == 400
+
+
+def test_before_version_6_there_were_actions(site: Site) -> None:
+    site.host()
+    server = site.guest()
+    for version in ("2.1", "2.5"):
+        console = site.act(server, "os-getSerialConsole", "serial", version).json["console"]
+        assert console.keys() == {"type", "url"}
+        with open_websocket(console["url"]) as opened:
+            read_until(opened, b"serial console")
+        for action, kind in (("os-getVNCConsole", "novnc"), ("os-getSPICEConsole", "spice-html5")):
+            assert "Unavailable console type" in refusal(site.act(server, action, kind, version), 400)
+        assert "os-getSerialConsole.type" in refusal(site.act(server, "os-getSerialConsole", "novnc", version), 400)
+        assert refusal(site.ask(server, TENANT | {"OpenStack-API-Version": f"compute {version}"}), 404)
+    for action in ("os-getSerialConsole", "os-getVNCConsole"):
+        assert "does not exist in version 2.6" in refusal(site.act(server, action, "serial", "2.6"), 404)
+    old = TENANT | {"OpenStack-API-Version": "compute 2.7"}
+    assert "remote_console.protocol" in refusal(site.ask(server, old, protocol="mks", type="webmks"), 400)
+    assert site.ask(server, old).status_code == 200
+
+
+def test_proxies_ask_where_a_console_is(site: Site) -> None:
+    site.host()
+    server = site.guest()
+    token = token_in(site.url(server))
+    path = f"/v2.1/os-console-auth-tokens/{token}"
+    console = site.front.get(path, ADMIN).json["console"]
+    assert console | {"port": 0} == {
+        "instance_uuid": server,
+        "host": "127.0.0.1",
+        "port": 0,
+        "internal_access_path": access_path(token),
+    }
+    with socket.create_connection((console["host"], console["port"]), PATIENCE) as connection:
+        connection.sendall(f"CONNECT {console['internal_access_path']} HTTP/1.1\r\n\r\nhello\n".encode())
+        seen = b""
+        while not seen.endswith(b"web: hello\r\n"):
+            seen += connection.recv(1000)
+    assert seen.startswith(b"HTTP/1.1 200 ")
+    assert "os-console-auth-tokens" in refusal(site.front.get(path, MEMBER), 403)
+    assert refusal(site.front.get("/v2.1/os-console-auth-tokens/guess", ADMIN), 404) == "Token not found"
+    refusal(site.front.get(path, ADMIN | {"OpenStack-API-Version": "compute 2.30"}), 400)
+
+
+def test_a_server_that_is_not_there_yet_or_off(site: Site) -> None:
+    driver = site.host()
+    queued = site.front.boot("web", TENANT)
+    assert "has no guest" in refusal(site.ask(queued), 409)
+    off = site.guest()
+    driver.set_power(off, Power.OFF, hard=True)
+    assert "does not run" in refusal(site.ask(off, ADMIN), 409)
+    assert "h1" not in refusal(site.ask(off), 409)
+    site.front.cell.write(lambda tx: tx.execute(sa.update(services).values(version=CONNECTING_VERSION - 1)))
+    assert "older release" in refusal(site.ask(off, ADMIN), 409)
+
+
+def test_a_host_that_is_gone_ends_the_connection(site: Site) -> None:
+    site.host()
+    url = site.url(site.guest())
+    site.agents.stop()
+    with open_websocket(url) as console:
+        assert ended(console)
+        assert console.close_code == 1011
+
+
+def test_a_server_has_so_many_tokens(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_tokens, "SERVER_LIMIT", 2)
+    monkeypatch.setattr(console_relay, "GUEST_LIMIT", 2)
+    site.host()
+    server = site.guest()
+    first, *others = (site.url(server) for _ in range(3))
+    assert "not known" in refused(first)
+    for url in others:
+        with open_websocket(url) as console:
+            read_until(console, b"serial console")
+    assert len(site.agents.services["h1"]._agent._relay._grants) == 2
+
+
+# -- the agent -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", b"400"),
+        (b"CONNECT a b HTTP/1.1\r\n\r\n", b"400"),
+        (b"\xff" * 2000, b"400"),
+        (b"CONNECT guess HTTP/1.1\r\n\r\n", b"404"),
+        (b"CONNECT /guess HTTP/1.0\r\nHost: x\r\n\r\n", b"404"),
+    ],
+)
+def test_whoever_has_no_access_path_is_refused_by_the_agent(site: Site, request_: bytes, status: bytes) -> None:
+    site.host()
+    answer, connection = relayed(site, request_)
+    connection.close()
+    assert answer.split(b" ")[1] == status
+
+
+def test_an_access_path_expires(site: Site) -> None:
+    site.host()
+    agent = site.agents.services["h1"]._agent
+    agent.open_console(site.guest(), ConsoleKind.SERIAL, digest_of("path"), 1e-6)
+    answer, connection = relayed(site, b"CONNECT path HTTP/1.1\r\n\r\n")
+    connection.close()
+    assert answer.split(b" ")[1] == b"404"
+
+
+def test_a_fixed_port_that_is_taken_is_told_at_the_start(site: Site) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        agent = site.agents.make("h1", console_port=other.getsockname()[1])
+        with pytest.raises(Exception, match=r"\[compute\] console_host, console_port: cannot listen"):
+            agent.start()
