@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ci import lock, wheels
+from ci import lock, nova_environment, wheels
 from ci.commands import run as run_patiently
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -214,6 +214,15 @@ def newest() -> None:
         run(python, source / "ci" / "stages.py", "unit", "functional", cwd=source)
 
 
+def nova_schemas() -> None:
+    """Ask every route that Nova has too, in all versions that change it, and compare with the schemas of an installed Nova."""
+    try:
+        python = nova_environment.provide()
+    except nova_environment.NotInstalled as error:
+        raise StageFailed(str(error)) from error
+    run(sys.executable, "-m", "tests.conformance", "--nova", python)
+
+
 def bench_smoke() -> None:
     """Run every benchmark for a moment, two at a time: not for their figures, but to see that they still work."""
     paths = sorted(ROOT.glob("bench/[!_]*.py"))
@@ -265,7 +274,13 @@ STAGES: dict[str, Callable[[], None]] = {
     "chaos": chaos,
     "chaos-libvirt": chaos_libvirt,
 }
-BY_NAME: dict[str, Callable[[], None]] = {"compiled": compiled, "properties": properties, "matrix": matrix, "newest": newest}
+BY_NAME: dict[str, Callable[[], None]] = {
+    "compiled": compiled,
+    "properties": properties,
+    "matrix": matrix,
+    "newest": newest,
+    "nova-schemas": nova_schemas,
+}
 """Stages that run only where they are named: what they check is built on request, or is more of what the others do."""
 PARTS: dict[str, Callable[[], None]] = {"installed": installed}
 """What can be asked for by name but is part of another stage."""

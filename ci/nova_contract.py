@@ -1,0 +1,220 @@
+"""What Nova says of its Compute API, asked of an installed Nova: its routes, and whether an exchange fits its schemas.
+
+It runs in an environment of its own, where ``nova`` is installed and nothing of ours is, and speaks JSON with the caller. All names
+of Nova that are not public stand in this file; ``check_release`` says which of them another release has lost.
+
+    python ci/nova_contract.py routes            # prints the routes, each with the versions that change it
+    python ci/nova_contract.py judge < exchanges # one exchange a line; prints a line for each misfit
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+RELEASE = "34.0.0"
+WRITTEN = f"ci/nova_contract.py was written for {RELEASE}"
+KINDS = {"query": "request_query_schemas", "request": "request_body_schemas", "response": "response_body_schemas"}
+"""The attributes of a controller's method that hold its schemas."""
+CONTEXT_LIMIT = 6
+"""Branches of an alternative that a misfit quotes."""
+
+Version = tuple[int, int]
+Method = tuple[str, str, str]
+"""HTTP method, path with ``{}`` for parameters, and the name of an action on a server or ""."""
+
+
+class ContractChanged(Exception):
+    """The installed release lacks a name that this file needs."""
+
+
+def check_release() -> None:
+    """Raises ContractChanged, naming what is missing."""
+    from nova.api import validation
+    from nova.api.openstack import api_version_request, wsgi
+    from nova.api.openstack.compute import routes
+    from nova.api.validation import validators
+
+    found = metadata.version("nova")
+    needs = (
+        (routes, "ROUTE_LIST"),
+        (validators, "_SchemaValidator"),
+        (wsgi.WSGICodes(), "_codes"),
+        (validation.Schemas(), "_schemas"),
+        (api_version_request.APIVersionRequest("2.1"), "ver_minor"),
+    )
+    for owner, name in needs:
+        if not hasattr(owner, name):
+            raise ContractChanged(f"nova {found}: {owner!r} has no {name}; {WRITTEN}")
+    methods = by_method()
+    for kind, attribute in KINDS.items():
+        if not any(hasattr(function, attribute) for function in methods.values()):
+            raise ContractChanged(f"nova {found}: no method has {attribute} ({kind}); {WRITTEN}")
+    if not any(action for _, _, action in methods):
+        raise ContractChanged(f"nova {found}: controllers have no wsgi_actions; {WRITTEN}")
+    if found != RELEASE:
+        raise ContractChanged(f"nova {found} is installed; {WRITTEN}")
+
+
+def by_method() -> dict[Method, Any]:
+    """The function of each method and path; of the actions on a server too."""
+    from nova.api.openstack.compute import routes
+
+    found: dict[Method, Any] = {}
+    for path, methods in routes.ROUTE_LIST:
+        if not isinstance(methods, dict):
+            continue  # a redirection
+        for verb, (factory, name) in methods.items():
+            classes = _classes(factory)
+            if name == "action":
+                for cls in classes:
+                    for action, attribute in getattr(cls, "wsgi_actions", {}).items():
+                        found[verb, plain(path), action] = getattr(cls, attribute)
+            else:
+                found[verb, plain(path), ""] = getattr(classes[0], name)
+    return found
+
+
+def _classes(factory: Any) -> list[Any]:
+    """The controller that a route's factory makes, and those that add actions to it."""
+    arguments = [*getattr(factory, "args", ())]
+    found = [each for each in arguments if inspect.isclass(each)]
+    for each in arguments:
+        found += each if isinstance(each, list) else []
+    return found or [factory]
+
+
+def plain(path: str) -> str:
+    """The path with ``{}`` for every parameter."""
+    return re.sub(r"\{[^}]*\}", "{}", path)
+
+
+def _version(value: Any) -> Version | None:
+    """A bound of a range; None: it has none."""
+    from nova.api.openstack import api_version_request
+
+    asked = api_version_request.APIVersionRequest(value) if value is None or isinstance(value, str) else value
+    return None if asked.is_null() else (asked.ver_major, asked.ver_minor)
+
+
+def _ranges(function: Any, kind: str) -> list[tuple[dict[str, Any], Version | None, Version | None]]:
+    schemas = getattr(function, KINDS[kind], None)
+    return [(schema, _version(low), _version(high)) for schema, low, high in schemas._schemas] if schemas else []
+
+
+def _codes(function: Any) -> list[tuple[int, Version | None, Version | None]]:
+    codes = getattr(function, "wsgi_codes", None)
+    return [(code, _version(low), _version(high)) for code, low, high in codes._codes] if codes else []
+
+
+def _holds(version: Version, low: Version | None, high: Version | None) -> bool:
+    return (low is None or low <= version) and (high is None or version <= high)
+
+
+def served(function: Any, version: Version) -> bool:
+    """Whether the method exists in this version."""
+    if getattr(function, "removed", False):
+        return False
+    return _holds(version, _version(getattr(function, "min_version", None)), _version(getattr(function, "max_version", None)))
+
+
+def change_points(function: Any) -> list[Version]:
+    """The first version of everything that distinguishes versions of a method."""
+    bounds = [(low, high) for kind in KINDS for _, low, high in _ranges(function, kind)]
+    bounds += [(low, high) for _, low, high in _codes(function)]
+    bounds.append((_version(getattr(function, "min_version", None)), _version(getattr(function, "max_version", None))))
+    points = {low for low, _ in bounds if low} | {(high[0], high[1] + 1) for _, high in bounds if high}
+    return sorted(point for point in points if point >= (2, 1))
+
+
+def routes() -> Iterator[dict[str, Any]]:
+    for (verb, path, action), function in sorted(by_method().items()):
+        kinds = [kind for kind in KINDS if _ranges(function, kind)]
+        yield {
+            "method": verb,
+            "path": path,
+            "action": action,
+            "kinds": kinds,
+            "points": change_points(function),
+            "removed": bool(getattr(function, "removed", False)),
+            "since": _version(getattr(function, "min_version", None)),
+            "until": _version(getattr(function, "max_version", None)),
+        }
+
+
+class Judge:
+    """Compares exchanges with the schemas and the statuses of Nova."""
+
+    def __init__(self) -> None:
+        self._methods = by_method()
+        self._validators: dict[tuple[int, bool], Any] = {}
+
+    def misfits(self, exchange: dict[str, Any]) -> Iterator[str]:
+        """Each as a sentence. ``exchange``: method, path, action, version, query, request, status, response."""
+        function = self._methods.get((exchange["method"], exchange["path"], exchange["action"]))
+        version = tuple(exchange["version"])
+        if function is None or not served(function, version):
+            return
+        done = 200 <= exchange["status"] < 300
+        if exchange.get("query") is not None and done:
+            yield from self._errors(function, "query", version, exchange["query"])
+        if exchange["method"] in ("POST", "PUT") and exchange["request"] is not None:
+            yield from self._errors(function, "request", version, exchange["request"])
+        if done:
+            yield from self._errors(function, "response", version, exchange["response"])
+            codes = {code for code, low, high in _codes(function) if _holds(version, low, high)}
+            if codes and exchange["status"] not in codes:
+                yield f"status {exchange['status']}, Nova's is {', '.join(map(str, sorted(codes)))}"
+
+    def _errors(self, function: Any, kind: str, version: Any, document: Any) -> Iterator[str]:
+        for schema, low, high in _ranges(function, kind):
+            if _holds(version, low, high):
+                for error in self._validator(schema, kind).iter_errors(document):
+                    yield f"{kind}: {describe(error)}"
+
+    def _validator(self, schema: dict[str, Any], kind: str) -> Any:
+        from nova.api.validation import validators
+
+        key = (id(schema), kind == "query")
+        if key not in self._validators:
+            self._validators[key] = validators._SchemaValidator(schema, False, kind != "query").validator
+        return self._validators[key]
+
+
+def describe(error: Any) -> str:
+    """An error with its place; of an alternative, the reasons why each branch was refused."""
+    where = "/".join(map(str, error.absolute_path)) or "document"
+    if not error.context:
+        return f"{where}: {error.message:.300}"
+    inner = sorted(error.context, key=lambda each: len(each.absolute_path), reverse=True)[:CONTEXT_LIMIT]
+    return f"{where}: no branch fits: {'; '.join(describe(each) for each in inner)}"
+
+
+def main(arguments: list[str]) -> int:
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    try:
+        check_release()
+    except (ContractChanged, ImportError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    if arguments == ["routes"]:
+        json.dump(list(routes()), sys.stdout)
+        return 0
+    judge = Judge()
+    for line in sys.stdin:
+        exchange = json.loads(line)
+        for misfit in judge.misfits(exchange):
+            print(json.dumps({"number": exchange["number"], "misfit": misfit}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
