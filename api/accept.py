@@ -14,17 +14,18 @@ from api import create, policies, ports
 from api.boot_secrets import BootSecretsPolicy
 from api.call import Call
 from api.catalog import Catalog
-from api.create import CreateBody
+from api.create import CreateBody, ServerBody
 from api.idempotency import ClientKey
 from api.opts import ApiSettings
 from db import secrets
-from db.api import builds, keypairs
+from db.api import builds, host_mappings, keypairs
 from db.api.builds import Accepted, NewBatch, NewServer
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors, extra_specs
 from objects import hints as scheduler_hints
 from objects.base import Object
+from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.group import ServerGroup
 from objects.quota import Admission
@@ -110,6 +111,7 @@ class Acceptor:
         least, count = counts
         all_or_nothing = body.all_or_nothing()
         destination = self._destination(call, server.availability_zone)
+        requested = self._requested(call, server, destination)
         hints = body.hints()
         _check(hints, body.hints_field)
         return RequestSpec(
@@ -127,6 +129,7 @@ class Acceptor:
             ignore_hosts=_ignored(call, hints.get("ignore_hosts", ()), body.hints_field),
             force_hosts=destination.hosts,
             force_nodes=destination.nodes,
+            requested_destination=requested,
             scheduler_hints=hints,
             # A retry on another host would ignore the forced host.
             max_attempts=1 if destination.hosts or destination.nodes else self._settings.max_attempts,
@@ -165,7 +168,27 @@ class Acceptor:
             raise errors.Invalid(f"server.availability_zone: {given[:80]!r} is neither a zone nor zone:host:node")
         if zone and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone):
             raise errors.Invalid(f"server.availability_zone: zone {zone[:80]!r} could not be found")
+        if ":" in given:
+            self._refuse_unknown("server.availability_zone", host or None, node or None)
         return ZoneAndHost(zone=zone or None, hosts=(host,) if host else (), nodes=(node,) if node else ())
+
+    def _requested(self, call: Call, server: ServerBody, forced: ZoneAndHost) -> Destination | None:
+        """The host and node asked for, which must pass all filters. Raises errors.Forbidden and errors.Invalid."""
+        host, node = server.host, server.hypervisor_hostname
+        if host is None and node is None:
+            return None
+        field = "server.host" if host is not None else "server.hypervisor_hostname"
+        if not call.may(policies.REQUESTED_HOST):
+            raise errors.Forbidden(f"{field}: policy does not let you ask for a host")
+        if forced.hosts or forced.nodes:
+            raise errors.Invalid(f"{field}: give either this or a host in availability_zone")
+        self._refuse_unknown(field, host, node)
+        return Destination(host=host, node=node)
+
+    def _refuse_unknown(self, field: str, host: str | None, node: str | None) -> None:
+        """Raises errors.Invalid for a host that is in no cell, and for a node that no such host has."""
+        if not self._database.read(host_mappings.is_known, host, node):
+            raise errors.Invalid(f"{field}: Compute host {(host or node or '')[:80]} could not be found.")
 
     def _group(self, call: Call, references: tuple[str, ...], field: str) -> ServerGroup | None:
         if not references:

@@ -36,6 +36,7 @@ from api.server_edits import ServerEdits
 from api.server_metadata import MetadataItems
 from api.server_operations import OperationActions
 from api.server_tags import Tags
+from api.server_topology import ServerTopology
 from api.servers import BootServers, OneServer, Servers
 from api.services import Services
 from api.silence import Silences
@@ -80,7 +81,7 @@ def make_app(
     remote_consoles = RemoteConsoles(settings, database, consoles)
     console_actions = (*ConsoleActions(consoles).actions(), *remote_consoles.actions())
     actions = Actions(settings, finder)
-    every = (*Locks(edits).actions(), *OperationActions(operations, finder).actions(), *console_actions)
+    every = (*Locks(edits).actions(), *OperationActions(operations, finder, watch).actions(), *console_actions)
     server_actions = ServerActions(settings, every)
 
     paths = Paths()
@@ -123,6 +124,7 @@ def make_app(
     )
     add("/v2.1/servers/{server_id}/tags", tags, get=may.TAG_LIST, put=may.TAG_REPLACE, delete=may.TAG_DELETE_ALL)
     add("/v2.1/servers/{server_id}/tags/{tag}", tags, "one", get=may.TAG_SHOW, put=may.TAG_ADD, delete=may.TAG_DELETE)
+    add("/v2.1/servers/{server_id}/topology", ServerTopology(finder), get=may.TOPOLOGY)
     addresses = ServerAddresses(finder)
     add("/v2.1/servers/{server_id}/ips", addresses, get=may.IP_LIST)
     add("/v2.1/servers/{server_id}/ips/{network}", addresses, "one", get=may.IP_SHOW)

@@ -40,6 +40,7 @@ class BlockDevice(Object, frozen=True, kw_only=True):
     device_type: str | None = None
     disk_bus: str | None = None
     tag: str | None = None
+    volume_type: None = None
 
     @property
     def boots(self) -> bool:
@@ -88,6 +89,9 @@ class ServerBody(Object, frozen=True, kw_only=True):
     key_name: str | None = None
     security_groups: tuple[SecurityGroup, ...] = (SecurityGroup(),)
     disk_config: str = field(name="OS-DCF:diskConfig", default="MANUAL")
+    trusted_image_certificates: None = None
+    host: str | None = None
+    hypervisor_hostname: str | None = None
 
     def __repr__(self) -> str:
         """Without fields that may hold secrets."""

@@ -12,7 +12,7 @@ from api.call import Call
 from api.opts import ApiSettings
 from api.validation import is_uuid
 from cells.registry import CellRegistry
-from db.api import addresses, decisions, mappings, operations, silences
+from db.api import addresses, decisions, mappings, operations, server_groups, silences
 from db.cell import actions, instances
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
@@ -43,7 +43,8 @@ _STATES = {
 
 
 class FoundServer(Object, frozen=True, kw_only=True):
-    """``ports``: its network interfaces. ``row`` is the cell's row; None if there is no cell to ask, or if it does not answer.
+    """``ports``: its network interfaces. ``groups``: the uuid of its server group, if it has one. ``row`` is the cell's row; None
+    if there is no cell to ask, or if it does not answer.
 
     ``silent`` is then that cell's uuid, with the time since when it has not answered (seconds since the epoch).
     """
@@ -53,6 +54,7 @@ class FoundServer(Object, frozen=True, kw_only=True):
     row: Instance | None = None
     silent: dict[str, float] = {}  # noqa: RUF012 - copied by msgspec
     ports: tuple[Port, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 class Finder:
@@ -69,9 +71,9 @@ class Finder:
         server = self._database.read(mappings.get, uuid, call.scope) if is_uuid(uuid) else None
         if server is None or (server.deleted and not deleted):
             raise missing(uuid)
-        spec, operation, ports = self._database.read(_spec_operation_and_ports, server)
-        found = self._ask_cell(msgspec.structs.replace(server, operation=operation), spec)
-        return msgspec.structs.replace(found, ports=ports)
+        beside = self._database.read(_stored_beside, server)
+        found = self._ask_cell(msgspec.structs.replace(server, operation=beside.operation), beside.spec)
+        return msgspec.structs.replace(found, ports=beside.ports, groups=beside.groups)
 
     def ports(self, uuid: str, call: Call) -> tuple[Port, ...]:
         """The network interfaces of the server, if the caller may see it; no cell is asked. Raises errors.NotFound."""
@@ -153,11 +155,26 @@ class Finder:
         return min((since for since in (*noted, *own) if since is not None), default=time.time())
 
 
-def _spec_operation_and_ports(tx: ApiTransaction, server: Server) -> tuple[RequestSpec | None, Operation | None, tuple[Port, ...]]:
+class StoredBeside(Object, frozen=True, kw_only=True):
+    """What the API database has of a server beside its mapping."""
+
+    spec: RequestSpec | None
+    operation: Operation | None
+    ports: tuple[Port, ...]
+    groups: tuple[str, ...]
+
+
+def _stored_beside(tx: ApiTransaction, server: Server) -> StoredBeside:
     spec = mappings.specs(tx, [server.batch_id]).get(server.batch_id)
     has_ports = spec is None or addresses.has_ports(spec.properties.networks)
     ports = addresses.ports_of(tx, [server.uuid]).get(server.uuid, ()) if has_ports else ()
-    return spec, operations.open_for(tx, [server.uuid]).get(server.uuid), ports
+    group = spec.group.uuid if spec is not None and spec.group is not None else None
+    return StoredBeside(
+        spec=spec,
+        operation=operations.open_for(tx, [server.uuid]).get(server.uuid),
+        ports=ports,
+        groups=(group,) if group is not None and server_groups.exists(tx, group) else (),
+    )
 
 
 def about(made: Sequence[Decision], uuid: str) -> list[Decision]:

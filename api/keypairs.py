@@ -13,6 +13,7 @@ from api.call import Call
 from api.microversions import Since
 from api.opts import ApiSettings
 from api.paging import next_link, page_of
+from api.query import refuse_unknown_names
 from api.server_view import micro
 from api.validation import VersionedValidator, read_body
 from api.versions import answer
@@ -33,6 +34,7 @@ class KeyPairs:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
+        refuse_unknown_names(req, call, ("user_id", "limit", "marker"))
         user_id = _user_asked(req, call)
         if not call.has(Since.KEYPAIR_PAGES):
             every = self._database.read(keypairs.page, user_id)
@@ -76,12 +78,14 @@ class KeyPairs:
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
         call = calls.of(req)
+        refuse_unknown_names(req, call, ("user_id",))
         pair = self._database.read(keypairs.get, _user_asked(req, call), name)
         created = {"id": pair.id, "user_id": pair.user_id, "created_at": micro(pair.created_at)}
         answer(resp, {"keypair": _fields(pair, call) | created | {"updated_at": None, "deleted": False, "deleted_at": None}})
 
     def on_delete_one(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
         call = calls.of(req)
+        refuse_unknown_names(req, call, ("user_id",))
         self._database.write(keypairs.delete, _user_asked(req, call), name)
         resp.status = 204 if call.has(Since.KEYPAIR_TYPES) else 202
 

@@ -10,7 +10,7 @@ from objects.base import Object
 Version = tuple[int, int]
 
 MINIMUM: Version = (2, 1)
-MAXIMUM: Version = (2, 64)
+MAXIMUM: Version = (2, 79)
 SERVICE = "compute"
 HEADER = "OpenStack-API-Version"
 LEGACY_HEADER = "X-OpenStack-Nova-API-Version"
@@ -46,9 +46,14 @@ class Since(enum.Enum):
     ACTION_PAGES = (2, 58)  # of a server's actions, with the time of their last change
     EVENT_HOSTS = (2, 62)
     CERTIFICATES = (2, 63)  # of signed images, which are not served
+    VOLUME_TYPE = (2, 67)  # of volumes, which are not served
+    FORCE_GONE = (2, 68)  # live migrations and evacuations ask the scheduler
     DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are UNKNOWN, with constant fields only
-    LOCKED_REASON = (2, 73)
-    QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error
+    SERVER_GROUPS = (2, 71)  # shown with a server
+    LOCKED_REASON = (2, 73)  # and lists sorted by whether a server is locked
+    REQUESTED_HOST = (2, 74)  # of a new server, which must pass all filters
+    QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error; the answer to a change has all fields of a server
+    UNSHELVE_ZONE = (2, 77)
 
     def holds(self, version: Version) -> bool:
         first: Version = self.value

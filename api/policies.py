@@ -46,6 +46,7 @@ SHOW = SERVERS + "show"
 HOST_STATUS = SERVERS + "show:host_status"
 CREATE = SERVERS + "create"
 FORCED_HOST = SERVERS + "create:forced_host"
+REQUESTED_HOST = "compute:servers:create:requested_destination"
 UPDATE = SERVERS + "update"
 DELETE = SERVERS + "delete"
 METADATA = "os_compute_api:server-metadata:"
@@ -62,6 +63,7 @@ TAG_REPLACE = TAGS + "update_all"
 TAG_ADD = TAGS + "update"
 TAG_DELETE_ALL = TAGS + "delete_all"
 TAG_DELETE = TAGS + "delete"
+TOPOLOGY = "compute:server:topology:index"
 IP_LIST = "os_compute_api:ips:index"
 IP_SHOW = "os_compute_api:ips:show"
 ACT = "superconductor:servers:action"
@@ -131,6 +133,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(HOST_STATUS, ADMIN, "Show the state of a server's host.", "GET /servers/{id}", "GET /servers/detail"),
     _of(CREATE, MEMBER, "Create servers.", "POST /servers"),
     _of(FORCED_HOST, ADMIN, "Name the host of a new server, or hosts to leave out.", "POST /servers"),
+    _of(REQUESTED_HOST, ADMIN, "Ask for the host or node of a new server.", "POST /servers"),
     _of(
         DELETE,
         MEMBER,
@@ -202,6 +205,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     ),
     _of(CONSOLE_TOKENS, ADMIN, "Read where the console of a token is.", "GET /os-console-auth-tokens/{token}"),
     _of(ATTRIBUTES, ADMIN, "See host, node and whole faults of servers.", "GET /servers/{id}", "GET /servers/detail"),
+    _of(TOPOLOGY, READER, "Show the NUMA topology of a server.", "GET /servers/{id}/topology"),
     _of(ACTIONS, READER, "List the actions on a server.", "GET /servers/{id}/os-instance-actions"),
     _of(ACTION, READER, "Show an action on a server.", "GET /servers/{id}/os-instance-actions/{request_id}"),
     _of(

@@ -29,7 +29,7 @@ TAGS_LIMIT = 50
 TAG_LENGTH = 60
 """Characters that a tag may have."""
 
-CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37), (2, 42), (2, 52), (2, 63))
+CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37), (2, 42), (2, 52), (2, 63), (2, 67), (2, 74))
 """Versions that changed the body of a create."""
 
 KEYPAIR_CHANGES: tuple[Version, ...] = ((2, 1), Since.KEYPAIR_TYPES.value, Since.KEYPAIR_USERS.value)
@@ -94,6 +94,7 @@ def create(version: Version) -> Schema:
     networks: Schema = {"type": "array", "maxItems": 50, "items": _object(_NETWORK, tag=within(NETWORK_TAGS, version))}
     if Since.NETWORKS_REQUIRED.holds(version):
         networks |= {"type": ["array", "string"], "pattern": r"^(auto|none)\Z"}
+    device = _BLOCK_DEVICE | {"volume_type": _NULL} if Since.VOLUME_TYPE.holds(version) else _BLOCK_DEVICE
     server: dict[str, Schema] = {
         "name": _NAME,
         "flavorRef": {"type": ["string", "integer"], "minLength": 1, "maxLength": 255},
@@ -101,7 +102,7 @@ def create(version: Version) -> Schema:
         "block_device_mapping_v2": {
             "type": "array",
             "maxItems": 64,
-            "items": _object(_BLOCK_DEVICE, tag=within(DEVICE_TAGS, version)) | {"required": ["source_type"]},
+            "items": _object(device, tag=within(DEVICE_TAGS, version)) | {"required": ["source_type"]},
         },
         "networks": networks,
         "availability_zone": _NAME,
@@ -123,6 +124,8 @@ def create(version: Version) -> Schema:
         server["tags"] = _TAGS
     if Since.CERTIFICATES.holds(version):
         server["trusted_image_certificates"] = _NULL
+    if Since.REQUESTED_HOST.holds(version):
+        server |= {"host": _HOST, "hypervisor_hostname": _HOST}
     if Since.NETWORKS_REQUIRED.holds(version):
         required.append("networks")
     return {
@@ -272,11 +275,14 @@ REBOOT = _versions(((2, 1), {"type": {"enum": ["HARD", "Hard", "hard", "SOFT", "
 RESIZE = _versions(
     ((2, 1), {"flavorRef": _FLAVOR_REF, "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]}} | _MOVE), required=["flavorRef"]
 )
-MIGRATE = _versions(((2, 1), {"host": _HOST} | _MOVE), null=True)
+MIGRATE = _versions(((2, 1), {"host": _HOST | {"type": ["string", "null"]}} | _MOVE), null=True)
 """With a host in all versions: the Compute API has it since 2.56."""
 _EVACUATION: dict[str, Schema] = {"host": _HOST} | _MOVE
 EVACUATE = _versions(
-    ((2, 1), _EVACUATION | {"onSharedStorage": _BOOLEAN}), ((2, 14), _EVACUATION), ((2, 29), _EVACUATION | {"force": _BOOLEAN})
+    ((2, 1), _EVACUATION | {"onSharedStorage": _BOOLEAN}),
+    ((2, 14), _EVACUATION),
+    ((2, 29), _EVACUATION | {"force": _BOOLEAN}),
+    (Since.FORCE_GONE.value, _EVACUATION),
 )
 CONSOLE_OUTPUT = _versions(
     (
@@ -289,7 +295,15 @@ LIVE_MIGRATE = _versions(
     ((2, 1), _LIVE | {"block_migration": _BOOLEAN, "disk_over_commit": _BOOLEAN}),
     ((2, 25), _LIVE),
     ((2, 30), _LIVE | {"force": _BOOLEAN}),
+    (Since.FORCE_GONE.value, _LIVE),
     required=["host", "block_migration"],
+)
+UNSHELVE: tuple[tuple[Version, Schema], ...] = (
+    ((2, 1), _NOTHING),
+    (
+        Since.UNSHELVE_ZONE.value,
+        _object({"availability_zone": _NAME}) | {"type": ["object", "null"], "required": ["availability_zone"]},
+    ),
 )
 RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
 _REBUILD: dict[str, Schema] = {

@@ -11,9 +11,10 @@ import msgspec
 from api import policies, schemas, server_view
 from api.call import Call
 from api.finding import Finder
+from api.hosts import HostWatch
 from api.operate import Operations
 from api.server_actions import ServerAction
-from api.servers import edit_of
+from api.servers import edit_of, host_status
 from api.validation import checked_metadata
 from api.versions import answer
 from db.api.edits import Edit
@@ -38,9 +39,10 @@ _PLAIN = {
 class OperationActions:
     """Each answers 202 once the operation is stored, except where the Compute API has another status."""
 
-    def __init__(self, operations: Operations, finder: Finder) -> None:
+    def __init__(self, operations: Operations, finder: Finder, watch: HostWatch) -> None:
         self._operations = operations
         self._finder = finder
+        self._watch = watch
 
     def actions(self) -> tuple[ServerAction, ...]:
         special = (
@@ -51,7 +53,7 @@ class OperationActions:
             ("revertResize", policies.REVERT_RESIZE, schemas.NO_VALUE, self._revert),
             ("shelve", policies.SHELVE, schemas.NO_VALUE, self._shelve),
             ("shelveOffload", policies.SHELVE_OFFLOAD, schemas.NO_VALUE, self._offload),
-            ("unshelve", policies.UNSHELVE, schemas.NO_VALUE, self._unshelve),
+            ("unshelve", policies.UNSHELVE, schemas.UNSHELVE, self._unshelve),
             ("migrate", policies.MIGRATE, schemas.MIGRATE, self._migrate),
             ("os-migrateLive", policies.LIVE_MIGRATE, schemas.LIVE_MIGRATE, self._migrate_live),
             ("evacuate", policies.EVACUATE, schemas.EVACUATE, self._evacuate),
@@ -92,7 +94,8 @@ class OperationActions:
         args = OperationArgs(image_id=value["imageRef"])
         self._operations.accept(call, server_id, Kind.REBUILD, args, decide=partial(_edit_of_rebuild, value))
         found = self._finder.find(server_id, call)
-        answer(resp, {"server": server_view.rebuilt(found.server, found.spec, call, found.ports)}, 202)
+        status = host_status(self._watch, found.server, call)
+        answer(resp, {"server": server_view.rebuilt(found.server, found.spec, call, status, found.ports, found.groups)}, 202)
 
     def _confirm(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
         self._operations.confirm(call, server_id)
@@ -110,8 +113,8 @@ class OperationActions:
         self._operations.offload(call, server_id)
         resp.status = 202
 
-    def _unshelve(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
-        self._operations.unshelve(call, server_id)
+    def _unshelve(self, call: Call, server_id: str, value: dict[str, str] | None, resp: falcon.Response) -> None:
+        self._operations.unshelve(call, server_id, (value or {}).get("availability_zone"))
         resp.status = 202
 
     def _migrate(self, call: Call, server_id: str, value: dict[str, Any] | None, resp: falcon.Response) -> None:

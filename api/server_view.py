@@ -99,25 +99,55 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
     return document
 
 
-def changed(server: Server, spec: RequestSpec | None, call: Call, own_ports: Sequence[Port] = ()) -> Document:
-    """The server in the answer to a change of it, which has fewer fields than the server shown alone."""
-    whole = detail(server, spec, call, "", own_ports)
+def alone(
+    server: Server,
+    spec: RequestSpec | None,
+    call: Call,
+    host_status: str,
+    own_ports: Sequence[Port] = (),
+    groups: Sequence[str] = (),
+) -> Document:
+    """The server shown alone: as in a list, with its server group."""
+    document = detail(server, spec, call, host_status, own_ports)
+    return document | {"server_groups": list(groups)} if call.has(Since.SERVER_GROUPS) else document
+
+
+def changed(
+    server: Server,
+    spec: RequestSpec | None,
+    call: Call,
+    host_status: str,
+    own_ports: Sequence[Port] = (),
+    groups: Sequence[str] = (),
+) -> Document:
+    """The server in the answer to a change of it, which had fewer fields than the server shown alone before 2.75."""
+    whole = alone(server, spec, call, host_status, own_ports, groups)
+    if call.has(Since.QUERY_CHECKED):
+        return whole
     document = {name: value for name, value in whole.items() if ":" not in name and name not in _SHOWN_ALONE}
     return document | {"OS-DCF:diskConfig": whole["OS-DCF:diskConfig"], "addresses": ports.brief(own_ports)}
 
 
-def rebuilt(server: Server, spec: RequestSpec | None, call: Call, own_ports: Sequence[Port] = ()) -> Document:
+def rebuilt(
+    server: Server,
+    spec: RequestSpec | None,
+    call: Call,
+    host_status: str,
+    own_ports: Sequence[Port] = (),
+    groups: Sequence[str] = (),
+) -> Document:
     """The server in the answer to a rebuild."""
-    document = changed(server, spec, call, own_ports) | {"progress": 0}
+    document = changed(server, spec, call, host_status, own_ports, groups) | {"progress": 0}
     if call.has(Since.REBUILD_KEY):
         asked = spec.properties if spec is not None else ServerProperties()
         document["key_name"] = asked.key_name
     if call.has(Since.REBUILD_USER_DATA):
         document["user_data"] = None  # a secret: never shown
+        document.pop("OS-EXT-SRV-ATTR:user_data", None)
     return document
 
 
-def down(server: Server, call: Call, spec: RequestSpec | None = None) -> Document:
+def down(server: Server, call: Call, spec: RequestSpec | None = None, groups: Sequence[str] = ()) -> Document:
     """A server of a cell that does not answer, as in the Compute API since 2.69: only fields that cannot have changed.
 
     With its spec as shown alone, without it as in a list.
@@ -125,6 +155,8 @@ def down(server: Server, call: Call, spec: RequestSpec | None = None) -> Documen
     document = summary(server, call, unknown=True) | {"tenant_id": server.project_id, "created": iso(server.created_at)}
     if spec is None:
         return document
+    if call.has(Since.SERVER_GROUPS):
+        document["server_groups"] = list(groups)
     return document | {
         "user_id": server.user_id,
         "image": _image(server, spec, call),

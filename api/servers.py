@@ -196,10 +196,10 @@ class OneServer:
         found = self._finder.find(server_id, call)
         self._silences.tell(resp, call, found.silent)
         if found.silent and call.has(Since.DOWN_CELLS):
-            answer(resp, {"server": server_view.down(found.server, call, found.spec)})
+            answer(resp, {"server": server_view.down(found.server, call, found.spec, found.groups)})
             return
         status = host_status(self._watch, found.server, call)
-        answer(resp, {"server": server_view.detail(found.server, found.spec, call, status, found.ports)})
+        answer(resp, {"server": server_view.alone(found.server, found.spec, call, status, found.ports, found.groups)})
 
     def on_put(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         """Change the name and the description, also of a locked server, and answer with the server."""
@@ -210,7 +210,8 @@ class OneServer:
         self._edits.change(call, server_id, lambda server, current: edit)
         found = self._finder.find(server_id, call)
         self._silences.tell(resp, call, found.silent)
-        answer(resp, {"server": server_view.changed(found.server, found.spec, call, found.ports)})
+        status = host_status(self._watch, found.server, call)
+        answer(resp, {"server": server_view.changed(found.server, found.spec, call, status, found.ports, found.groups)})
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         self._operations.delete(calls.of(req), server_id)

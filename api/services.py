@@ -19,7 +19,8 @@ from api.call import Call
 from api.hosts import HostWatch
 from api.microversions import Since
 from api.opts import ApiSettings
-from api.server_view import micro
+from api.query import refuse_unknown_names
+from api.server_view import UNKNOWN_STATUS, micro
 from api.silence import Silences
 from api.validation import Validator, VersionedValidator, is_uuid, read_body
 from api.versions import answer
@@ -72,8 +73,9 @@ class Services:
         self._action = VersionedValidator((since, schemas.service_action(since)) for since in schemas.SERVICE_ACTION_CHANGES)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """A cell that does not answer is left out, and named in a header."""
+        """A cell that does not answer is named in a header. Since 2.69 its hosts are listed, as UNKNOWN."""
         call = calls.of(req)
+        refuse_unknown_names(req, call, ("host", "binary"))
         level, zones = self._database.read(_api_level)
         answers = fan_out_within(self._settings.cell_timeout, self._registry.cells(), _cell_services)
         entries = [
@@ -82,6 +84,12 @@ class Services:
         ]
         silent = [each.cell for each in answers if isinstance(each, Unanswered)]
         self._silences.tell(resp, call, {cell.uuid: cell.database_silent_since or time.time() for cell in silent})
+        if call.has(Since.DOWN_CELLS):
+            entries += [
+                {"binary": COMPUTE, "host": host, "status": UNKNOWN_STATUS}
+                for cell in silent
+                for host in sorted(self._registry.hosts_of(cell.uuid))
+            ]
         wanted = {name: value for name in ("host", "binary") if (value := req.get_param(name))}
         answer(resp, {"services": [entry for entry in entries if wanted.items() <= entry.items()]})
 

@@ -10,15 +10,15 @@ from api.microversions import Since
 from objects import errors
 
 _TIMES = ("created_at", "updated_at", "launched_at", "terminated_at")
-_NUMBERS = ("launch_index", "power_state", "config_drive")
+_NUMBERS = ("launch_index", "power_state", "config_drive", "locked")
 _CONSTANT = frozenset({
-    "access_ip_v4", "access_ip_v6", "auto_disk_config", "kernel_id", "locked_by", "progress", "ramdisk_id", "root_device_name",
+    "access_ip_v4", "access_ip_v6", "auto_disk_config", "kernel_id", "progress", "ramdisk_id", "root_device_name",
 })  # fmt: skip
 """Sort keys of the Compute API whose value is the same for all servers here, so they change nothing."""
 
 _IGNORED = frozenset({
     "architecture", "cell_name", "cleaned", "default_ephemeral_device", "default_swap_device", "deleted", "deleted_at",
-    "disable_terminate", "ephemeral_gb", "ephemeral_key_uuid", "id", "key_data", "launched_on", "locked", "memory_mb", "os_type",
+    "disable_terminate", "ephemeral_gb", "ephemeral_key_uuid", "id", "key_data", "launched_on", "memory_mb", "os_type",
     "reservation_id", "root_gb", "shutdown_terminate", "user_data", "vcpus", "vm_mode",
 })  # fmt: skip
 """Former sort keys of the Compute API, ignored in versions that do not yet refuse unknown ones."""
@@ -54,4 +54,6 @@ def kind_of(key: str) -> type:
 
 
 def _passed_over(key: str, call: Call) -> bool:
+    if key == "locked":
+        return not call.has(Since.LOCKED_REASON)
     return key in _CONSTANT or (key in _IGNORED and not call.has(Since.QUERY_CHECKED))

@@ -82,7 +82,7 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     """What was asked for beside the kind.
 
     ``hard``: see ``TaskArgs``. ``image_id``: of a rebuild. ``flavor_id``: of a resize. ``host``: the destination asked for.
-    ``cross_cell``: the destination may be in another cell.
+    ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server; None: as before.
     """
 
     hard: bool = False
@@ -90,6 +90,7 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     flavor_id: str | None = None
     host: str | None = None
     cross_cell: bool = False
+    availability_zone: str | None = None
 
 
 class Operation(Object, frozen=True, kw_only=True):

@@ -46,6 +46,18 @@ def homes(tx: ApiTransaction) -> dict[str, str]:
     return {host: cells.setdefault(cell_uuid, cell_uuid) for host, cell_uuid in tx.execute(sa.select(*_COLUMNS))}
 
 
+def is_known(tx: ApiTransaction, host: str | None, node: str | None) -> bool:
+    """Whether the host is in a cell, and has the node; None: any. Names of hosts ignore case, those of nodes do not."""
+    if host is not None:
+        same = sa.select(host_mappings.c.host).where(sa.func.lower(host_mappings.c.host) == host.lower()).limit(1)
+        if tx.execute(same).first() is None:
+            return False
+    if node is None:
+        return True
+    hosts = tx.execute(sa.select(inventories.c.host).where(inventories.c.node == node)).scalars()
+    return any(host is None or each.lower() == host.lower() for each in hosts)
+
+
 def delete(tx: ApiTransaction, host: str) -> None:
     """Delete the mapping of a host. Raises NotFound."""
     named.delete(tx, sa.delete(host_mappings).where(host_mappings.c.host == host), f"Host '{host}'")

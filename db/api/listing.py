@@ -61,11 +61,13 @@ SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
     "instance_type_id": spec_fields.of_server(request_specs.c.flavor_id),
     "key_name": spec_fields.of_server(request_specs.c.key_name),
     "display_description": _DESCRIPTION,
+    "locked_by": _C.locked_by,
+    "locked": sa.case((_C.locked_by.is_not(None), 1), else_=0),
     "config_drive": sa.case((sa.true() == _HAS_CONFIG_DRIVE, 1), else_=0),
 }
 """Sort keys by their name in the Compute API."""
 
-_NEVER_NULL = frozenset({"power_state", "config_drive"})
+_NEVER_NULL = frozenset({"power_state", "config_drive", "locked"})
 
 
 class ServerQuery(Object, frozen=True, kw_only=True):

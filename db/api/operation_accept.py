@@ -358,7 +358,8 @@ def _unshelving(asked: NewOperation, source: Body, spec: RequestSpec, batch_id: 
         raise errors.Conflict(f"Instance {source.server.uuid} cannot be unshelved: its snapshot is not on record")
     move = msgspec.structs.replace(spec.move, instance_uuid=source.uuid)
     moving = spec.moving(move, batch_id, destination=Destination(allow_cross_cell_move=True))
-    return msgspec.structs.replace(moving, request_id=asked.request_id)
+    zone = asked.args.availability_zone or spec.availability_zone
+    return msgspec.structs.replace(moving, request_id=asked.request_id, availability_zone=zone)
 
 
 def _mapping_of_twin(twin: Twin, now: float) -> dict[str, Any]:

@@ -29,6 +29,10 @@ def list_all(tx: ApiTransaction, project_id: str | None = None) -> list[ServerGr
     return [_group(row) for row in tx.execute(query)]
 
 
+def exists(tx: ApiTransaction, uuid: str) -> bool:
+    return tx.execute(sa.select(server_groups.c.uuid).where(server_groups.c.uuid == uuid)).first() is not None
+
+
 def update(tx: ApiTransaction, group: ServerGroup) -> None:
     """Rename the group. Policy and project never change, because members were placed by them.
 

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from api.opts import ApiSettings
-from db.api import aggregates, flavors, mappings, purge, server_groups
+from db.api import aggregates, claims, flavors, host_mappings, mappings, purge, server_groups
+from objects.cell import HostMapping
+from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.group import GroupPolicy, ServerGroup
 from objects.spec import RequestSpec
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.fleet import node
 from tests.support.ground import USUAL, Ground
 from tests.support.keys import ED25519, add_key
 
@@ -32,6 +35,12 @@ def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
     front.database.write(server_groups.create, GROUP)
     yield front
     place.end(front.close, place.release)
+
+
+def add_host(front: Front) -> None:
+    """Host h1 with node n1, in cell1."""
+    front.database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid=CELL1_UUID)], 1.0)
+    front.ledger.write(claims.set_inventory, [node("h1", node="n1")], CELL1_UUID)
 
 
 def spec_of(front: Front, server: str) -> RequestSpec:
@@ -188,9 +197,42 @@ def test_flavors_and_groups_go_by_name_too(front: Front) -> None:
 )
 def test_an_administrator_may_force_a_host(front: Front, zone: str, expected: tuple[object, ...]) -> None:
     """zone:host:node, with parts left out; that host or none, so there is one attempt."""
+    add_host(front)
     spec = spec_of(front, front.boot(availability_zone=zone))
     assert (spec.availability_zone, spec.force_hosts, spec.force_nodes) == expected
     assert spec.max_attempts == 1
+
+
+@pytest.mark.parametrize("asked", [{"host": "H1"}, {"hypervisor_hostname": "n1"}, {"host": "h1", "hypervisor_hostname": "n1"}])
+def test_an_administrator_may_ask_for_a_host_that_passes_all_filters(front: Front, asked: dict[str, str]) -> None:
+    """Since 2.74; nothing is forced, and a zone may be given too."""
+    add_host(front)
+    body = {"server": GOOD | asked | {"availability_zone": "north"}}
+    spec = spec_of(front, front.post(body, NEWEST).json["server"]["id"])
+    assert spec.requested_destination == Destination(host=asked.get("host"), node=asked.get("hypervisor_hostname"))
+    assert (spec.force_hosts, spec.availability_zone) == ((), "north")
+    assert front.post(body, NEWEST | TENANT).status_code == 403
+    assert front.post(body, {"OpenStack-API-Version": "compute 2.73"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"host": "h2"},
+        {"hypervisor_hostname": "N1"},
+        {"host": "h1", "hypervisor_hostname": "n2"},
+        {"availability_zone": "north:h2"},
+        {"availability_zone": "::n2"},
+        {"host": "h1", "availability_zone": "north:h1"},
+        {"host": "no name"},
+    ],
+)
+def test_a_host_that_does_not_exist_is_refused(front: Front, asked: dict[str, str]) -> None:
+    """Asked for or forced, and both at once."""
+    add_host(front)
+    refused = front.post({"server": GOOD | asked}, NEWEST)
+    assert refused.status_code == 400
+    assert front.uuids() == []
 
 
 def test_a_tenant_may_name_no_host(front: Front) -> None:

@@ -77,6 +77,12 @@ def test_the_answer_to_a_change_has_fewer_fields_than_the_server(front: Front, s
         assert set(answer.json["server"]) == CHANGED | more | certificates
 
 
+def test_the_answer_to_a_change_is_the_whole_server_since_2_75(front: Front, server: str) -> None:
+    for headers in (ADMIN, NEW):
+        answer = ask(front, "PUT", server, {"server": {"name": "db"}}, headers | {"OpenStack-API-Version": "compute 2.75"})
+        assert answer.json["server"] == show(front, server, headers | {"OpenStack-API-Version": "compute 2.75"})
+
+
 def test_name_and_description_change_and_the_answer_is_the_server(front: Front, server: str) -> None:
     answer = ask(front, "PUT", server, {"server": {"name": "db", "description": "back end"}})
     shown = show(front, server)
@@ -330,7 +336,7 @@ def test_a_locked_server_is_deleted_by_an_administrator(front: Front, server: st
         ({}, "exactly one action"),
         ({"lock": None, "unlock": None}, "exactly one action"),
         ({"explode": None}, "There is no such action: 'explode'"),
-        ({"lock": {"locked_reason": "r"}}, "lock.locked_reason: is not a field"),
+        ({"lock": {"reason": "r"}}, "lock.reason: is not a field"),
         ({"unlock": 7}, "unlock: 7 is not of type"),
     ],
 )

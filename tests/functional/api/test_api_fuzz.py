@@ -60,6 +60,7 @@ PATHS = [
     "/v2.1/servers/{}/metadata/{}",
     "/v2.1/servers/{}/tags",
     "/v2.1/servers/{}/tags/{}",
+    "/v2.1/servers/{}/topology",
     "/v2.1/servers/{}/os-instance-actions",
     "/v2.1/servers/{}/os-instance-actions/{}",
     "/v2.1/flavors",

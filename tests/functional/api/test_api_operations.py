@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from db.api import flavors, mappings, operation_steps, operations, quotas
+from db.api import aggregates, flavors, mappings, operation_steps, operations, quotas
 from db.api.listing import ServerQuery
 from db.api.tables import instance_mappings
 from db.api.tables import operations as table
@@ -35,6 +35,10 @@ SHELVE_STATES = (OperationState.TASK, OperationState.SHELVED, OperationState.STA
 UNSHELVING = OperationKind.UNSHELVE, OperationState.BUILDING
 LARGE = Flavor(flavor_id="9", name="large", vcpus=8, memory_mb=4096, root_gb=10)
 LIVE = {"host": None, "block_migration": "auto"}
+
+
+def at(version: str) -> dict[str, str]:
+    return {"OpenStack-API-Version": f"compute {version}"}
 
 
 @pytest.fixture(params=USUAL)
@@ -130,6 +134,15 @@ def test_a_rebuild_changes_the_server_with_its_disk(front: Front, server: str) -
     assert shown(front, server)["name"] == "other"
 
 
+def test_the_answer_to_a_rebuild_has_all_fields_of_the_server_since_2_75(front: Front, server: str) -> None:
+    for version, is_whole in (("2.74", False), ("2.75", True)):
+        rebuilt = act(front, booted(front), "rebuild", {"imageRef": IMAGE}, ADMIN | at(version)).json["server"]
+        assert {"OS-EXT-AZ:availability_zone", "OS-EXT-SRV-ATTR:host", "host_status"} <= rebuilt.keys() or not is_whole
+        assert ("config_drive" in rebuilt) is is_whole
+        assert {"server_groups", "key_name", "user_data", "locked_reason"} <= rebuilt.keys()
+        assert "OS-EXT-SRV-ATTR:user_data" not in rebuilt
+
+
 def test_a_refused_rebuild_changes_nothing(front: Front, server: str) -> None:
     value = {"imageRef": IMAGE, "name": "other"}
     assert "rebuild.key_name" in refusal(act(front, server, "rebuild", value | {"key_name": "k"}), 400)
@@ -185,10 +198,12 @@ def test_a_live_migration_is_shown_as_a_server_that_runs(front: Front, server: s
         ("migrate", {"host": "h1"}, ADMIN, 400, "host"),
         ("migrate", {"host": "nowhere"}, ADMIN, 400, "Compute host nowhere could not be found"),
         ("migrate", {"host": "no such name"}, ADMIN, 400, "host"),
-        ("evacuate", {"force": True, "host": "h2"}, ADMIN, 400, "only false"),
+        ("evacuate", {"force": True, "host": "h2"}, ADMIN | at("2.67"), 400, "only false"),
+        ("evacuate", {"force": False}, ADMIN | at("2.68"), 400, "evacuate.force: is not a field"),
         ("os-migrateLive", {"host": "h1", "block_migration": "auto"}, ADMIN, 400, "host"),
         ("os-migrateLive", {"host": None, "block_migration": False}, ADMIN, 400, "only true and auto"),
-        ("os-migrateLive", {"host": None, "block_migration": "auto", "force": True}, ADMIN, 400, "only false"),
+        ("os-migrateLive", {"host": None, "block_migration": "auto", "force": True}, ADMIN | at("2.67"), 400, "only false"),
+        ("os-migrateLive", LIVE | {"force": False}, ADMIN | at("2.68"), 400, "os-migrateLive.force: is not a field"),
         ("os-migrateLive", {"host": None, "block_migration": "auto", "disk_over_commit": False}, ADMIN, 400, "disk_over_commit"),
         ("os-migrateLive", None, ADMIN, 400, "os-migrateLive"),
         ("os-resetState", {"state": "error"}, ADMIN, 400, "only active"),
@@ -303,6 +318,25 @@ def test_a_server_is_shelved_and_unshelved(front: Front, server: str) -> None:
     assert front.client.simulate_delete(f"/v2.1/servers/{server}", headers=NEW).status_code == 204
     assert front.get(f"/v2.1/servers/{server}", NEW).status_code == 404
     assert front.database.read(quotas.get, project).used == QuotaUsage()
+
+
+def test_an_offloaded_server_is_unshelved_to_a_zone(front: Front, server: str) -> None:
+    """Since 2.77, and where that must exist."""
+    front.database.write(aggregates.create, "north", {"availability_zone": "north"})
+    north = {"availability_zone": "north"}
+    assert act(front, server, "shelve").status_code == 202
+    saved(front, server)
+    assert "before it is SHELVED_OFFLOADED" in refusal(act(front, server, "unshelve", north), 409)
+    assert act(front, server, "shelveOffload", None, ADMIN).status_code == 202
+    assert "is not a field" in refusal(act(front, server, "unshelve", north, NEW | at("2.76")), 400)
+    assert "is required" in refusal(act(front, server, "unshelve", {}, NEW | at("2.77")), 400)
+    assert "could not be found" in refusal(act(front, server, "unshelve", {"availability_zone": "south"}), 400)
+    assert act(front, server, "unshelve", north).status_code == 202
+    twin = the_operation(front, server).twin_uuid
+    assert twin is not None
+    [body] = front.database.read(mappings.of_bodies, [twin])
+    [spec] = front.database.read(mappings.specs, [body.batch_id]).values()
+    assert (body.availability_zone, spec.availability_zone) == ("north", "north")
 
 
 def test_a_server_that_is_shelved_on_its_host_is_started_there(front: Front, server: str) -> None:

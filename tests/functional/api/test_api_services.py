@@ -103,6 +103,11 @@ def test_services_of_all_levels_are_listed(front: Front) -> None:
     assert listed(front, host="h3") == listed(front, binary="nova-cert") == []
 
 
+def test_a_parameter_that_nobody_knows_is_refused_since_2_75(front: Front) -> None:
+    assert len(listed(front, {"OpenStack-API-Version": "compute 2.74"}, zone="x")) == 2
+    assert front.get("/v2.1/os-services", NEWEST, zone="x").status_code == 400
+
+
 def test_fields_by_version(front: Front) -> None:
     """Before 2.53 an ID is a number."""
     oldest, forcing, newest = (listed(front, headers, host="h1")[0] for headers in (OLDEST, FORCING, NEWEST))
@@ -122,8 +127,12 @@ def test_a_cell_that_does_not_answer_is_left_out_and_named(front: Front, tmp_pat
     service_id = id_of(front)
     front.cell.database.dispose()
     (tmp_path / "cell1.db").rename(tmp_path / "away.db")
-    answer = front.get("/v2.1/os-services", NEWEST)
+    answer = front.get("/v2.1/os-services", {"OpenStack-API-Version": "compute 2.68"})
     assert answer.json["services"] == []
+    unknown = [{"binary": "nova-compute", "host": host, "status": "UNKNOWN"} for host in ("h1", "h2")]
+    assert listed(front) == unknown
+    assert listed(front, host="h2") == unknown[1:]
+    assert listed(front, binary="nova-conductor") == []
     assert any("cell1" in value for value in answer.headers.values())
     assert put(front, service_id, {"forced_down": True}).status_code == 503
     assert put(front, "force-down", on_host("h1", forced_down=True), FORCING).status_code == 503

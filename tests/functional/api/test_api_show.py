@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from db.api import server_groups
 from db.cell import services
+from objects.group import GroupPolicy, ServerGroup
 from objects.instance import FailureClass
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.keys import add_key
@@ -20,7 +22,7 @@ BASE = {
     "os-extended-volumes:volumes_attached", "key_name", "config_drive", "progress",
 }  # fmt: skip
 ADMIN = {"OS-EXT-SRV-ATTR:host", "OS-EXT-SRV-ATTR:hypervisor_hostname", "OS-EXT-SRV-ATTR:instance_name"}
-NEWER = {"locked", "description", "tags", "trusted_image_certificates"}
+NEWER = {"locked", "locked_reason", "description", "tags", "trusted_image_certificates", "server_groups"}
 NEWER_ADMIN = {"host_status"} | {
     f"OS-EXT-SRV-ATTR:{name}"
     for name in ("hostname", "reservation_id", "launch_index", "kernel_id", "ramdisk_id", "root_device_name", "user_data")
@@ -116,10 +118,35 @@ def test_a_silent_cell_leaves_its_servers_visible(front: Front, tmp_path: Path) 
     os.rename(tmp_path / "cell1.db", tmp_path / "moved.db")
     for wal in tmp_path.glob("cell1.db-*"):
         wal.unlink()
-    shown = front.get(f"/v2.1/servers/{uuid}", NEWEST)
+    before = {"OpenStack-API-Version": "compute 2.68"}
+    shown = front.get(f"/v2.1/servers/{uuid}", before)
     assert shown.status_code == 200
     assert (shown.json["server"]["status"], shown.json["server"]["host_status"]) == ("ACTIVE", "UNKNOWN")
-    assert front.get("/v2.1/servers/detail", NEWEST).json["servers"][0]["status"] == "ACTIVE"
+    assert front.get("/v2.1/servers/detail", before).json["servers"][0]["status"] == "ACTIVE"
+    unknown = front.get(f"/v2.1/servers/{uuid}", NEWEST).json["server"]
+    assert (unknown["status"], unknown["server_groups"], "name" in unknown) == ("UNKNOWN", [], False)
+
+
+def test_a_server_shows_its_group_as_long_as_there_is_one(front: Front) -> None:
+    """Since 2.71, alone and not in lists."""
+    group = ServerGroup(uuid=IMAGE, name="apart", project_id="p1", policy=GroupPolicy.AFFINITY)
+    front.database.write(server_groups.create, group)
+    body = {"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}}
+    uuid = front.post(body | {"os:scheduler_hints": {"group": IMAGE}}, TENANT | NEWEST).json["server"]["id"]
+    path = f"/v2.1/servers/{uuid}"
+    assert front.get(path, TENANT | NEWEST).json["server"]["server_groups"] == [IMAGE]
+    assert "server_groups" not in front.get(path, TENANT | {"OpenStack-API-Version": "compute 2.70"}).json["server"]
+    assert "server_groups" not in front.get("/v2.1/servers/detail", TENANT | NEWEST).json["servers"][0]
+    front.database.write(server_groups.delete, IMAGE)
+    assert front.get(path, TENANT | NEWEST).json["server"]["server_groups"] == []
+
+
+def test_no_topology_is_recorded(front: Front) -> None:
+    """Since 2.78, for who may see the server."""
+    path = f"/v2.1/servers/{front.boot(headers=TENANT)}/topology"
+    assert front.get(path, TENANT | NEWEST).json == {"nodes": [], "pagesize_kb": None}
+    assert front.get(path, OTHER_TENANT | NEWEST).status_code == 404
+    assert front.get(path, TENANT | {"OpenStack-API-Version": "compute 2.77"}).status_code == 404
 
 
 @pytest.mark.parametrize("server", ["web", "00000000-0000-4000-8000-000000000000", "../flavors", "a" * 300])
