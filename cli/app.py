@@ -33,6 +33,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("status", "cli.status:ShowStatus", "show the state of the deployment"),
     ("top", "cli.top:Top", "watch the deployment at work"),
     ("server boot", "cli.server:ServerBoot", "boot one server, or several identical ones"),
+    ("server create", "cli.server:ServerCreate", "the same as server boot"),
     ("server list", "cli.server:ServerList", "list servers"),
     ("server show", "cli.server:ServerShow", "show one server"),
     ("server set", "cli.server_edit:ServerSet", "change a server's name, description, properties and tags"),

@@ -19,7 +19,8 @@ from objects.cell import UNKNOWN_CELLS_HEADER
 VERSION = "2.62"
 """The microversion that the commands are written for."""
 
-_UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+"""How users may write ids."""
 
 
 class ApiClient:
@@ -63,8 +64,11 @@ class ApiClient:
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """The JSON answer, None where there is none."""
+        return self._ask(method, f"{self._base}/{path}", body)
+
+    def _ask(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
         try:
-            answer = self._connection.request(method, f"{self._base}/{path}", self._headers, body)
+            answer = self._connection.request(method, target, self._headers, body)
         except TimeoutError as error:
             raise ApiUnreachable(f"The API at {self.endpoint} did not answer in time.") from error
         except FAILURES as error:
@@ -73,7 +77,7 @@ class ApiClient:
                 "Start one with 'superconductor standalone', or name another with --endpoint."
             ) from error
         if answer.status >= 300:
-            raise _error(answer, f"{self.endpoint}/{path}")
+            raise _error(answer, f"{self.endpoint.removesuffix(self._base)}{target}")
         self._tell_unknown(answer.headers.get(UNKNOWN_CELLS_HEADER, ""))
         try:
             return answer.json() if answer.body else None
@@ -103,9 +107,15 @@ class ApiClient:
                 return
             document = self.get(f"{path}?{urlsplit(link).query}")
 
+    def images(self, name: str) -> list[str]:
+        """Ids of the images of this name in the store of the deployment. Raises NotFound if its API shows none."""
+        root = re.sub(r"/v2\.1(/[^/]*)?$", "", self._base)
+        found = self._ask("GET", with_query(f"{root}/image/v2/images", {"name": name}))
+        return [str(image["id"]) for image in found["images"] if image["name"] == name]
+
     def find_server(self, reference: str) -> str:
         """The uuid of the server with this uuid or exactly this name. Raises NotFound, and Conflict where several have the name."""
-        if _UUID.fullmatch(reference):
+        if UUID.fullmatch(reference):
             return reference
         found = [s for s in self.pages("servers", "servers", name=f"^{re.escape(reference)}$") if s["name"] == reference]
         if not found:

@@ -1,10 +1,9 @@
-"""``server boot|list|show|delete``: servers, through the API."""
+"""``server boot|create|list|show|delete``: servers, through the API."""
 
 from __future__ import annotations
 
 import argparse
 import base64
-import re
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -17,6 +16,8 @@ from cliff.show import ShowOne
 
 from cli.base import at_least, key_value, name
 from cli.http import ApiClient, HttpCommand
+from cli.progress import WaitProgress
+from cli.references import flavor_named, image_id
 from objects import errors
 
 POLL_INTERVAL_S = 0.5
@@ -33,14 +34,43 @@ COUNT = partial(at_least, 1)
 Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
 
 
+IMPORTANT = (
+    *("name", "id", "status", "fault", "OS-EXT-STS:task_state", "OS-EXT-SRV-ATTR:host", "OS-EXT-AZ:availability_zone"),
+    *("addresses", "flavor", "image", "created", "OS-SRV-USG:launched_at", "key_name", "metadata", "tags", "description"),
+    *("locked", "locked_reason", "tenant_id", "user_id"),
+)
+"""What 'server show' shows of a server, in this order, where it has a value."""
+
+
 class Nested(FormattableColumn[Any]):
     """A value with parts: on one line for people, as it is for programs."""
 
     def human_readable(self) -> str:
         parts = self._value
         if isinstance(parts, dict):
+            if parts and all(isinstance(each, list) for each in parts.values()):  # addresses, by network
+                return "; ".join(f"{name}: {', '.join(str(a.get('addr', a)) for a in each)}" for name, each in parts.items())
+            if set(parts) <= {"id", "links"}:
+                return str(parts.get("id", ""))
             return ", ".join(f"{key}={value}" for key, value in parts.items() if key != "links")
         return ", ".join(str(part) for part in parts)
+
+
+class ShortFlavor(Nested):
+    """A flavor as a server has it: its name and sizes for people."""
+
+    def human_readable(self) -> str:
+        if not {"vcpus", "ram", "disk"} <= set(self._value):
+            return super().human_readable()
+        sizes = f"{self._value['vcpus']} vCPU, {self._value['ram']} MiB, {self._value['disk']} GiB"
+        return f"{self._value.get('original_name', '')} ({sizes})"
+
+
+class ShortFault(Nested):
+    """Why a server is in ERROR: the message for people."""
+
+    def human_readable(self) -> str:
+        return str(self._value.get("message", ""))
 
 
 class ServerBoot(HttpCommand, Lister):
@@ -54,7 +84,7 @@ class ServerBoot(HttpCommand, Lister):
             "name", metavar="NAME", type=name, help="name of the server; of several servers, the prefix of their names"
         )
         parser.add_argument("--flavor", required=True, help="id or name of a flavor")
-        parser.add_argument("--image", required=True, metavar="UUID", help="uuid of an image")
+        parser.add_argument("--image", required=True, metavar="IMAGE", help="id or name of an image")
         parser.add_argument("--min", type=COUNT, metavar="N", help="servers to boot at least (default: 1)")
         parser.add_argument("--max", type=COUNT, metavar="N", help="servers to boot at most, as many as fit (default: --min)")
         parser.add_argument(
@@ -79,15 +109,30 @@ class ServerBoot(HttpCommand, Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
         client = self.client(parsed_args)
-        reservation = client.post("servers", _boot_body(parsed_args))["reservation_id"]
-        servers = _of_reservation(client, parsed_args.name, reservation)
+        body = _boot_body(parsed_args)
+        body["server"]["imageRef"] = image_id(client, parsed_args.image)
+        with flavor_named(parsed_args.flavor):
+            reservation = client.post("servers", body)["reservation_id"]
+        servers = _of_reservation(client, reservation)
         if parsed_args.wait:
-            end = time.monotonic() + WAIT_TIMEOUT_S
-            while _under_way(servers, whole=parsed_args.all_or_nothing) and time.monotonic() < end:
-                time.sleep(POLL_INTERVAL_S)
-                servers = _of_reservation(client, parsed_args.name, reservation)
+            servers = self._wait(client, reservation, servers, whole=parsed_args.all_or_nothing)
             self.status = int(any(server["status"] != "ACTIVE" for server in servers))
         return (*COLUMNS, "Fault"), [(*_row(server), server.get("fault", {}).get("message", "")) for server in servers]
+
+    def _wait(self, client: ApiClient, reservation: str, servers: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
+        """Look again and again until nothing is under way, and pause for twice as long as a look takes."""
+        progress = WaitProgress(self.app.stderr, len(servers), quiet=self.quiet)
+        end, took = time.monotonic() + WAIT_TIMEOUT_S, 0.0
+        try:
+            while _under_way(servers, whole=whole) and time.monotonic() < end:
+                time.sleep(max(POLL_INTERVAL_S, 2 * took))
+                began = time.monotonic()
+                servers = _of_reservation(client, reservation)
+                took = time.monotonic() - began
+                progress.show(server["status"] for server in servers)
+        finally:
+            progress.end()
+        return servers
 
 
 class ServerList(HttpCommand, Lister):
@@ -118,19 +163,25 @@ class ServerList(HttpCommand, Lister):
 
 
 class ServerShow(HttpCommand, ShowOne):
-    """Show one server.
+    """Show what matters most of a server, or all of it with --all. The formats for programs always have all.
 
     Example: superconductor server show web-1
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("server", metavar="SERVER", help="id or name of the server")
+        parser.add_argument("--all", action="store_true", help="show every field that the API has")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         client = self.client(parsed_args)
         server = client.get(f"servers/{client.find_server(parsed_args.server)}")["server"]
         server.pop("links")
-        return tuple(server), tuple(Nested(value) if isinstance(value, dict | list) else value for value in server.values())
+        shown = {field: server[field] for field in IMPORTANT if field in server}
+        if parsed_args.all or parsed_args.columns or parsed_args.formatter != "table":
+            shown |= server
+        else:
+            shown = {field: value for field, value in shown.items() if value not in (None, "", [], {}, False)}
+        return tuple(shown), tuple(_cell(field, value) for field, value in shown.items())
 
 
 class ServerDelete(HttpCommand):
@@ -156,6 +207,22 @@ class ServerDelete(HttpCommand):
         if parsed_args.wait:
             for uuid in deleted:
                 _wait_gone(client, uuid)
+
+
+class ServerCreate(ServerBoot):
+    """Boot one server, or several identical ones: the same as 'server boot'.
+
+    Example: superconductor server create web --flavor m1.small --image debian-12 --max 3 --wait
+    """
+
+
+def _cell(field: str, value: Any) -> Any:
+    """A value of a server's field, for the column of values."""
+    if field == "flavor" and isinstance(value, dict):
+        return ShortFlavor(value)
+    if field == "fault" and isinstance(value, dict):
+        return ShortFault(value)
+    return Nested(value) if isinstance(value, dict | list) else value
 
 
 def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
@@ -208,11 +275,10 @@ def _encoded(path: Path) -> str:
         raise errors.Invalid(f"--user-data: {path} cannot be read: {error.strerror}") from error
 
 
-def _of_reservation(client: ApiClient, name: str, reservation: str) -> list[dict[str, Any]]:
+def _of_reservation(client: ApiClient, reservation: str) -> list[dict[str, Any]]:
     """The servers of one request, in the order of their numbers. Any of them that was deleted meanwhile is missing."""
-    found = client.pages("servers/detail", "servers", name=rf"^{re.escape(name)}(-[0-9]+)?$")
-    mine = [server for server in found if server.get("OS-EXT-SRV-ATTR:reservation_id") == reservation]
-    return sorted(mine, key=lambda server: int(server["OS-EXT-SRV-ATTR:launch_index"]))
+    found = client.pages("servers/detail", "servers", reservation_id=reservation)
+    return sorted(found, key=lambda server: int(server.get("OS-EXT-SRV-ATTR:launch_index", 0)))
 
 
 def _wait_gone(client: ApiClient, uuid: str) -> None:

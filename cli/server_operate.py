@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from cli.http import ApiClient, HttpCommand
+from cli.references import flavor_named, image_id
 from cli.server import POLL_INTERVAL_S, WAIT_TIMEOUT_S
 from objects import errors
 
@@ -26,11 +27,13 @@ class _Action(HttpCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         client = self.client(parsed_args)
+        value = self.value(parsed_args, client)
         accepted: list[str] = []
         for reference in parsed_args.servers:
             try:
                 uuid = client.find_server(reference)
-                client.post(f"servers/{uuid}/action", {self.action: self.value(parsed_args)})
+                with flavor_named(getattr(parsed_args, "flavor", "")):
+                    client.post(f"servers/{uuid}/action", {self.action: value})
                 accepted.append(uuid)
             except REFUSALS as refusal:
                 self.status = 1
@@ -39,7 +42,7 @@ class _Action(HttpCommand):
             for uuid in accepted:
                 self._wait(client, uuid)
 
-    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any] | None:
+    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any] | None:
         """What the body says of the action."""
         return None
 
@@ -128,7 +131,7 @@ class ServerReboot(_Action):
         super().add_arguments(parser)
         parser.add_argument("--hard", action="store_true", help="without asking their systems, like a power cut")
 
-    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
         return {"type": "HARD" if parsed_args.hard else "SOFT"}
 
 
@@ -168,10 +171,10 @@ class ServerRebuild(_Action):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--image", metavar="UUID", required=True, help="uuid of an image")
+        parser.add_argument("--image", metavar="IMAGE", required=True, help="id or name of an image")
 
-    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
-        return {"imageRef": parsed_args.image}
+    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
+        return {"imageRef": image_id(client, parsed_args.image)}
 
 
 class ServerResize(_Action):
@@ -195,7 +198,7 @@ class ServerResize(_Action):
         self.action = "confirmResize" if parsed_args.confirm else "revertResize" if parsed_args.revert else "resize"
         super().take_action(parsed_args)
 
-    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any] | None:
+    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any] | None:
         if parsed_args.flavor is None:
             return None
         return {"flavorRef": parsed_args.flavor} | ({CROSS_CELL: True} if parsed_args.cross_cell else {})
@@ -207,7 +210,7 @@ class _Move(_Action):
         parser.add_argument("--to", metavar="HOST", help="to this host; it must pass all filters")
         parser.add_argument("--cross-cell", action="store_true", help="the servers may go to another cell")
 
-    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
         return ({"host": parsed_args.to} if parsed_args.to else {}) | ({CROSS_CELL: True} if parsed_args.cross_cell else {})
 
 
@@ -225,9 +228,9 @@ class ServerMigrate(_Move):
         self.action = "os-migrateLive" if parsed_args.live else "migrate"
         super().take_action(parsed_args)
 
-    def value(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
         live = {"host": parsed_args.to, "block_migration": "auto"} if parsed_args.live else {}
-        return super().value(parsed_args) | live
+        return super().value(parsed_args, client) | live
 
 
 class ServerEvacuate(_Move):

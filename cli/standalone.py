@@ -1,49 +1,15 @@
-"""``superconductor standalone``: the all-in-one, serving until it is told to stop."""
+"""``superconductor standalone``: the all-in-one, serving until it is told to stop. Its roles are imported only to be run."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import signal
-import sys
-import threading
-from collections.abc import Iterator, Sequence
 from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
 
-import msgspec
-
-from api import console_opts, keystone
-from api import opts as api_opts
-from api.console_opts import ProxySettings
-from api.identity import PUBLIC_PATHS
-from api.main import Middleware
-from api.opts import ApiSettings
-from api.policy import PolicyRules
-from cli import running
-from cli.all_in_one import AllInOne, DeploymentTimes, Host, SimulatedHost, StateFolder, log_to
 from cli.base import Admin, at_least, key_value
-from cli.bootstrap import Commands, bootstrap, starter_flavors, starter_image
-from cli.demo.machines import Machines
-from cli.discovering import discover_until
-from cli.libvirt_hosts import DRIVER, LibvirtHosts
-from cli.starter import FLAVORS
-from compute import drivers
-from compute.libvirt import binding
-from db.api import cell_mappings
-from db.sql.engine import ApiDatabase
-from images import spark
 from objects import errors, extra_specs
-from scheduler import opts as scheduler_opts
-from scheduler.plugins import load_driver
-from scheduler.settings import SchedulerSettings
-from service import config, guru, monitor, notifications
-from service.monitor import Monitor
 
-SIMULATED = "simulated"
-CONSOLE_LINES = 3
-"""Lines of the console of the first machine that are shown."""
+SIMULATED, DRIVER = "simulated", "libvirt"
+"""What hosts can be, as --driver has it."""
 
 
 class Standalone(Admin):
@@ -63,7 +29,7 @@ class Standalone(Admin):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--host", help="address of the API (default: [api] host, 127.0.0.1)")
+        parser.add_argument("--host", metavar="ADDRESS", help="address of the API (default: [api] host, 127.0.0.1)")
         parser.add_argument("--port", type=port, help="port of the API, 0 for a free one (default: [api] port, 8774)")
         parser.add_argument("--driver", choices=(SIMULATED, DRIVER), default=SIMULATED, help="what hosts are (default: simulated)")
         parser.add_argument(
@@ -90,61 +56,9 @@ class Standalone(Admin):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         check_hosts(parsed_args)
-        real = parsed_args.driver == DRIVER
-        pace = DeploymentTimes()
-        api, guard = serving(self.deployment.arguments, parsed_args)
-        scheduler = scheduling(self.deployment.arguments, pace)
-        watched = Monitor(monitoring(self.deployment.arguments))
-        notify = notifications.settings(config.load(self.deployment.arguments, notifications.list_opts(), files=[]))
-        consoles = console_settings(self.deployment.arguments, api.host)
-        if real:
-            drivers.find(DRIVER)
-            binding.load()
-        folder = StateFolder(self.deployment.named_state or Path("superconductor-state"))
-        folder.claim_driver(parsed_args.driver)
-        commands = Commands(folder, sys.stderr)
-        bootstrap(folder, [f"cell{n + 1}" for n in range(parsed_args.cells or (1 if real else 2))], commands)
-        starter_flavors(folder, commands)
-        if real:
-            starter_image(folder, commands)
-        machines = LibvirtHosts(folder, self.deployment.arguments)
-        try:
-            hosts = make_hosts(parsed_args, _cells(folder), machines)
-            log_to(folder)
-            region = AllInOne(folder, hosts, api=api, pace=pace, scheduler=scheduler, notify=notify, guard=guard, consoles=consoles)
-            self._serve(folder, region, {host.name for host in hosts}, commands, watched, parsed_args.boot)
-            if (running := machines.running_guests()) and not parsed_args.stop_guests:
-                self.app.say(f"{len(running)} guests keep running, and the next start finds them; --stop-guests turns them off")
-        finally:
-            machines.stop(guests=parsed_args.stop_guests)
+        from cli import serving
 
-    def _serve(
-        self, folder: StateFolder, region: AllInOne, hosts: set[str], commands: Commands, watched: Monitor, boot: str | None
-    ) -> None:
-        stopped = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stopped.set())
-        guru.on_signal("superconductor-standalone", None, folder.path)
-        watched.start()
-        region.start()
-        noted = contextlib.ExitStack()
-        try:
-            discover_until(folder, region, hosts, commands, stopped)
-            region.serve()
-            noted.enter_context(running.announced(region.endpoint, folder.path))
-            if region.console_url is None:
-                self.app.say("there is no console proxy: pip install 'superconductor[consoles]'")
-            self.app.say(f"serving at {region.endpoint}, state and log in {folder.path}; Ctrl-C stops it")
-            if boot is not None:
-                for line in first_machine(Machines(region.endpoint, stopped), boot):
-                    self.app.say(line)
-            while not stopped.wait(0.5):  # an untimed wait would not always let the signal's handler run
-                pass
-        finally:
-            self.app.say("stopping")
-            noted.close()
-            region.stop()
-            watched.stop()
+        serving.run(self.app, self.deployment, parsed_args)
 
 
 def check_hosts(parsed_args: argparse.Namespace) -> None:
@@ -160,87 +74,6 @@ def check_hosts(parsed_args: argparse.Namespace) -> None:
             raise errors.Invalid("--libvirt-uri names the libvirt of one host: leave out --hosts and --cells")
         if parsed_args.stop_guests:
             raise errors.Invalid("--stop-guests is for a libvirtd that standalone has started: leave out --libvirt-uri")
-
-
-def first_machine(machines: Machines, name: str) -> Iterator[str]:
-    """Boot a server from the starter image, unless there is one of this name, and say what became of it."""
-    if name not in machines.servers():
-        flavor, *_ = FLAVORS[0]
-        machines.boot(name, spark.IMAGE_ID, 1, machines.flavor_id(flavor))
-    machines.wait(lambda: machines.servers()[name]["status"] != "BUILD")
-    server = machines.servers()[name]
-    yield f"server {name} is {server['status']}{': ' + server['fault']['message'] if 'fault' in server else ''}"
-    if server["status"] == "ACTIVE" and machines.wait(lambda: len(machines.console(server["id"])) >= CONSOLE_LINES):
-        yield f"its console (superconductor server console {name}):"
-        yield from (f"  {line}" for line in machines.console(server["id"])[-CONSOLE_LINES:])
-
-
-def make_hosts(parsed_args: argparse.Namespace, cells: Sequence[str], machines: LibvirtHosts) -> list[Host]:
-    """The hosts of each cell, by the options of ``standalone``. Raises Invalid, or Misconfigured if a libvirtd does not start."""
-    real = parsed_args.driver == DRIVER
-    names = [(f"{cell}-host{n + 1}", cell) for cell in cells for n in range(parsed_args.hosts or (1 if real else 12))]
-    if not real:
-        return [SimulatedHost(name=name, cell=cell, resources=dict(parsed_args.resources)) for name, cell in names]
-    if not parsed_args.libvirt_uri:
-        return [machines.own(name, cell) for name, cell in names]
-    if len(names) > 1:
-        raise errors.Invalid(f"--libvirt-uri names the libvirt of one host, and this folder has {len(cells)} cells")
-    return [machines.of_machine(name, cell, parsed_args.libvirt_uri) for name, cell in names]
-
-
-def monitoring(arguments: Sequence[str]) -> monitor.MonitorSettings:
-    """The options of [monitoring] in files that were named, and in the environment. Raises Misconfigured."""
-    return monitor.settings(config.load(arguments, [(monitor.GROUP, monitor.OPTIONS)], files=[]))
-
-
-def serving(arguments: Sequence[str], parsed_args: argparse.Namespace) -> tuple[ApiSettings, Middleware | None]:
-    """The API as files that were named, the environment and the command say, and what authenticates its callers, if anything does.
-
-    A policy file counts if it is named, or if it is beside a file that was named. Raises Misconfigured, and Invalid for options
-    that do not go together.
-    """
-    conf = config.load(arguments, api_opts.list_opts(), files=[])
-    if conf.api.workers > 1:
-        raise errors.Misconfigured("[api] workers: standalone is one process; leave the option out")
-    settings = api_opts.settings(conf)
-    if not arguments and not any(api_opts.is_given(conf, name) for name in ("policy_file", "policy_dirs")):
-        settings = msgspec.structs.replace(settings, policy_files=())
-    PolicyRules(settings.policy_files)
-    changes = {name: given for name in ("host", "port") if (given := getattr(parsed_args, name)) is not None}
-    settings = msgspec.structs.replace(settings, **changes, noauth_anywhere=settings.noauth_anywhere or parsed_args.noauth_anywhere)
-    if settings.auth_strategy == "noauth":
-        return settings, None
-    for option in ("noauth_anywhere", "boot"):
-        if getattr(parsed_args, option):
-            raise errors.Invalid(f"--{option.replace('_', '-')} is for [api] auth_strategy = noauth")
-    keystone.check(conf)
-    return settings, partial(keystone.guarded, conf=conf, public=PUBLIC_PATHS)
-
-
-def console_settings(arguments: Sequence[str], host: str) -> ProxySettings | None:
-    """The options of [console] in files that were named, and in the environment; else a free port of this host.
-
-    None without the library of the proxy: then there is none. Raises Misconfigured.
-    """
-    if find_spec("websockets") is None:
-        return None
-    conf = config.load(arguments, console_opts.list_opts(), files=[])
-    conf.set_default("host", host, group=console_opts.GROUP)
-    conf.set_default("port", 0, group=console_opts.GROUP)
-    return console_opts.proxy(conf)
-
-
-def scheduling(arguments: Sequence[str], pace: DeploymentTimes) -> SchedulerSettings:
-    """The options of [scheduler] in files that were named, and in the environment; where these say nothing the pace counts.
-
-    Raises Misconfigured, also for filters, weighers and drivers that do not exist.
-    """
-    conf = config.load(arguments, scheduler_opts.list_opts(), files=[])
-    for option in scheduler_opts.OPTIONS:
-        conf.set_default(option.dest, getattr(pace.scheduler, option.dest), group=scheduler_opts.GROUP)
-    settings = scheduler_opts.settings(conf)
-    load_driver(settings)
-    return settings
 
 
 def resource(text: str) -> tuple[str, int]:
@@ -260,11 +93,3 @@ def port(text: str) -> int:
     if number > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return number
-
-
-def _cells(folder: StateFolder) -> list[str]:
-    database = ApiDatabase(folder.database_url("api"), name="api")
-    try:
-        return [m.name for m in database.read(cell_mappings.list_all) if not m.is_cell0]
-    finally:
-        database.dispose()

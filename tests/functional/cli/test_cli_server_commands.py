@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from db.api import cell_mappings, decisions, mappings, operation_accept, silence
 from db.api.operation_accept import NewOperation
 from db.api.silences import Silence
 from db.cell.tables import cell_processes
+from images.store import FolderStore
 from objects import errors
 from objects.cell import CellMapping
 from objects.context import RequestContext
@@ -52,7 +54,22 @@ def front(tmp_path: Path) -> Iterator[Front]:
 
 
 @pytest.fixture
+def stocked(tmp_path: Path) -> Iterator[Front]:
+    """With an image store."""
+    (tmp_path / "images").mkdir()
+    front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images")), VAULT)
+    yield front
+    front.close()
+
+
+@pytest.fixture
 def operator(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Operator]:
+    with typing_at(front, tmp_path, capsys) as operator:
+        yield operator
+
+
+@contextmanager
+def typing_at(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Operator]:
     service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus, vault=VAULT)
     service.start()
     yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.port}/v2.1")
@@ -188,6 +205,42 @@ def test_show_takes_a_name_or_an_id(front: Front, operator: Operator) -> None:
     front.boot("abc")
     assert "2 servers are called 'abc'" in operator.refused("server show abc")
     assert "no server 'nobody'" in operator.refused("server show nobody")
+
+
+def test_show_begins_with_what_matters(front: Front, operator: Operator) -> None:
+    """People see no more than that without --all; programs see all, and may choose."""
+    front.boot("web", metadata={"k": "v"})
+    front.bury("No valid host was found.")
+    lines = [line.split("|")[1:3] for line in operator.done("server show web").splitlines() if line.startswith("| ")][1:]
+    fields = [field.strip() for field, _ in lines]
+    assert fields[:4] == ["name", "id", "status", "fault"]
+    assert [value.strip() for _, value in lines][2:4] == ["ERROR", "No valid host was found."]
+    assert "m1.small (1 vCPU, 2048 MiB, 20 GiB)" in [value.strip() for _, value in lines]
+    assert "accessIPv4" not in fields
+    assert "accessIPv4" in operator.done("server show web --all")
+    assert "accessIPv4" in operator.done("server show web -c accessIPv4")
+    told = operator.json("server show web")
+    assert list(told)[:4] == fields[:4]
+    assert told["accessIPv4"] == ""
+
+
+def test_images_go_by_name_where_the_store_knows_them(stocked: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise, and for flavors, the line says where names are found."""
+    with typing_at(stocked, tmp_path, capsys) as operator:
+        store = FolderStore(tmp_path / "images")
+        (tmp_path / "disk").write_bytes(bytes(1024))
+        added = store.add(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
+        operator.done("server boot web --flavor m1.small --image 'debian 12'")
+        assert operator.json("server show web")["image"]["id"] == added.id
+        assert "No image is named 'nothing': 'superconductor image list'" in operator.refused(
+            "server create web --flavor m1.small --image nothing"
+        )
+        store.add(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
+        assert "2 images are named 'debian 12': give an id" in operator.refused(
+            "server boot web --flavor m1.small --image 'debian 12'"
+        )
+        refused = operator.refused(f"server boot web --flavor huge --image {IMAGE}")
+        assert "There is no flavor 'huge' for this project; see 'superconductor flavor list'." in refused
 
 
 def test_delete_goes_on_after_a_refusal(front: Front, operator: Operator) -> None:
@@ -397,8 +450,8 @@ def test_status_tells_what_does_not_answer_and_since_when(front: Front, operator
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (f"server boot web --flavor nope --image {IMAGE}", "server.flavorRef"),
-        ("server boot web --flavor 1 --image cirros", "server.imageRef"),
+        (f"server boot web --flavor nope --image {IMAGE}", "no flavor 'nope'"),
+        ("server boot web --flavor 1 --image cirros", "cannot be found by name"),
         (f"{BOOT} --zone nowhere", "server.availability_zone"),
         (f"{BOOT} --group nobody", "os:scheduler_hints.group"),
         (f"{BOOT} --min 3 --max 2", "server.min_count"),

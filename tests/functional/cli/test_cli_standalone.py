@@ -15,7 +15,7 @@ import requests
 
 from cli.all_in_one import DeploymentTimes, StateFolder
 from cli.app import main
-from cli.standalone import scheduling
+from cli.serving import scheduling
 from objects import errors
 from service.periodic import wait_until
 from tests.support.region import IMAGE

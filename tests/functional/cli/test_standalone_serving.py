@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from cli.app import main
-from cli.standalone import serving
+from cli.serving import serving
 from tests.support.keystone import PASSWORD, Keystone
 from tests.support.region import IMAGE
 
