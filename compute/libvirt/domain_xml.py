@@ -456,12 +456,15 @@ class _Making:
             self.add(serial, "target", port=port)
 
     def _screen(self, devices: ET.Element) -> None:
-        listen, model = self.request.settings.vnc_listen, self.asked.video_model
-        if listen:
+        settings, model = self.request.settings, self.asked.video_model
+        if settings.vnc_listen or settings.vnc_enabled:
             if "vnc" not in self.machine.graphics:
-                raise errors.BuildFailed("[libvirt] vnc_listen: QEMU on this host offers no VNC.")
-            graphics = self.add(devices, "graphics", type_="vnc", autoport="yes")
-            self.add(graphics, "listen", type_="address", address=listen)
+                raise errors.BuildFailed("[libvirt] vnc_enabled, vnc_listen: QEMU on this host offers no VNC.")
+            graphics = self.add(devices, "graphics", type_="vnc", autoport="yes" if settings.vnc_listen else None)
+            if settings.vnc_listen:
+                self.add(graphics, "listen", type_="address", address=settings.vnc_listen)
+            else:
+                self.add(graphics, "listen", type_="none")
         elif not model:
             return
         model = model or ("vga" if self.is_x86 else "virtio")

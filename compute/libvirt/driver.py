@@ -24,6 +24,7 @@ from compute.driver import ComputeDriver, Guest, GuestSpec
 from compute.libvirt import opts, qemu_img
 from compute.libvirt.attachments import Attachments
 from compute.libvirt.connection import LibvirtConnection
+from compute.libvirt.consoles import GuestConsoles
 from compute.libvirt.copies import Copies
 from compute.libvirt.disk_plan import plan_disks
 from compute.libvirt.domain_xml import DomainDisk, DomainNic, DomainRequest, make_domain_xml
@@ -79,6 +80,7 @@ class LibvirtDriver:
         self._domains = Domains(self._connection, host)
         self._attachments = Attachments(self._connection, settings.attachments(), settings.dhcp_hosts_path)
         self._copies = Copies(settings, self._cache)
+        self._consoles = GuestConsoles(self._connection, self._domains, host)
         self._power = PowerSwitch(self._connection, self._domains, settings.shutdown_timeout, self._before_start)
         self._complaints = RateLimitedLog(LOG)
         self._lock = threading.Lock()
@@ -186,10 +188,10 @@ class LibvirtDriver:
         return self._files.read_console(uuid, max_bytes)
 
     def check_console(self, uuid: str, kind: ConsoleKind) -> None:
-        raise errors.NotOffered("Guests of libvirt have no remote consoles.")
+        self._consoles.check(uuid, kind)
 
     def connect_console(self, uuid: str, kind: ConsoleKind) -> socket.socket:
-        raise errors.NotOffered("Guests of libvirt have no remote consoles.")
+        return self._consoles.connect(uuid, kind)
 
     def close(self) -> None:
         self._connection.close()

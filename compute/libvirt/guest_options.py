@@ -73,11 +73,16 @@ GUEST = [
     ),
     cfg.BoolOpt("memory_balloon", default=False, help="Give guests a memory balloon, which reports how much memory they use."),
     cfg.StrOpt("rng_device", default="/dev/urandom", help="Where the random numbers of guests come from, on the host."),
+    cfg.BoolOpt(
+        "vnc_enabled",
+        default=False,
+        help="Give each new guest a screen over VNC for remote consoles. It listens nowhere: only libvirt connects to it.",
+    ),
     cfg.StrOpt(
         "vnc_listen",
         default="",
-        help="Address at which each guest has a screen over VNC. Whoever can reach it can use all of them: there is no password. "
-        "Empty: guests have no screen.",
+        help="Address at which each guest has a screen over VNC too. Whoever can reach it can use all of them: there is no "
+        "password. Empty: it does not listen, and without vnc_enabled there is none.",
     ),
     cfg.IntOpt(
         "guest_overhead_mb",
@@ -113,6 +118,7 @@ class GuestSettings(Object, frozen=True, kw_only=True):
     tb_cache_mb: int = 32
     memory_balloon: bool = False
     rng_device: str = "/dev/urandom"
+    vnc_enabled: bool = False
     vnc_listen: str = ""
     guest_overhead_mb: int | None = None
     cpu_dedicated_set: str = ""

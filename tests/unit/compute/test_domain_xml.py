@@ -288,3 +288,7 @@ def test_a_screen_only_if_the_operator_says_so() -> None:
     assert attributes(root, "devices/graphics/listen") == {"type": "address", "address": "127.0.0.1"}
     assert attributes(root, "devices/video/model") == {"type": "vga"}
     assert attributes(root, "devices/memballoon") == {"model": "virtio"}
+    root = made(settings=msgspec.structs.replace(QEMU, vnc_enabled=True))
+    assert attributes(root, "devices/graphics") == {"type": "vnc"}
+    assert attributes(root, "devices/graphics/listen") == {"type": "none"}
+    assert attributes(root, "devices/video/model") == {"type": "vga"}
