@@ -99,6 +99,14 @@ def test_a_console_is_printed_without_what_controls_a_terminal(front: Front, ope
     assert operator.done("server console web") == "ready\nlogin: \\u202eroot[2J\n"
     assert operator.done("server console web --lines 1") == "login: \\u202eroot[2J\n"
     assert operator("server console web --lines 0").status == 2
+    assert operator("server console web --lines 1 --attach").status == 2
+
+
+def test_a_console_is_attached_to_a_terminal_only(front: Front, operator: Operator) -> None:
+    """Nothing is asked of the API before."""
+    assert "--attach needs a terminal" in operator("server console none --attach").err
+    front.boot()
+    assert "Unavailable console type serial" in operator("server console web --url serial").err
 
 
 def test_boot_shows_every_server_of_the_request(front: Front, operator: Operator, tmp_path: Path) -> None:

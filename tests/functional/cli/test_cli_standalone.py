@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -93,6 +95,22 @@ def test_consoles_are_opened_through_a_proxy_of_its_own(tmp_path: Path) -> None:
         with open_websocket(answer.json()["remote_console"]["url"]) as console:
             console.send("hello\n")
             read_until(console, b"one: hello")
+        terminal, inside = pty.openpty()
+        words = ["server", "console", "one", "--attach", "--endpoint", endpoint]
+        attached = subprocess.Popen([sys.executable, "-m", "cli", *words], stdin=inside, stdout=inside, stderr=inside)
+        os.close(inside)
+        seen = b""
+        for expected, typed in ((b"one: serial console", b"typed\r"), (b"one: typed", b"\x03\r"), (b"one: \x03", b"\x1d")):
+            while expected not in seen:
+                seen += os.read(terminal, 4096)
+            os.write(terminal, typed)
+        assert attached.wait(30) == 0
+        assert b"left the console" in seen + os.read(terminal, 4096)
+        os.close(terminal)
+        words = ["server", "console", "one", "--url", "serial", "--endpoint", endpoint]
+        url = subprocess.run([sys.executable, "-m", "cli", *words], check=True, capture_output=True, text=True).stdout.strip()
+        with open_websocket(url) as console:
+            read_until(console, b"one: serial console")
 
 
 def test_a_wrong_name_is_refused_with_the_right_ones_and_nothing_is_made(
