@@ -155,7 +155,7 @@ class Acceptor:
             extra_specs.check(flavor.extra_specs)
         except errors.Invalid as error:
             raise errors.Invalid(f"server.flavorRef: extra spec {error}") from error
-        return flavor
+        return flavor.of_a_server()
 
     def _destination(self, call: Call, given: str | None) -> ZoneAndHost:
         if given is None:

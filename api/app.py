@@ -16,6 +16,8 @@ from api.console import ConsoleActions, ConsoleAsker
 from api.doorbell import Bell, Doorbell
 from api.explanation import Explanation, RequestExplanation
 from api.finding import Finder
+from api.flavor_access import FlavorAccess
+from api.flavor_specs import FlavorExtraSpecs
 from api.flavors import Flavors, OneFlavor
 from api.hosts import HostWatch
 from api.images import ImageVersions, StoreImages
@@ -74,8 +76,10 @@ def make_app(
     metadata = MetadataItems(settings, edits)
     tags = Tags(settings, edits)
     servers = Servers(settings, database, boot, watch, silences)
-    flavors = Flavors(settings, catalog)
-    flavor = OneFlavor(catalog)
+    flavors = Flavors(settings, database, catalog)
+    flavor = OneFlavor(settings, database, catalog)
+    extra_specs = FlavorExtraSpecs(settings, database, catalog)
+    flavor_access = FlavorAccess(settings, database)
     quotas = QuotaSets(settings, database)
 
     remote_consoles = RemoteConsoles(settings, database, consoles)
@@ -131,10 +135,20 @@ def make_app(
     add("/v2.1/servers/{server_id}/explanation", Explanation(finder, database), get=may.EXPLAIN)
     add("/v2.1/servers/{server_id}/os-instance-actions", actions, get=may.ACTIONS)
     add("/v2.1/servers/{server_id}/os-instance-actions/{request_id}", actions, "one", get=may.ACTION)
-    add("/v2.1/flavors", flavors, get=may.FLAVORS)
+    add("/v2.1/flavors", flavors, get=may.FLAVORS, post=may.FLAVOR_CREATE)
     add("/v2.1/flavors/detail", flavors, "detail", get=may.FLAVORS)
-    add("/v2.1/flavors/{flavor_id}", flavor, get=may.FLAVORS)
-    add("/v2.1/flavors/{flavor_id}/os-extra_specs", flavor, "extra_specs", get=may.EXTRA_SPECS)
+    add("/v2.1/flavors/{flavor_id}", flavor, get=may.FLAVORS, put=may.FLAVOR_UPDATE, delete=may.FLAVOR_DELETE)
+    add("/v2.1/flavors/{flavor_id}/action", flavor_access, "action", post=may.FLAVOR_ACT)
+    add("/v2.1/flavors/{flavor_id}/os-flavor-access", flavor_access, get=may.FLAVOR_ACCESS)
+    add("/v2.1/flavors/{flavor_id}/os-extra_specs", extra_specs, get=may.EXTRA_SPECS, post=may.EXTRA_SPEC_CREATE)
+    add(
+        "/v2.1/flavors/{flavor_id}/os-extra_specs/{key}",
+        extra_specs,
+        "one",
+        get=may.EXTRA_SPEC_SHOW,
+        put=may.EXTRA_SPEC_UPDATE,
+        delete=may.EXTRA_SPEC_DELETE,
+    )
     services = Services(settings, database, registry, watch, silences)
     add("/v2.1/os-services", services, get=may.SERVICES)
     add("/v2.1/os-services/{service_id}", services, "one", put=may.SERVICE_UPDATE)

@@ -20,10 +20,14 @@ EPOCH_POLL_INTERVAL_S = 1.0
 
 
 class Offer(Object, frozen=True, kw_only=True):
-    """Flavors by ID, sorted by size, and by name; and the names of the zones of aggregates."""
+    """Flavors by ID, sorted by size, and by name; and the names of the zones of aggregates.
+
+    ``access``: by ID of a flavor, the projects that may use it although it is not public.
+    """
 
     flavors: dict[str, Flavor]
     flavors_by_name: dict[str, Flavor]
+    access: dict[str, frozenset[str]]
     zones: frozenset[str]
 
 
@@ -41,19 +45,24 @@ class Catalog:
         self._groups = EpochCache(reader, ("groups",), _load_groups, interval=EPOCH_POLL_INTERVAL_S)
         self._networks = EpochCache(reader, ("networks",), _load_networks, interval=EPOCH_POLL_INTERVAL_S)
 
-    def flavors(self, call: Call) -> list[Flavor]:
-        """The flavors that the caller may see. Private ones are for administrators only, as projects cannot be given access to
-        them.
+    def flavors(self, call: Call, public: bool | None) -> list[Flavor]:
+        """The flavors that the caller may see, as they are now. ``public``: the public ones and those that the caller's project was
+        given access to; False: those that are not public; None: all.
         """
-        return [flavor for flavor in self._offer.get().flavors.values() if _visible(flavor, call)]
+        offer = self._offer.refresh()
+        found = [flavor for flavor in offer.flavors.values() if _visible(flavor, offer, call)]
+        if public:
+            return [flavor for flavor in found if flavor.is_public or _was_given(flavor, offer, call)]
+        return [flavor for flavor in found if public is None or not flavor.is_public]
 
-    def flavor(self, flavor_id: str, call: Call) -> Flavor | None:
-        """By ID, else by name, because people use flavor names."""
-        found = _find_flavor(self._offer.get(), flavor_id)
-        if found is None:
-            self._offer.refresh()
-            found = _find_flavor(self._offer.get(), flavor_id)
-        return found if found is not None and _visible(found, call) else None
+    def flavor(self, flavor_id: str, call: Call, *, latest: bool = False) -> Flavor | None:
+        """By ID, else by name, because people use flavor names. ``latest``: as it is now, not a second ago."""
+        offer = self._offer.refresh() if latest else self._offer.get()
+        found = _find_flavor(offer, flavor_id)
+        if found is None or not _visible(found, offer, call):
+            offer = self._offer.refresh()
+            found = _find_flavor(offer, flavor_id)
+        return found if found is not None and _visible(found, offer, call) else None
 
     def has_zone(self, name: str) -> bool:
         if name in self._offer.get().zones:
@@ -81,7 +90,12 @@ def _load_offer(tx: ApiTransaction) -> Offer:
     every: Sequence[Flavor] = flavors.list_all(tx)
     ordered = sorted(every, key=lambda f: (f.memory_mb, f.vcpus, f.flavor_id))
     zones = frozenset(a.availability_zone for a in aggregates.list_all(tx) if a.availability_zone)
-    return Offer(flavors={f.flavor_id: f for f in ordered}, flavors_by_name={f.name: f for f in ordered}, zones=zones)
+    return Offer(
+        flavors={f.flavor_id: f for f in ordered},
+        flavors_by_name={f.name: f for f in ordered},
+        access=flavors.projects_of_all(tx),
+        zones=zones,
+    )
 
 
 def _load_groups(tx: ApiTransaction) -> Groups:
@@ -97,8 +111,12 @@ def _find_flavor(offer: Offer, reference: str) -> Flavor | None:
     return offer.flavors.get(reference) or offer.flavors_by_name.get(reference)
 
 
-def _visible(flavor: Flavor, call: Call) -> bool:
-    return flavor.is_public or call.may(policies.PRIVATE_FLAVORS)
+def _visible(flavor: Flavor, offer: Offer, call: Call) -> bool:
+    return flavor.is_public or call.may(policies.PRIVATE_FLAVORS) or _was_given(flavor, offer, call)
+
+
+def _was_given(flavor: Flavor, offer: Offer, call: Call) -> bool:
+    return call.context.project_id in offer.access.get(flavor.flavor_id, frozenset())
 
 
 def _find_group(groups: Groups, reference: str, call: Call) -> ServerGroup | None:

@@ -23,6 +23,7 @@ class Since(enum.Enum):
 
     KEYPAIR_TYPES = (2, 2)  # and usual statuses of creates and deletes
     SERVER_ATTRIBUTES = (2, 3)  # hostname, reservation_id and so on; volumes show delete_on_termination
+    PRIVATE_ACCESS_ONLY = (2, 7)  # projects cannot be given access to public flavors
     WEB_MKS = (2, 8)  # a type of console, which is not offered
     LOCKED = (2, 9)
     KEYPAIR_USERS = (2, 10)  # administrators name other users
@@ -42,8 +43,10 @@ class Since(enum.Enum):
     TAGS_AT_CREATE = (2, 52)
     SERVICE_UUIDS = (2, 53)  # services are named by them; before, by host and binary
     REBUILD_KEY = (2, 54)  # a rebuild may name a key pair, and its answer has it
+    FLAVOR_DESCRIPTION = (2, 55)
     REBUILD_USER_DATA = (2, 57)
     ACTION_PAGES = (2, 58)  # of a server's actions, with the time of their last change
+    FLAVOR_EXTRA_SPECS = (2, 61)  # flavors show them
     EVENT_HOSTS = (2, 62)
     CERTIFICATES = (2, 63)  # of signed images, which are not served
     VOLUME_TYPE = (2, 67)  # of volumes, which are not served
@@ -52,7 +55,7 @@ class Since(enum.Enum):
     SERVER_GROUPS = (2, 71)  # shown with a server
     LOCKED_REASON = (2, 73)  # and lists sorted by whether a server is locked
     REQUESTED_HOST = (2, 74)  # of a new server, which must pass all filters
-    QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error; the answer to a change has all fields of a server
+    QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error; answers to changes of servers are whole; swap may be 0
     UNSHELVE_ZONE = (2, 77)
 
     def holds(self, version: Version) -> bool:

@@ -167,7 +167,7 @@ class Operations:
         flavor = self._catalog.flavor(reference, call)
         if flavor is None or flavor.disabled:
             raise errors.Invalid(f"resize.flavorRef: flavor {reference[:80]!r} could not be found")
-        return flavor
+        return flavor.of_a_server()
 
     # -- inside ------------------------------------------------------------------------------------------------------------------
 

@@ -101,7 +101,20 @@ ACTION_EVENTS = "os_compute_api:os-instance-actions:events"
 ACTION_DETAILS = "os_compute_api:os-instance-actions:events:details"
 FLAVORS = "os_compute_api:flavors:index"
 PRIVATE_FLAVORS = "os_compute_api:flavors:get_all"
-EXTRA_SPECS = "os_compute_api:os-flavor-extra-specs:index"
+FLAVOR_MANAGE = "os_compute_api:os-flavor-manage:"
+FLAVOR_CREATE = FLAVOR_MANAGE + "create"
+FLAVOR_UPDATE = FLAVOR_MANAGE + "update"
+FLAVOR_DELETE = FLAVOR_MANAGE + "delete"
+FLAVOR_ACT = "superconductor:flavors:action"
+FLAVOR_ACCESS = "os_compute_api:os-flavor-access"
+FLAVOR_ACCESS_ADD = FLAVOR_ACCESS + ":add_tenant_access"
+FLAVOR_ACCESS_REMOVE = FLAVOR_ACCESS + ":remove_tenant_access"
+EXTRA_SPEC = "os_compute_api:os-flavor-extra-specs:"
+EXTRA_SPECS = EXTRA_SPEC + "index"
+EXTRA_SPEC_SHOW = EXTRA_SPEC + "show"
+EXTRA_SPEC_CREATE = EXTRA_SPEC + "create"
+EXTRA_SPEC_UPDATE = EXTRA_SPEC + "update"
+EXTRA_SPEC_DELETE = EXTRA_SPEC + "delete"
 KEYPAIRS = "os_compute_api:os-keypairs:"
 KEYPAIR_LIST = KEYPAIRS + "index"
 KEYPAIR_SHOW = KEYPAIRS + "show"
@@ -217,7 +230,25 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(ACTION_DETAILS, ADMIN, "See hosts and details of events.", "GET /servers/{id}/os-instance-actions/{request_id}"),
     _of(FLAVORS, READER, "List and show flavors.", "GET /flavors", "GET /flavors/detail", "GET /flavors/{id}"),
     _of(PRIVATE_FLAVORS, ADMIN, "See and use flavors that are not public.", "GET /flavors?is_public=None", "GET /flavors/{id}"),
-    _of(EXTRA_SPECS, READER, "Show a flavor's extra specs.", "GET /flavors/{id}/os-extra_specs"),
+    _of(FLAVOR_CREATE, ADMIN, "Create a flavor.", "POST /flavors"),
+    _of(FLAVOR_UPDATE, ADMIN, "Change a flavor's description.", "PUT /flavors/{id}"),
+    _of(FLAVOR_DELETE, ADMIN, "Delete a flavor.", "DELETE /flavors/{id}"),
+    _of(FLAVOR_ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /flavors/{id}/action"),
+    _of(FLAVOR_ACCESS, ADMIN, "List the projects that may use a flavor.", "GET /flavors/{id}/os-flavor-access"),
+    _of(FLAVOR_ACCESS_ADD, ADMIN, "Let a project use a flavor.", "POST /flavors/{id}/action (addTenantAccess)"),
+    _of(FLAVOR_ACCESS_REMOVE, ADMIN, "Let a project use a flavor no longer.", "POST /flavors/{id}/action (removeTenantAccess)"),
+    _of(
+        EXTRA_SPECS,
+        READER,
+        "Show a flavor's extra specs; flavors show them from 2.61 on.",
+        "GET /flavors/{id}/os-extra_specs",
+        "GET /flavors/{id}",
+        "GET /flavors/detail",
+    ),
+    _of(EXTRA_SPEC_SHOW, READER, "Show an extra spec of a flavor.", "GET /flavors/{id}/os-extra_specs/{key}"),
+    _of(EXTRA_SPEC_CREATE, ADMIN, "Set extra specs of a flavor.", "POST /flavors/{id}/os-extra_specs"),
+    _of(EXTRA_SPEC_UPDATE, ADMIN, "Set an extra spec of a flavor.", "PUT /flavors/{id}/os-extra_specs/{key}"),
+    _of(EXTRA_SPEC_DELETE, ADMIN, "Delete an extra spec of a flavor.", "DELETE /flavors/{id}/os-extra_specs/{key}"),
     _of(KEYPAIR_LIST, USER_READER, "List a user's key pairs.", "GET /os-keypairs"),
     _of(KEYPAIR_SHOW, USER_READER, "Show a user's key pair.", "GET /os-keypairs/{name}"),
     _of(KEYPAIR_CREATE, USER_MEMBER, "Import or generate a key pair for a user.", "POST /os-keypairs"),

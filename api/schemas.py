@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from api.microversions import DEVICE_TAGS, NETWORK_TAGS, Since, Version, within
-from objects.base import INT32_MAX
+from objects.base import INT32_MAX, INT64_MAX
+from objects.flavor import DESCRIPTION_LENGTH, EXTRA_SPEC_LENGTH
 from objects.keypair import KeyType
 from objects.quota import RESOURCES
 
@@ -35,6 +36,9 @@ CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37
 KEYPAIR_CHANGES: tuple[Version, ...] = ((2, 1), Since.KEYPAIR_TYPES.value, Since.KEYPAIR_USERS.value)
 """Versions that changed the body of a create of a key pair."""
 
+FLAVOR_CHANGES: tuple[Version, ...] = ((2, 1), Since.FLAVOR_DESCRIPTION.value)
+"""Versions that changed the body of a create of a flavor."""
+
 PUBLIC_KEY_LENGTH = 8192
 """Characters that a public key may have."""
 
@@ -54,6 +58,15 @@ _METADATA: Schema = {
     "type": "object",
     "propertyNames": {"pattern": r"^[a-zA-Z0-9-_:. ]{1,255}\Z"},
     "additionalProperties": {"type": "string", "maxLength": 255},
+}
+_FLAVOR_DESCRIPTION: Schema = _DESCRIPTION | {"maxLength": DESCRIPTION_LENGTH}
+_EXTRA_SPECS: Schema = _METADATA | {
+    "additionalProperties": {
+        "type": ["string", "number"],
+        "maxLength": EXTRA_SPEC_LENGTH,
+        "minimum": -INT64_MAX,
+        "maximum": INT64_MAX,
+    }
 }
 _BLOCK_DEVICE: dict[str, Schema] = {
     "uuid": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[a-zA-Z0-9._-]*\Z"},
@@ -161,6 +174,52 @@ def keypair(version: Version) -> Schema:
     return _required("keypair", _object(properties) | {"required": ["name"]})
 
 
+def flavor(version: Version) -> Schema:
+    """The body of ``POST /flavors``."""
+    properties: dict[str, Schema] = {
+        "name": _NAME,
+        "id": {
+            "type": ["string", "number", "null"],
+            "minLength": 1,
+            "maxLength": 255,
+            "pattern": r"^(?! )[a-zA-Z0-9. _-]+(?<! )\Z",
+            "minimum": -INT64_MAX,
+            "maximum": INT64_MAX,
+        },
+        "ram": _size(1),
+        "vcpus": _size(1),
+        "disk": _size(0),
+        "OS-FLV-EXT-DATA:ephemeral": _size(0),
+        "swap": _size(0),
+        # other values would change nothing: no driver limits the rate of a network by them
+        "rxtx_factor": {"type": ["number", "string"], "pattern": r"^0*1(\.0+)?\Z", "minimum": 1, "maximum": 1},
+        "os-flavor-access:is_public": _BOOLEAN,
+    }
+    if Since.FLAVOR_DESCRIPTION.holds(version):
+        properties["description"] = _FLAVOR_DESCRIPTION
+    return _required("flavor", _object(properties) | {"required": ["name", "ram", "vcpus", "disk"]})
+
+
+def flavor_update() -> Schema:
+    """The body of ``PUT /flavors/{id}``, from 2.55 on."""
+    return _required("flavor", _required("description", _FLAVOR_DESCRIPTION))
+
+
+def flavor_access(action: str) -> Schema:
+    """The body of ``POST /flavors/{id}/action`` for the action of this name."""
+    return _required(action, _required("tenant", {"type": "string", "minLength": 1, "maxLength": 255}))
+
+
+def extra_specs() -> Schema:
+    """The body of ``POST /flavors/{id}/os-extra_specs``."""
+    return _required("extra_specs", _EXTRA_SPECS)
+
+
+def extra_spec() -> Schema:
+    """The body of ``PUT /flavors/{id}/os-extra_specs/{key}``."""
+    return _EXTRA_SPECS | {"minProperties": 1, "maxProperties": 1}
+
+
 def metadata() -> Schema:
     """The body of ``POST`` and ``PUT /servers/{id}/metadata``."""
     return _required("metadata", _METADATA)
@@ -247,6 +306,11 @@ def quota_update() -> Schema:
     limit: Schema = {"type": ["integer", "string"], "pattern": r"^(-1|[0-9]{1,10})\Z", "minimum": -1, "maximum": INT32_MAX}
     quota_set = _object(dict.fromkeys(RESOURCES, limit) | {"force": _BOOLEAN})
     return _required("quota_set", quota_set)
+
+
+def _size(least: int) -> Schema:
+    """A size of a flavor."""
+    return {"type": ["integer", "string"], "pattern": r"^[0-9]{1,10}\Z", "minimum": least, "maximum": INT32_MAX}
 
 
 def _required(name: str, schema: Schema) -> Schema:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import uuid
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import msgspec
@@ -11,8 +12,10 @@ import msgspec
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown, words
 from db.api import flavors
 from db.sql.connection import ApiTransaction
-from objects import extra_specs
+from objects import errors
+from objects import flavor as records
 from objects.flavor import Flavor
+from objects.ids import checked_identifier
 
 
 class FlavorCreate(ActionShow):
@@ -32,10 +35,13 @@ class FlavorCreate(ActionShow):
         parser.add_argument("--swap", metavar="MIB", type=size, default=0, help="swap disk in MiB (default: 0)")
         parser.add_argument("--description", metavar="TEXT", type=words)
         parser.add_argument("--private", action="store_true", help="do not offer it to every project")
+        projects = "a project that may use it, with --private; may be repeated (default: none)"
+        parser.add_argument("--project", metavar="ID", dest="projects", type=name, action="append", default=[], help=projects)
         add_properties(parser, "extra spec that filters read")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        extra_specs.check(dict(parsed_args.properties))
+        if parsed_args.projects and not parsed_args.private:
+            raise errors.Invalid("--project: every project may use a public flavor; give --private too")
         flavor = Flavor(
             flavor_id=parsed_args.id or str(uuid.uuid4()),
             name=parsed_args.name,
@@ -48,12 +54,13 @@ class FlavorCreate(ActionShow):
             description=parsed_args.description,
             extra_specs=dict(parsed_args.properties),
         )
-        self.deployment.api_database.write(flavors.create, flavor)
-        return _shown(flavor)
+        records.check(flavor)
+        self.deployment.api_database.write(_create, flavor, parsed_args.projects)
+        return _shown(flavor, sorted(set(parsed_args.projects)))
 
 
 class FlavorSet(ActionShow):
-    """Change a flavor's description, extra specs or state. Its sizes cannot change, because servers were created with them.
+    """Change a flavor's description, extra specs, state or projects. Its sizes cannot change: servers were created with them.
 
     Example: superconductor flavor set m1.small --property trait:ssd=required
     """
@@ -63,13 +70,16 @@ class FlavorSet(ActionShow):
         parser.add_argument("--description", metavar="TEXT", type=words)
         add_properties(parser, "set this extra spec")
         parser.add_argument("--unset", metavar="KEY", action="append", default=[], help="remove this extra spec; may be repeated")
+        grant = "let this project use it, if it is not public; may be repeated"
+        parser.add_argument("--project", metavar="ID", dest="projects", type=name, action="append", default=[], help=grant)
+        revoke = "let this project use it no longer; may be repeated"
+        parser.add_argument("--no-project", metavar="ID", dest="former", type=name, action="append", default=[], help=revoke)
         state = parser.add_mutually_exclusive_group()
         state.add_argument("--enable", dest="disabled", action="store_false", default=None, help="offer it again")
         state.add_argument("--disable", dest="disabled", action="store_true", default=None, help="boot no new servers of it")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        extra_specs.check(dict(parsed_args.properties))
-        return _shown(self.deployment.api_database.write(_change, parsed_args))
+        return _shown(*self.deployment.api_database.write(_change, parsed_args))
 
 
 class FlavorList(AdminLister):
@@ -96,7 +106,7 @@ class FlavorShow(AdminShow):
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        return _shown(self.deployment.api_database.read(flavors.find, parsed_args.flavor))
+        return _shown(*self.deployment.api_database.read(_find, parsed_args.flavor))
 
 
 class FlavorDelete(Admin):
@@ -113,25 +123,46 @@ class FlavorDelete(Admin):
         self.each(parsed_args.flavors, lambda reference: database.write(_delete, reference))
 
 
-def _change(tx: ApiTransaction, wanted: argparse.Namespace) -> Flavor:
-    flavor = flavors.find(tx, wanted.flavor)
-    specs = {key: value for key, value in flavor.extra_specs.items() if key not in wanted.unset}
-    changed = msgspec.structs.replace(
-        flavor,
-        extra_specs=specs | dict(wanted.properties),
-        description=flavor.description if wanted.description is None else wanted.description,
-        disabled=flavor.disabled if wanted.disabled is None else wanted.disabled,
-    )
-    flavors.update(tx, changed)
-    return changed
+def _create(tx: ApiTransaction, flavor: Flavor, projects: Collection[str]) -> None:
+    flavors.create(tx, flavor)
+    for project_id in set(projects):
+        flavors.grant(tx, flavor.flavor_id, checked_identifier("--project", project_id))
+
+
+def _change(tx: ApiTransaction, wanted: argparse.Namespace) -> tuple[Flavor, list[str]]:
+    def edit(flavor: Flavor) -> Flavor:
+        specs = {key: value for key, value in flavor.extra_specs.items() if key not in wanted.unset}
+        changed = msgspec.structs.replace(
+            flavor,
+            extra_specs=specs | dict(wanted.properties),
+            description=flavor.description if wanted.description is None else wanted.description,
+            disabled=flavor.disabled if wanted.disabled is None else wanted.disabled,
+        )
+        records.check(changed)
+        return changed
+
+    changed = flavors.change(tx, flavors.find(tx, wanted.flavor).flavor_id, edit)
+    if wanted.projects and changed.is_public:
+        raise errors.Invalid("--project: every project may use a public flavor")
+    for project_id in wanted.projects:
+        flavors.grant(tx, changed.flavor_id, checked_identifier("--project", project_id))
+    for project_id in wanted.former:
+        flavors.revoke(tx, changed.flavor_id, project_id)
+    return changed, flavors.projects(tx, changed.flavor_id)
+
+
+def _find(tx: ApiTransaction, reference: str) -> tuple[Flavor, list[str]]:
+    flavor = flavors.find(tx, reference)
+    return flavor, flavors.projects(tx, flavor.flavor_id)
 
 
 def _delete(tx: ApiTransaction, reference: str) -> None:
     flavors.delete(tx, flavors.find(tx, reference).flavor_id)
 
 
-def _shown(flavor: Flavor) -> tuple[tuple[str, ...], Row]:
-    return ("id", "name", "vcpus", "ram", "disk", "ephemeral", "swap", "public", "disabled", "description", "properties"), (
+def _shown(flavor: Flavor, projects: Sequence[str]) -> tuple[tuple[str, ...], Row]:
+    sizes = ("vcpus", "ram", "disk", "ephemeral", "swap")
+    return ("id", "name", *sizes, "public", "projects", "disabled", "description", "properties"), (
         flavor.flavor_id,
         flavor.name,
         flavor.vcpus,
@@ -140,6 +171,7 @@ def _shown(flavor: Flavor) -> tuple[tuple[str, ...], Row]:
         flavor.ephemeral_gb,
         flavor.swap_mb,
         flavor.is_public,
+        ", ".join(projects),
         flavor.disabled,
         flavor.description,
         shown(flavor.extra_specs),

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from objects import extra_specs
+import re
+
+import msgspec
+
+from objects import errors, extra_specs, text
 from objects.amounts import Amounts
-from objects.base import Object
+from objects.base import INT32_MAX, Object
+
+EXTRA_SPECS_LIMIT = 128
+"""Extra specs that a flavor may have: each server keeps a copy."""
+
+DESCRIPTION_LENGTH = 65535
+"""Characters, and bytes of UTF-8, that a description may have."""
+
+EXTRA_SPEC_LENGTH = 255
+"""Characters that the key and the value of an extra spec may have."""
+
+_ID = re.compile(r"[a-zA-Z0-9._-]([a-zA-Z0-9. _-]{0,253}[a-zA-Z0-9._-])?", re.ASCII)
+_KEY = re.compile(r"[a-zA-Z0-9_:. -]{1,255}", re.ASCII)
 
 
 class Flavor(Object, frozen=True, kw_only=True):
@@ -31,3 +47,36 @@ class Flavor(Object, frozen=True, kw_only=True):
     def takes(self) -> Amounts:
         """The resources that a server of this flavor takes: its size and the ``resources:CLASS`` of its extra specs."""
         return Amounts.of(self.vcpus, self.memory_mb, self.disk_gb, extra_specs.resources(self.extra_specs))
+
+    def of_a_server(self) -> Flavor:
+        """The copy that a server keeps: without the description, which nobody reads there."""
+        return self if self.description is None else msgspec.structs.replace(self, description=None)
+
+
+def check(flavor: Flavor) -> None:
+    """Raise Invalid, beginning with the name of the field, for a flavor that servers could not be made of.
+
+    Both the API and the command line call this before they store a flavor.
+    """
+    if not _ID.fullmatch(flavor.flavor_id):
+        raise errors.Invalid(f"id: {flavor.flavor_id[:80]!r} has other characters than letters, digits, spaces and . _ -")
+    if not 1 <= len(flavor.name) <= text.NAME_LENGTH or not flavor.name.isprintable() or flavor.name != flavor.name.strip():
+        raise errors.Invalid(f"name: {flavor.name[:80]!r} is not 1 to {text.NAME_LENGTH} printable characters without outer spaces")
+    for field, least in (("vcpus", 1), ("memory_mb", 1), ("root_gb", 0), ("ephemeral_gb", 0), ("swap_mb", 0)):
+        if not least <= getattr(flavor, field) <= INT32_MAX:
+            raise errors.Invalid(f"{field}: {getattr(flavor, field)} is not a whole number from {least} to {INT32_MAX}")
+    if flavor.description is not None and len(flavor.description.encode(errors="replace")) > DESCRIPTION_LENGTH:
+        raise errors.Invalid(f"description: is longer than {DESCRIPTION_LENGTH} bytes of UTF-8")
+    check_specs(flavor.extra_specs)
+
+
+def check_specs(specs: dict[str, str]) -> None:
+    """The same for the extra specs of a flavor alone."""
+    if len(specs) > EXTRA_SPECS_LIMIT:
+        raise errors.Invalid(f"extra_specs: a flavor has at most {EXTRA_SPECS_LIMIT}")
+    for key, value in specs.items():
+        if not _KEY.fullmatch(key):
+            raise errors.Invalid(f"{key[:80]!r}: a key has 1 to {EXTRA_SPEC_LENGTH} letters, digits, spaces and . _ : -")
+        if len(value) > EXTRA_SPEC_LENGTH or not text.is_safe(value):
+            raise errors.Invalid(f"{key[:80]}: a value has at most {EXTRA_SPEC_LENGTH} characters and no control characters")
+    extra_specs.check(specs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,9 +10,10 @@ import sqlalchemy as sa
 
 from db.api import epochs
 from db.api.epochs import Epoch
-from db.api.tables import flavors
+from db.api.tables import flavor_access, flavors
 from db.sql import named
 from db.sql.connection import ApiTransaction
+from db.sql.engine import DuplicateEntry
 from objects import errors, stored
 from objects.flavor import Flavor
 
@@ -42,16 +44,56 @@ def list_all(tx: ApiTransaction) -> list[Flavor]:
     return [_flavor(row) for row in tx.execute(sa.select(flavors).order_by(flavors.c.flavor_id))]
 
 
-def update(tx: ApiTransaction, flavor: Flavor) -> None:
-    """Replace all but the id; servers keep their copy of the old flavor. Raises NotFound, and Conflict if the name is taken."""
-    named.update(tx, sa.update(flavors).where(flavors.c.flavor_id == flavor.flavor_id), _values(flavor), _what(flavor))
+def change(tx: ApiTransaction, flavor_id: str, edit: Callable[[Flavor], Flavor]) -> Flavor:
+    """Replace the flavor with this id by what ``edit`` makes of it, and return that; servers keep their copy of the old one.
+
+    Of two changes at once the second begins with the result of the first. Raises NotFound, and Conflict if a new name is taken.
+    """
+    epochs.bump(tx, Epoch.FLAVORS)  # first: it locks the epoch's row until the commit
+    changed = edit(get(tx, flavor_id))
+    named.update(tx, sa.update(flavors).where(flavors.c.flavor_id == changed.flavor_id), _values(changed), _what(changed))
+    return changed
+
+
+def projects(tx: ApiTransaction, flavor_id: str) -> list[str]:
+    """The projects that were given access to a flavor, in order."""
+    query = sa.select(flavor_access.c.project_id).where(flavor_access.c.flavor_id == flavor_id)
+    return list(tx.execute(query.order_by(flavor_access.c.project_id)).scalars())
+
+
+def projects_of_all(tx: ApiTransaction) -> dict[str, frozenset[str]]:
+    """The same for every flavor that a project was given access to."""
+    found: dict[str, set[str]] = {}
+    for row in tx.execute(sa.select(flavor_access.c.flavor_id, flavor_access.c.project_id)):
+        found.setdefault(row.flavor_id, set()).add(row.project_id)
+    return {flavor_id: frozenset(some) for flavor_id, some in found.items()}
+
+
+def grant(tx: ApiTransaction, flavor_id: str, project_id: str) -> None:
+    """Give a project access to a flavor. Raises NotFound, and Conflict if it has access."""
+    epochs.bump(tx, Epoch.FLAVORS)  # first: a delete of the flavor waits, or has been seen by the next line
+    get(tx, flavor_id)
+    try:
+        tx.execute(sa.insert(flavor_access), {"flavor_id": flavor_id, "project_id": project_id})
+    except DuplicateEntry:
+        text = f"Flavor access already exists for flavor {flavor_id} and project {project_id} combination."
+        raise errors.Conflict(text) from None
+
+
+def revoke(tx: ApiTransaction, flavor_id: str, project_id: str) -> None:
+    """Take a project's access to a flavor away; its servers stay. Raises NotFound."""
     epochs.bump(tx, Epoch.FLAVORS)
+    get(tx, flavor_id)
+    mine = (flavor_access.c.flavor_id == flavor_id, flavor_access.c.project_id == project_id)
+    if tx.execute(sa.delete(flavor_access).where(*mine)).rowcount == 0:
+        raise errors.NotFound(f"Flavor access not found for {flavor_id} / {project_id} combination.")
 
 
 def delete(tx: ApiTransaction, flavor_id: str) -> None:
     """Delete the flavor; its servers keep their copies. Raises NotFound."""
-    named.delete(tx, sa.delete(flavors).where(flavors.c.flavor_id == flavor_id), f"Flavor '{flavor_id}'")
     epochs.bump(tx, Epoch.FLAVORS)
+    tx.execute(sa.delete(flavor_access).where(flavor_access.c.flavor_id == flavor_id))
+    named.delete(tx, sa.delete(flavors).where(flavors.c.flavor_id == flavor_id), f"Flavor '{flavor_id}'")
 
 
 def _what(flavor: Flavor) -> str:

@@ -52,6 +52,14 @@ flavors = table(
     sa.Column("extra_specs", Json, nullable=False),
 )
 
+flavor_access = table(
+    "flavor_access",
+    metadata,
+    # Projects that may use a flavor that is not public
+    sa.Column("flavor_id", Name, primary_key=True),
+    sa.Column("project_id", Name, primary_key=True),
+)
+
 aggregates = table(
     "aggregates",
     metadata,

@@ -50,8 +50,9 @@ def test_lists_are_short_or_detailed_and_in_order_of_size(front: Front) -> None:
 
 
 def test_a_tenant_sees_no_private_flavor(front: Front) -> None:
-    """Neither listed nor by its id."""
-    assert [flavor["id"] for flavor in front.get("/v2.1/flavors", TENANT, is_public="none").json["flavors"]] == ["3", "1"]
+    """Neither listed nor by its id. One that is disabled is not listed either."""
+    assert [flavor["id"] for flavor in front.get("/v2.1/flavors", TENANT, is_public="none").json["flavors"]] == ["1"]
+    assert front.get("/v2.1/flavors/3", TENANT).status_code == 200
     assert front.get("/v2.1/flavors/2", TENANT).status_code == 404
     assert front.get("/v2.1/flavors/2/os-extra_specs", TENANT).status_code == 404
 
@@ -72,7 +73,15 @@ def test_a_new_flavor_is_found_at_once(front: Front) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "name"), [("is_public=perhaps", "is_public"), ("minRam=x", "minRam"), ("limit=-1", "limit"), ("marker=zz", "marker")]
+    ("query", "name"),
+    [
+        ("is_public=perhaps", "is_public"),
+        ("minRam=x", "minRam"),
+        ("limit=-1", "limit"),
+        ("marker=zz", "marker"),
+        ("sort_key=created_at", "sort_key"),
+        ("sort_dir=up", "sort_dir"),
+    ],
 )
 def test_a_bad_query_is_refused_by_name(front: Front, query: str, name: str) -> None:
     """400."""

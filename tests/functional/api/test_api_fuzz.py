@@ -66,7 +66,10 @@ PATHS = [
     "/v2.1/flavors",
     "/v2.1/flavors/detail",
     "/v2.1/flavors/{}",
+    "/v2.1/flavors/{}/action",
+    "/v2.1/flavors/{}/os-flavor-access",
     "/v2.1/flavors/{}/os-extra_specs",
+    "/v2.1/flavors/{}/os-extra_specs/{}",
     "/v2.1/limits",
     "/v2.1/os-keypairs",
     "/v2.1/os-keypairs/{}",
@@ -85,7 +88,7 @@ PATHS = [
     "/{}",
 ]
 LISTS = ("/v2.1/servers", "/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/flavors/detail")
-PARAMETERS = sorted(KNOWN | {"minRam", "minDisk", "is_public", "reserved", "user_id", "tenant_id"})
+PARAMETERS = sorted(KNOWN | {"minRam", "minDisk", "is_public", "reserved", "sort_key", "sort_dir", "user_id", "tenant_id"})
 HEADERS = [
     "X-Project-Id",
     "X-User-Id",
@@ -154,6 +157,26 @@ edits = st.one_of(
     st.tuples(st.just("/action"), st.dictionaries(st.one_of(st.sampled_from(["lock", "unlock"]), text), value, max_size=2)),
 )
 """The end of a server's path, and a body."""
+
+
+FLAVOR_FIELDS = ["name", "id", "ram", "vcpus", "disk", "swap", "rxtx_factor", "OS-FLV-EXT-DATA:ephemeral", "description", "x"]
+sizes = st.one_of(
+    st.builds(
+        lambda more: ("POST", "", {"flavor": {"name": "f", "ram": 1, "vcpus": 1, "disk": 1} | more}),
+        st.dictionaries(st.sampled_from(FLAVOR_FIELDS), value, max_size=3),
+    ),
+    st.tuples(st.just("PUT"), st.just("/1"), st.fixed_dictionaries({"flavor": st.fixed_dictionaries({"description": value})})),
+    st.tuples(
+        st.just("POST"),
+        st.just("/2/action"),
+        st.dictionaries(
+            st.sampled_from(["addTenantAccess", "removeTenantAccess", "x"]), st.dictionaries(st.just("tenant"), value), max_size=2
+        ),
+    ),
+    st.tuples(st.just("POST"), st.just("/2/os-extra_specs"), st.fixed_dictionaries({"extra_specs": st.dictionaries(text, value)})),
+    st.tuples(st.just("PUT"), st.just("/2/os-extra_specs/k"), st.dictionaries(st.one_of(st.just("k"), text), value)),
+)
+"""A method, the end of a path, and a body."""
 
 
 pairs = st.fixed_dictionaries(
@@ -280,6 +303,16 @@ def test_key_pairs(front: Front, body: dict[str, Any], version: str) -> None:
     headers = {"OpenStack-API-Version": f"compute {version}"}
     if "public_key" in body["keypair"]:  # to generate pairs takes long
         ask(front, "POST", "/v2.1/os-keypairs", headers=headers, body=body)
+
+
+@tried
+@given(sizes)
+@example(("POST", "", {"flavor": {"name": "f", "ram": 10**30, "vcpus": 1, "disk": 1}}))
+def test_flavors(front: Front, change: tuple[str, str, Any]) -> None:
+    """Nor is the next list one."""
+    method, path, body = change
+    ask(front, method, f"/v2.1/flavors{path}", headers=NEWEST, body=body)
+    ask(front, "GET", "/v2.1/flavors/detail", "is_public=None", NEWEST)
 
 
 @tried

@@ -36,6 +36,7 @@ def test_flavor_from_creation_to_deletion(shell: Shell) -> None:
         "ephemeral": 5,
         "swap": 1024,
         "public": True,
+        "projects": "",
         "disabled": False,
         "description": None,
         "properties": "a=b=c, d=",
@@ -46,6 +47,13 @@ def test_flavor_from_creation_to_deletion(shell: Shell) -> None:
     assert shell.json("flavor set m1 --enable") == {**changed, "disabled": False}
     shell.done("flavor delete m1")
     assert shell.json("flavor list") == []
+
+
+def test_a_private_flavor_is_given_to_projects(shell: Shell) -> None:
+    made = shell.json("flavor create m1 --vcpus 1 --ram 1 --private --project p2 --project p1 --project p2")
+    assert (made["public"], made["projects"]) == (False, "p1, p2")
+    changed = shell.json("flavor set m1 --project p3 --no-project p1")
+    assert changed == shell.json("flavor show m1") == {**made, "projects": "p2, p3"}
 
 
 def test_flavors_without_id_get_one_and_are_listed_by_size(shell: Shell) -> None:
@@ -67,6 +75,11 @@ def test_flavors_without_id_get_one_and_are_listed_by_size(shell: Shell) -> None
         ("flavor create gpu --vcpus 1 --ram 1 --property resources:CUSTOM_GPU=many", "resources:CUSTOM_GPU: 'many' is not a whole"),
         ("flavor set m1 --property resources:CUSTOM_GPU=-1", "resources:CUSTOM_GPU: '-1' is not a whole number from 1"),
         ("flavor set m1 --property trait:SSD=maybe", "trait:SSD: 'maybe' is not required or forbidden"),
+        ("flavor set m1 --property a/b=c", "'a/b': a key has 1 to 255 letters, digits, spaces and . _ : -"),
+        ("flavor create other --id a/b --vcpus 1 --ram 1", "id: 'a/b' has other characters than"),
+        ("flavor create other --vcpus 1 --ram 1 --project p1", "--project: every project may use a public flavor; give --private"),
+        ("flavor set m1 --project p1", "--project: every project may use a public flavor"),
+        ("flavor set m1 --no-project p1", "Flavor access not found for 1 / p1 combination."),
     ],
 )
 def test_flavor_refusals(shell: Shell, line: str, text: str) -> None:

@@ -108,15 +108,35 @@ def test_flavor_changes_and_goes(database: Database) -> None:
     database.write(flavors.create, SMALL)
     bigger = msgspec.structs.replace(SMALL, vcpus=2, name="m1.medium", extra_specs={})
     with epoch_rises(database, Epoch.FLAVORS):
-        database.write(flavors.update, bigger)
+        assert database.write(flavors.change, "1", lambda found: bigger) == bigger
     assert database.read(flavors.get, "1") == bigger
-    database.write(flavors.update, bigger)  # the same again is no error
+    database.write(flavors.change, "1", lambda found: found)  # the same again is no error
+    database.write(flavors.grant, "1", "p1")
 
     with epoch_rises(database, Epoch.FLAVORS):
         database.write(flavors.delete, "1")
     refuses(errors.NotFound, "Flavor '1' not found", database.read, flavors.get, "1")
     refuses(errors.NotFound, "Flavor '1' not found", database.write, flavors.delete, "1")
-    refuses(errors.NotFound, "Flavor 'm1.small' (1) not found", database.write, flavors.update, SMALL)
+    refuses(errors.NotFound, "Flavor '1' not found", database.write, flavors.change, "1", lambda found: found)
+    database.write(flavors.create, SMALL)
+    assert database.read(flavors.projects, "1") == [], "nobody keeps access to a deleted flavor"
+
+
+def test_flavor_is_given_to_projects_and_taken_away(database: Database) -> None:
+    database.write(flavors.create, SMALL)
+    for project in ("p2", "p1"):
+        with epoch_rises(database, Epoch.FLAVORS):
+            database.write(flavors.grant, "1", project)
+    assert database.read(flavors.projects, "1") == ["p1", "p2"]
+    assert database.read(flavors.projects_of_all) == {"1": {"p1", "p2"}}
+    with epoch_rises(database, Epoch.FLAVORS):
+        database.write(flavors.revoke, "1", "p2")
+    assert database.read(flavors.projects, "1") == ["p1"]
+    already = "Flavor access already exists for flavor 1 and project p1 combination."
+    refuses(errors.Conflict, already, database.write, flavors.grant, "1", "p1")
+    gone = "Flavor access not found for 1 / p2 combination."
+    refuses(errors.NotFound, gone, database.write, flavors.revoke, "1", "p2")
+    refuses(errors.NotFound, "Flavor '9' not found", database.write, flavors.grant, "9", "p1")
 
 
 # -- cells and hosts -------------------------------------------------------------------------------------------------------
