@@ -137,7 +137,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("quota list", "cli.quota:QuotaList", "list quotas and usage of all projects"),
     ("quota show", "cli.quota:QuotaShow", "show quota and usage of one project"),
     ("quota audit", "cli.quota:QuotaAudit", "compare the recorded usage of projects with their servers"),
-    ("complete", "cli.complete:Complete", "print the bash completion script"),
+    ("completion", "cli.completion:Completion", "print the completion file of bash, zsh or fish"),
+    ("completion names", "cli.completion:CompletionNames", "print the names that a completion offers"),
 )
 
 EXIT_USAGE = 2
@@ -213,6 +214,10 @@ class Superconductor(App):
         if self.options.deferred_help or not argv:
             self.print_overview()
             raise HelpExit(0 if self.options.deferred_help else EXIT_USAGE)
+
+    def command_names(self) -> list[str]:
+        """Of all commands, in the order of the overview."""
+        return [name for name, _, _ in COMMANDS]
 
     def print_overview(self) -> None:
         """The global options and the table of commands. cliff's own imports every command for this."""

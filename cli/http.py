@@ -107,11 +107,11 @@ class ApiClient:
                 return
             document = self.get(f"{path}?{urlsplit(link).query}")
 
-    def images(self, name: str) -> list[str]:
-        """Ids of the images of this name in the store of the deployment. Raises NotFound if its API shows none."""
+    def images(self, name: str | None = None) -> list[dict[str, Any]]:
+        """The images in the store of the deployment, or those of one name. Raises NotFound if its API shows none."""
         root = re.sub(r"/v2\.1(/[^/]*)?$", "", self._base)
-        found = self._ask("GET", with_query(f"{root}/image/v2/images", {"name": name}))
-        return [str(image["id"]) for image in found["images"] if image["name"] == name]
+        found = self._ask("GET", with_query(f"{root}/image/v2/images", {} if name is None else {"name": name}))
+        return [image for image in found["images"] if name in (None, image["name"])]
 
     def find_server(self, reference: str) -> str:
         """The uuid of the server with this uuid or exactly this name. Raises NotFound, and Conflict where several have the name."""

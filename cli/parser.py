@@ -9,7 +9,7 @@ from cliff._argparse import (  # parsers of its commands are made of these, and 
     SmartHelpFormatter,
 )
 
-__all__ = ["ArgumentParser", "HelpFormatter", "optional_actions"]
+__all__ = ["ArgumentParser", "HelpFormatter", "optional_actions", "positional_actions"]
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, SmartHelpFormatter):
@@ -19,3 +19,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, SmartHelpFormatter):
 def optional_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """The options of a parser; argparse has no public name for them."""
     return parser._get_optional_actions()
+
+
+def positional_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The arguments of a parser that are no options."""
+    return parser._get_positional_actions()

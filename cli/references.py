@@ -14,7 +14,7 @@ def image_id(client: ApiClient, reference: str) -> str:
     if UUID.fullmatch(reference):
         return reference
     try:
-        found = client.images(reference)
+        found = [str(image["id"]) for image in client.images(reference)]
     except (errors.NotFound, errors.Forbidden, errors.Invalid) as refusal:
         raise errors.NotFound(f"Image {reference!r} cannot be found by name, so give its id. The API says: {refusal}") from None
     if not found:
